@@ -1,0 +1,2 @@
+//! packetrig.
+fn main() {}

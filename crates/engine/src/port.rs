@@ -1,0 +1,48 @@
+//! The frame level: batches of frames in and out, each with its time and the kind of that time.
+
+use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
+use packetrig_units::{MonoTime, Nanos};
+
+/// A worker's clock: real or virtual.
+pub trait Clock: Send {
+    /// Now, on the node's monotonic clock.
+    fn now(&self) -> MonoTime;
+    /// Returns at `until` or a little before; never much after by its own doing.
+    fn wait(&self, until: MonoTime);
+}
+
+/// An arrived frame, without FCS, VLAN tags in place.
+#[derive(Clone, Copy, Debug)]
+pub struct RxFrame<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// Bytes it had before the ring cut it, equal to `bytes.len()` unless it was too long for a slot.
+    pub full_len: usize,
+    /// When it arrived, converted to the monotonic clock.
+    pub at: MonoTime,
+    /// Who says so.
+    pub stamp: StampKind,
+}
+
+/// The transmit half of a port.
+pub trait FrameTx: Send {
+    /// Offers up to `want` free slots, one after another, to `fill`, which writes a frame and returns its length, or
+    /// `None` to stop. Returns the number of slots filled; fewer than asked means the ring is full.
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize;
+    /// Hands what was filled to the kernel, without waiting. Call again while frames are pending.
+    fn flush(&mut self) -> Result<(), crate::Error>;
+    /// Frames filled and not yet taken or refused.
+    fn pending(&self) -> usize;
+    /// Counters since the port was opened.
+    fn counters(&mut self) -> Result<TxCounters, crate::Error>;
+}
+
+/// The receive half of a port.
+pub trait FrameRx: Send {
+    /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, crate::Error>;
+    /// Waits for a frame, at most until `within` has passed.
+    fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
+    /// Counters since the port was opened.
+    fn counters(&mut self) -> Result<RxCounters, crate::Error>;
+}

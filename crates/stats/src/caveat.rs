@@ -1,0 +1,46 @@
+//! A stated doubt on a result.
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of doubt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Doubt {
+    /// The sender did not reach its rate.
+    SenderShort,
+    /// Frames left later than their instant.
+    SentLate,
+    /// Our own receiver lost frames.
+    ReceiverLost,
+    /// The accounts do not balance.
+    Unbalanced,
+    /// An interface counter could not be read.
+    NotMeasured,
+    /// Frames that are not of this run.
+    ForeignFrames,
+    /// No latency: the tag has no send time.
+    NoSendTime,
+    /// The clocks' relation changed or is not known well.
+    Clock,
+    /// Part of the capture is missing.
+    CaptureIncomplete,
+    /// The run was stopped before its plan ended.
+    Interrupted,
+    /// The interface could not be made quiet.
+    NotQuiet,
+    /// Nothing of a stream arrived, or no stream ran.
+    NothingMeasured,
+}
+
+/// A doubt about something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Caveat {
+    /// The kind.
+    pub doubt: Doubt,
+    /// About what: a stream, port or node by name.
+    pub subject: String,
+    /// In words, with the numbers.
+    pub text: String,
+    /// Whether it forbids PASS.
+    pub matters: bool,
+}

@@ -1,0 +1,18 @@
+//! What is made of arrivals: latency, loss, duplicates, reordering, jitter, rates, and the ledger they balance in.
+//!
+//! Everything here is fed with numbers and instants; nothing reads a clock. All accounts can be merged: over
+//! receivers of a stream, streams of a port, ports of a node, nodes of a run. [`result`] holds the values that
+//! travel from the data plane to the report.
+//!
+//! Invariant: merging is associative and loses no count; a count that is not known is absent, never zero.
+#![forbid(unsafe_code)]
+
+pub mod caveat;
+pub mod counts;
+pub mod jitter;
+pub mod latency;
+pub mod ledger;
+pub mod port;
+pub mod result;
+pub mod sequence;
+pub mod series;

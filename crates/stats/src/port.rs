@@ -1,0 +1,85 @@
+//! What a port says of itself, and what its two halves counted.
+
+use packetrig_units::BitRate;
+use serde::{Deserialize, Serialize};
+
+/// Which way frames take. The result of a run names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum BackEnd {
+    /// AF_PACKET rings.
+    Packet,
+    /// A simulated link in virtual time.
+    Sim,
+    /// A test double.
+    Mock,
+}
+
+/// Who took a time stamp; the worse, the further from the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StampKind {
+    /// The network card.
+    Hardware,
+    /// The driver.
+    Driver,
+    /// The kernel's network stack.
+    Software,
+    /// This process.
+    User,
+}
+
+/// What a port is and can do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortInfo {
+    /// Its name in the plan.
+    pub name: String,
+    /// `ns/ifname`.
+    pub location: String,
+    /// The way frames take.
+    pub back_end: BackEnd,
+    /// Why this one.
+    pub why: String,
+    /// Driver name.
+    pub driver: String,
+    /// Link speed, if the driver or the plan says.
+    pub speed: Option<BitRate>,
+    /// Largest frame that fits, FCS included.
+    pub max_frame: u32,
+    /// Who stamps departing frames.
+    pub tx_stamp: StampKind,
+    /// Who stamps arriving frames.
+    pub rx_stamp: StampKind,
+}
+
+/// Cumulative counters of a transmit half. Frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TxCounters {
+    /// Taken by the kernel.
+    pub handed_over: u64,
+    /// Refused by the kernel.
+    pub refused: u64,
+    /// What the interface says it transmitted; absent if not known.
+    pub on_wire: Option<u64>,
+    /// What the interface says it dropped on transmit.
+    pub dropped: Option<u64>,
+}
+
+/// Cumulative counters of a receive half. Frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RxCounters {
+    /// What the interface says it received; absent if not known.
+    pub arrived: Option<u64>,
+    /// What the interface says it dropped on receive.
+    pub dropped: Option<u64>,
+    /// Lost because our ring was full.
+    pub ring_dropped: u64,
+    /// Delivered to us.
+    pub seen: u64,
+    /// Seen, but not of this run.
+    pub foreign: u64,
+    /// Seen and of this run by headers alone: the tag was damaged.
+    pub unnumbered: u64,
+    /// Bytes of the frames of this run, FCS included.
+    pub bytes: u64,
+}

@@ -1,0 +1,117 @@
+//! What a node found out in a run: the value that travels from the data plane to the report.
+
+use crate::caveat::Caveat;
+use crate::counts::{StreamRxCounts, StreamTxCounts};
+use crate::jitter::JitterSummary;
+use crate::latency::Latency;
+use crate::ledger::Ledger;
+use crate::port::{PortInfo, RxCounters, TxCounters};
+use crate::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// All counts at one moment, while a run goes on. Indices are those of the plan.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// When it was taken.
+    pub at: MonoTime,
+    /// (stream, counts) at the senders of this node.
+    pub tx: Vec<(usize, StreamTxCounts)>,
+    /// (stream, port, counts) at the receivers of this node.
+    pub rx: Vec<(usize, usize, StreamRxCounts)>,
+    /// (port, transmit half, receive half).
+    pub ports: Vec<(usize, TxCounters, RxCounters)>,
+    /// Latency so far over all streams of this node, as (min, mean, max); absent without latency.
+    pub latency: Option<(Nanos, Nanos, Nanos)>,
+}
+
+/// A stream at its sender.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SendResult {
+    /// Index of the stream in the plan.
+    pub stream: usize,
+    /// Final counts.
+    pub counts: StreamTxCounts,
+    /// Frames due by the time it ended.
+    pub planned: u64,
+    /// |actual - due| of the moment each frame was built.
+    pub send_error: Latency,
+    /// From the stamp in the tag to the return of the kernel call that took the frame: how uncertain the send time is.
+    pub stamp_bound: Latency,
+    /// Frames and bytes per second of the run.
+    pub series: RateSeries,
+}
+
+/// A stream at one receiver.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ReceiveResult {
+    /// Index of the stream in the plan.
+    pub stream: usize,
+    /// Index of the receiving port in the plan.
+    pub port: usize,
+    /// Final counts.
+    pub counts: StreamRxCounts,
+    /// One-way latency; absent if not asked for or if no frame carried a send time.
+    pub latency: Option<Latency>,
+    /// Jitter by its definitions; absent as latency is.
+    pub jitter: Option<JitterSummary>,
+    /// Frames and bytes per second of the run.
+    pub series: RateSeries,
+}
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortResult {
+    /// Index in the plan.
+    pub port: usize,
+    /// What ran.
+    pub info: PortInfo,
+    /// Final counters.
+    pub tx: TxCounters,
+    /// Final counters.
+    pub rx: RxCounters,
+    /// Its part of the ledger.
+    pub ledger: Ledger,
+    /// Sent per second (all streams).
+    pub tx_series: RateSeries,
+    /// Received per second (all streams).
+    pub rx_series: RateSeries,
+    /// Largest doubt of converting arrival stamps to the monotonic clock.
+    pub clock_bound: Nanos,
+}
+
+/// A capture file written during the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureResult {
+    /// Port index.
+    pub port: usize,
+    /// Where it is.
+    pub file: String,
+    /// Frames in it.
+    pub written: u64,
+    /// Frames that passed the filter and were lost on the way to the file.
+    pub dropped: u64,
+}
+
+/// Everything one node found out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeResult {
+    /// The node's name; `local` on one machine.
+    pub node: String,
+    /// Instant of the start, on this node's clock.
+    pub started: MonoTime,
+    /// Instant the last sender was done.
+    pub senders_done: MonoTime,
+    /// Instant the receivers stopped.
+    pub ended: MonoTime,
+    /// Per stream sent here.
+    pub send: Vec<SendResult>,
+    /// Per stream and port received here.
+    pub receive: Vec<ReceiveResult>,
+    /// Per port here.
+    pub ports: Vec<PortResult>,
+    /// Files written here.
+    pub captures: Vec<CaptureResult>,
+    /// Doubts.
+    pub caveats: Vec<Caveat>,
+}

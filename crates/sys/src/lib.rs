@@ -1,0 +1,11 @@
+//! The kernel, made safe: rings, netlink, ethtool, clocks, namespaces, signals. The only room with `unsafe`.
+//!
+//! It knows descriptors, bytes, interfaces and nanoseconds, and no product words. Every `unsafe` block holds one
+//! operation and names its invariants. Each module opens with who owns which descriptor or mapping.
+#![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
+
+pub mod clock;
+pub mod error;
+pub mod netns;
+
+pub use error::{Error, Unsupported};

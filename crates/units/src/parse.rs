@@ -1,0 +1,160 @@
+//! Reading quantities as people type them: `64`, `1500B`, `10Gbit/s`, `200kpps`, `50%`, `1.5ms`.
+
+use crate::{BitRate, FrameRate, FrameSize, Nanos, Share};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Why a text is not a quantity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a {kind}; write it like {example}")]
+pub struct Error {
+    /// What was read.
+    pub text: String,
+    /// What it should have been.
+    pub kind: &'static str,
+    /// Examples of the right form.
+    pub example: &'static str,
+}
+
+/// A load as asked for, before frame size and link speed are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Rate {
+    /// Frames per second.
+    Frames(FrameRate),
+    /// Bits per second at layer 2, FCS included.
+    Bits(BitRate),
+    /// A share of the link at layer 1.
+    Share(Share),
+}
+
+/// An exact decimal: `digits / 10^scale`. Keeps "0.1" exact where a float would not.
+#[derive(Clone, Copy)]
+struct Decimal {
+    digits: u64,
+    scale: u32,
+}
+
+impl Decimal {
+    /// Splits `1.5ms` into 1.5 and `ms`.
+    fn split(text: &str) -> Option<(Self, &str)> {
+        let text = text.trim();
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.' && c != '_').unwrap_or(text.len());
+        let (number, unit) = text.split_at(end);
+        let number: String = number.chars().filter(|c| *c != '_').collect();
+        let (whole, fraction) = number.split_once('.').unwrap_or((&number, ""));
+        if whole.is_empty() || fraction.contains('.') {
+            return None;
+        }
+        let digits = format!("{whole}{fraction}").parse().ok()?;
+        Some((Self { digits, scale: u32::try_from(fraction.len()).ok()? }, unit.trim()))
+    }
+
+    /// The value times `factor`, if that is a whole number that fits.
+    fn times(self, factor: u64) -> Option<u64> {
+        let scaled = u128::from(self.digits) * u128::from(factor);
+        let unit = 10u128.checked_pow(self.scale)?;
+        if scaled % unit == 0 { u64::try_from(scaled / unit).ok() } else { None }
+    }
+}
+
+impl FromStr for Nanos {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = Decimal::split(text).and_then(|(value, unit)| {
+            let factor = match unit {
+                "ns" => 1,
+                "us" | "µs" => 1_000,
+                "ms" => 1_000_000,
+                "s" | "" => 1_000_000_000,
+                "m" | "min" => 60_000_000_000,
+                "h" => 3_600_000_000_000,
+                _ => return None,
+            };
+            value.times(factor)
+        });
+        parsed.map(Self::new).ok_or_else(|| Error {
+            text: text.to_owned(),
+            kind: "time",
+            example: "10s, 1.5ms, 250us or 2min",
+        })
+    }
+}
+
+impl FromStr for FrameSize {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = Decimal::split(text).and_then(|(value, unit)| match unit {
+            "" | "B" => value.times(1),
+            _ => None,
+        });
+        parsed.and_then(|bytes| u32::try_from(bytes).ok()).map(Self::new).ok_or_else(|| Error {
+            text: text.to_owned(),
+            kind: "frame size",
+            example: "64 or 1518B (FCS included)",
+        })
+    }
+}
+
+impl FromStr for BitRate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = Decimal::split(text).and_then(|(value, unit)| value.times(bit_factor(unit)?));
+        parsed.map(Self::new).ok_or_else(|| Error {
+            text: text.to_owned(),
+            kind: "bit rate",
+            example: "10Gbit/s, 100Mbit/s or 64kbit/s",
+        })
+    }
+}
+
+impl FromStr for Rate {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let parsed = Decimal::split(text).and_then(|(value, unit)| {
+            if let Some(factor) = bit_factor(unit) {
+                return value.times(factor).filter(|bps| *bps > 0).map(BitRate::new).map(Self::Bits);
+            }
+            let factor = match unit {
+                "%" => return value.times(10_000_000).map(Share::from_billionths).map(Self::Share),
+                "" | "pps" | "fps" | "frames/s" => 1,
+                "kpps" => 1_000,
+                "Mpps" => 1_000_000,
+                _ => return None,
+            };
+            // A rate below one frame per second is fine: 0.1pps is one frame every ten seconds.
+            let frames = value.digits.checked_mul(factor)?;
+            FrameRate::new(frames, 10u64.checked_pow(value.scale)?).map(Self::Frames)
+        });
+        parsed.ok_or_else(|| Error {
+            text: text.to_owned(),
+            kind: "rate",
+            example: "1Gbit/s, 200kpps, 0.1pps or 50%",
+        })
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Frames(rate) => rate.fmt(f),
+            Self::Bits(rate) => rate.fmt(f),
+            Self::Share(share) => write!(f, "{share} of the link"),
+        }
+    }
+}
+
+fn bit_factor(unit: &str) -> Option<u64> {
+    match unit {
+        "bit/s" | "bps" => Some(1),
+        "kbit/s" | "kbps" => Some(1_000),
+        "Mbit/s" | "Mbps" => Some(1_000_000),
+        "Gbit/s" | "Gbps" => Some(1_000_000_000),
+        "Tbit/s" | "Tbps" => Some(1_000_000_000_000),
+        _ => None,
+    }
+}

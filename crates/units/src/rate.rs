@@ -1,0 +1,154 @@
+//! Rates. A frame rate is an exact fraction, so that the millionth frame of a stream is as punctual as the first.
+
+use crate::{FrameSize, Nanos};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Bits per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BitRate(u64);
+
+impl BitRate {
+    /// `bps` bits per second.
+    pub const fn new(bps: u64) -> Self {
+        Self(bps)
+    }
+    /// Bits per second.
+    pub const fn bits_per_second(self) -> u64 {
+        self.0
+    }
+    /// How long `bytes` take at this rate, rounded to the nearest nanosecond; zero for a rate of zero.
+    pub fn time_for(self, bytes: u64) -> Nanos {
+        if self.0 == 0 {
+            return Nanos::ZERO;
+        }
+        let rate = u128::from(self.0);
+        let ns = (u128::from(bytes) * 8_000_000_000 + rate / 2) / rate;
+        Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for BitRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            0..1_000 => (1.0, "bit/s"),
+            1_000..1_000_000 => (1e3, "kbit/s"),
+            1_000_000..1_000_000_000 => (1e6, "Mbit/s"),
+            _ => (1e9, "Gbit/s"),
+        };
+        f.pad(&format!("{:.3} {unit}", self.0 as f64 / scale))
+    }
+}
+
+/// A share of a link, in billionths. OTG's `percentage` becomes one of these at the edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Share(u64);
+
+impl Share {
+    /// The whole link.
+    pub const WHOLE: Self = Self(1_000_000_000);
+
+    /// `billionths` of the whole.
+    pub const fn from_billionths(billionths: u64) -> Self {
+        Self(billionths)
+    }
+    /// Billionths of the whole.
+    pub const fn billionths(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} %", self.0 as f64 / 1e7)
+    }
+}
+
+/// Frames per second as an exact fraction `frames / seconds`; never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FrameRate {
+    frames: u64,
+    seconds: u64,
+}
+
+impl FrameRate {
+    /// `frames` in every `seconds`; `None` if either is zero.
+    pub fn new(frames: u64, seconds: u64) -> Option<Self> {
+        Self::reduced(u128::from(frames), u128::from(seconds))
+    }
+
+    /// `pps` frames per second; `None` for zero.
+    pub fn per_second(pps: u64) -> Option<Self> {
+        Self::new(pps, 1)
+    }
+
+    /// The rate that fills `bits` with frames whose sizes add up to `bytes` over `count` frames.
+    /// Pass L2 bytes for an L2 rate and L1 bytes for an L1 rate.
+    pub fn from_bits(bits: BitRate, bytes: u64, count: u64) -> Option<Self> {
+        Self::reduced(u128::from(bits.bits_per_second()) * u128::from(count), u128::from(bytes) * 8)
+    }
+
+    /// As [`Self::from_bits`], for a share of a link.
+    pub fn from_share(link: BitRate, share: Share, l1_bytes: u64, count: u64) -> Option<Self> {
+        let bits = u128::from(link.bits_per_second()) * u128::from(share.billionths());
+        let frames = bits.checked_mul(u128::from(count))?;
+        Self::reduced(frames, u128::from(l1_bytes) * 8 * 1_000_000_000)
+    }
+
+    fn reduced(frames: u128, seconds: u128) -> Option<Self> {
+        if frames == 0 || seconds == 0 {
+            return None;
+        }
+        let divisor = gcd(frames, seconds);
+        let (mut frames, mut seconds) = (frames / divisor, seconds / divisor);
+        // Beyond 64 bits the fraction is rounded: an error below 2^-63 of the rate.
+        while frames > u128::from(u64::MAX) || seconds > u128::from(u64::MAX) {
+            frames = (frames >> 1).max(1);
+            seconds = (seconds >> 1).max(1);
+        }
+        Some(Self { frames: u64::try_from(frames).ok()?, seconds: u64::try_from(seconds).ok()? })
+    }
+
+    /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
+    pub fn due(self, n: u64) -> Nanos {
+        let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);
+        Nanos::new(u64::try_from(ns).unwrap_or(u64::MAX))
+    }
+
+    /// How many frames are due within `length`: those with `due(n) < length`.
+    pub fn frames_within(self, length: Nanos) -> u64 {
+        let unit = u128::from(self.seconds) * 1_000_000_000;
+        let scaled = u128::from(length.as_u64()) * u128::from(self.frames);
+        u64::try_from(scaled.div_ceil(unit)).unwrap_or(u64::MAX)
+    }
+
+    /// Frames per second, for display only.
+    pub fn as_f64(self) -> f64 {
+        self.frames as f64 / self.seconds as f64
+    }
+
+    /// Bits per second when every frame takes `bytes` (a mean over `count` frames: pass their sum), rounded down.
+    pub fn bits(self, bytes: u64, count: u64) -> BitRate {
+        let bits = u128::from(bytes) * 8 * u128::from(self.frames);
+        let per = u128::from(count.max(1)) * u128::from(self.seconds);
+        BitRate::new(u64::try_from(bits / per).unwrap_or(u64::MAX))
+    }
+
+    /// Bits per second on the line for frames of one size.
+    pub fn l1_bits(self, size: FrameSize) -> BitRate {
+        self.bits(u64::from(size.l1_bytes()), 1)
+    }
+}
+
+impl fmt::Display for FrameRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{:.3}", self.as_f64());
+        f.pad(&format!("{} frames/s", text.trim_end_matches('0').trim_end_matches('.')))
+    }
+}
+
+fn gcd(a: u128, b: u128) -> u128 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}

@@ -1,0 +1,45 @@
+//! Frame sizes. A *frame size* always includes the 4-byte FCS; the other lengths are derived by name.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The size of an Ethernet frame in bytes, FCS included, VLAN tags included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FrameSize(u32);
+
+impl FrameSize {
+    /// Bytes of the frame check sequence.
+    pub const FCS: u32 = 4;
+    /// Preamble, start delimiter and minimum gap: what a frame costs on the line beyond its own bytes.
+    pub const L1_OVERHEAD: u32 = 20;
+    /// The smallest legal Ethernet frame.
+    pub const MIN: Self = Self(64);
+
+    /// A frame of `bytes`, FCS included.
+    pub const fn new(bytes: u32) -> Self {
+        Self(bytes)
+    }
+    /// The size of a frame whose bytes without FCS are `len`, as the kernel shows it.
+    pub fn from_kernel_len(len: usize) -> Self {
+        Self(u32::try_from(len).unwrap_or(u32::MAX).saturating_add(Self::FCS))
+    }
+    /// Bytes with FCS: what rates and byte counters mean at layer 2.
+    pub const fn bytes(self) -> u32 {
+        self.0
+    }
+    /// Bytes handed to the kernel: without FCS.
+    pub const fn kernel_len(self) -> usize {
+        self.0.saturating_sub(Self::FCS) as usize
+    }
+    /// Bytes the frame takes on the line: with FCS, preamble and minimum gap.
+    pub const fn l1_bytes(self) -> u32 {
+        self.0 + Self::L1_OVERHEAD
+    }
+}
+
+impl fmt::Display for FrameSize {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} B", self.0)
+    }
+}

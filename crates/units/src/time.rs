@@ -1,0 +1,118 @@
+//! Durations and instants. Instants belong to one node's `CLOCK_MONOTONIC`; other clocks are converted at the edge.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+/// A length of time in whole nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nanos(u64);
+
+impl Nanos {
+    /// No time at all.
+    pub const ZERO: Self = Self(0);
+    /// The longest length that can be said, about 584 years.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// `ns` nanoseconds.
+    pub const fn new(ns: u64) -> Self {
+        Self(ns)
+    }
+    /// `us` microseconds, saturating.
+    pub const fn from_micros(us: u64) -> Self {
+        Self(us.saturating_mul(1_000))
+    }
+    /// `ms` milliseconds, saturating.
+    pub const fn from_millis(ms: u64) -> Self {
+        Self(ms.saturating_mul(1_000_000))
+    }
+    /// `s` seconds, saturating.
+    pub const fn from_secs(s: u64) -> Self {
+        Self(s.saturating_mul(1_000_000_000))
+    }
+    /// The number of nanoseconds.
+    pub const fn as_u64(self) -> u64 {
+        self.0
+    }
+    /// Seconds, for display only.
+    pub fn as_secs_f64(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+    /// The same length for the standard library.
+    pub const fn to_std(self) -> std::time::Duration {
+        std::time::Duration::from_nanos(self.0)
+    }
+    /// The difference, or zero if `other` is longer.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Nanos {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Nanos {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl fmt::Display for Nanos {
+    /// The largest unit that keeps the number at one or more, with at most three decimals: `1.5ms`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (scale, unit) = match self.0 {
+            0..1_000 => (1, "ns"),
+            1_000..1_000_000 => (1_000, "us"),
+            1_000_000..1_000_000_000 => (1_000_000, "ms"),
+            _ => (1_000_000_000, "s"),
+        };
+        let text = format!("{:.3}", self.0 as f64 / f64::from(scale));
+        let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+        f.pad(&format!("{text}{unit}"))
+    }
+}
+
+/// An instant of this node's `CLOCK_MONOTONIC`, in nanoseconds since its (arbitrary) origin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct MonoTime(u64);
+
+impl MonoTime {
+    /// The instant `ns` nanoseconds after the clock's origin.
+    pub const fn from_nanos(ns: u64) -> Self {
+        Self(ns)
+    }
+    /// Nanoseconds since the clock's origin.
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+    /// Time from `earlier` to here, or zero if `earlier` is later.
+    pub const fn since(self, earlier: Self) -> Nanos {
+        Nanos(self.0.saturating_sub(earlier.0))
+    }
+    /// Signed nanoseconds from `other` to here, saturating.
+    pub fn signed_since(self, other: Self) -> i64 {
+        let distance = i64::try_from(self.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+        if self.0 >= other.0 { distance } else { -distance }
+    }
+}
+
+impl Add<Nanos> for MonoTime {
+    type Output = Self;
+    fn add(self, length: Nanos) -> Self {
+        Self(self.0.saturating_add(length.0))
+    }
+}
+
+impl Sub<Nanos> for MonoTime {
+    type Output = Self;
+    fn sub(self, length: Nanos) -> Self {
+        Self(self.0.saturating_sub(length.0))
+    }
+}

@@ -1,0 +1,22 @@
+//! Bytes and headers: what a stream's frames look like, and how the receiver knows them again.
+//!
+//! A [`FrameSpec`] (headers, patterns, sizes, payload) compiles into a [`Template`], which renders frame
+//! number `n` at any `n`, in any order, without state: sender and receiver hold the same template, so the
+//! receiver can say of every frame whether it arrived as it was sent. The [`tag`] in the payload carries
+//! stream, sequence and send time.
+//!
+//! It does no I/O, reads no clock and allocates nothing while rendering or verifying.
+//!
+//! Invariant: `render(n)` depends on the spec and `n` (and the tag) alone.
+#![forbid(unsafe_code)]
+
+pub mod checksum;
+pub mod filter;
+pub mod layer;
+pub mod pattern;
+pub mod payload;
+pub mod size;
+pub mod tag;
+mod template;
+
+pub use template::{Error, FrameSpec, Template, Verdict};
