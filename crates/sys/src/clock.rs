@@ -1,1 +1,132 @@
 //! The only place that reads a clock.
+//!
+//! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is read to
+//! find its distance from it, because the kernel stamps frames with it, and to date reports.
+
+use crate::Error;
+use rustix::time::{ClockId, Timespec};
+use std::num::NonZeroU64;
+
+/// Bracketed readings taken to find an offset; the tightest is kept.
+const READINGS: usize = 8;
+const SECOND: u64 = 1_000_000_000;
+
+/// How far `CLOCK_REALTIME` is ahead of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Offset {
+    /// Realtime minus monotonic, nanoseconds.
+    pub offset_ns: i64,
+    /// The truth is within this distance of it.
+    pub bound_ns: u64,
+}
+
+impl Offset {
+    /// The monotonic time at which the real-time clock showed `realtime_ns`; zero if that was before the clock's origin.
+    pub fn to_monotonic(self, realtime_ns: u64) -> u64 {
+        let monotonic = i128::from(realtime_ns) - i128::from(self.offset_ns);
+        u64::try_from(monotonic.max(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`. A vDSO read: tens of nanoseconds, no system call.
+pub fn monotonic_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds since 1970 of `CLOCK_REALTIME`: for dates in reports, never for measuring.
+pub fn wall_clock_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
+}
+
+/// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
+/// one, so half their distance bounds the error.
+pub fn realtime_offset() -> Offset {
+    let reading = || bracketed(monotonic_ns(), wall_clock_ns(), monotonic_ns());
+    (1..READINGS).fold(reading(), |best, _| {
+        let next = reading();
+        if next.bound_ns < best.bound_ns { next } else { best }
+    })
+}
+
+fn bracketed(before: u64, real: u64, after: u64) -> Offset {
+    let width = after.saturating_sub(before);
+    let middle = before + width / 2;
+    let offset = i128::from(real) - i128::from(middle);
+    // The half width, rounded up, plus one for the nanosecond each clock rounds off.
+    Offset { offset_ns: i64::try_from(offset).unwrap_or(i64::MAX), bound_ns: width.div_ceil(2) + 1 }
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `until_ns`; returns at once if that is past. A signal does not cut it short.
+pub fn sleep_until_ns(until_ns: u64) {
+    let until = timespec(until_ns);
+    while rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &until) == Err(rustix::io::Errno::INTR)
+    {
+    }
+}
+
+/// Tells the processor that the caller spins.
+pub fn spin_hint() {
+    std::hint::spin_loop();
+}
+
+/// Makes the kernel wake the calling thread when asked, instead of up to 50 us later.
+pub fn tighten_timer_slack() -> Result<(), Error> {
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+        .map_err(|errno| Error::call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
+}
+
+pub(crate) fn timespec(ns: u64) -> Timespec {
+    // Both parts fit: 2^64 ns are 18 446 744 073 seconds.
+    Timespec {
+        tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0).into(),
+    }
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    seconds.saturating_mul(SECOND).saturating_add(u64::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_never_runs_backwards() {
+        let mut last = 0;
+        for _ in 0..10_000 {
+            let now = monotonic_ns();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn a_reading_between_two_others_is_bounded_by_half_their_distance() {
+        let offset = bracketed(1_000, 5_000_000, 1_100);
+        assert_eq!(offset, Offset { offset_ns: 4_998_950, bound_ns: 51 });
+        assert_eq!(offset.to_monotonic(5_000_000), 1_050);
+        assert_eq!(offset.to_monotonic(1), 0);
+    }
+
+    #[test]
+    fn converting_a_wall_clock_reading_lands_between_the_monotonic_readings_around_it() {
+        let offset = realtime_offset();
+        let before = monotonic_ns();
+        let real = wall_clock_ns();
+        let after = monotonic_ns();
+        let converted = offset.to_monotonic(real);
+        // A stepped wall clock would break this; a millisecond covers slewing by NTP between the readings.
+        let doubt = offset.bound_ns + 1_000_000;
+        assert!(converted + doubt >= before && converted <= after + doubt);
+    }
+
+    #[test]
+    fn sleeping_does_not_end_early() {
+        let until = monotonic_ns() + 2_000_000;
+        sleep_until_ns(until);
+        assert!(monotonic_ns() >= until);
+        sleep_until_ns(0);
+    }
+}

@@ -16,9 +16,65 @@ pub enum Error {
         /// Known cure.
         remedy: Option<&'static str>,
     },
+    /// An interface or a namespace of that name is not there.
+    #[error("no {what} named `{name}`: {remedy}")]
+    Missing {
+        /// Interface or network namespace.
+        what: &'static str,
+        /// The name that was given.
+        name: String,
+        /// How to see which there are.
+        remedy: &'static str,
+    },
+    /// Somebody else holds it.
+    #[error("{object} is in use by {}", holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}")))]
+    Busy {
+        /// What is held.
+        object: String,
+        /// Its process number, when it is visible from here.
+        holder: Option<i32>,
+    },
     /// The kernel or driver lacks it.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+}
+
+impl Error {
+    pub(crate) fn call(
+        call: &'static str,
+        object: impl Into<String>,
+        source: impl Into<std::io::Error>,
+    ) -> Self {
+        Self::Call { call, object: object.into(), source: source.into(), remedy: None }
+    }
+
+    /// The error of the system call that has just failed.
+    pub(crate) fn last(call: &'static str, object: impl Into<String>) -> Self {
+        Self::call(call, object, std::io::Error::last_os_error())
+    }
+
+    /// Adds the cure for missing rights, when it is rights that are missing.
+    pub(crate) fn with_rights(mut self, cure: &'static str) -> Self {
+        if let Self::Call { source, remedy, .. } = &mut self
+            && matches!(source.raw_os_error(), Some(libc::EPERM | libc::EACCES))
+        {
+            *remedy = Some(cure);
+        }
+        self
+    }
+
+    /// Whether rights are missing, and nothing else.
+    pub fn is_permission(&self) -> bool {
+        matches!(self.errno(), Some(libc::EPERM | libc::EACCES))
+    }
+
+    /// The error number of the failed call, if a call failed.
+    pub fn errno(&self) -> Option<i32> {
+        match self {
+            Self::Call { source, .. } => source.raw_os_error(),
+            _ => None,
+        }
+    }
 }
 
 /// Something this machine cannot do; the only reason for which a test may be skipped.
@@ -31,4 +87,30 @@ pub struct Unsupported {
     pub needs: String,
     /// What is there.
     pub found: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_call_object_reason_and_cure() {
+        let error = Error::call("socket", "eth1", std::io::Error::from_raw_os_error(libc::EPERM));
+        assert!(error.is_permission());
+        let text = error.with_rights("run as root").to_string();
+        assert!(text.starts_with("socket on eth1: ") && text.ends_with("(run as root)"), "{text}");
+    }
+
+    #[test]
+    fn a_cure_for_missing_rights_is_not_offered_for_other_failures() {
+        let error = Error::call("socket", "eth1", std::io::Error::from_raw_os_error(libc::ENODEV));
+        assert!(!error.with_rights("run as root").to_string().contains("run as root"));
+    }
+
+    #[test]
+    fn the_holder_is_named_when_it_is_known() {
+        let busy = |holder| Error::Busy { object: "eth1".into(), holder }.to_string();
+        assert_eq!(busy(Some(7)), "eth1 is in use by process 7");
+        assert_eq!(busy(None), "eth1 is in use by another process");
+    }
 }

@@ -4,8 +4,13 @@
 //! operation and names its invariants. Each module opens with who owns which descriptor or mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
+pub mod caps;
 pub mod clock;
 pub mod error;
+pub mod kernel;
+pub mod lock;
 pub mod netns;
+pub mod sched;
+pub mod signal;
 
 pub use error::{Error, Unsupported};

@@ -1,1 +1,216 @@
 //! Network namespaces.
+//!
+//! A [`NetNs`] owns one descriptor that keeps its namespace alive. A thread enters a namespace only inside
+//! [`NetNs::run_in`], on a thread of its own that ends there: no thread of the caller's is ever left in a foreign
+//! namespace. Sockets made inside stay in that namespace wherever they are used.
+
+use crate::Error;
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Where `ip netns` and we keep named namespaces.
+pub const DIRECTORY: &str = "/run/netns";
+const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root, or inside a user namespace";
+/// File system type of namespace descriptors (`linux/magic.h`).
+const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
+const CALLERS: &str = "/proc/thread-self/ns/net";
+
+/// A network namespace.
+#[derive(Debug)]
+pub struct NetNs {
+    file: File,
+    label: String,
+}
+
+impl NetNs {
+    /// The namespace of the calling thread.
+    pub fn current() -> Result<Self, Error> {
+        let file = File::open(CALLERS).map_err(|error| Error::call("open", CALLERS, error))?;
+        Ok(Self { file, label: "the current namespace".into() })
+    }
+
+    /// The namespace of that name in `/run/netns`.
+    pub fn open(name: &str) -> Result<Self, Error> {
+        let path = path_of(name)?;
+        let file = File::open(&path).map_err(|error| match error.kind() {
+            std::io::ErrorKind::NotFound => missing(name),
+            _ => Error::call("open", path.display().to_string(), error),
+        })?;
+        let opened = Self { file, label: name.to_owned() };
+        // A leftover plain file of a deleted namespace opens, too.
+        if opened.is_namespace() { Ok(opened) } else { Err(missing(name)) }
+    }
+
+    /// The namespace of that name, or the calling thread's for `None`.
+    pub fn open_or_current(name: Option<&str>) -> Result<Self, Error> {
+        name.map_or_else(Self::current, Self::open)
+    }
+
+    /// A new namespace without a name; it ends with the last descriptor, socket or thread in it.
+    pub fn create() -> Result<Self, Error> {
+        in_thread(|| {
+            unshare()?;
+            Self::current().map(|current| Self { label: "an unnamed namespace".into(), ..current })
+        })
+    }
+
+    /// A new namespace that others find by name, as `ip netns add` makes it. It stays until [`delete_named`].
+    pub fn create_named(name: &str) -> Result<Self, Error> {
+        let path = path_of(name)?;
+        std::fs::create_dir_all(DIRECTORY).map_err(|error| Error::call("mkdir", DIRECTORY, error))?;
+        let object = path.display().to_string();
+        File::create_new(&path)
+            .map_err(|error| Error::call("create", object.clone(), error).with_rights(RIGHTS))?;
+        let mounted = in_thread(|| {
+            unshare()?;
+            rustix::mount::mount_bind(CALLERS, &path)
+                .map_err(|errno| Error::call("mount", object.clone(), errno).with_rights(RIGHTS))
+        });
+        let opened = mounted.and_then(|()| Self::open(name));
+        if opened.is_err() {
+            // Nothing is mounted there: a leftover file would only be in the way of the next attempt.
+            drop(std::fs::remove_file(&path));
+        }
+        opened
+    }
+
+    /// Runs `work` on a thread inside this namespace. What it returns (sockets, above all) may be used anywhere.
+    /// A panic of `work` goes on in the caller.
+    pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        in_thread(|| {
+            self.enter()?;
+            Ok(work())
+        })
+    }
+
+    /// Leaves the calling thread in this namespace: for threads about to end only.
+    fn enter(&self) -> Result<(), Error> {
+        // Entering takes rights even when one is inside already; an ordinary user has none.
+        if Self::current()?.inode()? == self.inode()? {
+            return Ok(());
+        }
+        rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
+            .map_err(|errno| Error::call("setns", self.label.clone(), errno).with_rights(RIGHTS))
+    }
+
+    /// The namespace's number: two handles with the same number are the same namespace.
+    pub fn inode(&self) -> Result<u64, Error> {
+        let metadata =
+            self.file.metadata().map_err(|error| Error::call("stat", self.label.clone(), error))?;
+        Ok(metadata.ino())
+    }
+
+    /// Its name, or words that describe it.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    fn is_namespace(&self) -> bool {
+        rustix::fs::fstatfs(&self.file).is_ok_and(|fs| fs.f_type == NSFS_MAGIC)
+    }
+}
+
+impl AsFd for NetNs {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// Removes the name, as `ip netns delete` does; the namespace ends when nothing uses it any more.
+pub fn delete_named(name: &str) -> Result<(), Error> {
+    let path = path_of(name)?;
+    let object = || path.display().to_string();
+    match rustix::mount::unmount(&path, rustix::mount::UnmountFlags::DETACH) {
+        // EINVAL: a plain file on which nothing is mounted any more.
+        Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+        Err(rustix::io::Errno::NOENT) => return Err(missing(name)),
+        Err(errno) => return Err(Error::call("umount", object(), errno).with_rights(RIGHTS)),
+    }
+    std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object(), error))
+}
+
+/// Names of the namespaces in `/run/netns`, in order.
+pub fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(DIRECTORY).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
+}
+
+fn path_of(name: &str) -> Result<PathBuf, Error> {
+    let fits =
+        !name.is_empty() && name.len() <= 255 && name != "." && name != ".." && !name.contains(['/', '\0']);
+    if fits { Ok(Path::new(DIRECTORY).join(name)) } else { Err(missing(name)) }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Missing {
+        what: "network namespace",
+        name: name.to_owned(),
+        remedy: "`ip netns list` shows those there are, `ip netns add` makes one",
+    }
+}
+
+fn unshare() -> Result<(), Error> {
+    // SAFETY: only CLONE_NEWNET is passed: the descriptor table stays shared, so no descriptor of another thread can
+    // be closed or replaced behind its back.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
+        .map_err(|errno| Error::call("unshare", "a network namespace", errno).with_rights(RIGHTS))
+}
+
+fn in_thread<T: Send>(work: impl FnOnce() -> Result<T, Error> + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_current_namespace_is_entered_and_is_itself() {
+        let here = NetNs::current().unwrap();
+        let inode = here.inode().unwrap();
+        // Takes no rights: nothing has to be entered.
+        assert_eq!(here.run_in(|| NetNs::current().unwrap().inode().unwrap()).unwrap(), inode);
+    }
+
+    #[test]
+    fn the_caller_stays_where_it_was() {
+        let before = NetNs::current().unwrap().inode().unwrap();
+        match NetNs::create() {
+            Ok(made) => {
+                let inside = made.run_in(|| NetNs::current().unwrap().inode().unwrap()).unwrap();
+                assert_eq!(inside, made.inode().unwrap());
+                assert_ne!(inside, before);
+            }
+            Err(error) => assert!(error.is_permission(), "{error}"),
+        }
+        assert_eq!(NetNs::current().unwrap().inode().unwrap(), before);
+    }
+
+    #[test]
+    fn a_name_that_is_not_there_or_is_no_name_is_missing() {
+        for name in ["no-such-namespace-here", "", ".", "..", "../self/ns/net", "a/b"] {
+            assert!(matches!(NetNs::open(name), Err(Error::Missing { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_named_namespace_is_found_by_name_until_deleted() {
+        let name = format!("sys-netns-{}", std::process::id());
+        let made = match NetNs::create_named(&name) {
+            Ok(made) => made,
+            Err(error) => return assert!(error.is_permission(), "{error}"),
+        };
+        assert_eq!(NetNs::open(&name).unwrap().inode().unwrap(), made.inode().unwrap());
+        assert!(names().contains(&name));
+        assert!(NetNs::create_named(&name).is_err());
+        delete_named(&name).unwrap();
+        assert!(matches!(NetNs::open(&name), Err(Error::Missing { .. })));
+    }
+}

@@ -1,0 +1,76 @@
+//! What this process may do.
+//!
+//! Nothing is owned or changed; these are readings.
+
+use rustix::thread::CapabilitySet;
+
+/// Rights that matter to packet work.
+const KNOWN: [(CapabilitySet, &str); 6] = [
+    (CapabilitySet::NET_RAW, "CAP_NET_RAW"),
+    (CapabilitySet::NET_ADMIN, "CAP_NET_ADMIN"),
+    (CapabilitySet::SYS_ADMIN, "CAP_SYS_ADMIN"),
+    (CapabilitySet::SYS_NICE, "CAP_SYS_NICE"),
+    (CapabilitySet::BPF, "CAP_BPF"),
+    (CapabilitySet::IPC_LOCK, "CAP_IPC_LOCK"),
+];
+
+/// Rights of the calling thread.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Rights {
+    /// Effective user.
+    pub user: u32,
+    /// Effective capabilities, of those that matter here.
+    pub capabilities: Vec<&'static str>,
+    /// Whether they hold in a user namespace only, not on the machine.
+    pub in_user_namespace: bool,
+}
+
+impl Rights {
+    /// Rights of the calling thread, now.
+    pub fn current() -> Self {
+        let effective =
+            rustix::thread::capabilities(None).map_or(CapabilitySet::empty(), |sets| sets.effective);
+        let capabilities =
+            KNOWN.iter().filter(|(set, _)| effective.contains(*set)).map(|(_, name)| *name).collect();
+        Self {
+            user: rustix::process::geteuid().as_raw(),
+            capabilities,
+            in_user_namespace: !covers_every_user(
+                &std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(),
+            ),
+        }
+    }
+
+    /// Whether `capability` is among them.
+    pub fn has(&self, capability: &str) -> bool {
+        self.capabilities.contains(&capability)
+    }
+}
+
+/// Whether a uid map is that of the machine's own user namespace: every user is itself.
+fn covers_every_user(map: &str) -> bool {
+    let numbers: Vec<&str> = map.split_whitespace().collect();
+    numbers.is_empty() || numbers == ["0", "0", "4294967295"]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_machines_own_map_is_told_from_a_private_one() {
+        assert!(covers_every_user("         0          0 4294967295\n"));
+        assert!(!covers_every_user("         0       1000          1\n"));
+    }
+
+    #[test]
+    fn rights_agree_with_proc() {
+        let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
+        let line = status.lines().find(|line| line.starts_with("CapEff:")).unwrap();
+        let bits = u64::from_str_radix(line[7..].trim(), 16).unwrap();
+        let rights = Rights::current();
+        assert_eq!(rights.has("CAP_NET_ADMIN"), bits >> 12 & 1 == 1);
+        assert_eq!(rights.has("CAP_NET_RAW"), bits >> 13 & 1 == 1);
+        assert_eq!(rights.has("CAP_SYS_ADMIN"), bits >> 21 & 1 == 1);
+    }
+}

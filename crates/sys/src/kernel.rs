@@ -1,0 +1,87 @@
+//! Which kernel runs, and its settings under `/proc/sys`.
+//!
+//! Nothing is owned. A setting below `net/` belongs to the network namespace of the thread that reads or writes it.
+
+use crate::{Error, netns::NetNs};
+use std::path::{Component, Path, PathBuf};
+
+/// Release of the running kernel, like `6.18.44`.
+pub fn release() -> String {
+    rustix::system::uname().release().to_string_lossy().into_owned()
+}
+
+/// Major and minor number of the running kernel; zeros if it does not say.
+pub fn version() -> (u32, u32) {
+    parse_version(&release())
+}
+
+fn parse_version(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+/// Reads `/proc/sys/KEY` in `netns`, for example `net/ipv6/conf/eth1/disable_ipv6`, without the newline at its end.
+pub fn read_setting(netns: &NetNs, key: &str) -> Result<String, Error> {
+    let path = path_of(key)?;
+    let text = netns.run_in(|| std::fs::read_to_string(&path))?;
+    text.map(|text| text.trim_end().to_owned())
+        .map_err(|error| Error::call("read", path.display().to_string(), error))
+}
+
+/// Writes `/proc/sys/KEY` in `netns`.
+pub fn write_setting(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
+    let path = path_of(key)?;
+    // Not `fs::write`: it would create a file, should /proc be something else.
+    let write = || {
+        let mut file = std::fs::OpenOptions::new().write(true).open(&path)?;
+        std::io::Write::write_all(&mut file, value.as_bytes())
+    };
+    netns.run_in(write)?.map_err(|error| {
+        Error::call("write", path.display().to_string(), error)
+            .with_rights("needs CAP_NET_ADMIN: run as root")
+    })
+}
+
+fn path_of(key: &str) -> Result<PathBuf, Error> {
+    let key = Path::new(key);
+    if key.components().all(|part| matches!(part, Component::Normal(_))) {
+        return Ok(Path::new("/proc/sys").join(key));
+    }
+    Err(Error::call(
+        "find setting",
+        key.display().to_string(),
+        std::io::Error::from_raw_os_error(libc::EINVAL),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_releases_of_every_distribution() {
+        assert_eq!(parse_version("6.18.44-fc-v669"), (6, 18));
+        assert_eq!(parse_version("5.10.0-28-amd64"), (5, 10));
+        assert_eq!(parse_version("6.1-rc3"), (6, 1));
+        assert_eq!(parse_version("strange"), (0, 0));
+        assert!(version().0 >= 4, "{}", release());
+    }
+
+    #[test]
+    fn a_setting_in_a_new_namespace_is_read_back_as_written() {
+        let netns = match NetNs::create() {
+            Ok(netns) => netns,
+            Err(error) => return assert!(error.is_permission(), "{error}"),
+        };
+        write_setting(&netns, "net/ipv6/conf/lo/disable_ipv6", "1").unwrap();
+        assert_eq!(read_setting(&netns, "net/ipv6/conf/lo/disable_ipv6").unwrap(), "1");
+    }
+
+    #[test]
+    fn a_key_cannot_leave_proc_sys() {
+        let here = NetNs::current().unwrap();
+        for key in ["../version", "/etc/passwd", "net/../../version"] {
+            assert!(read_setting(&here, key).is_err(), "{key}");
+        }
+    }
+}

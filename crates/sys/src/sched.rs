@@ -1,0 +1,68 @@
+//! Where and how urgently the calling thread runs.
+//!
+//! Nothing is owned; the settings end with the thread.
+
+use crate::Error;
+use rustix::thread::CpuSet;
+
+/// Processors the calling thread may run on.
+pub fn cpus() -> Result<Vec<usize>, Error> {
+    let set = rustix::thread::sched_getaffinity(None)
+        .map_err(|errno| Error::call("sched_getaffinity", "this thread", errno))?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
+}
+
+/// Keeps the calling thread on one processor.
+pub fn pin(cpu: usize) -> Result<(), Error> {
+    let object = || format!("processor {cpu}");
+    if cpu >= CpuSet::MAX_CPU {
+        return Err(Error::call("sched_setaffinity", object(), rustix::io::Errno::INVAL));
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu);
+    rustix::thread::sched_setaffinity(None, &set)
+        .map_err(|errno| Error::call("sched_setaffinity", object(), errno))
+}
+
+/// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
+pub fn request_fifo(priority: i32) -> Result<(), Error> {
+    let parameters = libc::sched_param { sched_priority: priority };
+    // SAFETY: pid 0 is the calling thread, and the pointer is to a live, initialised structure that is only read.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) };
+    if done == 0 {
+        return Ok(());
+    }
+    Err(Error::last("sched_setscheduler", "this thread")
+        .with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pinned_thread_has_one_processor() {
+        let first = cpus().unwrap()[0];
+        std::thread::spawn(move || {
+            pin(first).unwrap();
+            assert_eq!(cpus().unwrap(), [first]);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn an_impossible_processor_is_an_error() {
+        assert!(pin(usize::MAX).is_err());
+        assert!(pin(CpuSet::MAX_CPU - 1).is_err());
+    }
+
+    #[test]
+    fn real_time_is_granted_or_refused_for_want_of_rights() {
+        let asked = std::thread::spawn(|| request_fifo(1)).join().unwrap();
+        if let Err(error) = asked {
+            assert!(error.is_permission(), "{error}");
+        }
+        assert!(std::thread::spawn(|| request_fifo(1_000)).join().unwrap().is_err());
+    }
+}

@@ -1,0 +1,67 @@
+//! A latch for the signals that ask a process to end.
+//!
+//! The handlers are the process's; there is one latch, and it is never taken back. A handler does nothing but set a
+//! flag. A second interrupt finds the default action, so that a user who insists gets out.
+
+use crate::Error;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+static FIRST: AtomicI32 = AtomicI32::new(0);
+
+/// Signals that are latched.
+const LATCHED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+
+/// Starts latching SIGINT, SIGTERM and SIGHUP. The first of a kind is noted, the second kills as usual.
+pub fn latch() -> Result<(), Error> {
+    LATCHED.into_iter().try_for_each(install)
+}
+
+/// Number of the first signal that came, if any has.
+pub fn received() -> Option<i32> {
+    match FIRST.load(Ordering::Acquire) {
+        0 => None,
+        signal => Some(signal),
+    }
+}
+
+extern "C" fn note(signal: i32) {
+    // Async-signal-safe: one atomic operation, no allocation, no lock.
+    let _ = FIRST.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed);
+}
+
+fn install(signal: i32) -> Result<(), Error> {
+    let object = || format!("signal {signal}");
+    // SAFETY: sigaction is plain data for which all zeros is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = note as extern "C" fn(i32) as usize;
+    // RESETHAND: the second one meets the default action.
+    action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+    // SAFETY: the set is a live field of our own structure.
+    let emptied = unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
+    if emptied != 0 {
+        return Err(Error::last("sigemptyset", object()));
+    }
+    // SAFETY: the action is fully initialised, its handler is async-signal-safe and lives as long as the program.
+    let done = unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    if done == 0 { Ok(()) } else { Err(Error::last("sigaction", object())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_signal_is_latched_and_its_number_kept() {
+        latch().unwrap();
+        assert_eq!(received(), None);
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+        // Delivered before kill returns, or to another thread soon after.
+        let end = crate::clock::monotonic_ns() + 5_000_000_000;
+        while received().is_none() && crate::clock::monotonic_ns() < end {
+            std::thread::yield_now();
+        }
+        assert_eq!(received(), Some(libc::SIGHUP));
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
+        assert_eq!(received(), Some(libc::SIGHUP), "the first one stays");
+    }
+}
