@@ -7,10 +7,17 @@
 pub mod caps;
 pub mod clock;
 pub mod error;
+pub mod ethtool;
 pub mod kernel;
+pub mod link;
 pub mod lock;
+pub mod netdev;
+mod netlink;
 pub mod netns;
+pub mod packet;
 pub mod sched;
 pub mod signal;
+
+pub mod userns;
 
 pub use error::{Error, Unsupported};

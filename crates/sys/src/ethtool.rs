@@ -1,0 +1,371 @@
+//! What a driver says of an interface, and its offloads (the `SIOCETHTOOL` calls).
+//!
+//! An [`Ethtool`] owns one datagram socket that only serves as a handle on its network namespace. Changes stay until
+//! changed back.
+
+use crate::{Error, Unsupported, netns::NetNs};
+use rustix::net::{AddressFamily, SocketType};
+use std::os::fd::{AsRawFd, OwnedFd};
+
+// Commands of linux/ethtool.h.
+const GSET: u32 = 0x01;
+const GDRVINFO: u32 = 0x03;
+const GCHANNELS: u32 = 0x3c;
+const GET_TS_INFO: u32 = 0x41;
+const GFLAGS: u32 = 0x25;
+const SFLAGS: u32 = 0x26;
+
+/// Calls to drivers in one network namespace.
+#[derive(Debug)]
+pub struct Ethtool {
+    socket: OwnedFd,
+}
+
+/// Work that the stack or the card does on frames behind our back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// Generic receive offload: the stack merges packets on receive.
+    Gro,
+    /// Large receive offload: the card merges packets on receive.
+    Lro,
+    /// Generic segmentation offload.
+    Gso,
+    /// TCP segmentation offload.
+    Tso,
+    /// Receive checksumming.
+    RxCsum,
+    /// Transmit checksumming.
+    TxCsum,
+    /// The card takes VLAN tags out.
+    RxVlan,
+    /// The card puts VLAN tags in.
+    TxVlan,
+}
+
+impl Offload {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Gro, Self::Lro, Self::Gso, Self::Tso, Self::RxCsum, Self::TxCsum, Self::RxVlan, Self::TxVlan];
+
+    /// Its name on the command line of ethtool.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Gro => "gro",
+            Self::Lro => "lro",
+            Self::Gso => "gso",
+            Self::Tso => "tso",
+            Self::RxCsum => "rx",
+            Self::TxCsum => "tx",
+            Self::RxVlan => "rxvlan",
+            Self::TxVlan => "txvlan",
+        }
+    }
+
+    fn access(self) -> Access {
+        match self {
+            Self::RxCsum => Access::Value { get: 0x14, set: 0x15 },
+            Self::TxCsum => Access::Value { get: 0x16, set: 0x17 },
+            Self::Tso => Access::Value { get: 0x1e, set: 0x1f },
+            Self::Gso => Access::Value { get: 0x23, set: 0x24 },
+            Self::Gro => Access::Value { get: 0x2b, set: 0x2c },
+            Self::TxVlan => Access::Flag(1 << 7),
+            Self::RxVlan => Access::Flag(1 << 8),
+            Self::Lro => Access::Flag(1 << 15),
+        }
+    }
+}
+
+/// How an offload is read and set: by commands of its own, or as a bit among flags.
+#[derive(Clone, Copy)]
+enum Access {
+    Value { get: u32, set: u32 },
+    Flag(u32),
+}
+
+/// Who drives an interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Driver {
+    /// Name of the driver.
+    pub name: String,
+    /// Its version; the kernel's own for drivers in its tree.
+    pub version: String,
+    /// Firmware of the card.
+    pub firmware: String,
+    /// Where the card is, for example its PCI address.
+    pub bus: String,
+}
+
+/// Speed and duplex of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Speed {
+    /// Megabits per second.
+    pub mbits: u32,
+    /// Both directions at once; `None` if the driver does not say.
+    pub full_duplex: Option<bool>,
+}
+
+/// Queues of an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Channels {
+    /// Receive queues in use.
+    pub rx: u32,
+    /// Transmit queues in use.
+    pub tx: u32,
+}
+
+/// Who can take time stamps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "four independent abilities, as the kernel lists them")]
+pub struct Timestamping {
+    /// Software stamps on departure.
+    pub tx_software: bool,
+    /// Software stamps on arrival.
+    pub rx_software: bool,
+    /// Stamps of the card on departure.
+    pub tx_hardware: bool,
+    /// Stamps of the card on arrival.
+    pub rx_hardware: bool,
+    /// Number of the card's clock (`/dev/ptpN`).
+    pub clock: Option<u32>,
+}
+
+impl Ethtool {
+    /// A handle on the drivers of `netns`.
+    pub fn open(netns: &NetNs) -> Result<Self, Error> {
+        let make = || rustix::net::socket(AddressFamily::INET, SocketType::DGRAM, None);
+        let socket = netns.run_in(make)?.map_err(|errno| Error::call("socket", netns.label(), errno))?;
+        Ok(Self { socket })
+    }
+
+    /// Who drives the interface.
+    pub fn driver(&self, name: &str) -> Result<Driver, Error> {
+        // struct ethtool_drvinfo: command, then six texts and five numbers.
+        let mut info = [0u32; 49];
+        info[0] = GDRVINFO;
+        self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GDRVINFO", name, errno))?;
+        let bytes: Vec<u8> = info.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        let text = |from: usize| {
+            let field = &bytes[from..from + 32];
+            let end = field.iter().position(|byte| *byte == 0).unwrap_or(field.len());
+            String::from_utf8_lossy(&field[..end]).into_owned()
+        };
+        Ok(Driver { name: text(4), version: text(36), firmware: text(68), bus: text(100) })
+    }
+
+    /// Speed and duplex; `None` while there is no link or the driver does not know.
+    pub fn speed(&self, name: &str) -> Result<Option<Speed>, Error> {
+        // struct ethtool_cmd: command, supported, advertising, then speed (u16), duplex (u8) and others; the high half of
+        // the speed is the u16 at byte 28.
+        let mut command = [0u32; 11];
+        command[0] = GSET;
+        match self.call(name, &mut command) {
+            Ok(()) => Ok(speed_of(&command)),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(None),
+            Err(errno) => Err(failed("ETHTOOL_GSET", name, errno)),
+        }
+    }
+
+    /// Queues in use.
+    pub fn channels(&self, name: &str) -> Result<Channels, Error> {
+        // struct ethtool_channels: command, maxima of rx, tx, other, combined, then the counts in the same order.
+        let mut channels = [0u32; 9];
+        channels[0] = GCHANNELS;
+        self.call(name, &mut channels).map_err(|errno| failed("ETHTOOL_GCHANNELS", name, errno))?;
+        let [_, _, _, _, _, rx, tx, _, combined] = channels;
+        Ok(Channels { rx: rx + combined, tx: tx + combined })
+    }
+
+    /// Who can take time stamps.
+    pub fn timestamping(&self, name: &str) -> Result<Timestamping, Error> {
+        // struct ethtool_ts_info: command, abilities, clock index, then transmit types and receive filters.
+        let mut info = [0u32; 11];
+        info[0] = GET_TS_INFO;
+        self.call(name, &mut info).map_err(|errno| failed("ETHTOOL_GET_TS_INFO", name, errno))?;
+        let can = |flag: u32| info[1] & flag != 0;
+        let card = can(libc::SOF_TIMESTAMPING_RAW_HARDWARE);
+        Ok(Timestamping {
+            tx_software: can(libc::SOF_TIMESTAMPING_TX_SOFTWARE),
+            rx_software: can(libc::SOF_TIMESTAMPING_RX_SOFTWARE),
+            tx_hardware: card && can(libc::SOF_TIMESTAMPING_TX_HARDWARE),
+            rx_hardware: card && can(libc::SOF_TIMESTAMPING_RX_HARDWARE),
+            clock: (info[2] != u32::MAX).then_some(info[2]),
+        })
+    }
+
+    /// Whether an offload is on.
+    pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
+        let (command, mask) = match offload.access() {
+            Access::Value { get, .. } => (get, u32::MAX),
+            Access::Flag(flag) => (GFLAGS, flag),
+        };
+        let mut request = [command, 0];
+        self.call(name, &mut request).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
+        Ok(request[1] & mask != 0)
+    }
+
+    /// Switches an offload; tells whether that changed anything. An offload that the driver has fixed is an error.
+    pub fn set_offload(&self, name: &str, offload: Offload, on: bool) -> Result<bool, Error> {
+        if self.offload(name, offload)? == on {
+            return Ok(false);
+        }
+        let mut request = match offload.access() {
+            Access::Value { set, .. } => [set, u32::from(on)],
+            Access::Flag(flag) => {
+                let mut flags = [GFLAGS, 0];
+                self.call(name, &mut flags).map_err(|errno| failed("ETHTOOL_GFLAGS", name, errno))?;
+                [SFLAGS, if on { flags[1] | flag } else { flags[1] & !flag }]
+            }
+        };
+        let set = self.call(name, &mut request);
+        // Some settings are accepted and have no effect.
+        if set.is_ok() && self.offload(name, offload)? == on {
+            return Ok(true);
+        }
+        Err(match set {
+            Err(errno) if errno != rustix::io::Errno::OPNOTSUPP && errno != rustix::io::Errno::INVAL => {
+                failed("ETHTOOL_SFLAGS", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
+            }
+            _ => Unsupported {
+                feature: "switching an offload",
+                needs: format!("a driver that can set {} {}", offload.name(), if on { "on" } else { "off" }),
+                found: format!("{name} has it fixed"),
+            }
+            .into(),
+        })
+    }
+
+    /// Calls the driver with a command structure made of 32-bit words, whose first is the command.
+    fn call<const WORDS: usize>(&self, name: &str, command: &mut [u32; WORDS]) -> rustix::io::Result<()> {
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            return Err(rustix::io::Errno::NODEV);
+        }
+        // SAFETY: ifreq is plain data for which all zeros is a valid value.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = libc::c_char::from_ne_bytes([from]);
+        }
+        request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
+        // SAFETY: the request and the command it points to are live; each command above is as long as its structure in
+        // linux/ethtool.h, and the kernel writes no more than that.
+        let done = unsafe {
+            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
+        };
+        if done == 0 {
+            return Ok(());
+        }
+        Err(rustix::io::Errno::from_io_error(&std::io::Error::last_os_error())
+            .unwrap_or(rustix::io::Errno::IO))
+    }
+}
+
+fn speed_of(command: &[u32; 11]) -> Option<Speed> {
+    let bytes = |word: usize| command[word].to_ne_bytes();
+    let (low, high) = (bytes(3), bytes(7));
+    let mbits = u32::from(u16::from_ne_bytes([low[0], low[1]]))
+        | u32::from(u16::from_ne_bytes([high[0], high[1]])) << 16;
+    let full_duplex = match low[2] {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
+    };
+    // All ones (in 16 or 32 bits) means unknown.
+    (mbits != 0 && mbits != u32::MAX && mbits != 0xffff).then_some(Speed { mbits, full_duplex })
+}
+
+fn failed(call: &'static str, name: &str, errno: rustix::io::Errno) -> Error {
+    match errno {
+        rustix::io::Errno::OPNOTSUPP => Unsupported {
+            feature: call,
+            needs: "a driver that answers it".into(),
+            found: format!("{name}, whose driver does not"),
+        }
+        .into(),
+        rustix::io::Errno::NODEV => Error::Missing {
+            what: "interface",
+            name: name.to_owned(),
+            remedy: "`ip link` shows those there are",
+        },
+        errno => Error::call(call, name, errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Links, VethEnd};
+
+    #[test]
+    fn speeds_above_65535_mbits_and_unknown_ones_are_told() {
+        let command = |low: u16, duplex: u8, high: u16| {
+            let mut command = [0u32; 11];
+            let [a, b] = low.to_ne_bytes();
+            command[3] = u32::from_ne_bytes([a, b, duplex, 0]);
+            let [a, b] = high.to_ne_bytes();
+            command[7] = u32::from_ne_bytes([a, b, 0, 0]);
+            speed_of(&command)
+        };
+        assert_eq!(command(10_000, 1, 0), Some(Speed { mbits: 10_000, full_duplex: Some(true) }));
+        assert_eq!(command(0x86a0, 1, 1), Some(Speed { mbits: 100_000, full_duplex: Some(true) }));
+        assert_eq!(command(100, 0, 0), Some(Speed { mbits: 100, full_duplex: Some(false) }));
+        assert_eq!(command(0xffff, 0xff, 0xffff), None);
+        assert_eq!(command(0xffff, 0xff, 0), None);
+    }
+
+    #[test]
+    fn a_missing_interface_is_missing() {
+        let ethtool = Ethtool::open(&NetNs::current().unwrap()).unwrap();
+        for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
+            assert!(matches!(ethtool.driver(name), Err(Error::Missing { .. })), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_virtual_cable_tells_its_driver_speed_queues_and_stamps() {
+        let Some((_netns, ethtool)) = cable() else { return };
+        assert_eq!(ethtool.driver("a").unwrap().name, "veth");
+        assert_eq!(ethtool.speed("a").unwrap(), Some(Speed { mbits: 10_000, full_duplex: Some(true) }));
+        assert!(ethtool.channels("a").unwrap().tx >= 1);
+        assert!(ethtool.timestamping("a").unwrap().rx_software);
+        assert_eq!(ethtool.timestamping("a").unwrap().clock, None);
+    }
+
+    #[test]
+    fn an_offload_is_switched_and_switched_back() {
+        let Some((_netns, ethtool)) = cable() else { return };
+        for offload in [Offload::Gro, Offload::Gso, Offload::RxVlan, Offload::TxVlan, Offload::Tso] {
+            let before = ethtool.offload("a", offload).unwrap();
+            assert!(ethtool.set_offload("a", offload, !before).unwrap(), "{offload:?}");
+            assert!(!ethtool.set_offload("a", offload, !before).unwrap(), "{offload:?} was changed already");
+            assert_eq!(ethtool.offload("a", offload).unwrap(), !before);
+            assert!(ethtool.set_offload("a", offload, before).unwrap());
+        }
+    }
+
+    #[test]
+    fn an_offload_that_the_driver_has_fixed_is_unsupported() {
+        let Some((_netns, ethtool)) = cable() else { return };
+        let error = ethtool.set_offload("a", Offload::Lro, true).unwrap_err();
+        assert!(matches!(error, Error::Unsupported(_)), "{error}");
+    }
+
+    fn cable() -> Option<(NetNs, Ethtool)> {
+        let netns = match NetNs::create() {
+            Ok(netns) => netns,
+            Err(error) => {
+                assert!(error.is_permission(), "{error}");
+                return None;
+            }
+        };
+        let end = |name| VethEnd { name, netns: None, mac: None };
+        let mut links = Links::open(&netns).unwrap();
+        links.create_veth(end("a"), end("b")).unwrap();
+        // A cable has a speed only while both ends are up.
+        for name in ["a", "b"] {
+            let index = links.by_name(name).unwrap().index;
+            links.set_up(index, true).unwrap();
+        }
+        let ethtool = Ethtool::open(&netns).unwrap();
+        Some((netns, ethtool))
+    }
+}

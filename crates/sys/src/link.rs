@@ -1,0 +1,293 @@
+//! Network interfaces: what there is, and making, changing and removing virtual ones.
+//!
+//! A [`Links`] owns one netlink socket and speaks of the network namespace it was opened in, from whichever thread. It
+//! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
+
+mod change;
+
+use crate::netlink::Conversation;
+use crate::{Error, netns::NetNs};
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Stats64};
+use netlink_packet_route::route::{RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+/// A 48-bit hardware address.
+pub type Mac = [u8; 6];
+
+/// Interfaces of one network namespace.
+#[derive(Debug)]
+pub struct Links {
+    netlink: Conversation,
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Link {
+    /// Its number in its namespace.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// Kind of a virtual interface: `veth`, `bridge`, `vlan` …; absent for a card.
+    pub kind: Option<String>,
+    /// Its hardware address, if it is an Ethernet.
+    pub mac: Option<Mac>,
+    /// Largest packet behind the Ethernet header.
+    pub mtu: u32,
+    /// Largest MTU it can be set to, if it says.
+    pub mtu_limit: Option<u32>,
+    /// Administratively up.
+    pub up: bool,
+    /// The other end is there.
+    pub carrier: bool,
+    /// The loopback interface.
+    pub loopback: bool,
+    /// Receives frames for all stations.
+    pub promiscuous: bool,
+    /// Number of the bridge or bond it belongs to.
+    pub master: Option<u32>,
+    /// Number of the interface below it, or of its peer (which may be in another namespace).
+    pub peer: Option<u32>,
+    /// Its queueing discipline.
+    pub qdisc: Option<String>,
+}
+
+/// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Counters {
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Bytes received.
+    pub rx_bytes: u64,
+    /// Received frames in error.
+    pub rx_errors: u64,
+    /// Received frames dropped: by the kernel, or by the card for want of room.
+    pub rx_dropped: u64,
+    /// Frames transmitted.
+    pub tx_frames: u64,
+    /// Bytes transmitted.
+    pub tx_bytes: u64,
+    /// Transmit errors.
+    pub tx_errors: u64,
+    /// Frames dropped on transmit; an attempt that is repeated counts each time.
+    pub tx_dropped: u64,
+}
+
+/// An address of an interface.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Address {
+    /// Number of the interface.
+    pub index: u32,
+    /// The address.
+    pub ip: IpAddr,
+    /// Length of its prefix.
+    pub prefix: u8,
+}
+
+/// One end of a virtual cable.
+#[derive(Clone, Copy, Debug)]
+pub struct VethEnd<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// The namespace it lives in; `None` is that of the [`Links`].
+    pub netns: Option<&'a NetNs>,
+    /// Its hardware address; `None` lets the kernel choose.
+    pub mac: Option<Mac>,
+}
+
+impl Links {
+    /// Interfaces of `netns`.
+    pub fn open(netns: &NetNs) -> Result<Self, Error> {
+        Ok(Self { netlink: Conversation::open(netns, NETLINK_ROUTE)? })
+    }
+
+    /// All interfaces, in order of their number.
+    pub fn list(&mut self) -> Result<Vec<Link>, Error> {
+        let mut links = Vec::new();
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let mut note = |answer| {
+            if let RouteNetlinkMessage::NewLink(message) = answer {
+                links.push(link_of(&message));
+            }
+        };
+        self.netlink
+            .ask(request, NLM_F_DUMP, &mut note)
+            .map_err(|e| Error::call("RTM_GETLINK", "interfaces", e))?;
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    /// The interface of that name.
+    pub fn by_name(&mut self, name: &str) -> Result<Link, Error> {
+        // Longer names are not even looked for: the kernel calls them invalid, not missing.
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ {
+            return Err(missing(name));
+        }
+        let attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        self.fetch(0, attributes, name).map(|message| link_of(&message))
+    }
+
+    /// Counters of the interface with this number. Costs one system call pair, some microseconds.
+    pub fn counters(&mut self, index: u32) -> Result<Counters, Error> {
+        let message = self.fetch(index, Vec::new(), &format!("interface {index}"))?;
+        let stats = message.attributes.iter().find_map(|attribute| match attribute {
+            LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
+            _ => None,
+        });
+        Ok(stats.unwrap_or_default())
+    }
+
+    /// Addresses of all interfaces.
+    pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        let mut addresses = Vec::new();
+        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let mut note = |answer| {
+            if let RouteNetlinkMessage::NewAddress(message) = answer {
+                addresses.extend(address_of(&message));
+            }
+        };
+        self.netlink
+            .ask(request, NLM_F_DUMP, &mut note)
+            .map_err(|e| Error::call("RTM_GETADDR", "addresses", e))?;
+        Ok(addresses)
+    }
+
+    /// Numbers of the interfaces that a default route, of either family and in any table, leaves through.
+    pub fn default_routes(&mut self) -> Result<BTreeSet<u32>, Error> {
+        let mut indices = BTreeSet::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = RouteMessage::default();
+            message.header.address_family = family;
+            let mut note = |answer| {
+                if let RouteNetlinkMessage::NewRoute(route) = answer {
+                    indices.extend(exits_of_default(&route));
+                }
+            };
+            self.netlink
+                .ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP, &mut note)
+                .map_err(|e| Error::call("RTM_GETROUTE", "routes", e))?;
+        }
+        Ok(indices)
+    }
+
+    fn fetch(
+        &mut self,
+        index: u32,
+        attributes: Vec<LinkAttribute>,
+        object: &str,
+    ) -> Result<LinkMessage, Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        message.attributes = attributes;
+        let mut found = None;
+        let mut note = |answer| {
+            if let RouteNetlinkMessage::NewLink(message) = answer {
+                found = Some(message);
+            }
+        };
+        match self.netlink.ask(RouteNetlinkMessage::GetLink(message), 0, &mut note) {
+            Ok(()) => found.ok_or_else(|| missing(object)),
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing(object)),
+            Err(error) => Err(Error::call("RTM_GETLINK", object, error)),
+        }
+    }
+}
+
+fn missing(name: &str) -> Error {
+    Error::Missing { what: "interface", name: name.to_owned(), remedy: "`ip link` shows those there are" }
+}
+
+fn link_of(message: &LinkMessage) -> Link {
+    let flags = message.header.flags;
+    let mut link = Link {
+        index: message.header.index,
+        name: String::new(),
+        kind: None,
+        mac: None,
+        mtu: 0,
+        mtu_limit: None,
+        up: flags.contains(LinkFlags::Up),
+        carrier: flags.contains(LinkFlags::LowerUp),
+        loopback: flags.contains(LinkFlags::Loopback),
+        promiscuous: flags.contains(LinkFlags::Promisc),
+        master: None,
+        peer: None,
+        qdisc: None,
+    };
+    for attribute in &message.attributes {
+        match attribute {
+            LinkAttribute::IfName(name) => link.name.clone_from(name),
+            LinkAttribute::Address(bytes) => link.mac = bytes.as_slice().try_into().ok(),
+            LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+            LinkAttribute::MaxMtu(limit) => link.mtu_limit = (*limit > 0).then_some(*limit),
+            LinkAttribute::Controller(index) => link.master = Some(*index),
+            LinkAttribute::Link(index) => link.peer = Some(*index),
+            LinkAttribute::Qdisc(name) => link.qdisc = Some(name.clone()),
+            // The count covers promiscuity asked for by sockets, which the flag does not show.
+            LinkAttribute::Promiscuity(count) => link.promiscuous |= *count > 0,
+            LinkAttribute::LinkInfo(infos) => link.kind = kind_of(infos),
+            _ => {}
+        }
+    }
+    link
+}
+
+fn kind_of(infos: &[LinkInfo]) -> Option<String> {
+    infos.iter().find_map(|info| match info {
+        LinkInfo::Kind(InfoKind::Other(name)) => Some(name.clone()),
+        LinkInfo::Kind(kind) => Some(kind.to_string()),
+        _ => None,
+    })
+}
+
+fn counters_of(stats: &Stats64) -> Counters {
+    Counters {
+        rx_frames: stats.rx_packets,
+        rx_bytes: stats.rx_bytes,
+        rx_errors: stats.rx_errors,
+        // A card that finds no room says so in a counter of its own.
+        rx_dropped: stats.rx_dropped + stats.rx_missed_errors,
+        tx_frames: stats.tx_packets,
+        tx_bytes: stats.tx_bytes,
+        tx_errors: stats.tx_errors,
+        tx_dropped: stats.tx_dropped,
+    }
+}
+
+fn address_of(message: &AddressMessage) -> Option<Address> {
+    // On a point-to-point link `Address` is the far end's and `Local` ours; elsewhere both are ours.
+    let local = message.attributes.iter().find_map(|a| match a {
+        AddressAttribute::Local(ip) => Some(*ip),
+        _ => None,
+    });
+    let ours = local.or_else(|| {
+        message.attributes.iter().find_map(|a| match a {
+            AddressAttribute::Address(ip) => Some(*ip),
+            _ => None,
+        })
+    });
+    ours.map(|ip| Address { index: message.header.index, ip, prefix: message.header.prefix_len })
+}
+
+fn exits_of_default(route: &RouteMessage) -> Vec<u32> {
+    // An unreachable default, which the kernel keeps for IPv6, leads nowhere.
+    if route.header.destination_prefix_length != 0 || route.header.kind != RouteType::Unicast {
+        return Vec::new();
+    }
+    route
+        .attributes
+        .iter()
+        .flat_map(|attribute| match attribute {
+            RouteAttribute::Oif(index) => vec![*index],
+            RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
+            _ => Vec::new(),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Making, changing and removing interfaces.
+
+use super::{Links, Mac, VethEnd};
+use crate::{Error, netns::NetNs};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or inside a user namespace";
+
+impl Links {
+    /// Makes a virtual cable between two ends.
+    pub fn create_veth(&mut self, near: VethEnd<'_>, far: VethEnd<'_>) -> Result<(), Error> {
+        let peer = InfoData::Veth(InfoVeth::Peer(end(far)));
+        let mut message = end(near);
+        message
+            .attributes
+            .push(LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Veth), LinkInfo::Data(peer)]));
+        self.create(message, near.name)
+    }
+
+    /// Makes a bridge without ports; no spanning tree, as is the kernel's default.
+    pub fn create_bridge(&mut self, name: &str) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ];
+        self.create(message, name)
+    }
+
+    /// Brings an interface up or down.
+    pub fn set_up(&mut self, index: u32, up: bool) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.flags = if up { LinkFlags::Up } else { LinkFlags::empty() };
+        message.header.change_mask = LinkFlags::Up;
+        self.change(index, message)
+    }
+
+    /// Sets the MTU.
+    pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Error> {
+        self.change_attribute(index, LinkAttribute::Mtu(mtu))
+    }
+
+    /// Sets the hardware address.
+    pub fn set_mac(&mut self, index: u32, mac: Mac) -> Result<(), Error> {
+        self.change_attribute(index, LinkAttribute::Address(mac.to_vec()))
+    }
+
+    /// Makes an interface a port of a bridge, or of none.
+    pub fn set_master(&mut self, index: u32, master: Option<u32>) -> Result<(), Error> {
+        self.change_attribute(index, LinkAttribute::Controller(master.unwrap_or(0)))
+    }
+
+    /// Moves an interface to another namespace, where its number may be another one.
+    pub fn move_to(&mut self, index: u32, netns: &NetNs) -> Result<(), Error> {
+        self.change_attribute(index, LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd()))
+    }
+
+    /// Removes a virtual interface; the other end of a virtual cable goes with it.
+    pub fn delete(&mut self, index: u32) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        self.netlink.ask(RouteNetlinkMessage::DelLink(message), 0, &mut |_| {}).map_err(|error| {
+            Error::call("RTM_DELLINK", format!("interface {index}"), error).with_rights(RIGHTS)
+        })
+    }
+
+    /// Gives an interface an address.
+    pub fn add_address(&mut self, index: u32, ip: IpAddr, prefix: u8) -> Result<(), Error> {
+        let mut message = AddressMessage::default();
+        message.header.family = if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 };
+        message.header.prefix_len = prefix;
+        message.header.index = index;
+        message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
+        self.netlink
+            .ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, &mut |_| {})
+            .map_err(|error| {
+                Error::call("RTM_NEWADDR", format!("interface {index}"), error).with_rights(RIGHTS)
+            })
+    }
+
+    fn create(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
+        self.netlink
+            .ask(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, &mut |_| {})
+            .map_err(|error| Error::call("RTM_NEWLINK", name, error).with_rights(RIGHTS))
+    }
+
+    fn change_attribute(&mut self, index: u32, attribute: LinkAttribute) -> Result<(), Error> {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![attribute];
+        self.change(index, message)
+    }
+
+    fn change(&mut self, index: u32, mut message: LinkMessage) -> Result<(), Error> {
+        message.header.index = index;
+        self.netlink.ask(RouteNetlinkMessage::SetLink(message), 0, &mut |_| {}).map_err(|error| {
+            Error::call("RTM_SETLINK", format!("interface {index}"), error).with_rights(RIGHTS)
+        })
+    }
+}
+
+fn end(end: VethEnd<'_>) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::IfName(end.name.to_owned()));
+    message.attributes.extend(end.mac.map(|mac| LinkAttribute::Address(mac.to_vec())));
+    message.attributes.extend(end.netns.map(|netns| LinkAttribute::NetNsFd(netns.as_fd().as_raw_fd())));
+    message
+}

@@ -1,0 +1,120 @@
+use super::*;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// A new namespace, or nothing where rights are missing.
+fn namespace() -> Option<NetNs> {
+    match NetNs::create() {
+        Ok(netns) => Some(netns),
+        Err(error) => {
+            assert!(error.is_permission(), "{error}");
+            println!("not run: {error}");
+            None
+        }
+    }
+}
+
+#[test]
+fn loopback_is_listed_and_found_without_any_rights() {
+    let mut links = Links::open(&NetNs::current().unwrap()).unwrap();
+    let listed = links.list().unwrap();
+    let loopback = listed.iter().find(|link| link.loopback).expect("every namespace has one");
+    let found = links.by_name(&loopback.name).unwrap();
+    assert_eq!((found.index, found.mtu), (loopback.index, loopback.mtu));
+    links.counters(loopback.index).unwrap();
+}
+
+#[test]
+fn a_name_that_is_not_there_is_missing_not_failed() {
+    let mut links = Links::open(&NetNs::current().unwrap()).unwrap();
+    for name in ["nosuchlink0", "", "a-name-much-too-long-for-an-interface"] {
+        let error = links.by_name(name).unwrap_err();
+        assert!(matches!(&error, Error::Missing { what: "interface", .. }), "{name}: {error}");
+    }
+    assert!(links.counters(u32::MAX >> 1).is_err());
+}
+
+#[test]
+fn a_cable_between_two_namespaces_is_made_changed_and_removed() {
+    let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
+    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    let mac = [2, 0, 0, 0, 0, 1];
+    here.create_veth(
+        VethEnd { name: "a", netns: None, mac: Some(mac) },
+        VethEnd { name: "b", netns: Some(&right), mac: None },
+    )
+    .unwrap();
+    let (a, b) = (here.by_name("a").unwrap(), there.by_name("b").unwrap());
+    assert_eq!((a.kind.as_deref(), a.mac, a.up), (Some("veth"), Some(mac), false));
+    assert_eq!(a.peer, Some(b.index));
+    here.set_mtu(a.index, 9000).unwrap();
+    here.set_mac(a.index, [2, 0, 0, 0, 0, 9]).unwrap();
+    here.set_up(a.index, true).unwrap();
+    assert!(!here.by_name("a").unwrap().carrier, "the other end is down");
+    there.set_up(b.index, true).unwrap();
+    let a = here.by_name("a").unwrap();
+    assert!(a.up && a.carrier);
+    assert_eq!((a.mtu, a.mac), (9000, Some([2, 0, 0, 0, 0, 9])));
+    there.delete(b.index).unwrap();
+    assert!(matches!(here.by_name("a"), Err(Error::Missing { .. })));
+}
+
+#[test]
+fn a_bridge_takes_and_releases_ports() {
+    let Some(netns) = namespace() else { return };
+    let mut links = Links::open(&netns).unwrap();
+    links.create_bridge("br0").unwrap();
+    let end = |name| VethEnd { name, netns: None, mac: None };
+    links.create_veth(end("a"), end("b")).unwrap();
+    let (bridge, a) = (links.by_name("br0").unwrap(), links.by_name("a").unwrap());
+    assert_eq!(bridge.kind.as_deref(), Some("bridge"));
+    links.set_master(a.index, Some(bridge.index)).unwrap();
+    assert_eq!(links.by_name("a").unwrap().master, Some(bridge.index));
+    links.set_master(a.index, None).unwrap();
+    assert_eq!(links.by_name("a").unwrap().master, None);
+    assert!(links.create_bridge("br0").is_err(), "the name is taken");
+}
+
+#[test]
+fn an_interface_moves_to_another_namespace() {
+    let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
+    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    here.create_bridge("br0").unwrap();
+    let index = here.by_name("br0").unwrap().index;
+    let moved = here.move_to(index, &right);
+    // A bridge is bound to its namespace; a cable's end is not.
+    assert!(moved.is_err());
+    let end = |name| VethEnd { name, netns: None, mac: None };
+    here.create_veth(end("a"), end("b")).unwrap();
+    let index = here.by_name("b").unwrap().index;
+    here.move_to(index, &right).unwrap();
+    there.by_name("b").unwrap();
+    assert!(here.by_name("b").is_err());
+}
+
+#[test]
+fn addresses_and_default_routes_are_those_of_the_interface() {
+    let Some(netns) = namespace() else { return };
+    let mut links = Links::open(&netns).unwrap();
+    let end = |name| VethEnd { name, netns: None, mac: None };
+    links.create_veth(end("a"), end("b")).unwrap();
+    let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
+    let (four, six) =
+        (IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), "2001:2::1".parse::<Ipv6Addr>().unwrap().into());
+    for index in [a, b] {
+        links.set_up(index, true).unwrap();
+    }
+    links.add_address(a, four, 24).unwrap();
+    links.add_address(a, six, 64).unwrap();
+    let addresses = links.addresses().unwrap();
+    assert!(addresses.contains(&Address { index: a, ip: four, prefix: 24 }));
+    assert!(addresses.contains(&Address { index: a, ip: six, prefix: 64 }));
+    assert!(links.default_routes().unwrap().is_empty());
+    let route = |arguments: &'static [&'static str]| {
+        let run = move || std::process::Command::new("ip").args(arguments).status();
+        netns.run_in(run).unwrap().map(|status| assert!(status.success()))
+    };
+    match route(&["route", "add", "default", "via", "198.18.0.2"]) {
+        Ok(()) => assert_eq!(links.default_routes().unwrap(), BTreeSet::from([a])),
+        Err(error) => println!("not run: ip: {error}"),
+    }
+}

@@ -1,0 +1,160 @@
+//! XDP abilities of an interface, asked of the kernel without loading a program (generic netlink family `netdev`).
+//!
+//! Each question opens a socket and closes it again; nothing is kept.
+
+use crate::netlink::Conversation;
+use crate::{Error, Unsupported, kernel, netns::NetNs};
+use netlink_packet_core::{NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use netlink_sys::protocols::NETLINK_GENERIC;
+
+/// Family of the generic netlink controller, and its command to look up another.
+const CONTROLLER: u16 = 16;
+const CONTROLLER_GET_FAMILY: u8 = 3;
+const CONTROLLER_FAMILY_ID: u16 = 1;
+const CONTROLLER_FAMILY_NAME: u16 = 2;
+// linux/netdev.h
+const DEV_GET: u8 = 1;
+const DEV_IFINDEX: u16 = 1;
+const DEV_XDP_FEATURES: u16 = 3;
+
+/// What XDP programs can do on an interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent abilities, as the kernel lists them")]
+pub struct XdpFeatures {
+    /// The driver runs programs itself (`XDP_PASS`, `XDP_DROP`, `XDP_TX`).
+    pub native: bool,
+    /// Frames can be redirected away from it.
+    pub redirect: bool,
+    /// Frames can be redirected to it.
+    pub transmit: bool,
+    /// AF_XDP sockets get frames without a copy.
+    pub zero_copy: bool,
+    /// Frames in several pieces (jumbo) are received.
+    pub fragments: bool,
+}
+
+/// XDP abilities of the interface with this number; unsupported before Linux 6.3.
+pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
+    let mut netlink = Conversation::open(netns, NETLINK_GENERIC)?;
+    let family = find_family(&mut netlink)?;
+    let mut bits = None;
+    let request = Message::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
+    netlink
+        .ask(request, 0, &mut |answer: Message| {
+            bits = bits.or(answer.attribute(DEV_XDP_FEATURES).and_then(|value| value.first_chunk().copied()));
+        })
+        .map_err(|error| Error::call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
+    Ok(features_of(bits.map_or(0, u64::from_ne_bytes)))
+}
+
+fn find_family(netlink: &mut Conversation) -> Result<u16, Error> {
+    let mut found = None;
+    let request = Message::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
+    let asked = netlink.ask(request, 0, &mut |answer: Message| {
+        found =
+            found.or(answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()));
+    });
+    match (asked, found) {
+        (Ok(()), Some(id)) => Ok(u16::from_ne_bytes(id)),
+        (Err(error), _) if error.raw_os_error() != Some(libc::ENOENT) => {
+            Err(Error::call("CTRL_CMD_GETFAMILY", "netdev", error))
+        }
+        _ => Err(Unsupported {
+            feature: "asking for XDP abilities",
+            needs: "Linux 6.3".into(),
+            found: kernel::release(),
+        }
+        .into()),
+    }
+}
+
+fn features_of(bits: u64) -> XdpFeatures {
+    let has = |bit: u32| bits >> bit & 1 == 1;
+    XdpFeatures { native: has(0), redirect: has(1), transmit: has(2), zero_copy: has(3), fragments: has(5) }
+}
+
+/// A generic netlink message: command, version, attributes.
+#[derive(Debug)]
+struct Message {
+    family: u16,
+    bytes: Vec<u8>,
+}
+
+impl Message {
+    /// A request with one attribute.
+    fn new(family: u16, command: u8, attribute: u16, value: &[u8]) -> Self {
+        let length = u16::try_from(value.len() + 4).expect("attributes of ours are short");
+        let mut bytes = vec![command, 1, 0, 0];
+        bytes.extend(length.to_ne_bytes());
+        bytes.extend(attribute.to_ne_bytes());
+        bytes.extend(value);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        Self { family, bytes }
+    }
+
+    /// The value of an attribute, if it is there.
+    fn attribute(&self, wanted: u16) -> Option<&[u8]> {
+        let mut rest = self.bytes.get(4..)?;
+        loop {
+            let length = usize::from(u16::from_ne_bytes(*rest.first_chunk()?));
+            let kind = u16::from_ne_bytes(*rest.get(2..)?.first_chunk()?);
+            let value = rest.get(4..length)?;
+            if kind & 0x3fff == wanted {
+                return Some(value);
+            }
+            rest = rest.get(length.next_multiple_of(4)..)?;
+        }
+    }
+}
+
+impl NetlinkSerializable for Message {
+    fn message_type(&self) -> u16 {
+        self.family
+    }
+    fn buffer_len(&self) -> usize {
+        self.bytes.len()
+    }
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.copy_from_slice(&self.bytes);
+    }
+}
+
+impl NetlinkDeserializable for Message {
+    type Error = std::convert::Infallible;
+
+    fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
+        Ok(Self { family: header.message_type, bytes: payload.to_vec() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attributes_are_found_behind_others_and_garbage_is_not_followed() {
+        let mut message = Message::new(1, DEV_GET, DEV_IFINDEX, &[1, 2, 3, 4, 5]);
+        message.bytes.extend([&8u16.to_ne_bytes()[..], &9u16.to_ne_bytes(), &[7; 4]].concat());
+        assert_eq!(message.attribute(DEV_IFINDEX), Some(&[1, 2, 3, 4, 5][..]));
+        assert_eq!(message.attribute(9), Some(&[7; 4][..]));
+        assert_eq!(message.attribute(4), None);
+        for bytes in [vec![], vec![1, 2, 3], vec![0; 8], vec![0xff; 12]] {
+            assert_eq!(Message { family: 1, bytes }.attribute(1), None);
+        }
+    }
+
+    #[test]
+    fn bits_mean_what_the_kernel_says() {
+        assert_eq!(features_of(0), XdpFeatures::default());
+        assert!(features_of(0b1).native && !features_of(0b1).zero_copy);
+        assert!(features_of(0b1000).zero_copy && features_of(0b10_0000).fragments);
+    }
+
+    #[test]
+    fn loopback_has_no_native_xdp() {
+        match xdp_features(&NetNs::current().unwrap(), 1) {
+            Ok(features) => assert!(!features.native),
+            Err(error) => assert!(matches!(error, Error::Unsupported(_)), "{error}"),
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Netlink conversations: one request, its answers, its acknowledgement.
+//!
+//! A [`Conversation`] owns one netlink socket, which stays in the network namespace it was opened in. It knows nothing of
+//! what the messages mean.
+
+use crate::{Error, netns::NetNs};
+use netlink_packet_core::{
+    ErrorMessage, NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkDeserializable, NetlinkHeader, NetlinkMessage,
+    NetlinkPayload, NetlinkSerializable,
+};
+use netlink_sys::{Socket, SocketAddr};
+
+/// The kernel's answers come in pieces of at most this size.
+const RECEIVE_BUFFER: usize = 1 << 16;
+
+pub(crate) struct Conversation {
+    socket: Socket,
+    buffer: Vec<u8>,
+    sequence: u32,
+    label: String,
+}
+
+impl std::fmt::Debug for Conversation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Conversation").field("namespace", &self.label).finish_non_exhaustive()
+    }
+}
+
+impl Conversation {
+    pub(crate) fn open(netns: &NetNs, protocol: isize) -> Result<Self, Error> {
+        let connect = || -> std::io::Result<Socket> {
+            let mut socket = Socket::new(protocol)?;
+            socket.bind_auto()?;
+            socket.connect(&SocketAddr::new(0, 0))?;
+            Ok(socket)
+        };
+        let socket =
+            netns.run_in(connect)?.map_err(|error| Error::call("socket(netlink)", netns.label(), error))?;
+        Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
+    }
+
+    /// Sends a request and gives each answer to `each`; ends with the acknowledgement or the end of the dump.
+    pub(crate) fn ask<M>(&mut self, request: M, flags: u16, each: &mut dyn FnMut(M)) -> std::io::Result<()>
+    where
+        M: NetlinkSerializable + NetlinkDeserializable,
+    {
+        self.sequence = self.sequence.wrapping_add(1);
+        let mut header = NetlinkHeader::default();
+        header.sequence_number = self.sequence;
+        let ack = if flags & NLM_F_DUMP == NLM_F_DUMP { 0 } else { NLM_F_ACK };
+        header.flags = NLM_F_REQUEST | flags | ack;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request));
+        message.finalize();
+        let mut bytes = vec![0; message.buffer_len()];
+        message.serialize(&mut bytes);
+        self.socket.send(&bytes, 0)?;
+        while !self.read_answers(each)? {}
+        Ok(())
+    }
+
+    /// Reads one datagram of answers; true at the end of the conversation.
+    fn read_answers<M: NetlinkDeserializable>(&mut self, each: &mut dyn FnMut(M)) -> std::io::Result<bool> {
+        let length = self.socket.recv(&mut &mut self.buffer[..], 0)?;
+        let mut rest = self.buffer.get(..length).ok_or(std::io::ErrorKind::InvalidData)?;
+        while rest.len() >= 16 {
+            let length = u32::from_ne_bytes([rest[0], rest[1], rest[2], rest[3]]) as usize;
+            let one = rest.get(..length).filter(|_| length >= 16).ok_or(std::io::ErrorKind::InvalidData)?;
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or(&[]);
+            match NetlinkMessage::<M>::deserialize(one) {
+                // Left over from a conversation that ended early.
+                Ok(answer) if answer.header.sequence_number != self.sequence => {}
+                Ok(answer) => match answer.payload {
+                    NetlinkPayload::InnerMessage(message) => each(message),
+                    NetlinkPayload::Error(error) => return result_of(&error).map(|()| true),
+                    NetlinkPayload::Done(_) => return Ok(true),
+                    _ => {}
+                },
+                // An attribute newer than the parser: this message is lost, the conversation goes on.
+                Err(_) => {}
+            }
+        }
+        Ok(false)
+    }
+}
+
+fn result_of(error: &ErrorMessage) -> std::io::Result<()> {
+    match error.code {
+        None => Ok(()),
+        Some(code) => Err(std::io::Error::from_raw_os_error(code.get().abs())),
+    }
+}

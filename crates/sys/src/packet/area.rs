@@ -1,0 +1,113 @@
+//! Memory shared with the kernel.
+//!
+//! An [`Area`] owns its mapping and unmaps it on drop. Every access is checked against its bounds.
+
+use crate::Error;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+/// A stretch of shared memory, aligned to 16 bytes at least.
+#[derive(Debug)]
+pub(super) struct Area {
+    base: NonNull<u8>,
+    len: usize,
+    /// Present in tests only: plain memory in place of a mapping.
+    plain: Option<Box<[u128]>>,
+}
+
+// SAFETY: the area is owned by one value, and its memory is not tied to a thread.
+unsafe impl Send for Area {}
+
+impl Area {
+    /// Maps the ring of a packet socket.
+    pub(super) fn map(socket: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
+        let failed = |errno| Error::call("mmap", object, errno);
+        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::POPULATE,
+                socket,
+                0,
+            )
+        }
+        .map_err(failed)?;
+        let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::FAULT).map_err(failed)?;
+        Ok(Self { base, len, plain: None })
+    }
+
+    /// Plain zeroed memory, for tests.
+    #[cfg(test)]
+    pub(super) fn plain(len: usize) -> Self {
+        let mut memory = vec![0u128; len.div_ceil(16)].into_boxed_slice();
+        let base = NonNull::from(&mut memory[0]).cast();
+        Self { base, len, plain: Some(memory) }
+    }
+
+    /// A status word. The kernel changes it at any time.
+    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
+        assert!(
+            offset.is_multiple_of(4) && offset + 4 <= self.len,
+            "status word at {offset} of {}",
+            self.len
+        );
+        // SAFETY: in bounds, by the assertion.
+        let word = unsafe { self.base.add(offset) }.cast::<u32>();
+        // SAFETY: aligned, because base is to 16 and offset to 4; alive as long as `self`; and every party accesses
+        // status words atomically.
+        unsafe { AtomicU32::from_ptr(word.as_ptr()) }
+    }
+
+    /// Bytes that the status word says are ours.
+    pub(super) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        let start = self.start_of(offset, len);
+        // SAFETY: in bounds (checked) and alive as long as `self`; the caller saw in the status word that the kernel
+        // does not write here now.
+        unsafe { std::slice::from_raw_parts(start.as_ptr(), len) }
+    }
+
+    /// Bytes that the status word says are ours, to be written.
+    pub(super) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+        let start = self.start_of(offset, len);
+        // SAFETY: in bounds (checked) and alive as long as `self`, which is borrowed exclusively; the caller saw in the
+        // status word that the kernel neither reads nor writes here now.
+        unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), len) }
+    }
+
+    /// The 32-bit number at `offset`.
+    pub(super) fn number(&self, offset: usize) -> u32 {
+        let bytes = self.bytes(offset, 4);
+        u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
+    }
+
+    /// The 16-bit number at `offset`.
+    pub(super) fn short(&self, offset: usize) -> u16 {
+        let bytes = self.bytes(offset, 2);
+        u16::from_ne_bytes([bytes[0], bytes[1]])
+    }
+
+    fn start_of(&self, offset: usize, len: usize) -> NonNull<u8> {
+        assert!(
+            offset.checked_add(len).is_some_and(|end| end <= self.len),
+            "{len} at {offset} of {}",
+            self.len
+        );
+        // SAFETY: in bounds, by the assertion.
+        unsafe { self.base.add(offset) }
+    }
+}
+
+impl Drop for Area {
+    fn drop(&mut self) {
+        if self.plain.is_some() {
+            return;
+        }
+        // SAFETY: the mapping was made by `map` with this address and length; no reference outlives `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a whole mapping of ours can be unmapped");
+    }
+}

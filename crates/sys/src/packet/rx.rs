@@ -1,0 +1,311 @@
+//! The receive ring (TPACKET_V3).
+//!
+//! The kernel fills one block after another with frames of any length and hands a block over when it is full or when
+//! [`RxOptions::retire_ms`] have passed since its first frame; the reader gives it back after its last frame. Many small blocks are
+//! better than few large ones: at low rates each block handed over holds little, and the number of blocks, not their
+//! size, is how long the reader may be away.
+//!
+//! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
+//! sends through the interface are not delivered.
+
+use super::{area::Area, socket};
+use crate::{Error, clock, netns::NetNs};
+use rustix::event::{PollFd, PollFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::Ordering;
+
+const VLAN_TAG: usize = 4;
+/// Destination and source address: the tag comes behind them.
+const ADDRESSES: usize = 12;
+const TPID_8021Q: u16 = 0x8100;
+
+// Offsets in a block's header (struct tpacket_block_desc).
+const BLOCK_STATUS: usize = 8;
+const BLOCK_FRAMES: usize = 12;
+const BLOCK_FIRST: usize = 16;
+// Offsets in a frame's header (struct tpacket3_hdr, then struct sockaddr_ll).
+const NEXT: usize = 0;
+const SECONDS: usize = 4;
+const NANOSECONDS: usize = 8;
+const KEPT: usize = 12;
+const LENGTH: usize = 16;
+const STATUS: usize = 20;
+const TO_MAC: usize = 24;
+const VLAN_TCI: usize = 32;
+const VLAN_TPID: usize = 36;
+const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
+
+/// How to open a receive ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RxOptions {
+    /// Blocks of [`Self::block_bytes`] each; their number bounds for how long the reader may be away.
+    pub blocks: u32,
+    /// Bytes of a block: a power of two, at least a page. A longer frame is cut to what fits.
+    pub block_bytes: u32,
+    /// A block that is not full is handed over after this many milliseconds.
+    pub retire_ms: u32,
+    /// Receive frames for other stations, too.
+    pub promiscuous: bool,
+}
+
+impl Default for RxOptions {
+    /// 32 MiB: a second of absence at low rates; more than 200 000 short frames.
+    fn default() -> Self {
+        Self { blocks: 512, block_bytes: 1 << 16, retire_ms: 2, promiscuous: true }
+    }
+}
+
+/// Who took the time of arrival.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// The card's own clock.
+    Hardware,
+    /// The network stack, when the driver gave it the frame.
+    Software,
+    /// The ring, later than the stack: the first frames after opening, until the kernel has switched stamping on.
+    Ring,
+}
+
+/// An arrived frame, without FCS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawFrame<'a> {
+    /// Its bytes, VLAN tag in place.
+    pub bytes: &'a [u8],
+    /// Bytes it had on arrival; more than `bytes` holds if it was cut.
+    pub full_len: usize,
+    /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`Stamp::Hardware`]).
+    pub realtime_ns: u64,
+    /// Who says so.
+    pub stamp: Stamp,
+}
+
+/// Counters since the ring was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RxStats {
+    /// Frames that were put into the ring.
+    pub received: u64,
+    /// Frames lost because the ring was full.
+    pub dropped: u64,
+    /// Times the ring was found full.
+    pub freezes: u64,
+}
+
+/// A receive ring.
+#[derive(Debug)]
+pub struct RxRing {
+    blocks: Blocks,
+    socket: OwnedFd,
+    object: String,
+    stats: RxStats,
+}
+
+impl RxRing {
+    /// Opens a ring on the interface with this index in `netns` and receives from now on; `name` is for messages.
+    pub fn open(netns: &NetNs, index: u32, name: &str, options: RxOptions) -> Result<Self, Error> {
+        let socket = socket::open(netns, name)?;
+        configure(&socket, options).map_err(|(call, errno)| Error::call(call, name, errno))?;
+        let shape = Shape { block: options.block_bytes as usize, blocks: options.blocks as usize };
+        let area = Area::map(socket.as_fd(), shape.block * shape.blocks, name)?;
+        socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
+        if options.promiscuous {
+            join_promiscuous(&socket, index)
+                .map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
+        }
+        Ok(Self {
+            blocks: Blocks::new(area, shape),
+            socket,
+            object: name.to_owned(),
+            stats: RxStats::default(),
+        })
+    }
+
+    /// Gives frames at hand to `sink`, at most `most`; returns how many. Neither waits nor enters the kernel.
+    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
+        self.blocks.receive(most, sink)
+    }
+
+    /// Waits until frames are at hand, at most `within_ns`. An interface that goes down does not end the wait with an
+    /// error: it may come up again.
+    pub fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
+        if self.blocks.is_ready() {
+            return Ok(());
+        }
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN | PollFlags::ERR)];
+        match rustix::event::poll(&mut polled, Some(&clock::timespec(within_ns))) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(errno) => return Err(Error::call("ppoll", self.object.clone(), errno)),
+        }
+        if polled[0].revents().contains(PollFlags::ERR) {
+            return match socket::take_error(&self.socket) {
+                Ok(()) | Err(Errno::NETDOWN) => Ok(()),
+                Err(errno) => Err(Error::call("ppoll", self.object.clone(), errno)),
+            };
+        }
+        Ok(())
+    }
+
+    /// Counters since the ring was opened.
+    pub fn stats(&mut self) -> Result<RxStats, Error> {
+        // The kernel sets its own counters to zero at each reading, and counts drops among the packets.
+        let since_last = socket::take_statistics(&self.socket)
+            .map_err(|errno| Error::call("getsockopt(PACKET_STATISTICS)", self.object.clone(), errno))?;
+        self.stats.received += u64::from(since_last.tp_packets.saturating_sub(since_last.tp_drops));
+        self.stats.dropped += u64::from(since_last.tp_drops);
+        self.stats.freezes += u64::from(since_last.tp_freeze_q_cnt);
+        Ok(self.stats)
+    }
+}
+
+fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, Errno)> {
+    let packet = |option| (libc::SOL_PACKET, option);
+    let failed = |call| move |errno| (call, errno);
+    socket::set(socket, packet(libc::PACKET_VERSION), &libc::tpacket_versions::TPACKET_V3)
+        .map_err(failed("setsockopt(PACKET_VERSION)"))?;
+    // Room in front of each frame to move its addresses into when the VLAN tag is put back.
+    socket::set(socket, packet(libc::PACKET_RESERVE), &16u32)
+        .map_err(failed("setsockopt(PACKET_RESERVE)"))?;
+    // Linux 4.20 and later; before, outgoing frames are recognised by their direction.
+    socket::set(socket, packet(libc::PACKET_IGNORE_OUTGOING), &1i32).unwrap_or(());
+    let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
+    socket::set(socket, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), &stamping)
+        .map_err(failed("setsockopt(SO_TIMESTAMPING)"))?;
+    // The frame size has no meaning for blocks of variable frames, but must divide the block.
+    let request = libc::tpacket_req3 {
+        tp_block_size: options.block_bytes,
+        tp_block_nr: options.blocks,
+        tp_frame_size: 2048,
+        tp_frame_nr: options.block_bytes / 2048 * options.blocks,
+        tp_retire_blk_tov: options.retire_ms,
+        tp_sizeof_priv: 0,
+        tp_feature_req_word: 0,
+    };
+    socket::set(socket, packet(libc::PACKET_RX_RING), &request).map_err(failed("setsockopt(PACKET_RX_RING)"))
+}
+
+/// Receives frames for all stations as long as the socket lives.
+fn join_promiscuous(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
+    let out_of_range = |_| Errno::INVAL;
+    let request = libc::packet_mreq {
+        mr_ifindex: i32::try_from(index).map_err(out_of_range)?,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(out_of_range)?,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    socket::set(socket, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &request)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shape {
+    block: usize,
+    blocks: usize,
+}
+
+/// The arithmetic of the ring.
+#[derive(Debug)]
+struct Blocks {
+    area: Area,
+    shape: Shape,
+    /// The block being read, or the next to be handed over.
+    block: usize,
+    /// Whether that block is ours.
+    held: bool,
+    /// Frames of it not read yet.
+    remaining: u32,
+    /// Offset of the next frame in the area.
+    frame: usize,
+}
+
+impl Blocks {
+    fn new(area: Area, shape: Shape) -> Self {
+        Self { area, shape, block: 0, held: false, remaining: 0, frame: 0 }
+    }
+
+    fn is_ready(&self) -> bool {
+        // Acquire: the frames are seen after the status that hands them over.
+        self.held || self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
+        let mut given = 0;
+        while given < most && self.take() {
+            while given < most && self.remaining > 0 {
+                if let Some(frame) = self.next_frame() {
+                    sink(frame);
+                    given += 1;
+                }
+            }
+            if self.remaining == 0 {
+                self.give_back();
+            }
+        }
+        given
+    }
+
+    /// Takes the next block if it has been handed over.
+    fn take(&mut self) -> bool {
+        if self.held {
+            return true;
+        }
+        if !self.is_ready() {
+            return false;
+        }
+        let start = self.block * self.shape.block;
+        self.remaining = self.area.number(start + BLOCK_FRAMES);
+        self.frame = start + self.area.number(start + BLOCK_FIRST) as usize;
+        self.held = true;
+        true
+    }
+
+    fn give_back(&mut self) {
+        // Release: all reading is done before the kernel writes again.
+        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
+        self.held = false;
+        self.block = if self.block + 1 == self.shape.blocks { 0 } else { self.block + 1 };
+    }
+
+    fn status(&self) -> &std::sync::atomic::AtomicU32 {
+        self.area.word(self.block * self.shape.block + BLOCK_STATUS)
+    }
+
+    /// Steps over one frame; `None` if it is one that this machine sent.
+    fn next_frame(&mut self) -> Option<RawFrame<'_>> {
+        let at = self.frame;
+        self.remaining -= 1;
+        self.frame += self.area.number(at + NEXT) as usize;
+        if self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
+            return None;
+        }
+        let status = self.area.number(at + STATUS);
+        let seconds = u64::from(self.area.number(at + SECONDS));
+        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.number(at + NANOSECONDS));
+        let kept = self.area.number(at + KEPT) as usize;
+        let length = self.area.number(at + LENGTH) as usize;
+        let start = at + usize::from(self.area.short(at + TO_MAC));
+        let stamp = match status {
+            s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => Stamp::Hardware,
+            s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => Stamp::Software,
+            _ => Stamp::Ring,
+        };
+        if status & libc::TP_STATUS_VLAN_VALID == 0 || kept < ADDRESSES {
+            let bytes = self.area.bytes(start, kept);
+            return Some(RawFrame { bytes, full_len: length, realtime_ns, stamp });
+        }
+        let bytes = self.restore_tag(at, start, kept, status);
+        Some(RawFrame { bytes, full_len: length + VLAN_TAG, realtime_ns, stamp })
+    }
+
+    fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {
+        let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
+        let tpid = if has_tpid { self.area.short(at + VLAN_TPID) } else { TPID_8021Q };
+        let tci = self.area.number(at + VLAN_TCI) & 0xffff;
+        let bytes = self.area.bytes_mut(start - VLAN_TAG, kept + VLAN_TAG);
+        bytes.copy_within(VLAN_TAG..VLAN_TAG + ADDRESSES, 0);
+        bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());
+        bytes[ADDRESSES + 2..ADDRESSES + VLAN_TAG].copy_from_slice(&tci.to_be_bytes()[2..]);
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests;

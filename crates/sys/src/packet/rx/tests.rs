@@ -1,0 +1,179 @@
+use super::*;
+
+const SHAPE: Shape = Shape { block: 4096, blocks: 3 };
+/// Where the kernel puts a frame behind its header, with some room in front.
+const MAC: u16 = 96;
+
+/// What the kernel would note of a frame.
+#[derive(Clone, Debug)]
+struct Arrival {
+    bytes: Vec<u8>,
+    length: u32,
+    ns: u64,
+    status: u32,
+    vlan: (u16, u16),
+    direction: u8,
+}
+
+fn arrival(bytes: &[u8], ns: u64) -> Arrival {
+    let length = u32::try_from(bytes.len()).unwrap();
+    let direction = libc::PACKET_HOST;
+    Arrival {
+        bytes: bytes.to_vec(),
+        length,
+        ns,
+        status: libc::TP_STATUS_TS_SOFTWARE,
+        vlan: (0, 0),
+        direction,
+    }
+}
+
+/// Plays the kernel: writes a block as `tpacket_rcv` does and hands it over.
+fn hand_over(blocks: &mut Blocks, block: usize, arrivals: &[Arrival]) {
+    let start = block * SHAPE.block;
+    let first = 48usize;
+    let mut at = start + first;
+    for arrival in arrivals {
+        let next = (usize::from(MAC) + arrival.bytes.len()).next_multiple_of(16);
+        let mut put = |offset: usize, bytes: &[u8]| {
+            blocks.area.bytes_mut(at + offset, bytes.len()).copy_from_slice(bytes)
+        };
+        put(NEXT, &u32::try_from(next).unwrap().to_ne_bytes());
+        put(SECONDS, &u32::try_from(arrival.ns / 1_000_000_000).unwrap().to_ne_bytes());
+        put(NANOSECONDS, &u32::try_from(arrival.ns % 1_000_000_000).unwrap().to_ne_bytes());
+        put(KEPT, &u32::try_from(arrival.bytes.len()).unwrap().to_ne_bytes());
+        put(LENGTH, &arrival.length.to_ne_bytes());
+        put(STATUS, &arrival.status.to_ne_bytes());
+        put(TO_MAC, &MAC.to_ne_bytes());
+        put(VLAN_TCI, &u32::from(arrival.vlan.1).to_ne_bytes());
+        put(VLAN_TPID, &arrival.vlan.0.to_ne_bytes());
+        put(DIRECTION, &[arrival.direction]);
+        put(usize::from(MAC), &arrival.bytes);
+        at += next;
+    }
+    let count = u32::try_from(arrivals.len()).unwrap();
+    blocks.area.bytes_mut(start + BLOCK_FRAMES, 4).copy_from_slice(&count.to_ne_bytes());
+    blocks
+        .area
+        .bytes_mut(start + BLOCK_FIRST, 4)
+        .copy_from_slice(&u32::try_from(first).unwrap().to_ne_bytes());
+    blocks.area.word(start + BLOCK_STATUS).store(libc::TP_STATUS_USER, Ordering::Release);
+}
+
+fn ring() -> Blocks {
+    Blocks::new(Area::plain(SHAPE.block * SHAPE.blocks), SHAPE)
+}
+
+fn is_kernels(blocks: &Blocks, block: usize) -> bool {
+    blocks.area.word(block * SHAPE.block + BLOCK_STATUS).load(Ordering::Acquire) == libc::TP_STATUS_KERNEL
+}
+
+fn collect(blocks: &mut Blocks, most: usize) -> Vec<(Vec<u8>, u64)> {
+    let mut seen = Vec::new();
+    let given = blocks.receive(most, &mut |frame| seen.push((frame.bytes.to_vec(), frame.realtime_ns)));
+    assert_eq!(given, seen.len());
+    seen
+}
+
+#[test]
+fn offsets_are_those_of_the_kernels_structures() {
+    use std::mem::offset_of;
+    assert_eq!(
+        offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, block_status),
+        BLOCK_STATUS
+    );
+    assert_eq!(
+        offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, num_pkts),
+        BLOCK_FRAMES
+    );
+    assert_eq!(
+        offset_of!(libc::tpacket_block_desc, hdr) + offset_of!(libc::tpacket_hdr_v1, offset_to_first_pkt),
+        BLOCK_FIRST
+    );
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_next_offset), NEXT);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_sec), SECONDS);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_nsec), NANOSECONDS);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_snaplen), KEPT);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_len), LENGTH);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_status), STATUS);
+    assert_eq!(offset_of!(libc::tpacket3_hdr, tp_mac), TO_MAC);
+    let variant = offset_of!(libc::tpacket3_hdr, hv1);
+    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tci), VLAN_TCI);
+    assert_eq!(variant + offset_of!(libc::tpacket_hdr_variant1, tp_vlan_tpid), VLAN_TPID);
+    assert_eq!(size_of::<libc::tpacket3_hdr>() + offset_of!(libc::sockaddr_ll, sll_pkttype), DIRECTION);
+}
+
+#[test]
+fn frames_come_in_order_over_blocks_and_the_wrap() {
+    let mut blocks = ring();
+    assert!(collect(&mut blocks, 10).is_empty());
+    let mut number = 0u8;
+    for round in 0..10 {
+        let arrivals: Vec<_> =
+            (0..3).map(|i| arrival(&[number + i; 60], 1_000 + u64::from(number + i))).collect();
+        hand_over(&mut blocks, round % SHAPE.blocks, &arrivals);
+        let seen = collect(&mut blocks, 10);
+        assert_eq!(seen, arrivals.iter().map(|a| (a.bytes.clone(), a.ns)).collect::<Vec<_>>());
+        assert!(is_kernels(&blocks, round % SHAPE.blocks));
+        number += 3;
+    }
+}
+
+#[test]
+fn a_block_is_kept_until_its_last_frame_is_read() {
+    let mut blocks = ring();
+    hand_over(&mut blocks, 0, &[arrival(&[1; 60], 1), arrival(&[2; 60], 2), arrival(&[3; 60], 3)]);
+    assert_eq!(collect(&mut blocks, 2).len(), 2);
+    assert!(!is_kernels(&blocks, 0) && blocks.is_ready());
+    assert_eq!(collect(&mut blocks, 2), [(vec![3; 60], 3)]);
+    assert!(is_kernels(&blocks, 0) && !blocks.is_ready());
+}
+
+#[test]
+fn an_empty_block_is_given_back() {
+    let mut blocks = ring();
+    hand_over(&mut blocks, 0, &[]);
+    hand_over(&mut blocks, 1, &[arrival(&[1; 60], 1)]);
+    assert_eq!(collect(&mut blocks, 5).len(), 1);
+    assert!(is_kernels(&blocks, 0) && is_kernels(&blocks, 1));
+}
+
+#[test]
+fn what_this_machine_sends_is_not_delivered() {
+    let mut blocks = ring();
+    let sent = Arrival { direction: libc::PACKET_OUTGOING, ..arrival(&[1; 60], 1) };
+    hand_over(&mut blocks, 0, &[sent.clone(), arrival(&[2; 60], 2), sent]);
+    assert_eq!(collect(&mut blocks, 5), [(vec![2; 60], 2)]);
+    assert!(is_kernels(&blocks, 0));
+}
+
+#[test]
+fn a_tag_is_put_back_with_its_tpid() {
+    let frame: Vec<u8> = (0..60).collect();
+    let with = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID | libc::TP_STATUS_TS_SOFTWARE;
+    for (status, vlan, tpid) in
+        [(with, (0x88a8, 0xe123), 0x88a8u16), (libc::TP_STATUS_VLAN_VALID, (0, 0xe123), 0x8100)]
+    {
+        let mut blocks = ring();
+        hand_over(&mut blocks, 0, &[Arrival { status, vlan, ..arrival(&frame, 1) }, arrival(&frame, 2)]);
+        let mut seen = Vec::new();
+        blocks.receive(5, &mut |frame| seen.push((frame.bytes.to_vec(), frame.full_len)));
+        let tag = [tpid.to_be_bytes(), [0xe1, 0x23]].concat();
+        let tagged = [&frame[..12], &tag, &frame[12..]].concat();
+        assert_eq!(seen, [(tagged, 64), (frame.clone(), 60)]);
+    }
+}
+
+#[test]
+fn a_cut_frame_says_how_long_it_was_and_a_stamp_who_took_it() {
+    let mut blocks = ring();
+    let cut = Arrival {
+        length: 9000,
+        status: libc::TP_STATUS_TS_RAW_HARDWARE,
+        ..arrival(&[1; 100], 5_000_000_007)
+    };
+    hand_over(&mut blocks, 0, &[cut, Arrival { status: 0, ..arrival(&[2; 60], 1) }]);
+    let mut seen = Vec::new();
+    blocks.receive(5, &mut |f| seen.push((f.bytes.len(), f.full_len, f.realtime_ns, f.stamp)));
+    assert_eq!(seen, [(100, 9000, 5_000_000_007, Stamp::Hardware), (60, 60, 1, Stamp::Ring)]);
+}

@@ -1,0 +1,74 @@
+//! AF_PACKET sockets and their options.
+//!
+//! The caller owns the descriptor that [`open`] returns.
+
+use crate::{Error, netns::NetNs};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+const RIGHTS: &str = "needs CAP_NET_RAW: run as root, grant it with `setcap cap_net_raw,cap_net_admin+ep`, or use a user namespace";
+/// The C library's `socklen_t` of a small structure.
+const fn length_of<T>() -> libc::socklen_t {
+    assert!(size_of::<T>() < 4096);
+    #[expect(clippy::cast_possible_truncation, reason = "below 4096, by the assertion")]
+    let length = size_of::<T>() as libc::socklen_t;
+    length
+}
+
+/// A raw packet socket that receives nothing until it is bound.
+pub(super) fn open(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
+    let make =
+        || rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, SocketFlags::CLOEXEC, None);
+    netns.run_in(make)?.map_err(|errno| Error::call("socket(AF_PACKET)", object, errno).with_rights(RIGHTS))
+}
+
+/// Binds to an interface; `protocol` 0 receives nothing.
+pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) -> Result<(), Error> {
+    let out_of_range = |_| Error::call("bind", object, rustix::io::Errno::INVAL);
+    // SAFETY: sockaddr_ll is plain data for which all zeros is a valid value.
+    let mut address: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    address.sll_family = u16::try_from(libc::AF_PACKET).map_err(out_of_range)?;
+    address.sll_protocol = u16::try_from(protocol).map_err(out_of_range)?.to_be();
+    address.sll_ifindex = i32::try_from(index).map_err(out_of_range)?;
+    let length = length_of::<libc::sockaddr_ll>();
+    // SAFETY: the address is a live, initialised sockaddr_ll of the length given, and is only read.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if bound == 0 { Ok(()) } else { Err(Error::last("bind", object)) }
+}
+
+/// Sets an option to a plain C value.
+pub(super) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -> rustix::io::Result<()> {
+    // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is
+    // that of the option.
+    let set = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            option,
+            std::ptr::from_ref(value).cast(),
+            length_of::<T>(),
+        )
+    };
+    if set == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Reads and resets the statistics of a TPACKET_V3 ring.
+pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
+    let mut statistics = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+    let mut length = length_of::<libc::tpacket_stats_v3>();
+    let out = (&raw mut statistics).cast();
+    // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes.
+    let got = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, out, &raw mut length)
+    };
+    if got == 0 { Ok(statistics) } else { Err(last_errno()) }
+}
+
+/// Takes and clears the pending error of the socket.
+pub(super) fn take_error(socket: &OwnedFd) -> rustix::io::Result<()> {
+    rustix::net::sockopt::socket_error(socket.as_fd())?
+}
+
+fn last_errno() -> rustix::io::Errno {
+    rustix::io::Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(rustix::io::Errno::IO)
+}

@@ -1,0 +1,162 @@
+use super::*;
+
+/// Plays the kernel: takes requests in order from its own position, as `tpacket_snd` does.
+struct Kernel {
+    at: usize,
+    sent: Vec<Vec<u8>>,
+    /// Slots taken and not given back.
+    in_flight: std::collections::VecDeque<usize>,
+}
+
+impl Kernel {
+    fn new() -> Self {
+        Self { at: 0, sent: Vec::new(), in_flight: std::collections::VecDeque::new() }
+    }
+
+    /// Takes up to `most` frames; refuses those that start with 0xff and stops there, as the kernel does.
+    fn take(&mut self, slots: &mut Slots, most: usize) {
+        for _ in 0..most {
+            let offset = slots.shape.offset(self.at);
+            if slots.owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
+                return;
+            }
+            let length = slots.area.number(offset + AT_LENGTH) as usize;
+            let frame = slots.area.bytes(offset + TO_FRAME, length).to_vec();
+            if frame[0] == 0xff {
+                slots.area.word(offset).store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Release);
+                return;
+            }
+            self.sent.push(frame);
+            slots.area.word(offset).store(libc::TP_STATUS_SENDING, Ordering::Release);
+            self.in_flight.push_back(self.at);
+            self.at = slots.after(self.at);
+        }
+    }
+
+    fn give_back(&mut self, slots: &Slots, most: usize) {
+        for _ in 0..most {
+            let Some(slot) = self.in_flight.pop_front() else { return };
+            let stamped = libc::TP_STATUS_AVAILABLE | libc::TP_STATUS_TS_SOFTWARE;
+            slots.area.word(slots.shape.offset(slot)).store(stamped, Ordering::Release);
+        }
+    }
+}
+
+fn ring() -> Slots {
+    // Few slots of a block each, so that wrapping around is common.
+    let shape = Shape { slot: 128, block: 256, per_block: 2, slots: 6 };
+    Slots::new(Area::plain(shape.bytes()), shape)
+}
+
+fn fill(slots: &mut Slots, frame: &[u8]) -> bool {
+    let Some(slot) = slots.next() else { return false };
+    slot[..frame.len()].copy_from_slice(frame);
+    slots.commit(frame.len());
+    true
+}
+
+#[test]
+fn slots_never_cross_blocks_or_each_other() {
+    for longest in [60, 1514, 1518, 9018, 65_000, 100_000] {
+        let shape = Shape::new(1000, longest);
+        assert!(shape.slots >= 1000 && shape.block.is_multiple_of(4096) && shape.slot.is_multiple_of(16));
+        let mut end = 0;
+        for slot in 0..shape.slots {
+            let start = shape.offset(slot);
+            assert!(start >= end, "slot {slot} overlaps");
+            end = start + shape.slot;
+            assert_eq!(start / shape.block, (end - 1) / shape.block, "slot {slot} crosses a block");
+        }
+        assert!(end <= shape.bytes());
+        assert!(shape.slot - TO_FRAME >= longest);
+    }
+}
+
+#[test]
+fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
+    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    for n in 0..6 {
+        assert!(fill(&mut slots, &[n]));
+    }
+    assert!(!fill(&mut slots, &[6]));
+    kernel.take(&mut slots, 2);
+    assert!(!fill(&mut slots, &[6]), "frames on their way keep their slots");
+    kernel.give_back(&slots, 1);
+    assert!(fill(&mut slots, &[6]));
+    assert!(!fill(&mut slots, &[7]));
+    assert_eq!((slots.filled, slots.counts.taken), (6, 1));
+}
+
+#[test]
+fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
+    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    for frame in [&[1u8, 10][..], &[0xff; 90], &[2, 20, 200], &[0xff], &[3]] {
+        assert!(fill(&mut slots, frame));
+    }
+    for _ in 0..4 {
+        kernel.take(&mut slots, 10);
+        kernel.give_back(&slots, 10);
+        slots.reap();
+    }
+    assert_eq!(kernel.sent, [vec![1, 10], vec![2, 20, 200], vec![3]]);
+    assert_eq!(slots.counts, TxCounts { taken: 3, refused: 2 });
+    assert_eq!(slots.filled, 0);
+    assert_eq!(slots.head, kernel.at, "both sides go on at the same slot");
+}
+
+#[test]
+fn withdrawing_leaves_what_is_on_its_way_and_the_ring_in_step() {
+    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    for n in 0..5 {
+        fill(&mut slots, &[n]);
+    }
+    kernel.take(&mut slots, 2);
+    assert_eq!(slots.withdraw(), 3);
+    assert_eq!(slots.filled, 2);
+    assert!(fill(&mut slots, &[9]));
+    kernel.take(&mut slots, 10);
+    kernel.give_back(&slots, 10);
+    slots.reap();
+    assert_eq!(kernel.sent, [[0], [1], [9]]);
+    assert_eq!(slots.counts, TxCounts { taken: 3, refused: 3 });
+}
+
+/// A small generator: the test must not depend on a crate for a few random steps.
+fn step(seed: &mut u64) -> u64 {
+    *seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+#[test]
+fn any_interleaving_keeps_order_and_balance() {
+    for mut seed in 0..50u64 {
+        let (mut slots, mut kernel) = (ring(), Kernel::new());
+        let (mut expected, mut committed) = (Vec::new(), 0u64);
+        for n in 0..400u64 {
+            let most = usize::try_from(step(&mut seed) % 4).unwrap();
+            match step(&mut seed) % 5 {
+                0..3 => {
+                    let refused = step(&mut seed).is_multiple_of(7);
+                    let mut frame = n.to_be_bytes();
+                    frame[0] = if refused { 0xff } else { 0 };
+                    if fill(&mut slots, &frame) {
+                        committed += 1;
+                        expected.extend((!refused).then(|| frame.to_vec()));
+                    }
+                }
+                3 => kernel.take(&mut slots, most),
+                _ => kernel.give_back(&slots, most),
+            }
+            if n % 3 == 0 {
+                slots.reap();
+            }
+            assert_eq!(slots.counts.taken + slots.counts.refused + slots.filled as u64, committed);
+        }
+        while slots.filled > 0 {
+            kernel.take(&mut slots, 6);
+            kernel.give_back(&slots, 6);
+            slots.reap();
+        }
+        assert_eq!(kernel.sent, expected);
+    }
+}

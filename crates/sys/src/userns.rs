@@ -1,0 +1,92 @@
+//! A private corner of the machine: namespaces in which an ordinary user may make interfaces.
+//!
+//! Nothing is owned: the calling process moves in and stays until it ends, and everything made inside ends with it. It
+//! must be called before the process has a second thread.
+
+use crate::{Error, Unsupported, caps::Rights, link::Links, netns, netns::NetNs};
+use rustix::mount::{MountFlags, MountPropagationFlags};
+use rustix::thread::UnshareFlags;
+use std::path::Path;
+
+/// What [`enter`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Entered {
+    /// A user namespace was needed, because the caller is an ordinary user.
+    pub user_namespace: bool,
+}
+
+/// Moves the process into network and mount namespaces of its own, with an empty `/run/netns` and the loopback interface
+/// up. An ordinary user gets a user namespace first, in which it is root.
+pub fn enter() -> Result<Entered, Error> {
+    let rights = Rights::current();
+    let user_namespace = !(rights.has("CAP_SYS_ADMIN") && rights.has("CAP_NET_ADMIN"));
+    if user_namespace {
+        enter_user_namespace()?;
+    }
+    unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET, "mount and network namespaces")?;
+    // Mounts made here must not reach the rest of the machine.
+    rustix::mount::mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
+        .map_err(|errno| Error::call("mount(private)", "/", errno))?;
+    let directory = Path::new(netns::DIRECTORY);
+    if user_namespace && !directory.exists() {
+        // /run belongs to the machine's root, who is nobody here: the whole of it is covered.
+        mount_tmpfs("/run")?;
+    }
+    std::fs::create_dir_all(directory).map_err(|error| Error::call("mkdir", netns::DIRECTORY, error))?;
+    mount_tmpfs(netns::DIRECTORY)?;
+    raise_loopback()?;
+    Ok(Entered { user_namespace })
+}
+
+fn enter_user_namespace() -> Result<(), Error> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    unshare(UnshareFlags::NEWUSER, "a user namespace")?;
+    let write = |file: &str, text: String| {
+        let path = format!("/proc/self/{file}");
+        std::fs::write(&path, text).map_err(|error| refused(&path, &error))
+    };
+    // Group maps of ordinary users are accepted only once setgroups is given up.
+    write("setgroups", "deny".into())?;
+    write("uid_map", format!("0 {user} 1"))?;
+    write("gid_map", format!("0 {group} 1"))
+}
+
+fn unshare(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
+    // SAFETY: the descriptor table is not among the flags, so no descriptor changes behind anybody's back.
+    unsafe { rustix::thread::unshare_unsafe(flags) }.map_err(|errno| match errno {
+        rustix::io::Errno::PERM | rustix::io::Errno::ACCESS | rustix::io::Errno::NOSPC => {
+            refused(what, &errno.into())
+        }
+        // The kernel's answer to a process with several threads.
+        rustix::io::Errno::INVAL => {
+            Error::call("unshare", format!("{what} in a process with threads"), errno)
+        }
+        errno => Error::call("unshare", what, errno),
+    })
+}
+
+/// Why an ordinary user gets no user namespace, with the setting to change.
+fn refused(what: &str, error: &std::io::Error) -> Error {
+    let setting = |path: &str, bad: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == bad);
+    let needs = if setting("/proc/sys/kernel/unprivileged_userns_clone", "0") {
+        "`sysctl kernel.unprivileged_userns_clone=1`, or root"
+    } else if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
+        "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or root"
+    } else if setting("/proc/sys/user/max_user_namespaces", "0") {
+        "`sysctl user.max_user_namespaces=10000`, or root"
+    } else {
+        "a kernel and a sandbox that allow user namespaces, or root"
+    };
+    Unsupported { feature: "a private lab", needs: needs.into(), found: format!("{what}: {error}") }.into()
+}
+
+fn mount_tmpfs(path: &str) -> Result<(), Error> {
+    rustix::mount::mount("tmpfs", path, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0755"))
+        .map_err(|errno| Error::call("mount(tmpfs)", path, errno))
+}
+
+fn raise_loopback() -> Result<(), Error> {
+    let mut links = Links::open(&NetNs::current()?)?;
+    let loopback = links.by_name("lo")?;
+    links.set_up(loopback.index, true)
+}
