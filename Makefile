@@ -1,0 +1,63 @@
+# Everything here works as root and as an ordinary user, from a clean clone. `make help` lists the targets.
+CARGO ?= cargo
+# rustup's place is on few default paths; tools for networks are in sbin.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
+LAB := $(CARGO) run -q --locked -p xtask -- lab --
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test fmt lint bench fuzz eval-frame clean check-fmt check-scripts check-rooms check-docs test-lab
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded lab (DEMO="--time 3s")
+	@scripts/setup.sh demo
+	$(CARGO) run --release --locked -p packetrig -- demo $(DEMO)
+
+test: ## What CI runs: formatting, lints, rooms, licences, all tests in a private lab, docs
+	@scripts/setup.sh test
+	@$(MAKE) --no-print-directory check-fmt check-scripts lint check-rooms test-lab check-docs
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+lint: ## Lints as errors
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+check-fmt:
+	$(CARGO) fmt --all --check
+
+check-scripts:
+	@for script in .ci/run $$(find scripts eval -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
+	@for script in $$(find scripts eval examples -name '*.py'); do echo "python3 $$script (syntax)"; \
+		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
+
+check-rooms:
+	$(CARGO) run -q --locked -p xtask -- layers
+	$(CARGO) run -q --locked -p xtask -- licences
+
+# Built outside, where crates can be downloaded; run inside, where there is no network but the lab's.
+test-lab:
+	$(CARGO) test --workspace --locked --no-run
+	$(LAB) $(CARGO) test --workspace --locked --offline
+
+check-docs:
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+bench: ## Speed of the inner loops, printed
+	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \
+		room=$$(echo $$example | cut -d/ -f2); \
+		$(CARGO) run --release --locked -q -p packetrig-$$room --example $$(basename $$example .rs) || exit 1; done
+
+fuzz: ## Fuzz every target for FUZZ_SECONDS (60) each; needs a nightly compiler and cargo-fuzz
+	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || { \
+		echo "cargo-fuzz is missing: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
+	@for target in $$(basename -s .rs fuzz/fuzz_targets/*.rs); do \
+		$(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$${FUZZ_SECONDS:-60} || exit 1; done
+
+eval-frame: ## Measure the frame against its peers: tables and plots in target/eval/frame (EVAL_QUICK=1: under a minute)
+	@scripts/setup.sh eval
+	eval/frame/run.sh
+
+clean: ## Remove what was built; results of runs stay
+	$(CARGO) clean

@@ -1,0 +1,102 @@
+#!/bin/sh
+# Installs what building and testing packetrig needs and this machine lacks; says what it does; changes nothing else.
+#
+#   setup.sh demo   a C compiler (the catalogue's SQLite is built from source)
+#   setup.sh test   also the tools that judge captures and labs in the tests
+#   setup.sh eval   also the generators packetrig is measured against
+#
+# Rust itself is not installed: it is checked, with the command to get it. Running this again is harmless.
+set -eu
+
+level=${1:-demo}
+minimum=1.95
+PATH="$PATH:$HOME/.cargo/bin:/usr/sbin:/sbin"
+missing_packages=
+
+say() { printf 'setup: %s\n' "$*" >&2; }
+fail() { say "$*"; exit 1; }
+has() { command -v "$1" >/dev/null 2>&1; }
+
+# want COMMAND PACKAGE: notes the package if the command is not there.
+want() {
+    has "$1" && return 0
+    case " $missing_packages " in *" $2 "*) ;; *) missing_packages="$missing_packages $2" ;; esac
+}
+
+check_rust() {
+    has cargo || fail "cargo is missing; get Rust $minimum or newer from https://rustup.rs and run again"
+    found=$(cargo --version | awk '{print $2}')
+    oldest=$(printf '%s\n%s\n' "$minimum" "$found" | sort -V | head -n 1)
+    [ "$oldest" = "$minimum" ] || fail "cargo $found is too old, $minimum or newer is needed: 'rustup update stable'"
+}
+
+check_rust_component() {
+    cargo "$1" --version >/dev/null 2>&1 && return 0
+    component=$2
+    has rustup || fail "cargo $1 is missing; install Rust's '$component' the way Rust itself was installed"
+    say "installing the Rust component $component (rustup)"
+    rustup component add "$component"
+}
+
+# A compiler without the C library's headers is of no use, and Debian packages them apart.
+check_c() {
+    printf '#include <stdlib.h>\n' | cc -E - >/dev/null 2>&1 || missing_packages="$missing_packages gcc libc6-dev"
+}
+
+# Runs a command as root, asking for sudo only when there is something to do.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    else
+        say "needs root for: $*"
+        sudo "$@"
+    fi
+}
+
+install_missing() {
+    [ -n "$missing_packages" ] || { say "nothing to install for '$level'"; return 0; }
+    say "missing:$missing_packages"
+    if ! has apt-get; then
+        give_up "this is not Debian or a relative of it; install the equivalents of:$missing_packages"
+        return 0
+    fi
+    if [ "$(id -u)" -ne 0 ] && ! has sudo; then
+        give_up "as root, run: apt-get install -y --no-install-recommends$missing_packages"
+        return 0
+    fi
+    # Without a terminal nobody can answer: the front end must not ask (wireshark-common would, about setuid).
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -q
+    # shellcheck disable=SC2086 # a list of package names
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends $missing_packages
+}
+
+# The build cannot do without a compiler. Tests skip what lacks its tool, by name, and say so.
+give_up() {
+    has cc || fail "$1"
+    say "$1"
+    say "going on without: tests that need these tools are skipped and listed"
+}
+
+case $level in demo | test | eval) ;; *) fail "unknown level '$level'; use demo, test or eval" ;; esac
+
+check_rust
+check_c
+# eBPF toolchain: clang and libbpf headers join the list here when the XDP back end comes. Nothing uses them yet.
+case $level in
+test | eval)
+    check_rust_component fmt rustfmt
+    check_rust_component clippy clippy
+    want ip iproute2
+    want ethtool ethtool
+    want tcpdump tcpdump
+    want tshark tshark
+    want python3 python3
+    ;;
+esac
+case $level in
+eval)
+    want trafgen netsniff-ng
+    want tcpreplay tcpreplay
+    ;;
+esac
+install_missing
