@@ -7,6 +7,9 @@ pub enum Error {
     /// World: the kernel refused.
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
+    /// User: the interface looks like part of a network that people use.
+    #[error(transparent)]
+    Guard(#[from] crate::packet::guard::Refusal),
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),

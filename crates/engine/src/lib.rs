@@ -10,6 +10,8 @@
 //! Time comes from the [`port::Clock`] of the worker, so the same code runs in virtual time on the `sim` back end.
 #![forbid(unsafe_code)]
 
+pub mod clock;
+pub mod packet;
 pub mod port;
 pub mod stream;
 

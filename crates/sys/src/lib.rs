@@ -17,7 +17,6 @@ pub mod netns;
 pub mod packet;
 pub mod sched;
 pub mod signal;
-
 pub mod userns;
 
 pub use error::{Error, Unsupported};

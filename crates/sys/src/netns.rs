@@ -44,6 +44,12 @@ impl NetNs {
         if opened.is_namespace() { Ok(opened) } else { Err(missing(name)) }
     }
 
+    /// Another handle on the same namespace.
+    pub fn duplicate(&self) -> Result<Self, Error> {
+        let file = self.file.try_clone().map_err(|error| Error::call("dup", self.label.clone(), error))?;
+        Ok(Self { file, label: self.label.clone() })
+    }
+
     /// The namespace of that name, or the calling thread's for `None`.
     pub fn open_or_current(name: Option<&str>) -> Result<Self, Error> {
         name.map_or_else(Self::current, Self::open)

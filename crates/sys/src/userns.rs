@@ -8,7 +8,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
 use std::path::Path;
 
-/// What [`enter`] did.
+/// What [`enter_lab`] did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Entered {
     /// A user namespace was needed, because the caller is an ordinary user.
@@ -17,7 +17,7 @@ pub struct Entered {
 
 /// Moves the process into network and mount namespaces of its own, with an empty `/run/netns` and the loopback interface
 /// up. An ordinary user gets a user namespace first, in which it is root.
-pub fn enter() -> Result<Entered, Error> {
+pub fn enter_lab() -> Result<Entered, Error> {
     let rights = Rights::current();
     let user_namespace = !(rights.has("CAP_SYS_ADMIN") && rights.has("CAP_NET_ADMIN"));
     if user_namespace {

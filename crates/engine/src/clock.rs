@@ -1,0 +1,67 @@
+//! The machine's own clock for workers. Virtual time lives in the `sim` back end.
+
+use crate::port::Clock;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::cell::Cell;
+
+/// A sleeping thread is woken this much early; the caller spins the rest. Waking takes tens of microseconds on an idle
+/// machine, so a shorter lead would make the sender late, and a longer one would only burn processor time.
+pub const WAKE_LEAD: Nanos = Nanos::from_micros(100);
+
+/// `CLOCK_MONOTONIC`. A clock belongs to one worker thread: its first wait makes that thread's timers exact.
+#[derive(Debug, Default)]
+pub struct RealClock {
+    prepared: Cell<bool>,
+}
+
+impl RealClock {
+    /// A clock for one worker.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn prepare_thread(&self) {
+        if !self.prepared.replace(true) {
+            // Without it the kernel may wake us 50 us late; that shows in the send-time error, which is measured.
+            clock::tighten_timer_slack().unwrap_or(());
+        }
+    }
+}
+
+impl Clock for RealClock {
+    fn now(&self) -> MonoTime {
+        MonoTime::from_nanos(clock::monotonic_ns())
+    }
+
+    fn wait(&self, until: MonoTime) {
+        let wake = until - WAKE_LEAD;
+        if wake > self.now() {
+            self.prepare_thread();
+            clock::sleep_until_ns(wake.as_nanos());
+        } else {
+            clock::spin_hint();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_ends_no_earlier_than_the_lead() {
+        let clock = RealClock::new();
+        let until = clock.now() + Nanos::from_millis(3);
+        clock.wait(until);
+        assert!(clock.now() >= until - WAKE_LEAD);
+    }
+
+    #[test]
+    fn waiting_for_the_past_or_the_very_near_returns() {
+        let clock = RealClock::new();
+        clock.wait(MonoTime::from_nanos(0));
+        clock.wait(clock.now() + Nanos::from_micros(10));
+        assert!(!clock.prepared.get(), "no sleep was needed");
+    }
+}

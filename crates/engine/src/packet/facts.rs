@@ -1,0 +1,114 @@
+//! What the kernel says of an interface and of those stacked on it.
+
+use super::guard::Relative;
+use packetrig_sys::link::{Counters, Link, Links};
+use packetrig_sys::netns::NetNs;
+use std::collections::BTreeSet;
+
+/// Kinds of interfaces that send through another one, which their `peer` names.
+const STACKED: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
+
+/// The interface itself and all that send through it: its bridge or bond, VLANs on top, and theirs in turn.
+pub(super) fn relatives(links: &mut Links, link: &Link) -> Result<Vec<Relative>, packetrig_sys::Error> {
+    let all = links.list()?;
+    let addresses = links.addresses()?;
+    let default_routes = links.default_routes()?;
+    let related = related(&all, link.index);
+    let describe = |relative: &Link| Relative {
+        name: relative.name.clone(),
+        itself: relative.index == link.index,
+        loopback: relative.loopback,
+        default_route: default_routes.contains(&relative.index),
+        addresses: addresses.iter().filter(|a| a.index == relative.index).map(|a| a.ip).collect(),
+    };
+    Ok(all.iter().filter(|other| related.contains(&other.index)).map(describe).collect())
+}
+
+fn related(all: &[Link], index: u32) -> BTreeSet<u32> {
+    let mut found = BTreeSet::from([index]);
+    loop {
+        let masters = all.iter().filter(|link| found.contains(&link.index)).filter_map(|link| link.master);
+        let stacked = all.iter().filter(|link| {
+            link.kind.as_deref().is_some_and(|kind| STACKED.contains(&kind))
+                && link.peer.is_some_and(|below| found.contains(&below))
+        });
+        let more: Vec<u32> = masters.chain(stacked.map(|link| link.index)).collect();
+        let before = found.len();
+        found.extend(more);
+        if found.len() == before {
+            return found;
+        }
+    }
+}
+
+/// Counts of an interface since the meter was started.
+#[derive(Debug)]
+pub(super) struct Meter {
+    links: Links,
+    index: u32,
+    start: Counters,
+}
+
+impl Meter {
+    pub(super) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
+        let mut links = Links::open(netns)?;
+        let start = links.counters(index)?;
+        Ok(Self { links, index, start })
+    }
+
+    /// What was counted since the start; `None` once the interface is gone.
+    pub(super) fn read(&mut self) -> Option<Counters> {
+        let now = self.links.counters(self.index).ok()?;
+        let start = self.start;
+        // Some drivers start from zero when they are brought up again.
+        let since = |now: u64, start: u64| now.checked_sub(start).unwrap_or(now);
+        Some(Counters {
+            rx_frames: since(now.rx_frames, start.rx_frames),
+            rx_bytes: since(now.rx_bytes, start.rx_bytes),
+            rx_errors: since(now.rx_errors, start.rx_errors),
+            rx_dropped: since(now.rx_dropped, start.rx_dropped),
+            tx_frames: since(now.tx_frames, start.tx_frames),
+            tx_bytes: since(now.tx_bytes, start.tx_bytes),
+            tx_errors: since(now.tx_errors, start.tx_errors),
+            tx_dropped: since(now.tx_dropped, start.tx_dropped),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(index: u32, kind: Option<&str>, master: Option<u32>, peer: Option<u32>) -> Link {
+        Link {
+            index,
+            name: format!("if{index}"),
+            kind: kind.map(str::to_owned),
+            mac: None,
+            mtu: 1500,
+            mtu_limit: None,
+            up: true,
+            carrier: true,
+            loopback: false,
+            promiscuous: false,
+            master,
+            peer,
+            qdisc: None,
+        }
+    }
+
+    #[test]
+    fn bridges_bonds_and_vlans_above_are_related_cables_are_not() {
+        let all = [
+            link(1, None, Some(2), None),
+            link(2, Some("bond"), Some(3), None),
+            link(3, Some("bridge"), None, None),
+            link(4, Some("vlan"), None, Some(3)),
+            link(5, Some("veth"), None, Some(1)),
+            link(6, Some("vlan"), None, Some(5)),
+            link(7, None, Some(3), None),
+        ];
+        assert_eq!(related(&all, 1), BTreeSet::from([1, 2, 3, 4]));
+        assert_eq!(related(&all, 5), BTreeSet::from([5, 6]));
+    }
+}

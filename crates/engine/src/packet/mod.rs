@@ -1,0 +1,130 @@
+//! The `packet` back end: AF_PACKET rings, which work on every kernel and every card.
+//!
+//! Opening a port guards it (RFC 6815), locks it against a second run, makes its interface quiet and opens a ring each
+//! way. [`PortHold`] keeps the lock and the interface's former settings: dropping it restores them, also when a worker
+//! panics. This module measures nothing and knows no streams.
+//!
+//! Invariant: the interface is changed only between taking the lock and giving it back.
+
+mod facts;
+pub mod guard;
+pub mod quiet;
+mod rx;
+mod tx;
+
+pub use rx::PacketRx;
+pub use tx::PacketTx;
+
+use crate::Error;
+use packetrig_plan::{Location, Port};
+use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::lock::Lock;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
+use packetrig_units::{BitRate, FrameSize};
+use quiet::Quieted;
+
+/// Ethernet header and FCS: what a frame has beyond the MTU.
+const FRAME_BEYOND_MTU: u32 = 18;
+const VLAN_TAG: u32 = 4;
+
+/// What the caller knows beyond the plan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenOptions {
+    /// The user confirmed that this interface may carry test traffic.
+    pub confirmed: bool,
+    /// Largest frame that will be sent; without it, the largest that the interface takes. Smaller slots are faster.
+    pub largest: Option<FrameSize>,
+}
+
+/// An open port.
+#[derive(Debug)]
+pub struct Opened {
+    /// What it turned out to be.
+    pub info: PortInfo,
+    /// Its transmit half.
+    pub tx: PacketTx,
+    /// Its receive half.
+    pub rx: PacketRx,
+    /// Its lock and the way back; drop it last.
+    pub hold: PortHold,
+}
+
+/// Keeps a port ours. Dropping it restores the interface, then gives the lock back.
+#[derive(Debug)]
+pub struct PortHold {
+    // Fields drop in this order.
+    quieted: Quieted,
+    _lock: Lock,
+}
+
+impl PortHold {
+    /// What could not be made quiet, as text for a caveat.
+    pub fn caveats(&self) -> &[String] {
+        self.quieted.caveats()
+    }
+}
+
+/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the receive ring.
+pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
+    let name = &port.location.interface;
+    let location = location_text(&port.location);
+    let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+    let mut links = Links::open(&netns)?;
+    let link = links.by_name(name)?;
+    let relatives = facts::relatives(&mut links, &link)?;
+    guard::judge(&location, &relatives, options.confirmed)?;
+    let lock =
+        Lock::take(&netns, &format!("packetrig/interface/{}", link.index), &format!("port {location}"))?;
+    let wish = quiet::Wish { mtu: port.mtu };
+    let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
+    let link = links.by_name(name)?;
+    let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
+    let rx = RxRing::open(&netns, link.index, &location, rx_options)?;
+    let tx = TxRing::open(&netns, link.index, &location, tx_options(&link, options.largest))?;
+    let info = describe(port, &location, &netns, &link)?;
+    let meter = || facts::Meter::start(&netns, link.index);
+    Ok(Opened {
+        info,
+        tx: PacketTx::new(tx, meter()?),
+        rx: PacketRx::new(rx, meter()?),
+        hold: PortHold { quieted, _lock: lock },
+    })
+}
+
+fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
+    let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
+    let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
+    TxOptions { longest: longest.max(60) as usize, ..TxOptions::default() }
+}
+
+fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {
+    let ethtool = Ethtool::open(netns)?;
+    let speed = ethtool.speed(&link.name).ok().flatten();
+    let speed = speed.map(|speed| BitRate::new(u64::from(speed.mbits) * 1_000_000));
+    let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+    Ok(PortInfo {
+        name: port.name.clone(),
+        location: location.to_owned(),
+        back_end: BackEnd::Packet,
+        why: "the default: AF_PACKET rings work with every kernel and card".into(),
+        driver: if driver.is_empty() { "unknown".into() } else { driver },
+        speed: port.speed.or(speed),
+        max_frame: link.mtu + FRAME_BEYOND_MTU,
+        tx_stamp: StampKind::User,
+        rx_stamp: StampKind::Software,
+    })
+}
+
+/// `ns/ifname`, as the user writes it.
+fn location_text(location: &Location) -> String {
+    match &location.namespace {
+        Some(namespace) => format!("{namespace}/{}", location.interface),
+        None => location.interface.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

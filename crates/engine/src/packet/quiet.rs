@@ -1,0 +1,162 @@
+//! Makes an interface quiet for the time of a run: nothing sends on it but us, and nothing merges or changes frames.
+//!
+//! Each change is noted with the value before it; dropping [`Quieted`] puts them back in reverse order. What cannot be
+//! changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
+
+use packetrig_sys::clock;
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{Error, kernel};
+
+/// Offloads that merge, split or rewrite frames.
+const LOUD: [Offload; 6] =
+    [Offload::Gro, Offload::Lro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
+/// How long a link that was down may take to come up.
+const LINK_PATIENCE_NS: u64 = 3_000_000_000;
+const LINK_POLL_NS: u64 = 10_000_000;
+
+/// What the plan asks of the interface.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The MTU, if the plan names one.
+    pub mtu: Option<u32>,
+}
+
+/// A quiet interface; dropping it restores what it was.
+#[derive(Debug)]
+pub struct Quieted {
+    netns: NetNs,
+    link: Link,
+    changes: Vec<Change>,
+    caveats: Vec<String>,
+}
+
+/// A change, with what was there before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Change {
+    Mtu(u32),
+    Offload(Offload, bool),
+    Setting(String, String),
+    Up,
+}
+
+impl Quieted {
+    /// Makes it quiet and brings it up. Fails if the wanted MTU cannot be had; whatever was changed by then is put back.
+    pub fn make(netns: &NetNs, links: &mut Links, link: &Link, wish: Wish) -> Result<Self, Error> {
+        let mut quieted = Self {
+            netns: NetNs::duplicate(netns)?,
+            link: link.clone(),
+            changes: Vec::new(),
+            caveats: Vec::new(),
+        };
+        quieted.set_mtu(links, wish.mtu)?;
+        quieted.switch_offloads_off()?;
+        quieted.silence_ipv6(links)?;
+        quieted.bring_up(links)?;
+        Ok(quieted)
+    }
+
+    /// What could not be made quiet.
+    pub fn caveats(&self) -> &[String] {
+        &self.caveats
+    }
+
+    fn set_mtu(&mut self, links: &mut Links, wanted: Option<u32>) -> Result<(), Error> {
+        match wanted {
+            Some(mtu) if mtu != self.link.mtu => {
+                links.set_mtu(self.link.index, mtu)?;
+                self.changes.push(Change::Mtu(self.link.mtu));
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn switch_offloads_off(&mut self) -> Result<(), Error> {
+        let ethtool = Ethtool::open(&self.netns)?;
+        for offload in LOUD {
+            match ethtool.set_offload(&self.link.name, offload, false) {
+                Ok(true) => self.changes.push(Change::Offload(offload, true)),
+                // Off already, or a driver that has no such thing to switch.
+                Ok(false) => {}
+                Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
+                    self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the kernel from sending neighbour and router messages of its own.
+    fn silence_ipv6(&mut self, links: &mut Links) -> Result<(), Error> {
+        let key = format!("net/ipv6/conf/{}/disable_ipv6", self.link.name);
+        // No such setting: a kernel without IPv6 is quiet.
+        let Ok(before) = kernel::read_setting(&self.netns, &key) else { return Ok(()) };
+        if before == "1" {
+            return Ok(());
+        }
+        let ours = |address: &packetrig_sys::link::Address| address.index == self.link.index;
+        let is_kept =
+            |ip: std::net::IpAddr| matches!(ip, std::net::IpAddr::V6(six) if !six.is_unicast_link_local());
+        if links.addresses()?.iter().any(|address| ours(address) && is_kept(address.ip)) {
+            // Switching IPv6 off would take the addresses away for good.
+            self.caveats.push(format!("{}: IPv6 stays on, because it has addresses", self.link.name));
+            return Ok(());
+        }
+        match kernel::write_setting(&self.netns, &key, "1") {
+            Ok(()) => self.changes.push(Change::Setting(key, before)),
+            Err(error) => self.caveats.push(format!("{}: IPv6 stays on: {error}", self.link.name)),
+        }
+        Ok(())
+    }
+
+    fn bring_up(&mut self, links: &mut Links) -> Result<(), Error> {
+        if !self.link.up {
+            links.set_up(self.link.index, true)?;
+            self.changes.push(Change::Up);
+        }
+        let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
+        while !links.by_name(&self.link.name)?.carrier {
+            if clock::monotonic_ns() >= end {
+                self.caveats.push(format!("{}: no carrier: is the other end up?", self.link.name));
+                return Ok(());
+            }
+            clock::sleep_until_ns(clock::monotonic_ns() + LINK_POLL_NS);
+        }
+        Ok(())
+    }
+
+    fn restore(&self, change: &Change) -> Result<(), Error> {
+        match change {
+            Change::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
+            Change::Up => self.take_down(),
+            Change::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
+            Change::Offload(offload, before) => {
+                Ethtool::open(&self.netns)?.set_offload(&self.link.name, *offload, *before).map(drop)
+            }
+        }
+    }
+
+    /// The kernel forgets IPv6 addresses of an interface that goes down, unless told not to.
+    fn take_down(&self) -> Result<(), Error> {
+        let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
+        let before = kernel::read_setting(&self.netns, &key);
+        if before.is_ok() {
+            kernel::write_setting(&self.netns, &key, "1").unwrap_or(());
+        }
+        let down = Links::open(&self.netns)?.set_up(self.link.index, false);
+        before.map_or(Ok(()), |before| kernel::write_setting(&self.netns, &key, &before))?;
+        down
+    }
+}
+
+impl Drop for Quieted {
+    fn drop(&mut self) {
+        for change in self.changes.iter().rev() {
+            // The interface may be gone by now; there is nobody to tell, and the others are still to be restored.
+            self.restore(change).unwrap_or(());
+        }
+    }
+}

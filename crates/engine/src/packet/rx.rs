@@ -1,0 +1,105 @@
+//! The receive half: frames from the ring, their stamps converted to the monotonic clock.
+
+use super::facts::Meter;
+use crate::Error;
+use crate::port::{FrameRx, RxFrame};
+use packetrig_stats::port::{RxCounters, StampKind};
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::packet::{RxRing, Stamp};
+use packetrig_units::{MonoTime, Nanos};
+
+/// The receive half of a port on AF_PACKET rings.
+#[derive(Debug)]
+pub struct PacketRx {
+    ring: RxRing,
+    meter: Meter,
+    converter: Converter,
+    seen: u64,
+}
+
+impl PacketRx {
+    pub(super) fn new(ring: RxRing, meter: Meter) -> Self {
+        Self { ring, meter, converter: Converter::new(clock::realtime_offset()), seen: 0 }
+    }
+
+    /// Largest doubt so far of converting an arrival stamp.
+    pub fn clock_bound(&self) -> Nanos {
+        Nanos::new(self.converter.bound_ns)
+    }
+}
+
+impl FrameRx for PacketRx {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let offset = self.converter.offset;
+        let given = self.ring.receive(most, &mut |frame| {
+            sink(RxFrame {
+                bytes: frame.bytes,
+                full_len: frame.full_len,
+                at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
+                stamp: match frame.stamp {
+                    Stamp::Hardware => StampKind::Hardware,
+                    Stamp::Software | Stamp::Ring => StampKind::Software,
+                },
+            });
+        });
+        self.seen += given as u64;
+        Ok(given)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait(within.as_u64())?)
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        self.converter.update(clock::realtime_offset());
+        let ring = self.ring.stats()?;
+        let interface = self.meter.read();
+        Ok(RxCounters {
+            arrived: interface.map(|counters| counters.rx_frames),
+            dropped: interface.map(|counters| counters.rx_dropped),
+            ring_dropped: ring.dropped,
+            seen: self.seen,
+            ..RxCounters::default()
+        })
+    }
+}
+
+/// Converts stamps of the real-time clock, whose distance from the monotonic one drifts while NTP steers it.
+#[derive(Debug)]
+struct Converter {
+    offset: Offset,
+    bound_ns: u64,
+}
+
+impl Converter {
+    fn new(offset: Offset) -> Self {
+        Self { offset, bound_ns: offset.bound_ns }
+    }
+
+    /// Takes a new measurement. Frames since the last one were converted with that one's offset, so the change between
+    /// them is part of their doubt.
+    fn update(&mut self, next: Offset) {
+        let drift = next.offset_ns.abs_diff(self.offset.offset_ns);
+        let doubt = self.offset.bound_ns.max(next.bound_ns);
+        self.bound_ns = self.bound_ns.max(doubt + drift);
+        self.offset = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drifting_or_stepped_wall_clock_widens_the_bound_for_good() {
+        let mut converter = Converter::new(Offset { offset_ns: 1_000_000, bound_ns: 50 });
+        assert_eq!(converter.bound_ns, 50);
+        converter.update(Offset { offset_ns: 1_000_030, bound_ns: 40 });
+        assert_eq!(converter.bound_ns, 80);
+        converter.update(Offset { offset_ns: 1_009_030, bound_ns: 40 });
+        assert_eq!(converter.bound_ns, 9_040);
+        converter.update(Offset { offset_ns: 1_009_030, bound_ns: 40 });
+        assert_eq!(converter.bound_ns, 9_040, "frames of that interval are in the result");
+        assert_eq!(converter.offset.to_monotonic(1_009_031), 1);
+    }
+}

@@ -1,0 +1,312 @@
+use super::*;
+use crate::port::{FrameRx, FrameTx};
+use packetrig_sys::ethtool::Offload;
+use packetrig_sys::kernel;
+use packetrig_sys::link::VethEnd;
+use packetrig_units::Nanos;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A cable between `a` and `b` in a namespace of its own.
+struct Lab {
+    name: String,
+}
+
+impl Lab {
+    /// `None` where rights are missing.
+    fn new() -> Option<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("engine-packet-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let netns = match NetNs::create_named(&name) {
+            Ok(netns) => netns,
+            Err(error) => {
+                assert!(error.is_permission(), "{error}");
+                println!("not run: {error}");
+                return None;
+            }
+        };
+        let lab = Self { name };
+        let end = |name| VethEnd { name, netns: None, mac: None };
+        Links::open(&netns).unwrap().create_veth(end("a"), end("b")).unwrap();
+        Some(lab)
+    }
+
+    fn netns(&self) -> NetNs {
+        NetNs::open(&self.name).unwrap()
+    }
+
+    fn links(&self) -> Links {
+        Links::open(&self.netns()).unwrap()
+    }
+
+    fn port(&self, interface: &str) -> Port {
+        Port {
+            name: interface.into(),
+            location: Location { namespace: Some(self.name.clone()), interface: interface.into() },
+            speed: None,
+            mtu: None,
+            promiscuous: true,
+        }
+    }
+
+    fn up(&self, interface: &str) {
+        let mut links = self.links();
+        let index = links.by_name(interface).unwrap().index;
+        links.set_up(index, true).unwrap();
+    }
+
+    fn open_both(&self) -> (Opened, Opened) {
+        self.up("b");
+        let a = open(&self.port("a"), OpenOptions::default()).unwrap();
+        let b = open(&self.port("b"), OpenOptions::default()).unwrap();
+        (a, b)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        packetrig_sys::netns::delete_named(&self.name).unwrap();
+    }
+}
+
+/// A frame for nobody in particular, told apart by its number.
+fn frame(number: u32, length: usize) -> Vec<u8> {
+    let mut frame = vec![0u8; length];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 0xee]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[0x88, 0xb5]);
+    for (at, byte) in frame[14..].iter_mut().enumerate() {
+        *byte = number.to_be_bytes()[at % 4];
+    }
+    frame
+}
+
+/// Sends all frames, however often it takes.
+fn send(tx: &mut PacketTx, frames: &[Vec<u8>]) {
+    let mut rest = frames;
+    while !rest.is_empty() || tx.pending() > 0 {
+        let mut next = rest.iter();
+        let filled = tx.fill(rest.len().min(64), &mut |slot| {
+            let frame = next.next()?;
+            slot[..frame.len()].copy_from_slice(frame);
+            Some(frame.len())
+        });
+        rest = &rest[filled..];
+        tx.flush().unwrap();
+    }
+}
+
+/// Receives until `count` frames have come or nothing more comes.
+fn receive(rx: &mut PacketRx, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    let end = packetrig_sys::clock::monotonic_ns() + 5_000_000_000;
+    while frames.len() < count && packetrig_sys::clock::monotonic_ns() < end {
+        rx.wait(Nanos::from_millis(50)).unwrap();
+        rx.receive(256, &mut |frame| frames.push(frame.bytes.to_vec())).unwrap();
+    }
+    frames
+}
+
+#[test]
+fn every_frame_arrives_once_in_order_and_every_counter_agrees() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    let frames: Vec<_> = (0..20_000u32).map(|n| frame(n, 60 + n as usize % 1_400)).collect();
+    send(&mut a.tx, &frames);
+    assert!(receive(&mut b.rx, frames.len()) == frames, "frames differ");
+    let (tx, rx) = (a.tx.counters().unwrap(), b.rx.counters().unwrap());
+    assert_eq!((tx.handed_over, tx.refused, tx.on_wire, tx.dropped), (20_000, 0, Some(20_000), Some(0)));
+    assert_eq!((rx.arrived, rx.seen, rx.ring_dropped), (Some(20_000), 20_000, 0));
+    assert_eq!(a.rx.counters().unwrap().seen, 0, "what we send is not what we receive");
+}
+
+#[test]
+fn arrival_is_after_sending_and_before_reading_within_the_bound() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    for number in 0..50 {
+        let before = packetrig_sys::clock::monotonic_ns();
+        send(&mut a.tx, &[frame(number, 60)]);
+        let after = packetrig_sys::clock::monotonic_ns();
+        let mut arrival = None;
+        while arrival.is_none() {
+            b.rx.wait(Nanos::from_millis(50)).unwrap();
+            b.rx.receive(1, &mut |frame| arrival = Some((frame.at.as_nanos(), frame.stamp))).unwrap();
+        }
+        b.rx.counters().unwrap();
+        let (at, stamp) = arrival.unwrap();
+        let bound = b.rx.clock_bound().as_u64();
+        assert!(at + bound >= before && at <= after + bound, "{before} {at} {after}, bound {bound}");
+        assert_eq!(stamp, StampKind::Software);
+    }
+}
+
+#[test]
+fn tags_of_both_kinds_survive_the_way() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    let tagged = |tpid: u16, tci: u16| {
+        let plain = frame(7, 60);
+        [&plain[..12], &tpid.to_be_bytes(), &tci.to_be_bytes(), &plain[12..]].concat()
+    };
+    let double = {
+        let inner = tagged(0x8100, 5);
+        [&inner[..12], &[0x88, 0xa8, 0xe0, 0x07], &inner[12..]].concat()
+    };
+    let frames = [tagged(0x8100, 0x6fff), tagged(0x88a8, 1), tagged(0x8100, 0), double];
+    send(&mut a.tx, &frames);
+    assert_eq!(receive(&mut b.rx, frames.len()), frames);
+}
+
+#[test]
+fn a_frame_too_long_for_the_interface_is_counted_as_refused_alone() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    let frames = [frame(1, 60), frame(2, 1518), frame(3, 60)];
+    send(&mut a.tx, &frames);
+    assert_eq!(receive(&mut b.rx, 2), [frame(1, 60), frame(3, 60)]);
+    let tx = a.tx.counters().unwrap();
+    assert_eq!((tx.handed_over, tx.refused), (2, 1));
+}
+
+#[test]
+fn frames_that_nobody_takes_are_given_up_and_counted() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, b) = lab.open_both();
+    drop(b);
+    let mut links = lab.links();
+    let index = links.by_name("b").unwrap().index;
+    links.set_up(index, false).unwrap();
+    send(&mut a.tx, &[frame(1, 60), frame(2, 60)]);
+    let tx = a.tx.counters().unwrap();
+    assert_eq!((tx.handed_over, tx.refused), (0, 2));
+    links.set_up(index, true).unwrap();
+    send(&mut a.tx, &[frame(3, 60)]);
+    assert_eq!(a.tx.counters().unwrap().handed_over, 1);
+}
+
+#[test]
+fn a_full_receive_ring_counts_what_it_lost() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    // More than the ring holds, unread.
+    let frames: Vec<_> = (0..40_000u32).map(|n| frame(n, 1_500)).collect();
+    send(&mut a.tx, &frames);
+    let mut seen = 0;
+    loop {
+        b.rx.wait(Nanos::from_millis(20)).unwrap();
+        match b.rx.receive(1_000, &mut |_| ()).unwrap() {
+            0 => break,
+            more => seen += more as u64,
+        }
+    }
+    let rx = b.rx.counters().unwrap();
+    assert!(rx.ring_dropped > 0);
+    assert_eq!(rx.seen, seen);
+    assert_eq!(rx.arrived, Some(40_000));
+    assert_eq!(rx.seen + rx.ring_dropped, 40_000, "every frame is in one account");
+    assert_eq!(b.rx.counters().unwrap().ring_dropped, rx.ring_dropped, "reading does not reset");
+}
+
+/// Everything that opening may change.
+fn settings(lab: &Lab) -> (Link, Vec<bool>, String) {
+    let netns = lab.netns();
+    let ethtool = Ethtool::open(&netns).unwrap();
+    let offloads = Offload::ALL.iter().map(|offload| ethtool.offload("a", *offload).unwrap()).collect();
+    let ipv6 = kernel::read_setting(&netns, "net/ipv6/conf/a/disable_ipv6").unwrap();
+    // Carrier of a cable follows the other end, which is not ours; a queueing discipline comes with the first going up.
+    (Link { carrier: false, qdisc: None, ..lab.links().by_name("a").unwrap() }, offloads, ipv6)
+}
+
+#[test]
+fn an_open_port_is_quiet_and_a_closed_one_as_before() {
+    let Some(lab) = Lab::new() else { return };
+    lab.up("b");
+    let before = settings(&lab);
+    assert!(!before.0.up && before.2 == "0", "the test needs something to change");
+    let port = Port { mtu: Some(9000), ..lab.port("a") };
+    let opened = open(&port, OpenOptions::default()).unwrap();
+    let during = settings(&lab);
+    assert!(during.0.up && during.0.promiscuous && during.0.mtu == 9000);
+    assert_eq!(during.2, "1");
+    assert_eq!(opened.info.max_frame, 9018);
+    let quiet = [Offload::Gro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
+    for (offload, on) in Offload::ALL.iter().zip(&during.1) {
+        assert!(!on || !quiet.contains(offload), "{offload:?} is on");
+    }
+    assert_eq!(opened.hold.caveats(), [] as [String; 0]);
+    drop(opened);
+    assert_eq!(settings(&lab), before);
+}
+
+#[test]
+fn a_panic_restores_the_interface() {
+    let Some(lab) = Lab::new() else { return };
+    lab.up("b");
+    let before = settings(&lab);
+    let port = lab.port("a");
+    let crashed = std::thread::spawn(move || {
+        let _opened = open(&port, OpenOptions::default()).unwrap();
+        panic!("as a worker might");
+    });
+    assert!(crashed.join().is_err());
+    assert_eq!(settings(&lab), before);
+}
+
+#[test]
+fn a_port_in_use_names_its_holder_and_is_not_touched() {
+    let Some(lab) = Lab::new() else { return };
+    let (a, _b) = lab.open_both();
+    let during = settings(&lab);
+    let busy = open(&lab.port("a"), OpenOptions::default()).unwrap_err();
+    assert!(matches!(&busy, Error::Kernel(packetrig_sys::Error::Busy { .. })), "{busy}");
+    assert!(busy.to_string().contains(&std::process::id().to_string()), "{busy}");
+    assert_eq!(settings(&lab), during);
+    drop(a);
+    open(&lab.port("a"), OpenOptions::default()).unwrap();
+}
+
+#[test]
+fn an_interface_with_a_foreign_address_is_refused_untouched_until_confirmed() {
+    let Some(lab) = Lab::new() else { return };
+    lab.up("b");
+    let mut links = lab.links();
+    let index = links.by_name("a").unwrap().index;
+    links.add_address(index, "10.1.2.3".parse().unwrap(), 24).unwrap();
+    let before = settings(&lab);
+    let refused = open(&lab.port("a"), OpenOptions::default()).unwrap_err();
+    assert!(matches!(&refused, Error::Guard(_)) && refused.to_string().contains("10.1.2.3"), "{refused}");
+    assert_eq!(settings(&lab), before);
+    open(&lab.port("a"), OpenOptions { confirmed: true, ..OpenOptions::default() }).unwrap();
+}
+
+#[test]
+fn ipv6_addresses_are_not_lost() {
+    let Some(lab) = Lab::new() else { return };
+    lab.up("b");
+    let mut links = lab.links();
+    let index = links.by_name("a").unwrap().index;
+    let address = "2001:2::77".parse().unwrap();
+    links.add_address(index, address, 64).unwrap();
+    let opened = open(&lab.port("a"), OpenOptions::default()).unwrap();
+    assert!(opened.hold.caveats().iter().any(|text| text.contains("IPv6")), "{:?}", opened.hold.caveats());
+    drop(opened);
+    assert!(links.addresses().unwrap().iter().any(|a| a.ip == address));
+}
+
+#[test]
+fn missing_interfaces_and_namespaces_are_named() {
+    let port = |namespace: Option<&str>, interface: &str| Port {
+        name: "p".into(),
+        location: Location { namespace: namespace.map(str::to_owned), interface: interface.into() },
+        speed: None,
+        mtu: None,
+        promiscuous: true,
+    };
+    for (port, named) in
+        [(port(None, "nosuchlink0"), "nosuchlink0"), (port(Some("nosuchns"), "a"), "nosuchns")]
+    {
+        let error = open(&port, OpenOptions::default()).unwrap_err();
+        assert!(matches!(&error, Error::Kernel(packetrig_sys::Error::Missing { .. })), "{error}");
+        assert!(error.to_string().contains(named), "{error}");
+    }
+}

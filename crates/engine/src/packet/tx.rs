@@ -1,0 +1,114 @@
+//! The transmit half: frames into the ring, ring to the kernel.
+//!
+//! A full queue never loses a frame: it stays in the ring and is tried again at the next flush. What the kernel does not
+//! take for [`PATIENCE_NS`] on end (link down, frame too long for the far end) is given up and counted as refused.
+
+use super::facts::Meter;
+use crate::Error;
+use crate::port::FrameTx;
+use packetrig_stats::port::TxCounters;
+use packetrig_sys::clock;
+use packetrig_sys::packet::TxRing;
+
+/// How long frames may wait without any being taken.
+const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// The transmit half of a port on AF_PACKET rings.
+#[derive(Debug)]
+pub struct PacketTx {
+    ring: TxRing,
+    meter: Meter,
+    /// Since when, and at which count of finished frames, nothing has moved.
+    stuck: Option<(u64, u64)>,
+}
+
+impl PacketTx {
+    pub(super) fn new(ring: TxRing, meter: Meter) -> Self {
+        Self { ring, meter, stuck: None }
+    }
+
+    fn finished(&self) -> u64 {
+        let counts = self.ring.counts();
+        counts.taken + counts.refused
+    }
+
+    /// Gives up frames that have not moved for too long. Reads the clock only while nothing moves.
+    fn mind_patience(&mut self) {
+        let finished = self.finished();
+        if self.ring.pending() == 0 {
+            self.stuck = None;
+            return;
+        }
+        let now = clock::monotonic_ns();
+        match self.stuck {
+            Some((since, at)) if at == finished => {
+                if now.saturating_sub(since) >= PATIENCE_NS {
+                    self.ring.withdraw();
+                    self.stuck = None;
+                }
+            }
+            _ => self.stuck = Some((now, finished)),
+        }
+    }
+}
+
+impl FrameTx for PacketTx {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        for filled in 0..want {
+            let Some(length) = self.ring.next_slot().and_then(&mut *fill) else { return filled };
+            self.ring.commit(length);
+        }
+        want
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let kicked = self.ring.kick();
+        self.mind_patience();
+        match kicked {
+            // The interface is down: it may come up again while patience lasts.
+            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn pending(&self) -> usize {
+        self.ring.pending()
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        self.ring.reap();
+        let counts = self.ring.counts();
+        // Read after our own counts, so that the interface is never behind them for want of time.
+        let interface = self.meter.read();
+        Ok(TxCounters {
+            handed_over: counts.taken,
+            refused: counts.refused,
+            on_wire: interface.map(|counters| counters.tx_frames),
+            dropped: interface
+                .map(|counters| lost_on_transmit(counts.taken, counters.tx_frames, counters.tx_dropped)),
+        })
+    }
+}
+
+/// `ENETDOWN`.
+const NETDOWN: i32 = 100;
+
+/// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
+/// than what it took and did not transmit.
+fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
+    dropped.min(taken.saturating_sub(transmitted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attempts_that_succeeded_later_are_not_losses() {
+        assert_eq!(lost_on_transmit(100, 100, 7), 0);
+        assert_eq!(lost_on_transmit(100, 95, 7), 5);
+        assert_eq!(lost_on_transmit(100, 95, 0), 0);
+        // Somebody else's frames are in the interface's count, too.
+        assert_eq!(lost_on_transmit(100, 120, 3), 0);
+    }
+}
