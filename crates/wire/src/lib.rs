@@ -7,12 +7,13 @@
 //!
 //! It does no I/O, reads no clock and allocates nothing while rendering or verifying.
 //!
-//! Invariant: `render(n)` depends on the spec and `n` (and the tag) alone.
+//! Invariant: `render(n)` depends on the spec and `n` (and the stamp) alone.
 #![forbid(unsafe_code)]
 
+mod bits;
 pub mod checksum;
 pub mod filter;
-pub mod layer;
+pub mod header;
 pub mod pattern;
 pub mod payload;
 pub mod size;

@@ -37,34 +37,108 @@ pub enum Pattern {
 impl Pattern {
     /// The value in frame `n`, within `bits` bits.
     pub fn at(&self, n: u64, bits: u32) -> u128 {
-        let _ = (n, bits);
-        todo!()
+        let value = match self {
+            Self::Value(value) => *value,
+            Self::Values(values) => values[index_of(n, values.len() as u64)],
+            Self::Step { start, step, count, down } => {
+                let distance = step.wrapping_mul(u128::from(n % (*count).max(1)));
+                if *down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) }
+            }
+            Self::Random { min, max, seed, count } => draw(*min, *max, *seed, n % (*count).max(1)),
+        };
+        value & low_mask(bits)
+    }
+
+    /// How many frames before the values repeat; 1 for a constant.
+    pub fn period(&self) -> u64 {
+        match self {
+            Self::Value(_) => 1,
+            Self::Values(values) => values.len() as u64,
+            Self::Step { count, .. } | Self::Random { count, .. } => *count,
+        }
     }
 
     /// Whether two frames can differ in this field.
     pub fn varies(&self) -> bool {
-        todo!()
+        self.period() > 1
     }
 }
 
-/// A field as the user gave it: a pattern, or "you work it out" from the neighbouring headers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Field {
-    /// Computed: lengths, protocol numbers, ether types.
-    #[default]
-    Auto,
-    /// Given.
-    Pattern(Pattern),
-}
-
-impl From<u128> for Field {
+impl From<u128> for Pattern {
     fn from(value: u128) -> Self {
-        Self::Pattern(Pattern::Value(value))
+        Self::Value(value)
     }
+}
+
+/// `bits` ones.
+pub(crate) const fn low_mask(bits: u32) -> u128 {
+    if bits >= 128 { u128::MAX } else { (1 << bits) - 1 }
+}
+
+fn index_of(n: u64, len: u64) -> usize {
+    usize::try_from(n % len).unwrap_or(0)
+}
+
+fn draw(min: u128, max: u128, seed: u64, n: u64) -> u128 {
+    let Some(span) = max.saturating_sub(min).checked_add(1) else {
+        return u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n));
+    };
+    if let Ok(span) = u64::try_from(span) {
+        // The high half of a product spreads 64 random bits over the span with a bias below 2^-32 for 32-bit fields.
+        return min + ((u128::from(mix(seed, n)) * u128::from(span)) >> 64);
+    }
+    min + (u128::from(mix(seed, n)) << 64 | u128::from(mix(!seed, n))) % span
 }
 
 /// A keyed, statistically good 64-bit mix of `(seed, n)`: the only source of randomness in a frame.
+/// The finaliser of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), applied to both words.
 pub fn mix(seed: u64, n: u64) -> u64 {
-    let _ = (seed, n);
-    todo!()
+    finalise(finalise(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+fn finalise(mut word: u64) -> u64 {
+    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn steps_wrap_at_the_width_of_the_field_and_start_again_after_count() {
+        let up = Pattern::Step { start: 254, step: 1, count: 4, down: false };
+        assert_eq!((0..6).map(|n| up.at(n, 8)).collect::<Vec<_>>(), [254, 255, 0, 1, 254, 255]);
+        let down = Pattern::Step { start: 1, step: 2, count: 3, down: true };
+        assert_eq!((0..4).map(|n| down.at(n, 16)).collect::<Vec<_>>(), [1, 65535, 65533, 1]);
+    }
+
+    #[test]
+    fn values_cycle() {
+        let list = Pattern::Values(vec![5, 7]);
+        assert_eq!((0..3).map(|n| list.at(n, 16)).collect::<Vec<_>>(), [5, 7, 5]);
+    }
+
+    #[test]
+    fn random_values_cover_their_range_evenly() {
+        let random = Pattern::Random { min: 10, max: 19, seed: 1, count: u64::MAX };
+        let mut hits = [0u32; 10];
+        for n in 0..10_000 {
+            hits[usize::try_from(random.at(n, 16)).unwrap() - 10] += 1;
+        }
+        assert!(hits.iter().all(|h| (850..1150).contains(h)), "{hits:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn random_values_stay_inside_and_repeat(min: u64, span in 0u64..1000, seed: u64, count in 1u64..50, n: u64) {
+            let max = u128::from(min) + u128::from(span);
+            let random = Pattern::Random { min: min.into(), max, seed, count };
+            let value = random.at(n, 128);
+            prop_assert!(value >= u128::from(min) && value <= max);
+            prop_assert_eq!(value, random.at(n % count, 128));
+        }
+    }
 }

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-/// OTG's payload kinds.
+/// OTG's payload kinds. The fill of a shorter frame is the beginning of the fill of a longer one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Payload {
-    /// These bytes, once or repeated; zeros after a pattern that is not repeated. Never empty.
+    /// These bytes, once or repeated; zeros after a pattern that is not repeated.
     Fixed {
         /// The bytes.
         pattern: Vec<u8>,
@@ -20,4 +20,53 @@ pub enum Payload {
     IncrementWord,
     /// 65535, 65534, … as big-endian 16-bit words.
     DecrementWord,
+}
+
+impl Default for Payload {
+    fn default() -> Self {
+        Self::Fixed { pattern: vec![0], repeat: true }
+    }
+}
+
+impl Payload {
+    /// `len` bytes of it.
+    pub fn fill(&self, len: usize) -> Vec<u8> {
+        let words = |word: fn(usize) -> u16| {
+            (0..len.div_ceil(2)).flat_map(|i| word(i).to_be_bytes()).take(len).collect()
+        };
+        match self {
+            Self::Fixed { pattern, .. } if pattern.is_empty() => vec![0; len],
+            Self::Fixed { pattern, repeat: true } => pattern.iter().copied().cycle().take(len).collect(),
+            Self::Fixed { pattern, .. } => {
+                pattern.iter().copied().chain(std::iter::repeat(0)).take(len).collect()
+            }
+            Self::IncrementByte => (0..len).map(|i| low_byte(i)).collect(),
+            Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
+            Self::IncrementWord => words(low_word),
+            Self::DecrementWord => words(|i| !low_word(i)),
+        }
+    }
+}
+
+fn low_byte(i: usize) -> u8 {
+    u8::try_from(i & 0xff).unwrap_or(0)
+}
+
+fn low_word(i: usize) -> u16 {
+    u16::try_from(i & 0xffff).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_fills_as_otg_says() {
+        assert_eq!(Payload::Fixed { pattern: vec![1, 2], repeat: true }.fill(5), [1, 2, 1, 2, 1]);
+        assert_eq!(Payload::Fixed { pattern: vec![1, 2], repeat: false }.fill(4), [1, 2, 0, 0]);
+        assert_eq!(Payload::IncrementByte.fill(258)[254..], [254, 255, 0, 1]);
+        assert_eq!(Payload::DecrementByte.fill(2), [255, 254]);
+        assert_eq!(Payload::IncrementWord.fill(5), [0, 0, 0, 1, 0]);
+        assert_eq!(Payload::DecrementWord.fill(4), [255, 255, 255, 254]);
+    }
 }

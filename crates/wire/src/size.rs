@@ -1,5 +1,6 @@
 //! The size of frame `n`.
 
+use crate::pattern::mix;
 use packetrig_units::FrameSize;
 use serde::{Deserialize, Serialize};
 
@@ -26,28 +27,175 @@ pub enum SizePattern {
         /// Same seed, same sizes.
         seed: u64,
     },
-    /// A mix with exact proportions: every `sum of weights` frames hold exactly that many of each size, spread
-    /// evenly. Weights are whole numbers (OTG's fractions are scaled at the edge). Never empty, sum at least 1.
-    Weighted(Vec<(FrameSize, u32)>),
+    /// A mix with exact proportions.
+    Weighted(Mix),
+}
+
+/// Sizes with whole-number weights: every `sum of weights` frames hold exactly that many of each size, spread evenly.
+/// (OTG's fractional weights are scaled at the edge.)
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mix {
+    /// (size, frames of this and all earlier sizes per period).
+    sizes: Vec<(FrameSize, u64)>,
+    /// Walks through the period; coprime with it.
+    stride: u64,
+}
+
+impl Mix {
+    /// A mix of (size, weight); `None` if all weights are zero.
+    pub fn new(weights: &[(FrameSize, u32)]) -> Option<Self> {
+        let divisor = weights.iter().fold(0, |d, (_, w)| gcd(d, u64::from(*w)));
+        if divisor == 0 {
+            return None;
+        }
+        let mut total = 0;
+        let sizes: Vec<_> = weights
+            .iter()
+            .filter(|(_, weight)| *weight > 0)
+            .map(|(size, weight)| {
+                total += u64::from(*weight) / divisor;
+                (*size, total)
+            })
+            .collect();
+        // A stride near the golden section of the period visits it evenly.
+        let mut stride = (total * 618_034 / 1_000_000).max(1);
+        while gcd(stride, total) != 1 {
+            stride += 1;
+        }
+        Some(Self { sizes, stride })
+    }
+
+    fn period(&self) -> u64 {
+        self.sizes.last().map_or(1, |(_, end)| *end)
+    }
+
+    fn at(&self, n: u64) -> FrameSize {
+        let period = self.period();
+        // Weights are 32-bit, so both factors stay below 2^48 for any list that fits in memory.
+        let place =
+            u64::try_from(u128::from(n % period) * u128::from(self.stride) % u128::from(period)).unwrap_or(0);
+        let index = self.sizes.partition_point(|(_, end)| *end <= place);
+        self.sizes[index.min(self.sizes.len() - 1)].0
+    }
+
+    /// (size, frames per period).
+    pub fn shares(&self) -> impl Iterator<Item = (FrameSize, u64)> {
+        let mut before = 0;
+        self.sizes.iter().map(move |(size, end)| {
+            let share = end - before;
+            before = *end;
+            (*size, share)
+        })
+    }
 }
 
 impl SizePattern {
     /// The size of frame `n`.
     pub fn at(&self, n: u64) -> FrameSize {
-        let _ = n;
-        todo!()
+        match self {
+            Self::Fixed(size) => *size,
+            Self::Increment { start, step, .. } => {
+                let place = u32::try_from(n % self.steps()).unwrap_or(0);
+                FrameSize::new(start.bytes() + place * step)
+            }
+            Self::Random { min, max, seed } => {
+                let span = u64::from(max.bytes() - min.bytes()) + 1;
+                let drawn = (u128::from(mix(*seed, n)) * u128::from(span)) >> 64;
+                FrameSize::new(min.bytes() + u32::try_from(drawn).unwrap_or(0))
+            }
+            Self::Weighted(sizes) => sizes.at(n),
+        }
     }
+
+    /// How many different sizes an increment goes through.
+    fn steps(&self) -> u64 {
+        match self {
+            Self::Increment { start, end, step } => {
+                u64::from((end.bytes() - start.bytes()) / (*step).max(1)) + 1
+            }
+            _ => 1,
+        }
+    }
+
     /// The smallest size that can occur.
     pub fn min(&self) -> FrameSize {
-        todo!()
+        match self {
+            Self::Fixed(size) | Self::Increment { start: size, .. } | Self::Random { min: size, .. } => *size,
+            Self::Weighted(mix) => mix.shares().map(|(size, _)| size).min().unwrap_or(FrameSize::MIN),
+        }
     }
+
     /// The largest size that can occur.
     pub fn max(&self) -> FrameSize {
-        todo!()
+        match self {
+            Self::Fixed(size) | Self::Random { max: size, .. } => *size,
+            Self::Increment { .. } => self.at(self.steps() - 1),
+            Self::Weighted(mix) => mix.shares().map(|(size, _)| size).max().unwrap_or(FrameSize::MIN),
+        }
     }
+
     /// The mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
     /// sizes, of the distribution.
     pub fn mean(&self) -> (u64, u64) {
-        todo!()
+        match self {
+            Self::Fixed(size) => (u64::from(size.bytes()), 1),
+            Self::Increment { .. } | Self::Random { .. } => {
+                (u64::from(self.min().bytes() + self.max().bytes()), 2)
+            }
+            Self::Weighted(mix) => {
+                (mix.shares().map(|(size, share)| u64::from(size.bytes()) * share).sum(), mix.period())
+            }
+        }
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sizes(list: &[(u32, u32)]) -> Vec<(FrameSize, u32)> {
+        list.iter().map(|(s, w)| (FrameSize::new(*s), *w)).collect()
+    }
+
+    #[test]
+    fn imix_has_seven_four_one_in_every_twelve_and_no_long_run() {
+        let pattern = SizePattern::Weighted(Mix::new(&sizes(&[(64, 7), (570, 4), (1518, 1)])).unwrap());
+        let period: Vec<u32> = (24..36).map(|n| pattern.at(n).bytes()).collect();
+        assert_eq!(period.iter().filter(|s| **s == 64).count(), 7);
+        assert_eq!(period.iter().filter(|s| **s == 570).count(), 4);
+        assert_eq!(pattern.mean(), (7 * 64 + 4 * 570 + 1518, 12));
+        let longest = period.chunk_by(|a, b| a == b).map(<[u32]>::len).max();
+        assert!(longest <= Some(3), "{period:?}");
+    }
+
+    #[test]
+    fn an_increment_ends_at_the_last_step_that_fits() {
+        let pattern =
+            SizePattern::Increment { start: FrameSize::new(64), end: FrameSize::new(100), step: 20 };
+        assert_eq!((0..3).map(|n| pattern.at(n).bytes()).collect::<Vec<_>>(), [64, 84, 64]);
+        assert_eq!((pattern.max().bytes(), pattern.mean()), (84, (148, 2)));
+    }
+
+    proptest! {
+        #[test]
+        fn a_mix_is_exact_over_any_period(list in prop::collection::vec((64u32..1518, 0u32..50), 1..6)) {
+            let list = sizes(&list);
+            let Some(mix) = Mix::new(&list) else { return Ok(()) };
+            let period = mix.period();
+            let pattern = SizePattern::Weighted(mix);
+            let sum: u64 = (period..2 * period).map(|n| u64::from(pattern.at(n).bytes())).sum();
+            prop_assert_eq!((sum, period), pattern.mean());
+        }
+
+        #[test]
+        fn random_sizes_stay_inside(min in 64u32..500, span in 0u32..1000, seed: u64, n: u64) {
+            let pattern = SizePattern::Random { min: FrameSize::new(min), max: FrameSize::new(min + span), seed };
+            prop_assert!((min..=min + span).contains(&pattern.at(n).bytes()));
+        }
     }
 }

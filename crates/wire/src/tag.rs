@@ -1,28 +1,35 @@
-//! The test tag: the last bytes of a test frame, by which the receiver knows it again whatever the device
+//! The test tag: the last bytes of a test frame's payload, by which the receiver knows it again whatever the device
 //! under test did to its headers.
 //!
-//! It sits at the *end* of the payload: headers pushed, popped or rewritten in front do not move it. A receiver
-//! looks at the end of the frame, then at the end of the IP packet (a device may have padded a short frame).
+//! It sits at the *end*: headers pushed, popped or rewritten in front do not move it. A receiver looks at the end
+//! of the frame, then at the end of the IP packet (a device may have padded a short frame).
 //!
 //! Full form, 16 bytes, big-endian:
 //! ```text
 //!  0       2       4               8                       14      16
 //! +-------+-------+---------------+-----------------------+-------+
-//! | mark  |stream |   sequence    |  send time, ns mod 2^48| check |
+//! | mark  |stream |   sequence    | send time, ns mod 2^48| check |
 //! +-------+-------+---------------+-----------------------+-------+
 //! ```
 //! Short form, 6 bytes, where 16 do not fit (no send time, so no latency):
 //! ```text
-//!  0       2               4.5..    6
-//! +-------+------------+-----------------+
-//! | mark  |stream (12) | sequence (20)   |
-//! +-------+------------+-----------------+
+//!  0       2      3.5            6
+//! +-------+----------+------------+
+//! | mark  |stream(12)|sequence(20)|
+//! +-------+----------+------------+
 //! ```
-//! *mark* is a keyed hash of the other tag fields: it tells a tag from chance and from an earlier run's frames.
-//! *check* is the complement of the one's-complement sum of the payload before the tag: it catches corruption of
-//! the payload. In the short form the payload's sum goes into the mark.
+//! *mark* is a keyed hash of the other fields but the check: it tells a tag from chance and from an earlier run's
+//! frames. *check* is the complement of the one's-complement sum of the payload in front of the tag, for receivers
+//! that hold no template; those that do compare every byte (see [`crate::Template::verify`]).
 
+use crate::pattern::mix;
 use serde::{Deserialize, Serialize};
+
+/// Streams the short form can tell apart.
+pub const SHORT_STREAMS: usize = 1 << 12;
+const TIME_BITS: u32 = 48;
+const TIME_MASK: u64 = (1 << TIME_BITS) - 1;
+const MAX_VLAN_TAGS: usize = 4;
 
 /// Key of one run; both ends get it with the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +38,7 @@ pub struct TagKey(pub u64);
 
 /// Which form a frame carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum TagForm {
     /// 16 bytes, with send time.
     Full,
@@ -39,13 +47,17 @@ pub enum TagForm {
 }
 
 impl TagForm {
+    /// Bytes of the longest form.
+    pub const LONGEST: usize = 16;
+
     /// Bytes it takes.
-    pub const fn len(self) -> usize {
+    pub const fn bytes(self) -> usize {
         match self {
-            Self::Full => 16,
+            Self::Full => Self::LONGEST,
             Self::Short => 6,
         }
     }
+
     /// The largest form that fits into `room` payload bytes.
     pub const fn fitting(room: usize) -> Option<Self> {
         match room {
@@ -54,6 +66,7 @@ impl TagForm {
             _ => Some(Self::Full),
         }
     }
+
     /// Bits of the sequence number it carries.
     pub const fn sequence_bits(self) -> u32 {
         match self {
@@ -68,12 +81,55 @@ impl TagForm {
 pub struct Tag {
     /// Which form it was.
     pub form: TagForm,
-    /// The stream's number in the plan, below 4096 in the short form.
+    /// The stream's number in the plan, below [`SHORT_STREAMS`] in the short form.
     pub stream: u16,
     /// The low `form.sequence_bits()` bits of the frame's number.
     pub sequence: u32,
     /// Send time on the sender's monotonic clock, low 48 bits; zero in the short form.
     pub time: u64,
+}
+
+impl Tag {
+    /// The full send time, given an instant within 39 hours of it; `None` in the short form.
+    pub fn sent_at(&self, near: u64) -> Option<u64> {
+        if self.form == TagForm::Short {
+            return None;
+        }
+        let half = 1u64 << (TIME_BITS - 1);
+        let ahead = self.time.wrapping_sub(near) & TIME_MASK;
+        let sent =
+            if ahead < half { near.wrapping_add(ahead) } else { near.wrapping_sub((TIME_MASK + 1) - ahead) };
+        Some(sent)
+    }
+
+    fn mark(&self, key: TagKey) -> u16 {
+        let identity = u64::from(self.stream) << 32 | u64::from(self.sequence);
+        let form = match self.form {
+            TagForm::Full => 0,
+            TagForm::Short => 1 << 63,
+        };
+        let hash = mix(key.0 ^ form, identity ^ self.time.rotate_left(17));
+        u16::try_from(hash >> 48).unwrap_or(0)
+    }
+
+    /// Writes the tag; `payload_sum` is the one's-complement sum of the payload in front of it.
+    pub(crate) fn write(&self, key: TagKey, payload_sum: u16, out: &mut [u8]) {
+        let mark = self.mark(key).to_be_bytes();
+        match self.form {
+            TagForm::Full => {
+                out[0..2].copy_from_slice(&mark);
+                out[2..4].copy_from_slice(&self.stream.to_be_bytes());
+                out[4..8].copy_from_slice(&self.sequence.to_be_bytes());
+                out[8..14].copy_from_slice(&self.time.to_be_bytes()[2..]);
+                out[14..16].copy_from_slice(&(!payload_sum).to_be_bytes());
+            }
+            TagForm::Short => {
+                let word = u32::from(self.stream) << 20 | self.sequence;
+                out[0..2].copy_from_slice(&mark);
+                out[2..6].copy_from_slice(&word.to_be_bytes());
+            }
+        }
+    }
 }
 
 /// What a sender puts in.
@@ -87,17 +143,136 @@ pub struct Stamp {
     pub time: u64,
 }
 
+impl Stamp {
+    /// The tag of frame `n` in this form.
+    pub(crate) fn tag(&self, n: u64, form: TagForm) -> Tag {
+        let sequence = n & ((1 << form.sequence_bits()) - 1);
+        Tag {
+            form,
+            stream: self.stream,
+            sequence: u32::try_from(sequence).unwrap_or(0),
+            time: if form == TagForm::Full { self.time & TIME_MASK } else { 0 },
+        }
+    }
+}
+
 /// A tag found in a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// What it says.
     pub tag: Tag,
+    /// What it says of the payload in front of it: the complement of its sum. Absent in the short form.
+    pub check: Option<u16>,
     /// Offset in the frame just behind the tag: the end of the payload.
     pub end: usize,
 }
 
 /// Looks for a tag of `key` in a frame without FCS. Does not check the payload: see [`crate::Template::verify`].
 pub fn find(frame: &[u8], key: TagKey) -> Option<Found> {
-    let _ = (frame, key);
-    todo!()
+    ending_at(frame, frame.len(), key).or_else(|| {
+        let end = ip_end(frame)?;
+        if end < frame.len() { ending_at(frame, end, key) } else { None }
+    })
+}
+
+fn ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<Found> {
+    let full = || {
+        let bytes: &[u8; 16] = frame[..end].last_chunk()?;
+        let tag = Tag {
+            form: TagForm::Full,
+            stream: u16::from_be_bytes([bytes[2], bytes[3]]),
+            sequence: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
+            time: u64::from_be_bytes([0, 0, bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]),
+        };
+        let marked = tag.mark(key).to_be_bytes() == bytes[..2];
+        marked.then(|| Found { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
+    };
+    let short = || {
+        let bytes: &[u8; 6] = frame[..end].last_chunk()?;
+        let word = u32::from_be_bytes([bytes[2], bytes[3], bytes[4], bytes[5]]);
+        let stream = u16::try_from(word >> 20).ok()?;
+        let tag = Tag { form: TagForm::Short, stream, sequence: word & 0xf_ffff, time: 0 };
+        (tag.mark(key).to_be_bytes() == bytes[..2]).then_some(Found { tag, check: None, end })
+    };
+    full().or_else(short)
+}
+
+/// Where the IP packet of a frame ends by its own length field.
+fn ip_end(frame: &[u8]) -> Option<usize> {
+    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
+    let mut at = 12;
+    for _ in 0..MAX_VLAN_TAGS {
+        match word(at)? {
+            0x8100 | 0x88a8 | 0x9100 => at += 4,
+            _ => break,
+        }
+    }
+    let length = match word(at)? {
+        0x0800 => usize::from(word(at + 4)?),
+        0x86dd => 40 + usize::from(word(at + 6)?),
+        _ => return None,
+    };
+    Some(at + 2 + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const KEY: TagKey = TagKey(42);
+
+    fn written(tag: Tag) -> Vec<u8> {
+        let mut bytes = vec![0x55; 40];
+        let at = bytes.len() - tag.form.bytes();
+        tag.write(KEY, 7, &mut bytes[at..]);
+        bytes
+    }
+
+    #[test]
+    fn a_tag_of_another_run_is_not_ours() {
+        let tag = Tag { form: TagForm::Full, stream: 3, sequence: 9, time: 5 };
+        assert!(find(&written(tag), KEY).is_some());
+        assert!(find(&written(tag), TagKey(43)).is_none());
+    }
+
+    #[test]
+    fn chance_makes_a_tag_about_once_in_65536() {
+        let hits = (0..200_000u64).filter(|n| {
+            let bytes: Vec<u8> = (0..6).flat_map(|i| mix(*n, i).to_be_bytes()).collect();
+            find(&bytes, KEY).is_some()
+        });
+        // Two forms, so 2 in 65536: about 6 expected.
+        assert!(hits.count() < 30);
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_found(stream: u16, sequence: u32, time in 0..=TIME_MASK, short: bool) {
+            let form = if short { TagForm::Short } else { TagForm::Full };
+            let tag = if short {
+                Tag { form, stream: stream & 0xfff, sequence: sequence & 0xf_ffff, time: 0 }
+            } else {
+                Tag { form, stream, sequence, time }
+            };
+            let bytes = written(tag);
+            let found = find(&bytes, KEY).unwrap();
+            // A short tag is taken for a full one by chance once in 65536.
+            prop_assume!(found.tag.form == form);
+            prop_assert_eq!((found.tag, found.end), (tag, bytes.len()));
+        }
+
+        #[test]
+        fn any_bytes_are_fine(bytes in prop::collection::vec(any::<u8>(), 0..80)) {
+            find(&bytes, KEY);
+        }
+
+        #[test]
+        fn send_times_unwrap(sent: u64, latency in -1_000_000_000i64..100_000_000_000) {
+            let sent = sent >> 1;
+            let near = sent.saturating_add_signed(latency);
+            let tag = Tag { form: TagForm::Full, stream: 0, sequence: 0, time: sent & TIME_MASK };
+            prop_assert_eq!(tag.sent_at(near), Some(near.wrapping_add(sent.wrapping_sub(near))));
+        }
+    }
 }

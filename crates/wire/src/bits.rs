@@ -1,0 +1,50 @@
+//! Bit fields in bytes, most significant bit first, as the standards draw them.
+
+/// Writes the low `bits` bits of `value` at bit offset `at`. Fields that are whole bytes take the short way.
+pub(crate) fn write(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
+    let first = (at / 8) as usize;
+    if at % 8 == 0 && bits % 8 == 0 {
+        let len = (bits / 8) as usize;
+        bytes[first..first + len].copy_from_slice(&value.to_be_bytes()[16 - len..]);
+        return;
+    }
+    for bit in 0..bits {
+        let place = at + bit;
+        let mask = 0x80u8 >> (place % 8);
+        let byte = &mut bytes[(place / 8) as usize];
+        if value >> (bits - 1 - bit) & 1 == 1 {
+            *byte |= mask;
+        } else {
+            *byte &= !mask;
+        }
+    }
+}
+
+/// Reads `bits` bits at bit offset `at`; `None` beyond the end.
+pub(crate) fn read(bytes: &[u8], at: u64, bits: u32) -> Option<u128> {
+    let mut value = 0u128;
+    for bit in 0..u64::from(bits) {
+        let place = at + bit;
+        let byte = *bytes.get(usize::try_from(place / 8).ok()?)?;
+        value = value << 1 | u128::from(byte >> (7 - place % 8) & 1);
+    }
+    Some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_nothing_else_changes(at in 0u32..60, bits in 1u32..100, value: u128, fill: u8) {
+            let mut bytes = [fill; 24];
+            write(&mut bytes, at, bits, value);
+            let wanted = value & crate::pattern::low_mask(bits);
+            prop_assert_eq!(read(&bytes, at.into(), bits), Some(wanted));
+            write(&mut bytes, at, bits, read(&[fill; 24], at.into(), bits).unwrap());
+            prop_assert_eq!(bytes, [fill; 24]);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The headers a frame can have, described by tables: which fields, where, how wide, what an absent one means.
+//!
+//! The tables ([`tables`]) carry OTG's field names, so that the plan reader needs no code per header; the template
+//! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
+//! table too, with the presence as a condition on the compiled image.
+//!
+//! Invariant: a [`Header`] holds only settings whose field belongs to its kind.
+
+mod tables;
+
+use crate::pattern::Pattern;
+use serde::{Deserialize, Serialize};
+
+/// Which header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it; the standards define them")]
+pub enum Kind {
+    Ethernet,
+    Vlan,
+    Ipv4,
+    Ipv6,
+    Tcp,
+    Udp,
+    Icmp,
+    Icmpv6,
+    Arp,
+    Gre,
+    Vxlan,
+    Mpls,
+    EthernetPause,
+    PfcPause,
+    /// Bytes as given.
+    Custom,
+}
+
+/// How a field's values are written in a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// A number.
+    Number,
+    /// A MAC address.
+    Mac,
+    /// An IPv4 address.
+    Ipv4,
+    /// An IPv6 address.
+    Ipv6,
+    /// A checksum: generated good or bad, or a number.
+    Checksum,
+}
+
+/// What packetrig works out for a field that is not set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Computed {
+    /// Ether type of the header that follows.
+    EtherType,
+    /// IP protocol number of the header that follows.
+    Protocol,
+    /// Length of this header in 32-bit words.
+    HeaderWords,
+    /// Bytes from the start of this header to the end of its frame.
+    LengthFromHere,
+    /// Bytes behind this header to the end of its frame.
+    LengthBehind,
+    /// 1 if no MPLS header follows.
+    BottomOfStack,
+    /// IPv4 header checksum.
+    HeaderChecksum,
+    /// Checksum over this header and all behind it, with the pseudo-header of the IP header in front, if any.
+    Checksum {
+        /// Whether the pseudo-header belongs to it.
+        pseudo: bool,
+        /// A computed 0 is sent as 0xffff, because 0 means "none".
+        never_zero: bool,
+    },
+}
+
+/// What a field is when nothing is said about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// This value.
+    Value(u128),
+    /// Worked out.
+    Computed(Computed),
+    /// Nothing: the field shares its bits with another one.
+    Nothing,
+}
+
+/// One field of a header.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldDef {
+    /// OTG's name; a dot for a nested object.
+    pub name: &'static str,
+    /// Bits from the start of the header.
+    pub at: u32,
+    /// Width in bits.
+    pub bits: u32,
+    /// How values are written.
+    pub form: Form,
+    /// What absence means.
+    pub absent: Absent,
+    /// Pattern choices beyond value, values, increment and decrement.
+    pub extra: Extra,
+}
+
+/// Pattern choices that only some fields have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// No others.
+    None,
+    /// `auto`.
+    Auto,
+    /// `random`.
+    Random,
+    /// `random`, and an `auto` that only a device can resolve.
+    RandomOrDevice,
+    /// An `auto` that only a device can resolve.
+    Device,
+}
+
+/// What a document said about a field.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Setting {
+    /// These values.
+    Pattern(Pattern),
+    /// A checksum that is wrong in every frame.
+    BadChecksum,
+}
+
+/// One header of a frame.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    kind: Kind,
+    /// (index in the kind's table, setting).
+    settings: Vec<(usize, Setting)>,
+    /// Bytes behind the fixed part (IPv4 options), or all bytes of a custom header.
+    bytes: Vec<u8>,
+}
+
+impl Header {
+    /// A header with every field as if absent.
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, settings: Vec::new(), bytes: Vec::new() }
+    }
+
+    /// A header of the bytes given.
+    pub fn custom(bytes: Vec<u8>) -> Self {
+        Self { kind: Kind::Custom, settings: Vec::new(), bytes }
+    }
+
+    /// Sets a field by name. A name the header does not have is a mistake in the caller's table.
+    #[must_use]
+    pub fn with(mut self, name: &str, pattern: impl Into<Pattern>) -> Self {
+        self.set(name, Setting::Pattern(pattern.into()));
+        self
+    }
+
+    /// Sets a field by name; `false` if there is no such field.
+    pub fn set(&mut self, name: &str, setting: Setting) -> bool {
+        let Some(index) = self.kind.fields().iter().position(|field| field.name == name) else {
+            debug_assert!(false, "{:?} has no field {name}", self.kind);
+            return false;
+        };
+        self.settings.retain(|(set, _)| *set != index);
+        self.settings.push((index, setting));
+        true
+    }
+
+    /// Appends options to the fixed part; padded with zeros to whole 32-bit words.
+    pub fn append_options(&mut self, options: &[u8]) {
+        self.bytes.extend_from_slice(options);
+        self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
+    }
+
+    /// Which header it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// What the document said about a field, if anything.
+    pub fn setting(&self, name: &str) -> Option<&Setting> {
+        let index = self.kind.fields().iter().position(|field| field.name == name)?;
+        self.settings.iter().find(|(set, _)| *set == index).map(|(_, setting)| setting)
+    }
+
+    /// All that the document said.
+    pub fn settings(&self) -> impl Iterator<Item = (&'static FieldDef, &Setting)> {
+        self.settings.iter().map(|(index, setting)| (&self.kind.fields()[*index], setting))
+    }
+
+    /// Bytes this header takes.
+    pub fn len(&self) -> usize {
+        let fixed = match self.kind {
+            // RFC 2784: checksum and reserved1 are there only if the C bit is set.
+            Kind::Gre if !self.has_gre_checksum() => 4,
+            kind => kind.fixed_len(),
+        };
+        fixed + self.bytes.len()
+    }
+
+    /// Whether it has no bytes at all (an empty custom header).
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that follow the fixed part, or all of a custom header.
+    pub(crate) fn trailing(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    fn has_gre_checksum(&self) -> bool {
+        matches!(self.setting("checksum_present"), Some(Setting::Pattern(Pattern::Value(1))))
+    }
+}
+
+impl Kind {
+    /// OTG's name of the header.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ethernet => "ethernet",
+            Self::Vlan => "vlan",
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            Self::Icmp => "icmp",
+            Self::Icmpv6 => "icmpv6",
+            Self::Arp => "arp",
+            Self::Gre => "gre",
+            Self::Vxlan => "vxlan",
+            Self::Mpls => "mpls",
+            Self::EthernetPause => "ethernetpause",
+            Self::PfcPause => "pfcpause",
+            Self::Custom => "custom",
+        }
+    }
+
+    /// Every kind.
+    pub const ALL: [Self; 15] = [
+        Self::Ethernet,
+        Self::Vlan,
+        Self::Ipv4,
+        Self::Ipv6,
+        Self::Tcp,
+        Self::Udp,
+        Self::Icmp,
+        Self::Icmpv6,
+        Self::Arp,
+        Self::Gre,
+        Self::Vxlan,
+        Self::Mpls,
+        Self::EthernetPause,
+        Self::PfcPause,
+        Self::Custom,
+    ];
+
+    /// Its fields; settings of later ones win where bits are shared.
+    pub fn fields(self) -> &'static [FieldDef] {
+        tables::fields(self)
+    }
+
+    /// Bytes of the fixed part.
+    pub(crate) fn fixed_len(self) -> usize {
+        let bits = self.fields().iter().map(|field| field.at + field.bits).max().unwrap_or(0);
+        (bits as usize).div_ceil(8)
+    }
+
+    /// What an Ethernet or VLAN header in front of it says. `None`: nothing is defined.
+    pub(crate) fn ether_type(self) -> Option<u16> {
+        match self {
+            Self::Vlan => Some(0x8100),
+            Self::Ipv4 => Some(0x0800),
+            Self::Ipv6 => Some(0x86dd),
+            Self::Arp => Some(0x0806),
+            Self::Mpls => Some(0x8847),
+            Self::EthernetPause | Self::PfcPause => Some(0x8808),
+            // GRE carries Ethernet as "transparent Ethernet bridging" (RFC 7637).
+            Self::Ethernet => Some(0x6558),
+            _ => None,
+        }
+    }
+
+    /// What an IP header in front of it says.
+    pub(crate) fn protocol(self) -> Option<u8> {
+        match self {
+            Self::Icmp => Some(1),
+            Self::Ipv4 => Some(4),
+            Self::Tcp => Some(6),
+            Self::Udp => Some(17),
+            Self::Ipv6 => Some(41),
+            Self::Gre => Some(47),
+            Self::Icmpv6 => Some(58),
+            Self::Mpls => Some(137),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_header_has_the_length_its_standard_gives() {
+        let lengths = Kind::ALL.map(|kind| Header::new(kind).len());
+        assert_eq!(lengths, [14, 4, 20, 40, 20, 8, 8, 8, 28, 4, 8, 4, 18, 34, 0]);
+        assert_eq!(Header::new(Kind::Gre).with("checksum_present", 1).len(), 8);
+    }
+
+    #[test]
+    fn fields_are_whole_and_defaults_fit() {
+        for kind in Kind::ALL {
+            for field in kind.fields() {
+                assert!(field.bits <= 128 && field.bits > 0, "{kind:?}.{}", field.name);
+                if let Absent::Value(value) = field.absent {
+                    assert_eq!(value & !crate::pattern::low_mask(field.bits), 0, "{kind:?}.{}", field.name);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn options_are_padded_to_words() {
+        let mut header = Header::new(Kind::Ipv4);
+        header.append_options(&[0x94, 4, 0, 0, 1]);
+        assert_eq!(header.len(), 28);
+    }
+}

@@ -1,0 +1,213 @@
+//! The tables. Offsets and widths are those of the standards named; names and defaults are OTG's.
+
+use super::Absent::{Computed as Auto, Nothing, Value};
+use super::Computed::{
+    BottomOfStack, Checksum as Sum, EtherType, HeaderChecksum, HeaderWords, LengthBehind, LengthFromHere,
+    Protocol,
+};
+use super::Extra::{Auto as OrAuto, Device, None as Plain, Random, RandomOrDevice};
+use super::Form::{self, Checksum, Ipv4, Ipv6, Mac, Number};
+use super::{Absent, Extra, FieldDef, Kind};
+
+const fn field(name: &'static str, at: u32, bits: u32, form: Form, absent: Absent, extra: Extra) -> FieldDef {
+    FieldDef { name, at, bits, form, absent, extra }
+}
+
+/// A number with a default.
+const fn number(name: &'static str, at: u32, bits: u32, default: u128) -> FieldDef {
+    field(name, at, bits, Number, Value(default), Plain)
+}
+
+/// A number that shares its bits with another field: only there when set.
+const fn overlay(name: &'static str, at: u32, bits: u32) -> FieldDef {
+    field(name, at, bits, Number, Nothing, Plain)
+}
+
+const PAUSE_DST: u128 = 0x0180_c200_0001;
+const PAUSE_TYPE: u128 = 0x8808;
+
+pub(super) fn fields(kind: Kind) -> &'static [FieldDef] {
+    match kind {
+        Kind::Ethernet => ETHERNET,
+        Kind::Vlan => VLAN,
+        Kind::Ipv4 => IPV4,
+        Kind::Ipv6 => IPV6,
+        Kind::Tcp => TCP,
+        Kind::Udp => UDP,
+        Kind::Icmp => ICMP,
+        Kind::Icmpv6 => ICMPV6,
+        Kind::Arp => ARP,
+        Kind::Gre => GRE,
+        Kind::Vxlan => VXLAN,
+        Kind::Mpls => MPLS,
+        Kind::EthernetPause => ETHERNET_PAUSE,
+        Kind::PfcPause => PFC_PAUSE,
+        Kind::Custom => &[],
+    }
+}
+
+/// IEEE 802.3.
+const ETHERNET: &[FieldDef] = &[
+    field("dst", 0, 48, Mac, Value(0), OrAuto),
+    field("src", 48, 48, Mac, Value(0), Plain),
+    field("ether_type", 96, 16, Number, Auto(EtherType), OrAuto),
+];
+
+/// IEEE 802.1Q. OTG's `tpid` is the two bytes *after* the tag control information.
+const VLAN: &[FieldDef] = &[
+    number("priority", 0, 3, 0),
+    number("cfi", 3, 1, 0),
+    number("id", 4, 12, 0),
+    field("tpid", 16, 16, Number, Auto(EtherType), OrAuto),
+];
+
+/// RFC 791, with the traffic class of RFC 2474 and the ECN bits of RFC 3168 over the old type of service.
+const IPV4: &[FieldDef] = &[
+    number("version", 0, 4, 4),
+    field("header_length", 4, 4, Number, Auto(HeaderWords), OrAuto),
+    number("priority.raw", 8, 8, 0),
+    overlay("priority.tos.precedence", 8, 3),
+    overlay("priority.tos.delay", 11, 1),
+    overlay("priority.tos.throughput", 12, 1),
+    overlay("priority.tos.reliability", 13, 1),
+    overlay("priority.tos.monetary", 14, 1),
+    overlay("priority.tos.unused", 15, 1),
+    overlay("priority.dscp.phb", 8, 6),
+    overlay("priority.dscp.ecn", 14, 2),
+    field("total_length", 16, 16, Number, Auto(LengthFromHere), OrAuto),
+    number("identification", 32, 16, 0),
+    number("reserved", 48, 1, 0),
+    number("dont_fragment", 49, 1, 0),
+    number("more_fragments", 50, 1, 0),
+    number("fragment_offset", 51, 13, 0),
+    number("time_to_live", 64, 8, 64),
+    field("protocol", 72, 8, Number, Auto(Protocol), OrAuto),
+    field("header_checksum", 80, 16, Checksum, Auto(HeaderChecksum), Plain),
+    field("src", 96, 32, Ipv4, Value(0), RandomOrDevice),
+    field("dst", 128, 32, Ipv4, Value(0), RandomOrDevice),
+];
+
+/// RFC 8200.
+const IPV6: &[FieldDef] = &[
+    number("version", 0, 4, 6),
+    number("traffic_class", 4, 8, 0),
+    field("flow_label", 12, 20, Number, Value(0), Random),
+    field("payload_length", 32, 16, Number, Auto(LengthBehind), OrAuto),
+    field("next_header", 48, 8, Number, Auto(Protocol), OrAuto),
+    number("hop_limit", 56, 8, 64),
+    field("src", 64, 128, Ipv6, Value(0), Device),
+    field("dst", 192, 128, Ipv6, Value(0), Device),
+];
+
+/// RFC 9293; the NS bit of RFC 3540.
+const TCP: &[FieldDef] = &[
+    field("src_port", 0, 16, Number, Value(0), Random),
+    field("dst_port", 16, 16, Number, Value(0), Random),
+    number("seq_num", 32, 32, 0),
+    number("ack_num", 64, 32, 0),
+    field("data_offset", 96, 4, Number, Auto(HeaderWords), Plain),
+    number("ecn_ns", 103, 1, 0),
+    number("ecn_cwr", 104, 1, 0),
+    number("ecn_echo", 105, 1, 0),
+    number("ctl_urg", 106, 1, 0),
+    number("ctl_ack", 107, 1, 0),
+    number("ctl_psh", 108, 1, 0),
+    number("ctl_rst", 109, 1, 0),
+    number("ctl_syn", 110, 1, 0),
+    number("ctl_fin", 111, 1, 0),
+    number("window", 112, 16, 0),
+    field("checksum", 128, 16, Checksum, Auto(Sum { pseudo: true, never_zero: false }), Plain),
+    // The urgent pointer has no name in OTG; it makes the header whole.
+    number("urgent_pointer", 144, 16, 0),
+];
+
+/// RFC 768.
+const UDP: &[FieldDef] = &[
+    field("src_port", 0, 16, Number, Value(0), Random),
+    field("dst_port", 16, 16, Number, Value(0), Random),
+    field("length", 32, 16, Number, Auto(LengthFromHere), Plain),
+    field("checksum", 48, 16, Checksum, Auto(Sum { pseudo: true, never_zero: true }), Plain),
+];
+
+/// RFC 792, echo.
+const ICMP: &[FieldDef] = &[
+    number("echo.type", 0, 8, 8),
+    number("echo.code", 8, 8, 0),
+    field("echo.checksum", 16, 16, Checksum, Auto(Sum { pseudo: false, never_zero: false }), Plain),
+    number("echo.identifier", 32, 16, 0),
+    number("echo.sequence_number", 48, 16, 0),
+];
+
+/// RFC 4443, echo: its checksum has a pseudo-header.
+const ICMPV6: &[FieldDef] = &[
+    number("echo.type", 0, 8, 128),
+    number("echo.code", 8, 8, 0),
+    field("echo.checksum", 16, 16, Checksum, Auto(Sum { pseudo: true, never_zero: false }), Plain),
+    number("echo.identifier", 32, 16, 0),
+    number("echo.sequence_number", 48, 16, 0),
+];
+
+/// RFC 826 for IPv4 over Ethernet.
+const ARP: &[FieldDef] = &[
+    number("hardware_type", 0, 16, 1),
+    number("protocol_type", 16, 16, 0x0800),
+    number("hardware_length", 32, 8, 6),
+    number("protocol_length", 40, 8, 4),
+    number("operation", 48, 16, 1),
+    field("sender_hardware_addr", 64, 48, Mac, Value(0), Plain),
+    field("sender_protocol_addr", 112, 32, Ipv4, Value(0), Plain),
+    field("target_hardware_addr", 144, 48, Mac, Value(0), Plain),
+    field("target_protocol_addr", 192, 32, Ipv4, Value(0), Plain),
+];
+
+/// RFC 2784. The second word is there only when `checksum_present` is 1.
+const GRE: &[FieldDef] = &[
+    number("checksum_present", 0, 1, 0),
+    number("reserved0", 1, 12, 0),
+    number("version", 13, 3, 0),
+    field("protocol", 16, 16, Number, Auto(EtherType), OrAuto),
+    field("checksum", 32, 16, Checksum, Auto(Sum { pseudo: false, never_zero: false }), Plain),
+    number("reserved1", 48, 16, 0),
+];
+
+/// RFC 7348.
+const VXLAN: &[FieldDef] = &[
+    number("flags", 0, 8, 8),
+    number("reserved0", 8, 24, 0),
+    field("vni", 32, 24, Number, Value(0), OrAuto),
+    number("reserved1", 56, 8, 0),
+];
+
+/// RFC 3032, one label. Labels below 16 are reserved, hence OTG's default.
+const MPLS: &[FieldDef] = &[
+    field("label", 0, 20, Number, Value(16), OrAuto),
+    number("traffic_class", 20, 3, 0),
+    field("bottom_of_stack", 23, 1, Number, Auto(BottomOfStack), OrAuto),
+    number("time_to_live", 24, 8, 64),
+];
+
+/// IEEE 802.3 annex 31B: a whole frame, addresses included.
+const ETHERNET_PAUSE: &[FieldDef] = &[
+    field("dst", 0, 48, Mac, Value(PAUSE_DST), Plain),
+    field("src", 48, 48, Mac, Value(0), Plain),
+    number("ether_type", 96, 16, PAUSE_TYPE),
+    number("control_op_code", 112, 16, 1),
+    number("time", 128, 16, 0),
+];
+
+/// IEEE 802.1Qbb: a whole frame, addresses included.
+const PFC_PAUSE: &[FieldDef] = &[
+    field("dst", 0, 48, Mac, Value(PAUSE_DST), Plain),
+    field("src", 48, 48, Mac, Value(0), Plain),
+    number("ether_type", 96, 16, PAUSE_TYPE),
+    number("control_op_code", 112, 16, 0x0101),
+    number("class_enable_vector", 128, 16, 0),
+    number("pause_class_0", 144, 16, 0),
+    number("pause_class_1", 160, 16, 0),
+    number("pause_class_2", 176, 16, 0),
+    number("pause_class_3", 192, 16, 0),
+    number("pause_class_4", 208, 16, 0),
+    number("pause_class_5", 224, 16, 0),
+    number("pause_class_6", 240, 16, 0),
+    number("pause_class_7", 256, 16, 0),
+];

@@ -1,0 +1,190 @@
+//! From a spec to a template: lays the headers out, decides what is constant, what varies, what is computed.
+
+use super::{Check, Covers, Error, FrameSpec, Length, Pseudo, Template, Vary};
+use crate::bits;
+use crate::checksum::sum;
+use crate::header::{Absent, Computed, FieldDef, Header, Kind, Setting};
+use crate::pattern::Pattern;
+use packetrig_units::FrameSize;
+
+/// Bytes each Ethernet header of the stack reserves at the end of the frame: its FCS. The outermost one's is not
+/// part of a frame as the kernel sees it; an inner one's is, and the inner packet ends in front of it.
+const INNER_FCS: usize = 4;
+/// What OTG gives for a type or protocol when nothing defined follows.
+const NO_ETHER_TYPE: u128 = 0xffff;
+const NO_PROTOCOL: u128 = 61;
+const NO_NEXT_HEADER: u128 = 59;
+
+impl Template {
+    /// Compiles `spec`.
+    pub fn new(mut spec: FrameSpec) -> Result<Self, Error> {
+        if spec.headers.is_empty() {
+            spec.headers.push(Header::new(Kind::Ethernet));
+        }
+        let mut layout = Layout::default();
+        for index in 0..spec.headers.len() {
+            layout.place(&spec.headers, index);
+        }
+        // Inner checksums before outer ones, which cover them.
+        layout.checks.reverse();
+        let header_len = layout.image.len();
+        let needed = header_len + layout.trim;
+        if spec.size.min().kernel_len() < needed {
+            return Err(Error::TooSmall {
+                headers: header_len,
+                needed: needed + FrameSize::FCS as usize,
+                smallest: spec.size.min().bytes(),
+            });
+        }
+        let fill = spec.payload.fill(spec.size.max().kernel_len() - header_len);
+        let prefix_sums = prefix_sums(&fill);
+        let constant = layout.constant_bits();
+        let mut image = layout.image;
+        image.extend_from_slice(&fill);
+        Ok(Self {
+            spec,
+            image,
+            header_len,
+            vary: layout.vary,
+            lengths: layout.lengths,
+            checks: layout.checks,
+            prefix_sums,
+            constant,
+        })
+    }
+}
+
+/// Folded sums of the first 0, 1, 2 … bytes.
+fn prefix_sums(fill: &[u8]) -> Vec<u16> {
+    let mut sums = Vec::with_capacity(fill.len() + 1);
+    let mut even = 0u16;
+    sums.push(0);
+    for pair in fill.chunks(2) {
+        let high = u16::from(pair[0]) << 8;
+        sums.push(sum(&[even.to_be_bytes(), high.to_be_bytes()].concat()));
+        if let [_, low] = pair {
+            even = sum(&[even.to_be_bytes(), (high | u16::from(*low)).to_be_bytes()].concat());
+            sums.push(even);
+        }
+    }
+    sums
+}
+
+#[derive(Default)]
+struct Layout {
+    image: Vec<u8>,
+    vary: Vec<Vary>,
+    lengths: Vec<Length>,
+    checks: Vec<Check>,
+    /// The IP header last placed.
+    ip: Option<(Kind, usize)>,
+    ethernets: usize,
+    trim: usize,
+}
+
+/// Where a header is, while its fields are placed.
+struct Place<'a> {
+    header: &'a Header,
+    next: Option<&'a Header>,
+    at: usize,
+}
+
+impl Layout {
+    fn place(&mut self, headers: &[Header], index: usize) {
+        let header = &headers[index];
+        let place = Place { header, next: headers.get(index + 1), at: self.image.len() };
+        self.image.resize(place.at + header.len() - header.trailing().len(), 0);
+        self.image.extend_from_slice(header.trailing());
+        match header.kind() {
+            Kind::Ethernet => {
+                self.ethernets += 1;
+                self.trim = (self.ethernets - 1) * INNER_FCS;
+            }
+            kind @ (Kind::Ipv4 | Kind::Ipv6) => self.ip = Some((kind, place.at)),
+            _ => {}
+        }
+        for field in header.kind().fields() {
+            if (field.at + field.bits) as usize <= (header.len() - header.trailing().len()) * 8 {
+                self.field(&place, field);
+            }
+        }
+    }
+
+    fn field(&mut self, place: &Place<'_>, field: &FieldDef) {
+        match (place.header.setting(field.name), field.absent) {
+            (Some(Setting::Pattern(pattern)), _) => self.pattern(place.at, field, pattern),
+            (Some(Setting::BadChecksum), Absent::Computed(computed)) => {
+                self.compute(place, field, computed, true)
+            }
+            (None, Absent::Computed(computed)) => self.compute(place, field, computed, false),
+            (None, Absent::Value(value)) => self.constant(place.at, field, value),
+            (None, Absent::Nothing) | (Some(Setting::BadChecksum), _) => {}
+        }
+    }
+
+    fn pattern(&mut self, at: usize, field: &FieldDef, pattern: &Pattern) {
+        if pattern.varies() {
+            let at = bit_offset(at, field);
+            self.vary.push(Vary { at, bits: field.bits, pattern: pattern.clone() });
+        } else {
+            self.constant(at, field, pattern.at(0, field.bits));
+        }
+    }
+
+    fn constant(&mut self, at: usize, field: &FieldDef, value: u128) {
+        bits::write(&mut self.image, bit_offset(at, field), field.bits, value);
+    }
+
+    fn compute(&mut self, place: &Place<'_>, field: &FieldDef, computed: Computed, bad: bool) {
+        let next = place.next.map(Header::kind);
+        let at = place.at + field.at as usize / 8;
+        let start = place.at;
+        let end = start + place.header.len();
+        match computed {
+            Computed::EtherType => {
+                let value = next.and_then(Kind::ether_type).map_or(NO_ETHER_TYPE, u128::from);
+                self.constant(start, field, value);
+            }
+            Computed::Protocol => {
+                let none = if place.header.kind() == Kind::Ipv4 { NO_PROTOCOL } else { NO_NEXT_HEADER };
+                self.constant(start, field, next.and_then(Kind::protocol).map_or(none, u128::from));
+            }
+            Computed::HeaderWords => self.constant(start, field, (place.header.len() / 4) as u128),
+            Computed::BottomOfStack => self.constant(start, field, u128::from(next != Some(Kind::Mpls))),
+            Computed::LengthFromHere => self.lengths.push(Length { at, minus: start + self.trim }),
+            Computed::LengthBehind => self.lengths.push(Length { at, minus: end + self.trim }),
+            Computed::HeaderChecksum => {
+                self.checks.push(Check { at, covers: Covers::Header { start, end }, bad, never_zero: false });
+            }
+            Computed::Checksum { pseudo, never_zero } => {
+                let pseudo = if pseudo { self.pseudo(place.header.kind()) } else { None };
+                let covers = Covers::Rest { start, trim: self.trim, pseudo };
+                self.checks.push(Check { at, covers, bad, never_zero });
+            }
+        }
+    }
+
+    fn pseudo(&self, kind: Kind) -> Option<Pseudo> {
+        let protocol = kind.protocol()?;
+        self.ip.map(|(ip, at)| match ip {
+            Kind::Ipv6 => Pseudo { addresses: at + 8, len: 32, protocol },
+            _ => Pseudo { addresses: at + 12, len: 8, protocol },
+        })
+    }
+
+    /// A mask of the header bits that are the same in every frame.
+    fn constant_bits(&self) -> Vec<u8> {
+        let mut mask = vec![0xff; self.image.len()];
+        for vary in &self.vary {
+            bits::write(&mut mask, vary.at, vary.bits, 0);
+        }
+        for at in self.lengths.iter().map(|l| l.at).chain(self.checks.iter().map(|c| c.at)) {
+            mask[at..at + 2].fill(0);
+        }
+        mask
+    }
+}
+
+fn bit_offset(at: usize, field: &FieldDef) -> u32 {
+    u32::try_from(at * 8).unwrap_or(u32::MAX) + field.at
+}

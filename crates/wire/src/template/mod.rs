@@ -1,0 +1,284 @@
+//! A stream's frames, compiled: frame `n` is a copy of an image plus what varies.
+//!
+//! ```text
+//!  |<------- headers ------->|<---------- payload fill ---------->|<-- tag -->|
+//!   image + varying fields     prefix of one image, all sizes        per frame
+//!   + lengths + checksums
+//! ```
+//! Because a shorter payload is the beginning of a longer one, one table of prefix sums gives the checksum over the
+//! fill of any size; only the headers and the tag are summed per frame.
+
+mod compile;
+#[cfg(test)]
+mod tests;
+
+use crate::bits;
+use crate::checksum::{Sum, sum};
+use crate::header::Header;
+use crate::pattern::Pattern;
+use crate::payload::Payload;
+use crate::size::SizePattern;
+use crate::tag::{Found, SHORT_STREAMS, Stamp, TagForm};
+use packetrig_units::FrameSize;
+use serde::{Deserialize, Serialize};
+
+/// Shortest frame without FCS: a device may pad up to this.
+const PADDED: usize = 60;
+
+/// What the frames of a stream look like.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FrameSpec {
+    /// Headers in wire order; an empty list means one Ethernet header.
+    pub headers: Vec<Header>,
+    /// Sizes.
+    pub size: SizePattern,
+    /// Fill.
+    pub payload: Payload,
+    /// Whether frames carry a test tag where one fits. Without it the payload stays byte-exact.
+    pub tagged: bool,
+}
+
+/// Why a spec cannot be compiled.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The headers are longer than the smallest frame.
+    #[error(
+        "its headers take {headers} bytes, so frames need at least {needed} (FCS included); the smallest is {smallest}"
+    )]
+    TooSmall {
+        /// Bytes of the headers.
+        headers: usize,
+        /// Smallest size that would do.
+        needed: usize,
+        /// Smallest size asked for.
+        smallest: u32,
+    },
+}
+
+/// How an arrived frame compares with the one sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Byte for byte as sent.
+    Intact,
+    /// Payload intact, headers not as sent (rewritten, pushed, popped).
+    Altered,
+    /// Payload damaged.
+    Corrupt,
+}
+
+/// A field that changes from frame to frame.
+#[derive(Clone, Debug)]
+struct Vary {
+    at: u32,
+    bits: u32,
+    pattern: Pattern,
+}
+
+/// A 16-bit length: frame length without FCS minus this.
+#[derive(Clone, Copy, Debug)]
+struct Length {
+    at: usize,
+    minus: usize,
+}
+
+/// A checksum to fill in; kept inner before outer, because the outer covers the inner.
+#[derive(Clone, Copy, Debug)]
+struct Check {
+    at: usize,
+    covers: Covers,
+    bad: bool,
+    never_zero: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Covers {
+    /// These header bytes.
+    Header { start: usize, end: usize },
+    /// From here to the end of the frame less `trim` bytes, plus a pseudo-header.
+    Rest { start: usize, trim: usize, pseudo: Option<Pseudo> },
+}
+
+/// Where the addresses of a pseudo-header are in the frame.
+#[derive(Clone, Copy, Debug)]
+struct Pseudo {
+    addresses: usize,
+    len: usize,
+    protocol: u8,
+}
+
+/// A compiled [`FrameSpec`].
+#[derive(Clone, Debug)]
+pub struct Template {
+    spec: FrameSpec,
+    /// Headers with everything that does not vary, then the fill of the largest frame.
+    image: Vec<u8>,
+    header_len: usize,
+    vary: Vec<Vary>,
+    lengths: Vec<Length>,
+    checks: Vec<Check>,
+    /// Folded sum of the first `i` bytes of the fill.
+    prefix_sums: Vec<u16>,
+    /// Header bits that are the same in every frame.
+    constant: Vec<u8>,
+}
+
+impl Template {
+    /// What it was made from.
+    pub fn spec(&self) -> &FrameSpec {
+        &self.spec
+    }
+
+    /// Bytes of all headers.
+    pub fn header_len(&self) -> usize {
+        self.header_len
+    }
+
+    /// Size of frame `n`, FCS included.
+    pub fn size(&self, n: u64) -> FrameSize {
+        self.spec.size.at(n)
+    }
+
+    /// The tag form a frame of this size carries; `None` if untagged or if nothing fits.
+    pub fn tag_form(&self, size: FrameSize) -> Option<TagForm> {
+        if !self.spec.tagged {
+            return None;
+        }
+        TagForm::fitting(size.kernel_len().saturating_sub(self.header_len))
+    }
+
+    /// Writes frame `n` without FCS into `out` (at least `size(n).kernel_len()` bytes) and returns its length.
+    /// `stamp` is used when the frame carries a tag.
+    pub fn render(&self, n: u64, stamp: Stamp, out: &mut [u8]) -> usize {
+        let size = self.size(n);
+        let len = size.kernel_len();
+        let mut tail = [0; TagForm::LONGEST];
+        let tail = self.tail(n, size, stamp, &mut tail);
+        let (head, rest) = out[..len].split_at_mut(self.header_len);
+        self.head(n, len, tail, head);
+        let fill = rest.len() - tail.len();
+        rest[..fill].copy_from_slice(&self.image[self.header_len..self.header_len + fill]);
+        rest[fill..].copy_from_slice(tail);
+        len
+    }
+
+    /// Compares an arrived frame, whose tag was `found` and whose full number is `n`, with what was sent.
+    /// `scratch` must hold `header_len()` bytes.
+    pub fn verify(
+        &self,
+        n: u64,
+        key: crate::tag::TagKey,
+        found: &Found,
+        frame: &[u8],
+        scratch: &mut [u8],
+    ) -> Verdict {
+        let size = self.size(n);
+        let len = size.kernel_len();
+        let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
+        let Some(start) = found.end.checked_sub(len - self.header_len) else { return Verdict::Corrupt };
+        if self.tag_form(size) != Some(found.tag.form)
+            || frame[start..start + fill] != self.image[self.header_len..self.header_len + fill]
+            || found.check.is_some_and(|check| check != !self.prefix_sums[fill])
+        {
+            return Verdict::Corrupt;
+        }
+        let padded = frame.len() > found.end && frame.len() != PADDED;
+        if start != self.header_len || padded {
+            return Verdict::Altered;
+        }
+        let head = &mut scratch[..self.header_len];
+        let stamp = Stamp { key, stream: found.tag.stream, time: found.tag.time };
+        let mut tail = [0; TagForm::LONGEST];
+        self.head(n, len, self.tail(n, size, stamp, &mut tail), head);
+        if frame[..start] == *head { Verdict::Intact } else { Verdict::Altered }
+    }
+
+    /// Whether a frame has this stream's headers wherever they do not vary. Tells whose frame it was when its tag is
+    /// damaged; a device that rewrites headers defeats it.
+    pub fn has_headers_of(&self, frame: &[u8]) -> bool {
+        frame.len() > self.header_len
+            && frame
+                .iter()
+                .zip(&self.image)
+                .zip(&self.constant)
+                .all(|((got, sent), mask)| (got ^ sent) & mask == 0)
+    }
+
+    /// The tag of frame `n`, empty if it carries none.
+    fn tail<'a>(
+        &self,
+        n: u64,
+        size: FrameSize,
+        stamp: Stamp,
+        out: &'a mut [u8; TagForm::LONGEST],
+    ) -> &'a [u8] {
+        let form = self
+            .tag_form(size)
+            .filter(|form| *form == TagForm::Full || usize::from(stamp.stream) < SHORT_STREAMS);
+        let Some(form) = form else { return &[] };
+        let out = &mut out[..form.bytes()];
+        let fill = size.kernel_len() - self.header_len - form.bytes();
+        stamp.tag(n, form).write(stamp.key, self.prefix_sums[fill], out);
+        out
+    }
+
+    /// Writes the headers of frame `n`, which is `len` bytes long and ends in `tail`.
+    fn head(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
+        out.copy_from_slice(&self.image[..self.header_len]);
+        for vary in &self.vary {
+            bits::write(out, vary.at, vary.bits, vary.pattern.at(n, vary.bits));
+        }
+        for length in &self.lengths {
+            out[length.at..length.at + 2].copy_from_slice(&low_16(len - length.minus).to_be_bytes());
+        }
+        for check in &self.checks {
+            let value = self.checksum(check, len, tail, out);
+            out[check.at..check.at + 2].copy_from_slice(&value.to_be_bytes());
+        }
+    }
+
+    /// The value of a checksum field, which is zero in `head` so far.
+    fn checksum(&self, check: &Check, len: usize, tail: &[u8], head: &[u8]) -> u16 {
+        let good = !match check.covers {
+            Covers::Header { start, end } => sum(&head[start..end]),
+            Covers::Rest { start, trim, pseudo } => {
+                let rest = self.sum_from(start, len - trim, len, tail, head);
+                pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head))
+            }
+        };
+        match (check.bad, good) {
+            (true, 0x5555) => 0xaaaa,
+            (true, good) => good ^ 0x5555,
+            (false, 0) if check.never_zero => 0xffff,
+            (false, good) => good,
+        }
+    }
+
+    /// Sum of the bytes `start..end` of a frame of `len` bytes that begins with `head` and ends in `tail`.
+    fn sum_from(&self, start: usize, end: usize, len: usize, tail: &[u8], head: &[u8]) -> u16 {
+        let fill = len - self.header_len - tail.len();
+        let covered = end - self.header_len;
+        let of_fill = covered.min(fill);
+        let mut total = Sum::default();
+        total.add(&head[start..]);
+        total.add_folded(self.prefix_sums[of_fill], of_fill);
+        total.add(&tail[..covered - of_fill]);
+        total.folded()
+    }
+}
+
+impl Pseudo {
+    /// Adds the pseudo-header (RFC 768, RFC 8200 section 8.1) of a segment of `len` bytes.
+    fn add_to(self, rest: u16, len: usize, head: &[u8]) -> u16 {
+        let mut total = Sum::default();
+        total.add(&rest.to_be_bytes());
+        total.add(&head[self.addresses..self.addresses + self.len]);
+        total.add(&low_16(len).to_be_bytes());
+        total.add(&[0, self.protocol]);
+        total.folded()
+    }
+}
+
+fn low_16(value: usize) -> u16 {
+    u16::try_from(value & 0xffff).unwrap_or(0)
+}

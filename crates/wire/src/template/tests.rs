@@ -1,0 +1,269 @@
+use super::*;
+use crate::header::{Kind, Setting};
+use crate::tag::{TagKey, find};
+use etherparse::{NetSlice, SlicedPacket, TransportSlice};
+use proptest::prelude::*;
+
+const KEY: TagKey = TagKey(0x0123_4567_89ab_cdef);
+const SRC: u128 = 0xc612_0001;
+const DST: u128 = 0xc613_0001;
+
+fn ethernet() -> Header {
+    Header::new(Kind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001)
+}
+
+fn ipv4() -> Header {
+    Header::new(Kind::Ipv4).with("src", SRC).with("dst", DST)
+}
+
+fn spec(headers: Vec<Header>, size: u32) -> FrameSpec {
+    FrameSpec {
+        headers,
+        size: SizePattern::Fixed(FrameSize::new(size)),
+        payload: Payload::IncrementByte,
+        tagged: true,
+    }
+}
+
+fn stamp() -> Stamp {
+    Stamp { key: KEY, stream: 5, time: 123_456_789 }
+}
+
+fn frame(template: &Template, n: u64) -> Vec<u8> {
+    let mut out = vec![0; template.size(n).kernel_len()];
+    assert_eq!(template.render(n, stamp(), &mut out), out.len());
+    out
+}
+
+fn verdict(template: &Template, n: u64, frame: &[u8]) -> Option<Verdict> {
+    let found = find(frame, KEY)?;
+    let mut scratch = vec![0; template.header_len()];
+    Some(template.verify(n, KEY, &found, frame, &mut scratch))
+}
+
+/// Lengths and checksums of the outermost IP packet, judged by an independent parser.
+fn judge(frame: &[u8]) {
+    let packet = SlicedPacket::from_ethernet(frame).unwrap();
+    let payload_len = |ip_payload: usize| {
+        let taken = frame.len() - ip_payload;
+        assert!(taken < frame.len());
+    };
+    match (&packet.net, &packet.transport) {
+        (Some(NetSlice::Ipv4(ip)), transport) => {
+            assert_eq!(ip.header().header_checksum(), ip.header().to_header().calc_header_checksum());
+            payload_len(ip.payload().payload.len());
+            match transport {
+                Some(TransportSlice::Udp(udp)) => {
+                    let header = udp.to_header();
+                    assert_eq!(usize::from(header.length), ip.payload().payload.len());
+                    let wanted = header
+                        .calc_checksum_ipv4_raw(
+                            ip.header().source(),
+                            ip.header().destination(),
+                            udp.payload(),
+                        )
+                        .unwrap();
+                    assert_eq!(header.checksum, wanted);
+                }
+                Some(TransportSlice::Tcp(tcp)) => {
+                    let wanted = tcp
+                        .to_header()
+                        .calc_checksum_ipv4_raw(
+                            ip.header().source(),
+                            ip.header().destination(),
+                            tcp.payload(),
+                        )
+                        .unwrap();
+                    assert_eq!(tcp.checksum(), wanted);
+                }
+                _ => {}
+            }
+        }
+        (Some(NetSlice::Ipv6(ip)), Some(TransportSlice::Udp(udp))) => {
+            let wanted = udp
+                .to_header()
+                .calc_checksum_ipv6_raw(ip.header().source(), ip.header().destination(), udp.payload())
+                .unwrap();
+            assert_eq!(udp.checksum(), wanted);
+        }
+        other => panic!("not judged: {other:?}"),
+    }
+}
+
+#[test]
+fn a_64_byte_udp_frame_holds_the_full_tag_and_a_tcp_frame_the_short_one() {
+    let udp = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 64)).unwrap();
+    let tcp = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Tcp)], 64)).unwrap();
+    assert_eq!(udp.tag_form(FrameSize::MIN), Some(TagForm::Full));
+    assert_eq!(tcp.tag_form(FrameSize::MIN), Some(TagForm::Short));
+    for template in [udp, tcp] {
+        judge(&frame(&template, 3));
+        assert_eq!(verdict(&template, 3, &frame(&template, 3)), Some(Verdict::Intact));
+    }
+}
+
+#[test]
+fn total_length_is_size_less_18_and_types_follow_the_next_header() {
+    let vlan = Header::new(Kind::Vlan).with("id", 100);
+    let template = Template::new(spec(vec![ethernet(), vlan, ipv4(), Header::new(Kind::Udp)], 128)).unwrap();
+    let bytes = frame(&template, 0);
+    assert_eq!(bytes[12..18], [0x81, 0, 0, 100, 8, 0]);
+    assert_eq!(bytes[18..22], [0x45, 0, 0, 128 - 18 - 4]);
+    assert_eq!(bytes[27], 17);
+    let plain = Template::new(spec(vec![ethernet(), ipv4()], 128)).unwrap();
+    assert_eq!(frame(&plain, 0)[16..18], [0, 110]);
+}
+
+#[test]
+fn the_inner_packet_of_a_vxlan_frame_ends_before_the_inner_fcs() {
+    let headers = vec![
+        ethernet(),
+        Header::new(Kind::Ipv6).with("src", 1u128 << 96).with("dst", 2u128 << 96),
+        Header::new(Kind::Udp).with("dst_port", 4789),
+        Header::new(Kind::Vxlan).with("vni", 7),
+        ethernet(),
+        ipv4(),
+        Header::new(Kind::Tcp),
+    ];
+    let template = Template::new(spec(headers, 256)).unwrap();
+    let bytes = frame(&template, 9);
+    let word = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
+    // The example of the OTG conformance suite: 198, 198, 164 with 168 bytes left.
+    assert_eq!((word(18), word(58), word(86)), (198, 198, 164));
+    judge(&bytes);
+    let mut inner = bytes[70..].to_vec();
+    inner.truncate(14 + 164);
+    judge(&inner);
+    assert_eq!(verdict(&template, 9, &bytes), Some(Verdict::Intact));
+}
+
+#[test]
+fn gre_checksum_and_mpls_stack() {
+    let gre = Header::new(Kind::Gre).with("checksum_present", 1);
+    let headers = vec![ethernet(), ipv4(), gre, ipv4(), Header::new(Kind::Icmp)];
+    let bytes = frame(&Template::new(spec(headers, 200)).unwrap(), 0);
+    assert_eq!(bytes[23], 47);
+    assert_eq!(bytes[36..38], [8, 0]);
+    assert_eq!(sum(&bytes[34..]), 0xffff);
+    assert_eq!(sum(&bytes[62..]), 0xffff);
+    let headers = vec![ethernet(), Header::new(Kind::Mpls), Header::new(Kind::Mpls), ipv4()];
+    let bytes = frame(&Template::new(spec(headers, 100)).unwrap(), 0);
+    assert_eq!(bytes[12..22], [0x88, 0x47, 0, 1, 0, 64, 0, 1, 1, 64]);
+}
+
+#[test]
+fn a_bad_checksum_is_bad_and_a_given_one_is_as_given() {
+    let mut udp = Header::new(Kind::Udp);
+    udp.set("checksum", Setting::BadChecksum);
+    let bytes = frame(&Template::new(spec(vec![ethernet(), ipv4(), udp], 100)).unwrap(), 0);
+    assert_ne!(bytes[40..42], [0, 0]);
+    let good = frame(&Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 100)).unwrap(), 0);
+    assert_ne!(bytes[40..42], good[40..42]);
+    let given = Header::new(Kind::Udp).with("checksum", 0x1234);
+    let bytes = frame(&Template::new(spec(vec![ethernet(), ipv4(), given], 100)).unwrap(), 0);
+    assert_eq!(bytes[40..42], [0x12, 0x34]);
+}
+
+#[test]
+fn frames_too_small_for_their_headers_are_refused() {
+    let headers = vec![ethernet(), Header::new(Kind::Ipv6), Header::new(Kind::Udp)];
+    let error = Template::new(spec(headers, 64)).unwrap_err();
+    assert_eq!(error, Error::TooSmall { headers: 62, needed: 66, smallest: 64 });
+}
+
+#[test]
+fn without_a_tag_the_payload_is_as_asked() {
+    let untagged = FrameSpec { tagged: false, ..spec(vec![ethernet(), ipv4()], 100) };
+    let bytes = frame(&Template::new(untagged).unwrap(), 0);
+    assert_eq!(bytes[34..], Payload::IncrementByte.fill(62));
+}
+
+#[test]
+fn four_thousand_streams_with_the_same_headers_are_told_apart() {
+    let template = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Tcp)], 64)).unwrap();
+    for stream in 0..4096 {
+        let mut out = [0; 60];
+        template.render(77, Stamp { stream, ..stamp() }, &mut out);
+        let found = find(&out, KEY).unwrap();
+        if found.tag.form == TagForm::Short {
+            assert_eq!((found.tag.stream, found.tag.sequence), (stream, 77));
+        }
+    }
+}
+
+#[test]
+fn devices_that_rewrite_push_pop_or_pad_are_noticed_but_do_not_hide_the_frame() {
+    let template = Template::new(spec(vec![ethernet(), ipv4(), Header::new(Kind::Udp)], 100)).unwrap();
+    let sent = frame(&template, 4);
+    let mut ttl = sent.clone();
+    ttl[22] -= 1;
+    assert_eq!(verdict(&template, 4, &ttl), Some(Verdict::Altered));
+    let mut pushed = sent.clone();
+    pushed.splice(12..12, [0x81, 0, 0, 9]);
+    assert_eq!(verdict(&template, 4, &pushed), Some(Verdict::Altered));
+    let small = Template::new(spec(vec![ethernet(), ipv4()], 64)).unwrap();
+    let vlan = Template::new(spec(vec![ethernet(), Header::new(Kind::Vlan), ipv4()], 64)).unwrap();
+    let mut popped = frame(&vlan, 4);
+    popped.drain(12..16);
+    popped.resize(60, 0);
+    assert_eq!(verdict(&vlan, 4, &popped), Some(Verdict::Altered));
+    assert_eq!(verdict(&small, 4, &frame(&small, 4)), Some(Verdict::Intact));
+}
+
+fn any_stack() -> impl Strategy<Value = Vec<Header>> {
+    let l2 = prop_oneof![
+        Just(vec![ethernet()]),
+        Just(vec![ethernet(), Header::new(Kind::Vlan).with("id", 5)]),
+        Just(vec![ethernet().with("ether_type", 0x88a8), Header::new(Kind::Vlan), Header::new(Kind::Vlan)]),
+    ];
+    let varying = |count| Pattern::Step { start: 1000, step: 3, count, down: false };
+    let l3 = (0u8..3, 1u64..300).prop_map(move |(kind, count)| match kind {
+        0 => vec![ipv4(), Header::new(Kind::Udp).with("src_port", varying(count))],
+        1 => vec![ipv4().with("dst", varying(count)), Header::new(Kind::Tcp)],
+        _ => vec![Header::new(Kind::Ipv6).with("src", varying(count)), Header::new(Kind::Udp)],
+    });
+    (l2, l3).prop_map(|(mut l2, l3)| {
+        l2.extend(l3);
+        l2
+    })
+}
+
+proptest! {
+    #[test]
+    fn any_frame_parses_with_right_lengths_and_checksums(headers in any_stack(), size in 90u32..1519, n: u64, tagged: bool) {
+        let template = Template::new(FrameSpec { tagged, ..spec(headers, size) }).unwrap();
+        let bytes = frame(&template, n);
+        judge(&bytes);
+        if tagged {
+            prop_assert_eq!(verdict(&template, n, &bytes), Some(Verdict::Intact));
+        }
+        prop_assert!(template.has_headers_of(&bytes));
+    }
+
+    #[test]
+    fn one_flipped_bit_is_always_noticed(headers in any_stack(), size in 90u32..400, n: u64, at: prop::sample::Index, bit in 0u8..8) {
+        let template = Template::new(spec(headers, size)).unwrap();
+        let mut bytes = frame(&template, n);
+        let at = at.index(bytes.len());
+        bytes[at] ^= 1 << bit;
+        match verdict(&template, n, &bytes) {
+            Some(Verdict::Intact) => prop_assert!(false, "not noticed at {at}"),
+            Some(Verdict::Altered) => prop_assert!(at < template.header_len()),
+            Some(Verdict::Corrupt) => prop_assert!(at >= template.header_len()),
+            // The tag itself was hit.
+            None => prop_assert!(at >= bytes.len() - 16),
+        }
+    }
+
+    #[test]
+    fn foreign_frames_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), n: u64, tag_it: bool) {
+        let template = Template::new(spec(vec![ethernet(), ipv4()], 120)).unwrap();
+        let mut bytes = bytes;
+        if tag_it && bytes.len() >= 16 {
+            let end = bytes.len();
+            stamp().tag(n, TagForm::Full).write(KEY, 0, &mut bytes[end - 16..]);
+        }
+        verdict(&template, n, &bytes);
+        template.has_headers_of(&bytes);
+    }
+}
