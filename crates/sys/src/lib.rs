@@ -8,6 +8,7 @@ pub mod caps;
 pub mod clock;
 pub mod error;
 pub mod ethtool;
+pub mod facts;
 pub mod kernel;
 pub mod link;
 pub mod lock;

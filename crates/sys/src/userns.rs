@@ -65,19 +65,42 @@ fn unshare(flags: UnshareFlags, what: &'static str) -> Result<(), Error> {
     })
 }
 
+/// The setting of this machine, if there is one, that keeps an ordinary user from [`enter_lab`]. Other obstacles, such as
+/// a sandbox's filter, show only when it is tried.
+pub fn obstacle() -> Option<Unsupported> {
+    SETTINGS.iter().find_map(|(path, forbidding, cure)| {
+        let found = std::fs::read_to_string(path).ok()?;
+        (found.trim() == *forbidding).then(|| Unsupported {
+            feature: "a private lab for ordinary users",
+            needs: (*cure).into(),
+            found: format!("{path} is {forbidding}"),
+        })
+    })
+}
+
+/// File, value that forbids, cure.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    (
+        "/proc/sys/kernel/unprivileged_userns_clone",
+        "0",
+        "`sysctl kernel.unprivileged_userns_clone=1`, or root",
+    ),
+    (
+        "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or root",
+    ),
+    ("/proc/sys/user/max_user_namespaces", "0", "`sysctl user.max_user_namespaces=10000`, or root"),
+];
+
 /// Why an ordinary user gets no user namespace, with the setting to change.
 fn refused(what: &str, error: &std::io::Error) -> Error {
-    let setting = |path: &str, bad: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == bad);
-    let needs = if setting("/proc/sys/kernel/unprivileged_userns_clone", "0") {
-        "`sysctl kernel.unprivileged_userns_clone=1`, or root"
-    } else if setting("/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1") {
-        "`sysctl kernel.apparmor_restrict_unprivileged_userns=0`, or root"
-    } else if setting("/proc/sys/user/max_user_namespaces", "0") {
-        "`sysctl user.max_user_namespaces=10000`, or root"
-    } else {
-        "a kernel and a sandbox that allow user namespaces, or root"
+    let unknown = || Unsupported {
+        feature: "a private lab for ordinary users",
+        needs: "a kernel and a sandbox that allow user namespaces, or root".into(),
+        found: format!("{what}: {error}"),
     };
-    Unsupported { feature: "a private lab", needs: needs.into(), found: format!("{what}: {error}") }.into()
+    obstacle().unwrap_or_else(unknown).into()
 }
 
 fn mount_tmpfs(path: &str) -> Result<(), Error> {

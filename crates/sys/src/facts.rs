@@ -1,0 +1,112 @@
+//! Everything the machine says of itself and of its interfaces, in one value to be shown or judged.
+//!
+//! Nothing is owned or changed, and nothing is judged here. What a driver or kernel does not answer is absent.
+
+use crate::caps::Rights;
+use crate::ethtool::{Channels, Driver, Ethtool, Offload, Speed, Timestamping};
+use crate::link::{Address, Link, Links};
+use crate::netdev::{self, XdpFeatures};
+use crate::{Error, Unsupported, kernel, netns::NetNs, sched, userns};
+use serde::Serialize;
+use std::net::IpAddr;
+
+/// The machine, and what this process may do on it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Machine {
+    /// Release of the kernel.
+    pub kernel: String,
+    /// Its major and minor number.
+    pub version: (u32, u32),
+    /// Rights of this process.
+    pub rights: Rights,
+    /// Processors this process may use.
+    pub processors: usize,
+    /// What keeps an ordinary user from a private lab, with the cure; `None` if nothing does.
+    pub lab_obstacle: Option<String>,
+}
+
+/// An interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Interface {
+    /// Name, addresses of hardware, state.
+    pub link: Link,
+    /// Who drives it.
+    pub driver: Option<Driver>,
+    /// Its speed, while it has a link.
+    pub speed: Option<Speed>,
+    /// Its queues.
+    pub channels: Option<Channels>,
+    /// Offloads that are on.
+    pub offloads: Vec<Offload>,
+    /// Who can take time stamps.
+    pub timestamping: Option<Timestamping>,
+    /// What XDP can do on it; absent on kernels that cannot be asked.
+    pub xdp: Option<XdpFeatures>,
+    /// Its addresses.
+    pub addresses: Vec<IpAddr>,
+    /// A default route leaves through it.
+    pub default_route: bool,
+}
+
+/// Facts of the machine.
+pub fn machine() -> Machine {
+    Machine {
+        kernel: kernel::release(),
+        version: kernel::version(),
+        rights: Rights::current(),
+        processors: sched::cpus().map_or(1, |cpus| cpus.len()),
+        lab_obstacle: userns::obstacle().as_ref().map(Unsupported::to_string),
+    }
+}
+
+/// Facts of all interfaces of `netns`, in order of their number.
+pub fn interfaces(netns: &NetNs) -> Result<Vec<Interface>, Error> {
+    let mut links = Links::open(netns)?;
+    let ethtool = Ethtool::open(netns)?;
+    let addresses = links.addresses()?;
+    let routes = links.default_routes()?;
+    let of = |link: Link| describe(netns, &ethtool, link, &addresses, &routes);
+    Ok(links.list()?.into_iter().map(of).collect())
+}
+
+fn describe(
+    netns: &NetNs,
+    ethtool: &Ethtool,
+    link: Link,
+    addresses: &[Address],
+    routes: &std::collections::BTreeSet<u32>,
+) -> Interface {
+    let name = &link.name;
+    Interface {
+        driver: ethtool.driver(name).ok(),
+        speed: ethtool.speed(name).ok().flatten(),
+        channels: ethtool.channels(name).ok(),
+        offloads: Offload::ALL.into_iter().filter(|o| ethtool.offload(name, *o).unwrap_or(false)).collect(),
+        timestamping: ethtool.timestamping(name).ok(),
+        xdp: netdev::xdp_features(netns, link.index).ok(),
+        addresses: addresses.iter().filter(|a| a.index == link.index).map(|a| a.ip).collect(),
+        default_route: routes.contains(&link.index),
+        link,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_interface_of_the_machine_is_described_without_rights() {
+        let netns = NetNs::current().unwrap();
+        let described = interfaces(&netns).unwrap();
+        let listed = Links::open(&netns).unwrap().list().unwrap();
+        assert_eq!(described.len(), listed.len());
+        let loopback = described.iter().find(|interface| interface.link.loopback).unwrap();
+        assert!(loopback.timestamping.is_some_and(|stamps| stamps.rx_software && !stamps.rx_hardware));
+    }
+
+    #[test]
+    fn the_machine_has_a_kernel_and_a_processor() {
+        let machine = machine();
+        assert!(machine.processors >= 1 && machine.kernel.starts_with(&machine.version.0.to_string()));
+    }
+}

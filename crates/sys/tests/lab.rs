@@ -1,0 +1,59 @@
+//! Entering a private lab, as root and as an ordinary user. Runs without the test harness, which has threads.
+
+use packetrig_sys::link::{Links, VethEnd};
+use packetrig_sys::netns::{self, NetNs};
+use packetrig_sys::packet::{TxOptions, TxRing};
+use packetrig_sys::{Error, userns};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// Says in the child that it is one.
+const CHILD: &str = "PACKETRIG_TEST_IN_LAB";
+const NOBODY: u32 = 65_534;
+
+fn main() {
+    if std::env::var_os(CHILD).is_some() {
+        return inside();
+    }
+    let before = NetNs::current().unwrap().inode().unwrap();
+    run_child("as this user", &mut command());
+    if packetrig_sys::caps::Rights::current().has("CAP_SYS_ADMIN") {
+        run_child("as an ordinary user", command().uid(NOBODY).gid(NOBODY));
+    }
+    assert_eq!(NetNs::current().unwrap().inode().unwrap(), before);
+    println!("test result: ok. a lab was entered");
+}
+
+/// This program again, from a place where every user can run it.
+fn command() -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.env(CHILD, "1");
+    command
+}
+
+fn run_child(who: &str, command: &mut Command) {
+    let status = command.status().unwrap();
+    assert!(status.success(), "{who}: {status}");
+}
+
+fn inside() {
+    let outside = NetNs::current().unwrap().inode().unwrap();
+    let entered = match userns::enter_lab() {
+        Ok(entered) => entered,
+        Err(Error::Unsupported(why)) => return println!("not run: {why}"),
+        Err(error) => panic!("{error}"),
+    };
+    println!("entered: {entered:?}");
+    let here = NetNs::current().unwrap();
+    assert_ne!(here.inode().unwrap(), outside);
+    assert!(netns::names().is_empty(), "the machine's namespaces are not seen");
+    assert!(Links::open(&here).unwrap().by_name("lo").unwrap().up);
+    // What a run needs: a named namespace, a cable into it, a ring.
+    let there = NetNs::create_named("far").unwrap();
+    let mut links = Links::open(&here).unwrap();
+    let far = VethEnd { name: "b", netns: Some(&there), mac: None };
+    links.create_veth(VethEnd { name: "a", netns: None, mac: None }, far).unwrap();
+    let index = Links::open(&there).unwrap().by_name("b").unwrap().index;
+    TxRing::open(&there, index, "b", TxOptions::default()).unwrap();
+    netns::delete_named("far").unwrap();
+}
