@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod doctor;
 pub mod packet;
 pub mod port;
 pub mod stream;

@@ -24,7 +24,8 @@ pub(super) fn relatives(links: &mut Links, link: &Link) -> Result<Vec<Relative>,
     Ok(all.iter().filter(|other| related.contains(&other.index)).map(describe).collect())
 }
 
-fn related(all: &[Link], index: u32) -> BTreeSet<u32> {
+/// Numbers of the interface and of all that send through it.
+pub(crate) fn related(all: &[Link], index: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([index]);
     loop {
         let masters = all.iter().filter(|link| found.contains(&link.index)).filter_map(|link| link.master);

@@ -12,6 +12,7 @@ pub mod quiet;
 mod rx;
 mod tx;
 
+pub(crate) use facts::related;
 pub use rx::PacketRx;
 pub use tx::PacketTx;
 

@@ -10,7 +10,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::{Error, kernel};
 
 /// Offloads that merge, split or rewrite frames.
-const LOUD: [Offload; 6] =
+pub const LOUD: [Offload; 6] =
     [Offload::Gro, Offload::Lro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
 /// How long a link that was down may take to come up.
 const LINK_PATIENCE_NS: u64 = 3_000_000_000;

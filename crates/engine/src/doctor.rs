@@ -1,0 +1,297 @@
+//! What a machine and its interfaces are good for, and what to change for more.
+//!
+//! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
+
+use crate::packet::guard::{self, Relative};
+use crate::packet::related;
+use packetrig_sys::ethtool::Offload;
+use packetrig_sys::facts::{Interface, Machine};
+use serde::Serialize;
+
+/// Oldest kernel the rings are tested on.
+const OLDEST_KERNEL: (u32, u32) = (5, 10);
+
+/// How much a finding matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// It works.
+    Good,
+    /// It works, and something about it is worth knowing.
+    Note,
+    /// It keeps a run from starting.
+    Problem,
+}
+
+/// What a finding is about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Subject {
+    /// The machine and this process.
+    Machine,
+    /// The interface of that name.
+    Interface(String),
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it is about.
+    pub subject: Subject,
+    /// How much it matters.
+    pub level: Level,
+    /// What is the case.
+    pub what: String,
+    /// What to do about it, where something can be done.
+    pub remedy: Option<String>,
+}
+
+/// Judges the machine, then each interface. `interfaces` are all of a namespace, because one may stand on another.
+pub fn judge(machine: &Machine, interfaces: &[Interface]) -> Vec<Finding> {
+    let mut findings = judge_machine(machine);
+    for interface in interfaces {
+        findings.extend(judge_interface(interface, interfaces));
+    }
+    findings
+}
+
+fn judge_machine(machine: &Machine) -> Vec<Finding> {
+    let finding = |level, what: String, remedy: Option<&str>| Finding {
+        subject: Subject::Machine,
+        level,
+        what,
+        remedy: remedy.map(str::to_owned),
+    };
+    let mut findings = vec![packet_rights(machine)];
+    if machine.version < OLDEST_KERNEL {
+        let what = format!("kernel {} is older than any this is tested on", machine.kernel);
+        findings.push(finding(Level::Note, what, Some("use Linux 5.10 or later")));
+    }
+    if machine.processors < 2 {
+        let what = "one processor: sender and receiver take turns, so rates and latencies suffer".into();
+        findings.push(finding(Level::Note, what, Some("use a machine with two processors or more")));
+    }
+    findings.push(match &machine.lab_obstacle {
+        None => finding(Level::Good, "`packetrig demo` works without root, in a user namespace".into(), None),
+        Some(why) => finding(Level::Note, format!("`packetrig demo` needs root: {why}"), None),
+    });
+    findings
+}
+
+fn packet_rights(machine: &Machine) -> Finding {
+    let missing: Vec<&str> =
+        ["CAP_NET_RAW", "CAP_NET_ADMIN"].into_iter().filter(|right| !machine.rights.has(right)).collect();
+    let subject = Subject::Machine;
+    if missing.is_empty() {
+        let what = "back end packet works: the rights to open and quiet interfaces are there".into();
+        return Finding { subject, level: Level::Good, what, remedy: None };
+    }
+    Finding {
+        subject,
+        level: Level::Problem,
+        what: format!("back end packet cannot open interfaces: {} missing", missing.join(" and ")),
+        remedy: Some("run as root, or `setcap cap_net_raw,cap_net_admin+ep` on the binary".into()),
+    }
+}
+
+fn judge_interface(interface: &Interface, all: &[Interface]) -> Vec<Finding> {
+    let finding = |level, what: String, remedy: Option<String>| Finding {
+        subject: Subject::Interface(interface.link.name.clone()),
+        level,
+        what,
+        remedy,
+    };
+    let mut findings = Vec::new();
+    if let Err(refusal) = guard::judge(&interface.link.name, &relatives(interface, all), false) {
+        let remedy =
+            format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
+        findings.push(finding(
+            Level::Problem,
+            format!("the lab guard refuses it: {}", refusal.reason),
+            Some(remedy),
+        ));
+    }
+    if !interface.link.carrier {
+        let (what, remedy) = if interface.link.up {
+            ("no carrier: nothing can be sent", "connect the other end and bring it up")
+        } else {
+            (
+                "down: a run brings it up and takes it down again",
+                "bring it up to see whether it has a carrier",
+            )
+        };
+        findings.push(finding(Level::Note, what.into(), Some(remedy.into())));
+    } else if interface.speed.is_none() {
+        let remedy = "name it in the plan (layer1 speed) to use rates in percent";
+        findings.push(finding(
+            Level::Note,
+            "its driver does not tell the link speed".into(),
+            Some(remedy.into()),
+        ));
+    }
+    let loud = loud_offloads(interface);
+    if !loud.is_empty() {
+        findings.push(finding(Level::Note, format!("a run switches these offloads off: {loud}"), None));
+    }
+    findings.push(finding(Level::Note, xdp_text(interface).into(), None));
+    findings.push(finding(Level::Good, stamp_text(interface).into(), None));
+    findings
+}
+
+fn relatives(interface: &Interface, all: &[Interface]) -> Vec<Relative> {
+    let links: Vec<_> = all.iter().map(|other| other.link.clone()).collect();
+    let related = related(&links, interface.link.index);
+    let describe = |other: &Interface| Relative {
+        name: other.link.name.clone(),
+        itself: other.link.index == interface.link.index,
+        loopback: other.link.loopback,
+        default_route: other.default_route,
+        addresses: other.addresses.clone(),
+    };
+    all.iter().filter(|other| related.contains(&other.link.index)).map(describe).collect()
+}
+
+fn loud_offloads(interface: &Interface) -> String {
+    let loud = |offload: &&Offload| crate::packet::quiet::LOUD.contains(offload);
+    interface.offloads.iter().filter(loud).map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
+}
+
+fn xdp_text(interface: &Interface) -> &'static str {
+    match interface.xdp {
+        None => "this kernel cannot be asked about XDP; back end xdp is not there yet",
+        Some(xdp) if xdp.zero_copy => {
+            "native XDP with zero copy: fit for back end xdp, which is not there yet"
+        }
+        Some(xdp) if xdp.native => "native XDP: fit for back end xdp, which is not there yet",
+        Some(_) => "generic XDP only; back end xdp is not there yet",
+    }
+}
+
+fn stamp_text(interface: &Interface) -> &'static str {
+    match interface.timestamping {
+        Some(stamps) if stamps.rx_hardware => {
+            "arrivals are stamped by the kernel; the card could, which is not used yet"
+        }
+        _ => "arrivals are stamped by the kernel; the card cannot",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_sys::caps::Rights;
+    use packetrig_sys::ethtool::{Speed, Timestamping};
+    use packetrig_sys::link::Link;
+    use packetrig_sys::netdev::XdpFeatures;
+
+    fn machine() -> Machine {
+        let capabilities = vec!["CAP_NET_RAW", "CAP_NET_ADMIN"];
+        Machine {
+            kernel: "6.1.0".into(),
+            version: (6, 1),
+            rights: Rights { user: 0, capabilities, in_user_namespace: false },
+            processors: 4,
+            lab_obstacle: None,
+        }
+    }
+
+    fn interface() -> Interface {
+        let link = Link {
+            index: 2,
+            name: "eth1".into(),
+            kind: None,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            mtu: 1500,
+            mtu_limit: None,
+            up: true,
+            carrier: true,
+            loopback: false,
+            promiscuous: false,
+            master: None,
+            peer: None,
+            qdisc: None,
+        };
+        Interface {
+            link,
+            driver: None,
+            speed: Some(Speed { mbits: 1_000, full_duplex: Some(true) }),
+            channels: None,
+            offloads: vec![Offload::RxCsum],
+            timestamping: None,
+            xdp: None,
+            addresses: Vec::new(),
+            default_route: false,
+        }
+    }
+
+    fn worst(findings: &[Finding]) -> Level {
+        findings.iter().map(|finding| finding.level).max().unwrap()
+    }
+
+    fn says(findings: &[Finding], level: Level, text: &str) -> bool {
+        findings.iter().any(|finding| finding.level == level && finding.what.contains(text))
+    }
+
+    #[test]
+    fn a_fit_machine_has_no_problem() {
+        let findings = judge(&machine(), &[interface()]);
+        assert!(worst(&findings) < Level::Problem);
+        assert!(says(&findings, Level::Good, "back end packet works"));
+    }
+
+    #[test]
+    fn missing_rights_are_named_with_the_way_to_get_them() {
+        let mut machine = machine();
+        machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
+        let findings = judge(&machine, &[]);
+        let problem = findings.iter().find(|finding| finding.level == Level::Problem).unwrap();
+        assert!(
+            problem.what.contains("CAP_NET_RAW missing")
+                && problem.remedy.as_ref().unwrap().contains("setcap")
+        );
+    }
+
+    #[test]
+    fn an_old_kernel_a_lone_processor_and_a_forbidden_lab_are_noted() {
+        let machine = Machine {
+            kernel: "4.19.0".into(),
+            version: (4, 19),
+            processors: 1,
+            lab_obstacle: Some("forbidden".into()),
+            ..machine()
+        };
+        let findings = judge(&machine, &[]);
+        for text in ["4.19.0", "one processor", "needs root: forbidden"] {
+            assert!(says(&findings, Level::Note, text), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_guard_is_told_beforehand_also_for_what_stands_above() {
+        let mut bridge = interface();
+        bridge.link.index = 3;
+        bridge.link.name = "br0".into();
+        bridge.default_route = true;
+        let mut port = interface();
+        port.link.master = Some(3);
+        let findings = judge(&machine(), &[port, bridge]);
+        let refused = |name: &str| {
+            findings.iter().any(|f| f.level == Level::Problem && f.subject == Subject::Interface(name.into()))
+        };
+        assert!(refused("eth1") && refused("br0"));
+    }
+
+    #[test]
+    fn state_offloads_xdp_and_stamps_are_told() {
+        let mut fast = interface();
+        fast.link.carrier = false;
+        fast.offloads.push(Offload::Gro);
+        fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
+        fast.timestamping = Some(Timestamping { rx_hardware: true, ..Timestamping::default() });
+        let findings = judge(&machine(), &[fast]);
+        assert!(says(&findings, Level::Note, "no carrier"));
+        assert!(says(&findings, Level::Note, "offloads off: gro") && !says(&findings, Level::Note, "rx "));
+        assert!(says(&findings, Level::Note, "zero copy"));
+        assert!(says(&findings, Level::Good, "the card could"));
+    }
+}
