@@ -1,2 +1,58 @@
-//! packetrig.
-fn main() {}
+//! The packetrig command: arguments as typed (`args`) become requests (`request`), requests become calls of the rooms
+//! below, and what they return becomes text. It measures nothing and decides nothing about a run.
+//!
+//! Results go to standard output, remarks and progress to standard error. Each way to end has its exit code (`exit`).
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod diagnostics;
+mod document;
+mod error;
+mod exit;
+mod faults;
+mod numbers;
+mod output;
+mod panic;
+mod progress;
+
+use crate::exit::Exit;
+use crate::output::{Output, Style, remark};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    panic::report_briefly();
+    panic::guarded(command).into()
+}
+
+fn command() -> Exit {
+    let mut output = Output::standard();
+    let done = match args::Cli::try_parse() {
+        Ok(cli) => commands::perform(cli.command, &mut output),
+        Err(refusal) => return explain_usage(&refusal, output),
+    };
+    let written = output.finish().map_err(|source| error::Error::Write { what: "results".into(), source });
+    // A failed command is worth more words than a failed print.
+    match done.and_then(|exit| written.map(|()| exit)) {
+        Ok(exit) => exit,
+        Err(error) => {
+            error.show(Style::of_remarks());
+            error.exit()
+        }
+    }
+}
+
+/// Help and version are results; anything else the parser says is a remark.
+fn explain_usage(refusal: &clap::Error, mut output: Output) -> Exit {
+    let text = |style: Style| {
+        let text = refusal.render();
+        if style.is_coloured() { text.ansi().to_string() } else { text.to_string() }
+    };
+    if refusal.use_stderr() {
+        remark(text(Style::of_remarks()).trim_end());
+        return Exit::Usage;
+    }
+    output.text(text(output.style()));
+    if output.finish().is_ok() { Exit::Ok } else { Exit::World }
+}

@@ -1,0 +1,177 @@
+//! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
+
+mod quantities;
+mod run;
+
+pub(crate) use quantities::Size;
+pub(crate) use run::{FromFlags, Run};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+
+/// Turns Linux machines into a network test rig: sends, receives, and says exactly what was lost, when and where.
+#[derive(Debug, Parser)]
+#[command(name = "packetrig", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    after_help = "Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 plan, 4 kernel or disk, 5 rights, 6 port busy, \
+                        7 INCONCLUSIVE, 8 interface not confirmed, 70 bug, 130 interrupted"
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Execute a plan: send, receive, measure, report
+    Run(Box<Run>),
+    /// Check or explain a plan without running it
+    #[command(subcommand)]
+    Plan(Plan),
+    /// Run a plan on an embedded lab: two ports and a device under test, no hardware and no root needed
+    Demo(Demo),
+    /// Say what this machine and its interfaces can do, and what to change for more
+    Doctor(Doctor),
+    /// List and show past runs
+    Report(Report),
+}
+
+/// Check or explain a plan without running it.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Plan {
+    /// Report every problem of a plan, each with its line, JSON path and a hint
+    Check(PlanFile),
+    /// Say what a plan would send: frames, rates, how long, which fields vary, what does not fit
+    Explain(PlanFile),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct PlanFile {
+    /// OTG document (YAML or JSON); `-` reads standard input
+    #[arg(value_name = "PLAN")]
+    pub(crate) file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Demo {
+    /// How long to send
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub(crate) time: Nanos,
+    /// Device under test between the two ports
+    #[arg(long, value_enum, default_value = "bridge")]
+    pub(crate) device: Device,
+    /// Faults of the reference device, drawn from --seed: drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
+    #[arg(long, value_name = "KIND=N,…")]
+    pub(crate) faults: Option<crate::faults::Faults>,
+    /// Seed of everything drawn at random
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Directory for the files of the run
+    #[arg(long, visible_alias = "out", value_name = "DIR")]
+    pub(crate) keep_files: Option<PathBuf>,
+    /// Also capture what arrives, as pcapng
+    #[arg(long)]
+    pub(crate) capture: bool,
+    /// Print the report as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// The demo's device under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// A bridge of the Linux kernel
+    Bridge,
+    /// packetrig's own forwarder, whose faults are known
+    Reference,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// Interfaces to look at (`eth1`, or `ns/eth1`); all of this namespace if none is given
+    #[arg(value_name = "IFACE")]
+    pub(crate) interfaces: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct Report {
+    #[command(subcommand)]
+    pub(crate) action: Option<ReportAction>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ReportAction {
+    /// List past runs, newest first
+    List {
+        #[command(flatten)]
+        store: Store,
+        /// Show at most this many
+        #[arg(long, value_name = "N", default_value_t = 50)]
+        most: usize,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Show a run again
+    Show {
+        /// Run id or the beginning of one; `last` is the newest
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        form: Form,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Print the directory that holds the files of a run
+    Path {
+        /// Run id or the beginning of one; `last` is the newest
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        store: Store,
+    },
+}
+
+/// In which form; tables if none is named.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct Form {
+    /// The whole report as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// One row per stream as CSV
+    #[arg(long)]
+    pub(crate) csv: bool,
+    /// JUnit XML, one test case per stream
+    #[arg(long)]
+    pub(crate) junit: bool,
+}
+
+/// Where past runs are kept.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Store {
+    /// Catalogue of runs [default: $XDG_DATA_HOME/packetrig, or ~/.local/share/packetrig]
+    #[arg(long = "store", value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_holds_together() {
+        Cli::command().debug_assert();
+    }
+}

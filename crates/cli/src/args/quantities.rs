@@ -1,0 +1,98 @@
+//! Quantities that only the command line knows.
+
+use packetrig_units::{FrameSize, Share};
+use std::str::FromStr;
+
+/// Frame sizes as flags write them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Size {
+    /// All frames alike.
+    Fixed(FrameSize),
+    /// From the first to the second, all equally often.
+    Range(FrameSize, FrameSize),
+    /// The simple Internet mix: 64, 570 and 1518 B as 7 : 4 : 1.
+    Imix,
+}
+
+impl FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("imix") {
+            return Ok(Self::Imix);
+        }
+        let Some((least, most)) = text.split_once("..") else {
+            return size(text).map(Self::Fixed);
+        };
+        let (least, most) = (size(least)?, size(most.trim_start_matches('='))?);
+        if least > most {
+            return Err(format!("`{text}` ends before it starts; write {}..{}", most.bytes(), least.bytes()));
+        }
+        Ok(Self::Range(least, most))
+    }
+}
+
+fn size(text: &str) -> Result<FrameSize, String> {
+    text.parse().map_err(|_| {
+        format!("`{text}` is not a frame size; write it like 64, 64..1518 or imix (FCS included)")
+    })
+}
+
+/// A share written in percent, with or without the sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Percent(pub(crate) Share);
+
+impl FromStr for Percent {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is not a percentage; write it like 0.5%, between 0 and 100");
+        let number = text.trim().trim_end_matches('%').trim();
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || fraction.len() > 7 || !digits(whole) || !digits(fraction) {
+            return Err(refuse());
+        }
+        // One percent is ten million billionths: seven decimals are exact.
+        let billionths = format!("{whole}{fraction:0<7}").parse().map_err(|_| refuse())?;
+        if billionths > Share::WHOLE.billionths() {
+            return Err(refuse());
+        }
+        Ok(Self(Share::from_billionths(billionths)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_as_people_write_them() {
+        let bytes = FrameSize::new;
+        assert_eq!("64".parse(), Ok(Size::Fixed(bytes(64))));
+        assert_eq!("1518B".parse(), Ok(Size::Fixed(bytes(1518))));
+        assert_eq!("64..1518".parse(), Ok(Size::Range(bytes(64), bytes(1518))));
+        assert_eq!("64..=1518".parse(), Ok(Size::Range(bytes(64), bytes(1518))));
+        assert_eq!("IMIX".parse(), Ok(Size::Imix));
+    }
+
+    #[test]
+    fn a_wrong_size_says_how_to_write_it() {
+        for (text, hint) in [("big", "imix"), ("1518..64", "64..1518"), ("..9", "64..1518"), ("", "imix")] {
+            let error = text.parse::<Size>().unwrap_err();
+            assert!(error.contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn percentages_are_exact() {
+        let billionths = |text: &str| text.parse::<Percent>().map(|percent| percent.0.billionths());
+        assert_eq!(billionths("0"), Ok(0));
+        assert_eq!(billionths("0.1%"), Ok(1_000_000));
+        assert_eq!(billionths("0.0000001 %"), Ok(1));
+        assert_eq!(billionths("100%"), Ok(1_000_000_000));
+        for wrong in ["", "%", "-1", "101", "100.0000001", "1e2", "0.00000001", "x", "1.2.3"] {
+            assert!(billionths(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Arguments of `packetrig run`.
+
+use super::{Size, Store};
+use clap::Args;
+use packetrig_units::{Nanos, Rate};
+use std::path::PathBuf;
+
+/// Execute a plan.
+#[derive(Args, Debug)]
+#[command(group(clap::ArgGroup::new("source").args(["plan", "tx"]).required(true)))]
+#[command(
+    override_usage = "packetrig run [OPTIONS] <PLAN>\n       packetrig run [OPTIONS] --tx <IF> [--rx <IF,…>]"
+)]
+pub(crate) struct Run {
+    /// OTG document (YAML or JSON); `-` reads standard input
+    #[arg(value_name = "PLAN")]
+    pub(crate) plan: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) flags: FromFlags,
+
+    /// Name of the run in the catalogue
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Also write the files of the run to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Capture what every receiving port sees, as pcapng
+    #[arg(long)]
+    pub(crate) capture: bool,
+    /// Yes, this interface may carry test traffic although it looks like part of a real network
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    pub(crate) confirm: Vec<String>,
+    /// Largest loss of a stream that still passes
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) max_loss: super::quantities::Percent,
+    /// How long to wait for stragglers after the last frame was sent
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub(crate) drain: Nanos,
+    /// Seed of everything drawn at random [default: drawn, and named in the report]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// Print the plan as YAML and stop
+    #[arg(long)]
+    pub(crate) print_plan: bool,
+    /// Print the report as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// What makes a plan without a document.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "A plan from flags")]
+pub(crate) struct FromFlags {
+    /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
+    #[arg(long, value_name = "IF", conflicts_with = "plan")]
+    pub(crate) tx: Option<String>,
+    /// Interfaces that receive
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx")]
+    pub(crate) rx: Vec<String>,
+    /// Frame size with FCS: 64, a range 64..1518, or imix
+    #[arg(long, value_name = "SIZE", requires = "tx")]
+    pub(crate) size: Option<Size>,
+    /// Load: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1)
+    #[arg(long, value_name = "RATE", requires = "tx")]
+    pub(crate) rate: Option<Rate>,
+    /// Send for this long [default: 10s]
+    #[arg(long, value_name = "TIME", requires = "tx", group = "length")]
+    pub(crate) time: Option<Nanos>,
+    /// Send this many frames per stream
+    #[arg(long, value_name = "N", requires = "tx", group = "length")]
+    pub(crate) packets: Option<u64>,
+    /// Send until Ctrl-C
+    #[arg(long, requires = "tx", group = "length")]
+    pub(crate) continuous: bool,
+    /// Number of streams that share the rate
+    #[arg(long, value_name = "N", requires = "tx")]
+    pub(crate) streams: Option<u32>,
+    /// Put frames into this VLAN
+    #[arg(long, value_name = "ID", requires = "tx")]
+    pub(crate) vlan: Option<u16>,
+    /// IPv6 instead of IPv4
+    #[arg(long, requires = "tx")]
+    pub(crate) ipv6: bool,
+}

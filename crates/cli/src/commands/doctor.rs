@@ -1,0 +1,241 @@
+//! `packetrig doctor`: shows what `sys` finds and `engine` makes of it. Judges nothing itself.
+
+use crate::args::Doctor as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, Style};
+use packetrig_engine::doctor::{Finding, Level, Subject, judge};
+use packetrig_sys::facts::{self, Interface, Machine};
+use packetrig_sys::netns::NetNs;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Everything `doctor` has to say; what `--json` prints.
+#[derive(Serialize)]
+struct Examination {
+    schema_version: u32,
+    machine: Machine,
+    findings: Vec<Finding>,
+    interfaces: Vec<Examined>,
+}
+
+/// One interface.
+#[derive(Serialize)]
+struct Examined {
+    /// As the user would name it in a plan.
+    location: String,
+    facts: Interface,
+    findings: Vec<Finding>,
+}
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let examination = examine(&wanted(&arguments.interfaces))?;
+    if arguments.json {
+        output.json(&examination)?;
+    } else {
+        output.text(render(&examination, output.style()));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Interfaces asked for by namespace; no names means all of them.
+type Wanted = BTreeMap<Option<String>, Vec<String>>;
+
+fn wanted(interfaces: &[String]) -> Wanted {
+    if interfaces.is_empty() {
+        return Wanted::from([(None, Vec::new())]);
+    }
+    let mut wanted = Wanted::new();
+    for interface in interfaces {
+        let (namespace, name) = match interface.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.to_owned()), name),
+            None => (None, interface.as_str()),
+        };
+        wanted.entry(namespace).or_default().push(name.to_owned());
+    }
+    wanted
+}
+
+fn examine(wanted: &Wanted) -> Result<Examination, Error> {
+    let machine = facts::machine();
+    let findings = judge(&machine, &[]);
+    let mut interfaces = Vec::new();
+    for (namespace, names) in wanted {
+        let there = facts::interfaces(&NetNs::open_or_current(namespace.as_deref())?)?;
+        interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine, there)?);
+    }
+    Ok(Examination { schema_version: 1, machine, findings, interfaces })
+}
+
+fn examine_namespace(
+    namespace: Option<&str>,
+    names: &[String],
+    machine: &Machine,
+    there: Vec<Interface>,
+) -> Result<Vec<Examined>, Error> {
+    let is_there = |name: &String| there.iter().any(|interface| interface.link.name == *name);
+    if let Some(name) = names.iter().find(|name| !is_there(name)) {
+        let remedy = "`packetrig doctor` without a name shows those there are";
+        let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+        return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
+    }
+    let findings = judge(machine, &there);
+    let chosen = |interface: &Interface| {
+        if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
+    };
+    let examined = there.into_iter().filter(chosen).map(|facts| {
+        let subject = Subject::Interface(facts.link.name.clone());
+        let findings = findings.iter().filter(|finding| finding.subject == subject).cloned().collect();
+        let name = &facts.link.name;
+        let location = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+        Examined { location, facts, findings }
+    });
+    Ok(examined.collect())
+}
+
+fn render(examination: &Examination, style: Style) -> String {
+    let machine = &examination.machine;
+    let mut text = format!("{}\n", style.bold("this machine"));
+    text.push_str(&fact("kernel", &machine.kernel));
+    text.push_str(&fact("processors", &machine.processors.to_string()));
+    text.push_str(&fact("rights", &rights(machine)));
+    text.extend(examination.findings.iter().map(|finding| remark(finding, style)));
+    for interface in &examination.interfaces {
+        text.push_str(&format!("\n{}\n", style.bold(&interface.location)));
+        text.extend(facts_of(&interface.facts).iter().map(|(name, value)| fact(name, value)));
+        text.extend(interface.findings.iter().map(|finding| remark(finding, style)));
+    }
+    if examination.interfaces.is_empty() {
+        text.push_str("\nno interface but the loopback here; `packetrig demo` brings its own\n");
+    }
+    text
+}
+
+fn rights(machine: &Machine) -> String {
+    let who = match machine.rights.user {
+        0 if machine.rights.in_user_namespace => "root of a user namespace".to_owned(),
+        0 => "root".to_owned(),
+        user => format!("user {user}"),
+    };
+    match machine.rights.capabilities.join(" ") {
+        none if none.is_empty() => format!("{who}, no capability that matters here"),
+        capabilities => format!("{who}, {capabilities}"),
+    }
+}
+
+/// Facts in the order in which a person asks for them; what is not known is left out.
+fn facts_of(interface: &Interface) -> Vec<(&'static str, String)> {
+    let link = &interface.link;
+    let state = match (link.up, link.carrier) {
+        (true, true) => "up",
+        (true, false) => "up, no carrier",
+        (false, _) => "down",
+    };
+    let mut facts = vec![("state", format!("{state}, MTU {}", link.mtu))];
+    if let Some(driver) = &interface.driver {
+        facts.push(("driver", [driver.name.as_str(), &driver.version, &driver.bus].join(" ").trim().into()));
+    }
+    if let Some(speed) = interface.speed {
+        let duplex = match speed.full_duplex {
+            Some(true) => ", full duplex",
+            Some(false) => ", half duplex",
+            None => "",
+        };
+        facts.push(("speed", format!("{} Mbit/s{duplex}", speed.mbits)));
+    }
+    if let Some(queues) = interface.channels {
+        facts.push(("queues", format!("{} to send, {} to receive", queues.tx, queues.rx)));
+    }
+    facts.push(("offloads on", or_none(interface.offloads.iter().map(|offload| offload.name().to_owned()))));
+    if let Some(xdp) = interface.xdp {
+        let abilities = [
+            (xdp.native, "native"),
+            (xdp.redirect, "redirect"),
+            (xdp.transmit, "transmit"),
+            (xdp.zero_copy, "zero copy"),
+            (xdp.fragments, "fragments"),
+        ];
+        facts.push(("XDP", abilities_text(&abilities, "generic only")));
+    }
+    if let Some(stamps) = interface.timestamping {
+        let abilities = [
+            (stamps.rx_hardware, "arrivals by the card"),
+            (stamps.tx_hardware, "departures by the card"),
+            (stamps.rx_software, "arrivals by the kernel"),
+            (stamps.tx_software, "departures by the kernel"),
+        ];
+        facts.push(("time stamps", abilities_text(&abilities, "none")));
+    }
+    if !interface.addresses.is_empty() {
+        facts.push(("addresses", or_none(interface.addresses.iter().map(ToString::to_string))));
+    }
+    if interface.default_route {
+        facts.push(("routing", "the default route leaves here".into()));
+    }
+    facts
+}
+
+fn abilities_text(abilities: &[(bool, &str)], none: &str) -> String {
+    let there: Vec<&str> = abilities.iter().filter(|(there, _)| *there).map(|(_, name)| *name).collect();
+    if there.is_empty() { none.to_owned() } else { there.join(", ") }
+}
+
+fn or_none(names: impl Iterator<Item = String>) -> String {
+    match names.collect::<Vec<_>>().join(" ") {
+        none if none.is_empty() => "none".into(),
+        names => names,
+    }
+}
+
+fn fact(name: &str, value: &str) -> String {
+    format!("  {name:<12} {value}\n")
+}
+
+fn remark(finding: &Finding, style: Style) -> String {
+    let mark = match finding.level {
+        Level::Good => style.good("ok     "),
+        Level::Note => style.doubtful("note   "),
+        Level::Problem => style.bad("problem"),
+    };
+    let remedy =
+        finding.remedy.as_ref().map_or_else(String::new, |remedy| format!("\n          -> {remedy}"));
+    format!("  {mark} {}{remedy}\n", finding.what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_sorted_into_their_namespaces() {
+        let names = ["eth1", "lab/eth0", "lab/eth2"].map(str::to_owned);
+        let wanted = wanted(&names);
+        assert_eq!(wanted[&None], ["eth1"]);
+        assert_eq!(wanted[&Some("lab".to_owned())], ["eth0", "eth2"]);
+    }
+
+    #[test]
+    fn the_loopback_is_shown_when_asked_for_and_not_otherwise() {
+        let here = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            examine(&wanted(&names)).unwrap().interfaces
+        };
+        assert!(here(&[]).iter().all(|interface| interface.location != "lo"));
+        assert_eq!(here(&["lo"]).len(), 1);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let Err(error) = examine(&wanted(&["nosuch0".to_owned()])) else { panic!("found") };
+        assert!(error.to_string().contains("nosuch0"));
+        assert_eq!(error.exit(), Exit::World);
+    }
+
+    #[test]
+    fn the_text_names_kernel_facts_and_remedies() {
+        let examination = examine(&wanted(&["lo".to_owned()])).unwrap();
+        let text = render(&examination, Style::PLAIN);
+        assert!(text.contains(&examination.machine.kernel) && text.contains("\nlo\n"), "{text}");
+        assert!(text.contains("state") && text.contains("offloads on"), "{text}");
+    }
+}

@@ -1,0 +1,147 @@
+//! Problems of a plan as a person reads them: the source line marked, the JSON path, what to do; or as JSON.
+
+use crate::output::Style;
+use miette::{GraphicalReportHandler, GraphicalTheme, LabeledSpan, MietteDiagnostic, NamedSource, Report};
+use packetrig_plan::{Problem, Severity};
+
+/// Problems shown to a person; a machine gets all of them.
+const SHOWN: usize = 50;
+/// A line longer than this is not shown: such documents are made by machines, and the path says where to look.
+const LONGEST_LINE: usize = 400;
+
+/// A document under its name, to quote from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source<'a> {
+    /// File name, or what stands for it.
+    pub(crate) name: &'a str,
+    /// Its text.
+    pub(crate) text: &'a str,
+}
+
+/// Every problem with its source line, then how many there are.
+pub(crate) fn render(source: Source<'_>, problems: &[Problem], style: Style) -> String {
+    let theme =
+        if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
+    let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_width(110);
+    let mut text = String::new();
+    for problem in problems.iter().take(SHOWN) {
+        let report = report(source, problem);
+        if handler.render_report(&mut text, report.as_ref()).is_err() {
+            text.push_str(&one_line(source.name, problem));
+        }
+        text.push('\n');
+    }
+    if problems.len() > SHOWN {
+        let more = problems.len() - SHOWN;
+        text.push_str(&format!("… and {more} more (`packetrig plan check --json` lists all)\n"));
+    }
+    text
+}
+
+/// How many errors and warnings, in words.
+pub(crate) fn tally(problems: &[Problem]) -> String {
+    let count = |severity| problems.iter().filter(|problem| problem.severity == severity).count();
+    let (errors, warnings) = (count(Severity::Error), count(Severity::Warning));
+    format!("{}, {}", plural(errors, "error"), plural(warnings, "warning"))
+}
+
+fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+fn report(source: Source<'_>, problem: &Problem) -> Report {
+    let severity = match problem.severity {
+        Severity::Warning => miette::Severity::Warning,
+        Severity::Error => miette::Severity::Error,
+    };
+    let mut diagnostic = MietteDiagnostic::new(title(problem)).with_severity(severity);
+    if let Some(hint) = &problem.hint {
+        diagnostic = diagnostic.with_help(hint);
+    }
+    let Some((start, end)) = problem.span.filter(|span| is_quotable(source.text, *span)) else {
+        let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
+        return Report::new(diagnostic.with_code(format!("{}{place}", source.name)));
+    };
+    let label = LabeledSpan::new_with_span(None, (start, end - start));
+    Report::new(diagnostic.with_label(label))
+        .with_source_code(NamedSource::new(source.name, source.text.to_owned()))
+}
+
+fn title(problem: &Problem) -> String {
+    if problem.path.is_empty() {
+        problem.message.clone()
+    } else {
+        format!("{}: {}", problem.path, problem.message)
+    }
+}
+
+fn one_line(name: &str, problem: &Problem) -> String {
+    let place = problem.position.map_or_else(String::new, |(line, column)| format!(":{line}:{column}"));
+    format!("{name}{place}: {}\n", title(problem))
+}
+
+/// Whether the lines around the span can be shown: it lies in the text, and they are short enough to read.
+fn is_quotable(text: &str, (start, end): (usize, usize)) -> bool {
+    let Some((before, after)) = text.get(..start).zip(text.get(end..)).filter(|_| start <= end) else {
+        return false;
+    };
+    let lines_before = before.rsplit('\n').take(2).map(str::len);
+    let lines_after = after.split('\n').take(2).map(str::len);
+    let longest = lines_before.chain(lines_after).max().unwrap_or(0);
+    longest + text[start..end].split('\n').map(str::len).max().unwrap_or(0) <= LONGEST_LINE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "ports:\n  - name: tx\n    location: 7\n";
+
+    fn problem(span: Option<(usize, usize)>) -> Problem {
+        Problem {
+            severity: Severity::Error,
+            path: "ports[0].location".into(),
+            message: "7 is not a location".into(),
+            hint: Some("write eth1".into()),
+            span,
+            position: Some((3, 15)),
+        }
+    }
+
+    fn rendered(text: &str, problems: &[Problem]) -> String {
+        render(Source { name: "plan.yaml", text }, problems, Style::PLAIN)
+    }
+
+    #[test]
+    fn a_problem_shows_path_message_line_and_hint() {
+        let start = TEXT.find('7').unwrap();
+        let shown = rendered(TEXT, &[problem(Some((start, start + 1)))]);
+        for part in ["ports[0].location: 7 is not a location", "plan.yaml:3:15", "location: 7", "write eth1"]
+        {
+            assert!(shown.contains(part), "{part} in {shown}");
+        }
+        assert!(!shown.contains('\u{1b}'));
+    }
+
+    #[test]
+    fn without_a_span_the_position_is_named() {
+        let shown = rendered(TEXT, &[problem(None)]);
+        assert!(shown.contains("plan.yaml:3:15") && shown.contains("write eth1"), "{shown}");
+    }
+
+    #[test]
+    fn a_span_outside_the_text_or_in_a_huge_line_is_not_quoted() {
+        assert!(rendered(TEXT, &[problem(Some((900, 901)))]).contains("ports[0]"));
+        assert!(rendered("ü", &[problem(Some((1, 1)))]).contains("ports[0]"));
+        let huge = "x".repeat(1_000_000);
+        assert!(rendered(&huge, &[problem(Some((500, 501)))]).len() < 1_000);
+    }
+
+    #[test]
+    fn many_problems_are_cut_short_and_counted() {
+        let many = vec![problem(None); 70];
+        assert!(rendered(TEXT, &many).contains("and 20 more"));
+        assert_eq!(tally(&many), "70 errors, 0 warnings");
+        assert_eq!(tally(&many[..1]), "1 error, 0 warnings");
+    }
+}

@@ -1,0 +1,85 @@
+//! Plans as they come in: from a file or standard input, as text. What the text means is `plan`'s to say.
+
+use crate::diagnostics::Source;
+use crate::error::Error;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// More than any plan `plan` accepts; what goes on for ever (`/dev/zero`) must still come to an end.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// A plan's text and where it came from.
+#[derive(Debug)]
+pub(crate) struct Document {
+    /// File name, or what stands for it.
+    pub(crate) name: String,
+    /// Its text.
+    pub(crate) text: String,
+}
+
+impl Document {
+    /// Reads `file`; `-` is standard input.
+    pub(crate) fn read(file: &Path) -> Result<Self, Error> {
+        if file == Path::new("-") {
+            return Self::from_reader("standard input", io::stdin().lock());
+        }
+        let name = file.display().to_string();
+        match File::open(file) {
+            Ok(opened) => Self::from_reader(&name, opened),
+            Err(source) => Err(Error::ReadPlan { name, source }),
+        }
+    }
+
+    fn from_reader(name: &str, reader: impl Read) -> Result<Self, Error> {
+        let refuse = |source| Error::ReadPlan { name: name.to_owned(), source };
+        let mut bytes = Vec::new();
+        reader.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(refuse)?;
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(refuse(invalid(format!("more than {} MiB: that is no plan", MOST_BYTES >> 20))));
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let at = error.utf8_error().valid_up_to();
+            refuse(invalid(format!("not text: byte {at} is not UTF-8; a plan is YAML or JSON")))
+        })?;
+        Ok(Self { name: name.to_owned(), text })
+    }
+
+    /// To quote from.
+    pub(crate) fn source(&self) -> Source<'_> {
+        Source { name: &self.name, text: &self.text }
+    }
+}
+
+fn invalid(text: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_kept_as_it_is() {
+        let document = Document::from_reader("x", "ports: []\n".as_bytes()).unwrap();
+        assert_eq!(document.text, "ports: []\n");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_refused_with_their_place() {
+        let error = Document::from_reader("x.yaml", &b"ports\xff"[..]).unwrap_err().chain();
+        assert!(error.contains("x.yaml") && error.contains("byte 5"), "{error}");
+    }
+
+    #[test]
+    fn what_never_ends_is_refused() {
+        let error = Document::from_reader("zeros", io::repeat(b' ')).unwrap_err().chain();
+        assert!(error.contains("64 MiB"), "{error}");
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = Document::read(Path::new("/no/such/plan.yaml")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/plan.yaml"), "{error}");
+    }
+}

@@ -1,0 +1,115 @@
+//! What can go wrong in a command, and by whose fault.
+
+use crate::exit::Exit;
+use crate::output::{Style, remark};
+use std::error::Error as _;
+use std::io;
+
+/// Why a command could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    /// User: the plan cannot be read.
+    #[error("cannot read the plan from {name}")]
+    ReadPlan {
+        /// File name, or what stands for it.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// User: the plan has errors; they are already shown in full.
+    #[error("{name} is not a plan that can run: {tally}")]
+    BadPlan {
+        /// File name, or what stands for it.
+        name: String,
+        /// Every problem with its source line.
+        shown: String,
+        /// How many.
+        tally: String,
+    },
+    /// User: flags that contradict each other in ways the parser cannot know.
+    #[error("{0}")]
+    Usage(String),
+    /// World: results could not be written.
+    #[error("cannot write {what}")]
+    Write {
+        /// What.
+        what: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// World, mostly: see [`packetrig_sys::Error`].
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+}
+
+impl Error {
+    /// By whose fault.
+    pub(crate) fn exit(&self) -> Exit {
+        match self {
+            Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
+            Self::Usage(_) => Exit::Usage,
+            Self::Write { .. } => Exit::World,
+            Self::Kernel(error) => of_kernel(error),
+        }
+    }
+
+    /// Tells the user.
+    pub(crate) fn show(&self, style: Style) {
+        if let Self::BadPlan { shown, .. } = self {
+            remark(shown.trim_end_matches('\n'));
+        }
+        remark(format_args!("{} {}", style.bad("error:"), self.chain()));
+    }
+
+    /// The message and its causes, each said once.
+    pub(crate) fn chain(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = self.source();
+        while let Some(error) = cause {
+            let message = error.to_string();
+            if !text.contains(&message) {
+                text.push_str(": ");
+                text.push_str(&message);
+            }
+            cause = error.source();
+        }
+        text
+    }
+}
+
+fn of_kernel(error: &packetrig_sys::Error) -> Exit {
+    match error {
+        packetrig_sys::Error::Busy { .. } => Exit::Busy,
+        error if error.is_permission() => Exit::Rights,
+        _ => Exit::World,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn causes_are_said_once_and_in_order() {
+        let source = io::Error::new(io::ErrorKind::InvalidData, "not text");
+        let error = Error::ReadPlan { name: "a.yaml".into(), source };
+        assert_eq!(error.chain(), "cannot read the plan from a.yaml: not text");
+        assert_eq!(error.exit(), Exit::Plan);
+    }
+
+    #[test]
+    fn a_held_port_and_missing_rights_have_codes_of_their_own() {
+        let busy = packetrig_sys::Error::Busy { object: "eth1".into(), holder: Some(7) };
+        assert_eq!(Error::from(busy).exit(), Exit::Busy);
+        let forbidden = packetrig_sys::Error::Call {
+            call: "socket",
+            object: "eth1".into(),
+            source: io::Error::from_raw_os_error(1),
+            remedy: None,
+        };
+        assert_eq!(Error::from(forbidden).exit(), Exit::Rights);
+        let missing =
+            packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
+        assert_eq!(Error::from(missing).exit(), Exit::World);
+    }
+}

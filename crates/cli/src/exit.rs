@@ -1,0 +1,100 @@
+//! Exit codes: by whose fault a command ended. `docs/book/exit-codes.md` shows this table; a test holds the two equal.
+
+use std::process::ExitCode;
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done; a run passed.
+    Ok,
+    /// The run's verdict is FAIL.
+    Fail,
+    /// The command line cannot be understood.
+    Usage,
+    /// The plan cannot be read or has errors.
+    Plan,
+    /// The kernel, an interface, the disk or the catalogue refused.
+    World,
+    /// Rights are missing.
+    Rights,
+    /// Another process holds a port.
+    Busy,
+    /// The run's verdict is INCONCLUSIVE.
+    Inconclusive,
+    /// An interface looks like part of a real network and was not confirmed.
+    Unconfirmed,
+    /// packetrig is wrong.
+    Bug,
+    /// Stopped by a signal before its end.
+    Interrupted,
+}
+
+impl Exit {
+    /// Every way to end, in order of code.
+    #[cfg(test)]
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Ok,
+        Self::Fail,
+        Self::Usage,
+        Self::Plan,
+        Self::World,
+        Self::Rights,
+        Self::Busy,
+        Self::Inconclusive,
+        Self::Unconfirmed,
+        Self::Bug,
+        Self::Interrupted,
+    ];
+
+    /// The number the shell sees.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Fail => 1,
+            Self::Usage => 2,
+            Self::Plan => 3,
+            Self::World => 4,
+            Self::Rights => 5,
+            Self::Busy => 6,
+            Self::Inconclusive => 7,
+            Self::Unconfirmed => 8,
+            Self::Bug => 70,
+            Self::Interrupted => 130,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of the page's table as (code, name).
+    fn documented() -> Vec<(u8, String)> {
+        let page = include_str!("../../../docs/book/exit-codes.md");
+        let rows = page.lines().filter(|line| line.starts_with("| ")).filter_map(|line| {
+            let mut cells = line.split('|').map(str::trim).skip(1);
+            let code = cells.next()?.parse().ok()?;
+            Some((code, cells.next()?.trim_matches('`').to_owned()))
+        });
+        rows.collect()
+    }
+
+    #[test]
+    fn the_page_lists_exactly_the_codes_there_are() {
+        let here: Vec<_> = Exit::ALL.iter().map(|exit| (exit.code(), format!("{exit:?}"))).collect();
+        assert_eq!(documented(), here);
+    }
+
+    #[test]
+    fn no_two_ends_share_a_code() {
+        let mut codes: Vec<_> = Exit::ALL.iter().map(|exit| exit.code()).collect();
+        codes.dedup();
+        assert_eq!(codes.len(), Exit::ALL.len());
+    }
+}

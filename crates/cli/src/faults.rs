@@ -1,0 +1,74 @@
+//! Faults for the demo's reference device, as flags write them: `drop=10,reorder=3,delay=50us`.
+
+use packetrig_units::Nanos;
+use std::str::FromStr;
+
+/// How many frames suffer what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Faults {
+    /// Frames swallowed.
+    pub(crate) drop: u32,
+    /// Frames sent on twice.
+    pub(crate) duplicate: u32,
+    /// Frames held back behind later ones.
+    pub(crate) reorder: u32,
+    /// Frames with a flipped bit in the payload.
+    pub(crate) corrupt: u32,
+    /// Time every frame is held.
+    pub(crate) delay: Nanos,
+}
+
+impl FromStr for Faults {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.split(',').try_fold(Self::default(), |faults, item| faults.with(item.trim()))
+    }
+}
+
+impl Faults {
+    fn with(mut self, item: &str) -> Result<Self, String> {
+        let (kind, value) = item
+            .split_once('=')
+            .ok_or_else(|| format!("`{item}` is not a fault; write it like drop=10 or delay=50us"))?;
+        if kind == "delay" {
+            self.delay = value.parse().map_err(|error: packetrig_units::Error| error.to_string())?;
+            return Ok(self);
+        }
+        let place = match kind {
+            "drop" => &mut self.drop,
+            "duplicate" => &mut self.duplicate,
+            "reorder" => &mut self.reorder,
+            "corrupt" => &mut self.corrupt,
+            _ => {
+                return Err(format!(
+                    "unknown fault `{kind}`; known are drop, duplicate, reorder, corrupt and delay"
+                ));
+            }
+        };
+        *place = value.parse().map_err(|_| format!("`{value}` is not a number of frames to {kind}"))?;
+        Ok(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_lands_in_its_place() {
+        let faults: Faults = "drop=10, duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let wanted = Faults { drop: 10, duplicate: 5, reorder: 3, corrupt: 2, delay: Nanos::from_micros(50) };
+        assert_eq!(faults, wanted);
+    }
+
+    #[test]
+    fn a_wrong_fault_says_what_is_known() {
+        for (text, hint) in
+            [("drop", "drop=10"), ("burn=3", "known are drop"), ("drop=x", "number"), ("delay=soon", "50us")]
+        {
+            let error = text.parse::<Faults>().unwrap_err();
+            assert!(error.contains(hint) || error.contains("250us"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! The one way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
+//! ends the writing, not the work; a full disk is reported at the end. Nothing here knows what it prints.
+
+use std::fmt::Display;
+use std::io::{self, IsTerminal, Write};
+
+/// Standard output and standard error of a command.
+#[derive(Debug)]
+pub(crate) struct Output<W: Write = io::Stdout> {
+    results: W,
+    closed: bool,
+    failed: Option<io::Error>,
+    style: Style,
+}
+
+impl Output {
+    /// The process's own.
+    pub(crate) fn standard() -> Self {
+        Self::new(io::stdout(), Style::of(&io::stdout()))
+    }
+}
+
+impl<W: Write> Output<W> {
+    fn new(results: W, style: Style) -> Self {
+        Self { results, closed: false, failed: None, style }
+    }
+
+    /// How results may be coloured.
+    pub(crate) fn style(&self) -> Style {
+        self.style
+    }
+
+    /// Writes a text as it is.
+    pub(crate) fn text(&mut self, text: impl Display) {
+        if self.closed {
+            return;
+        }
+        if let Err(error) = write!(self.results, "{text}").and_then(|()| self.results.flush()) {
+            self.closed = true;
+            // The reader has seen enough: that is its good right.
+            self.failed = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
+        }
+    }
+
+    /// Writes a text and a line end.
+    pub(crate) fn line(&mut self, text: impl Display) {
+        self.text(format_args!("{text}\n"));
+    }
+
+    /// Writes a value as JSON, indented.
+    pub(crate) fn json(&mut self, value: &impl serde::Serialize) -> Result<(), crate::error::Error> {
+        let text = serde_json::to_string_pretty(value)
+            .map_err(|error| crate::error::Error::Write { what: "JSON".into(), source: error.into() })?;
+        self.line(text);
+        Ok(())
+    }
+
+    /// What kept results from being written, if anything did.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        self.failed.map_or(Ok(()), Err)
+    }
+}
+
+/// Tells the user something beside the results. Lost when nobody listens.
+pub(crate) fn remark(text: impl Display) {
+    drop(writeln!(io::stderr(), "{text}"));
+}
+
+/// Colours, if the reader is a terminal that wants them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Style {
+    coloured: bool,
+}
+
+impl Style {
+    /// No colours.
+    #[cfg(test)]
+    pub(crate) const PLAIN: Self = Self { coloured: false };
+
+    fn of(stream: &impl IsTerminal) -> Self {
+        let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+            || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
+        Self { coloured: stream.is_terminal() && !unwanted }
+    }
+
+    /// The style of standard error.
+    pub(crate) fn of_remarks() -> Self {
+        Self::of(&io::stderr())
+    }
+
+    /// Whether colours are used.
+    pub(crate) const fn is_coloured(self) -> bool {
+        self.coloured
+    }
+
+    pub(crate) fn bold(self, text: &str) -> String {
+        self.paint(text, "1")
+    }
+
+    pub(crate) fn good(self, text: &str) -> String {
+        self.paint(text, "1;32")
+    }
+
+    pub(crate) fn bad(self, text: &str) -> String {
+        self.paint(text, "1;31")
+    }
+
+    pub(crate) fn doubtful(self, text: &str) -> String {
+        self.paint(text, "1;33")
+    }
+
+    fn paint(self, text: &str, code: &str) -> String {
+        if self.coloured { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Broken(io::ErrorKind);
+
+    impl Write for Broken {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_error() {
+        let mut output = Output::new(Broken(io::ErrorKind::BrokenPipe), Style::PLAIN);
+        output.line("one");
+        output.line("two");
+        assert!(output.finish().is_ok());
+    }
+
+    #[test]
+    fn a_full_disk_is_an_error() {
+        let mut output = Output::new(Broken(io::ErrorKind::StorageFull), Style::PLAIN);
+        output.line("one");
+        assert_eq!(output.finish().unwrap_err().kind(), io::ErrorKind::StorageFull);
+    }
+
+    #[test]
+    fn what_is_written_is_what_was_given() {
+        let mut written = Vec::new();
+        let mut output = Output::new(&mut written, Style::PLAIN);
+        output.text("a");
+        output.line("b");
+        output.finish().unwrap();
+        assert_eq!(written, b"ab\n");
+    }
+
+    #[test]
+    fn a_plain_style_adds_nothing() {
+        assert_eq!(Style::PLAIN.bad("FAIL"), "FAIL");
+        assert_eq!(Style { coloured: true }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
+    }
+}

@@ -1,0 +1,53 @@
+//! What the user sees of a bug: one short message instead of a back trace, and an exit code of its own.
+
+use crate::exit::Exit;
+use crate::output::remark;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+
+/// Runs `command`; a panic in it, or in a worker it joins, becomes [`Exit::Bug`]. Guards drop on the way, so interfaces
+/// are restored.
+pub(crate) fn guarded(command: impl FnOnce() -> Exit) -> Exit {
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or(Exit::Bug)
+}
+
+/// From now on a panic of any thread prints one message.
+pub(crate) fn report_briefly() {
+    std::panic::set_hook(Box::new(report));
+}
+
+fn report(info: &PanicHookInfo<'_>) {
+    let what = info.payload_as_str().unwrap_or("no message");
+    let place =
+        info.location().map(|place| format!(" at {}:{}", place.file(), place.line())).unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    remark(format_args!(
+        "bug: packetrig {version} failed an assumption of its own{place}: {what}\n  \
+         interfaces are restored; please report this line together with the plan"
+    ));
+    if std::env::var_os("RUST_BACKTRACE").is_some_and(|value| value != "0") {
+        remark(std::backtrace::Backtrace::force_capture());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_becomes_the_exit_code_of_a_bug_and_drops_guards() {
+        struct Guard<'a>(&'a std::cell::Cell<bool>);
+        impl Drop for Guard<'_> {
+            fn drop(&mut self) {
+                self.0.set(true);
+            }
+        }
+        let restored = std::cell::Cell::new(false);
+        let exit = guarded(|| {
+            let _guard = Guard(&restored);
+            panic!("on purpose");
+        });
+        assert_eq!(exit, Exit::Bug);
+        assert!(restored.get());
+        assert_eq!(guarded(|| Exit::Busy), Exit::Busy);
+    }
+}

@@ -1,0 +1,110 @@
+//! Live progress of a run, made of its events: one line that changes on a terminal, one line each second elsewhere.
+//!
+//! [`tally::Tally`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
+//! never the only place where something is said.
+
+mod tally;
+
+use self::tally::Tally;
+use crate::output::remark;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_stats::result::Sample;
+use packetrig_units::{MonoTime, Nanos};
+use std::io::IsTerminal;
+
+/// Distance between two lines where lines stay.
+const LINE_EVERY: Nanos = Nanos::from_secs(1);
+
+/// Shows how a run goes.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    view: View,
+    tally: Tally,
+    started: Option<MonoTime>,
+    planned: Option<Nanos>,
+}
+
+#[derive(Debug)]
+enum View {
+    Nothing,
+    Bar(ProgressBar),
+    Lines { next: MonoTime },
+}
+
+impl Progress {
+    /// A view that fits standard error. `planned` is how long senders will send, if the plan has an end.
+    pub(crate) fn new(quiet: bool, planned: Option<Nanos>) -> Self {
+        let view = match quiet {
+            true => View::Nothing,
+            false if std::io::stderr().is_terminal() => View::Bar(bar(planned)),
+            false => View::Lines { next: MonoTime::default() },
+        };
+        Self { view, tally: Tally::default(), started: None, planned }
+    }
+
+    /// The run entered another state.
+    pub(crate) fn state(&mut self, text: &str) {
+        match &self.view {
+            View::Nothing => {}
+            View::Bar(bar) => bar.set_prefix(text.to_owned()),
+            View::Lines { .. } => remark(format_args!("run: {text}")),
+        }
+    }
+
+    /// Senders started.
+    pub(crate) fn started(&mut self, at: MonoTime) {
+        self.started = Some(at);
+        if let View::Lines { next } = &mut self.view {
+            *next = at + LINE_EVERY;
+        }
+    }
+
+    /// New cumulative counts of a node.
+    pub(crate) fn counters(&mut self, node: &str, at: MonoTime, sample: &Sample) {
+        self.tally.take(node, at, sample);
+        let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
+        match &mut self.view {
+            View::Nothing => {}
+            View::Bar(bar) => {
+                let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
+                bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
+                bar.set_message(self.tally.to_string());
+            }
+            View::Lines { next } if at >= *next && self.started.is_some() => {
+                remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.tally));
+                while *next <= at {
+                    *next = *next + LINE_EVERY;
+                }
+            }
+            View::Lines { .. } => {}
+        }
+    }
+
+    /// Says something that stays.
+    pub(crate) fn say(&self, text: &str) {
+        match &self.view {
+            View::Nothing => {}
+            View::Bar(bar) => bar.println(text),
+            View::Lines { .. } => remark(text),
+        }
+    }
+
+    /// Takes the line away: results follow.
+    pub(crate) fn finish(self) {
+        if let View::Bar(bar) = self.view {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bar(planned: Option<Nanos>) -> ProgressBar {
+    let template = match planned {
+        Some(_) => "{prefix} [{bar:24}] {elapsed} {wide_msg}",
+        None => "{prefix} {spinner} {elapsed} {wide_msg}",
+    };
+    let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+    let length = planned.map(|planned| planned.as_u64() / 1_000_000);
+    let bar = ProgressBar::with_draw_target(length, ProgressDrawTarget::stderr_with_hz(10));
+    bar.set_style(style.progress_chars("=> "));
+    bar
+}

@@ -1,0 +1,138 @@
+//! What a run has done so far: the sum of the newest counts of every node, and its rates over the last second.
+
+use crate::numbers::{count, per_second, percent, scaled};
+use packetrig_stats::result::Sample;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+
+/// Rates are means over about this long.
+const LOOK_BACK: Nanos = Nanos::from_secs(1);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    nodes: BTreeMap<String, Counts>,
+    /// Sums at earlier moments, oldest first; the oldest is the newest that is at least [`LOOK_BACK`] old.
+    past: VecDeque<(MonoTime, Counts)>,
+    latency: Option<(Nanos, Nanos, Nanos)>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    sent: u64,
+    sent_bytes: u64,
+    received: u64,
+    received_bytes: u64,
+    lost: u64,
+}
+
+impl Counts {
+    fn of(sample: &Sample) -> Self {
+        let sum = |counts: &mut dyn Iterator<Item = u64>| counts.sum();
+        Self {
+            sent: sum(&mut sample.tx.iter().map(|(_, tx)| tx.frames)),
+            sent_bytes: sum(&mut sample.tx.iter().map(|(_, tx)| tx.bytes)),
+            received: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.frames)),
+            received_bytes: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.bytes)),
+            lost: sum(&mut sample.rx.iter().map(|(_, _, rx)| rx.sequence.lost)),
+        }
+    }
+
+    fn plus(self, other: Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            received: self.received + other.received,
+            received_bytes: self.received_bytes + other.received_bytes,
+            lost: self.lost + other.lost,
+        }
+    }
+}
+
+impl Tally {
+    /// Takes in the newest counts of a node.
+    pub(crate) fn take(&mut self, node: &str, at: MonoTime, sample: &Sample) {
+        self.nodes.insert(node.to_owned(), Counts::of(sample));
+        self.latency = sample.latency.or(self.latency);
+        let sum = self.nodes.values().copied().fold(Counts::default(), Counts::plus);
+        self.past.push_back((at, sum));
+        while self.past.get(1).is_some_and(|(then, _)| at.since(*then) >= LOOK_BACK) {
+            self.past.pop_front();
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Some((then, before)), Some((at, now))) = (self.past.front(), self.past.back()) else {
+            return f.write_str("nothing yet");
+        };
+        let length = at.since(*then);
+        let rates = |frames: u64, bytes: u64| {
+            let bits = per_second(bytes, length) * 8.0;
+            format!("{}, {}", scaled(per_second(frames, length), "fps"), scaled(bits, "bit/s"))
+        };
+        let sent =
+            rates(now.sent.saturating_sub(before.sent), now.sent_bytes.saturating_sub(before.sent_bytes));
+        let received = rates(
+            now.received.saturating_sub(before.received),
+            now.received_bytes.saturating_sub(before.received_bytes),
+        );
+        write!(f, "sent {} ({sent})  received {} ({received})", count(now.sent), count(now.received))?;
+        write!(f, "  lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost))?;
+        if let Some((least, mean, most)) = self.latency {
+            write!(f, "  latency {least}/{mean}/{most}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+
+    fn sample(sent: u64, received: u64, lost: u64) -> Sample {
+        let tx = StreamTxCounts { frames: sent, bytes: sent * 125, ..StreamTxCounts::default() };
+        let mut rx = StreamRxCounts { frames: received, bytes: received * 125, ..StreamRxCounts::default() };
+        rx.sequence.lost = lost;
+        Sample { tx: vec![(0, tx)], rx: vec![(0, 1, rx)], ..Sample::default() }
+    }
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::default() + Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn rates_are_those_of_the_last_second() {
+        let mut tally = Tally::default();
+        assert_eq!(tally.to_string(), "nothing yet");
+        tally.take("local", at(0), &sample(0, 0, 0));
+        tally.take("local", at(1_000), &sample(1_000, 990, 10));
+        tally.take("local", at(2_000), &sample(4_000, 3_900, 100));
+        assert_eq!(
+            tally.to_string(),
+            "sent 4 000 (3 kfps, 3 Mbit/s)  received 3 900 (2.91 kfps, 2.91 Mbit/s)  lost 100 (2.5 %)"
+        );
+    }
+
+    #[test]
+    fn nodes_add_up_and_a_repeated_sample_changes_nothing() {
+        let mut tally = Tally::default();
+        tally.take("a", at(0), &sample(10, 0, 0));
+        tally.take("b", at(1), &sample(0, 8, 2));
+        tally.take("b", at(2), &sample(0, 8, 2));
+        assert!(tally.to_string().starts_with("sent 10 ("), "{tally}");
+        assert!(tally.to_string().contains("received 8 (") && tally.to_string().contains("lost 2 (20 %)"));
+    }
+
+    #[test]
+    fn latency_stays_when_a_node_does_not_measure_it() {
+        let mut tally = Tally::default();
+        let times = (Nanos::from_micros(1), Nanos::from_micros(2), Nanos::from_micros(3));
+        tally.take("rx", at(0), &Sample { latency: Some(times), ..Sample::default() });
+        tally.take("tx", at(1), &sample(1, 0, 0));
+        assert!(tally.to_string().ends_with("latency 1us/2us/3us"), "{tally}");
+    }
+}
