@@ -11,8 +11,11 @@
 //! again: nothing is lost that way. A frame the kernel will never take ([`TxCounts::refused`]) is removed, so that it
 //! does not stop those behind it.
 //!
-//! The kernel reads the payload from the slot itself while the frame is on its way, so a slot is used again only once the
-//! kernel has given it back; the receiving side of a virtual link may be given the very same memory.
+//! Each frame is preceded by a `virtio_net_hdr` whose only use is its header length: it makes the kernel copy the frame
+//! into its own memory instead of lending the slot to it in page fragments. That is faster at every frame size (60 bytes:
+//! 1.20 against 0.87 million frames/s, 1514 bytes: 1.10 against 0.79, `examples/ring_rate` on a veth pair), and the far
+//! end of a virtual link never reads a slot that is being written again. The price: the kernel then no longer compares
+//! the length with the MTU, so that is done here.
 
 use super::{area::Area, socket};
 use crate::{Error, netns::NetNs};
@@ -21,9 +24,17 @@ use rustix::net::SendFlags;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
-/// From the start of a slot to the frame: the header (32 bytes) without the address that only receiving has.
-const TO_FRAME: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+/// From the start of a slot to the `virtio_net_hdr`: the slot's header without the address that only receiving has.
+const TO_VNET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+const VNET: usize = 10;
+const TO_FRAME: usize = TO_VNET + VNET;
+/// Where the slot's header says how long `virtio_net_hdr` and frame are, and where the former says how much to copy.
 const AT_LENGTH: usize = 4;
+const AT_COPIED: usize = TO_VNET + 2;
+/// More than this is not copied: the kernel may not find so much memory in one piece.
+const MOST_COPIED: usize = 16_384;
+const ETHERNET_HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
 /// Status bits that say who owns a slot; above them are bits about time stamps.
 const OWNER: u32 = 7;
 /// Slots start on cache lines.
@@ -38,15 +49,17 @@ const SEND_BUFFER: i32 = 16 << 20;
 pub struct TxOptions {
     /// Slots, at least; rounded up to fill memory.
     pub slots: usize,
-    /// Longest frame that must fit, without FCS.
+    /// Longest frame that must fit into a slot, without FCS.
     pub longest: usize,
+    /// The interface's MTU: a longer packet behind the Ethernet header is refused.
+    pub mtu: usize,
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
     pub bypass_queue: bool,
 }
 
 impl Default for TxOptions {
     fn default() -> Self {
-        Self { slots: 2048, longest: 1518, bypass_queue: true }
+        Self { slots: 2048, longest: 1518, mtu: 1500, bypass_queue: true }
     }
 }
 
@@ -80,13 +93,15 @@ impl TxRing {
             socket::set(&socket, packet(libc::PACKET_QDISC_BYPASS), &1i32)
                 .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)"))?;
         }
+        socket::set(&socket, packet(libc::PACKET_VNET_HDR), &1i32)
+            .map_err(failed("setsockopt(PACKET_VNET_HDR)"))?;
         enlarge_send_buffer(&socket);
         let request = shape.request().ok_or(Errno::INVAL).map_err(failed("setsockopt(PACKET_TX_RING)"))?;
         socket::set(&socket, packet(libc::PACKET_TX_RING), &request)
             .map_err(failed("setsockopt(PACKET_TX_RING)"))?;
         let area = Area::map(socket.as_fd(), shape.bytes(), name)?;
         socket::bind(&socket, index, 0, name)?;
-        Ok(Self { slots: Slots::new(area, shape), socket, object: name.to_owned() })
+        Ok(Self { slots: Slots::new(area, shape, options.mtu), socket, object: name.to_owned() })
     }
 
     /// The next free slot, to be written and then committed; `None` while the ring is full.
@@ -94,7 +109,8 @@ impl TxRing {
         self.slots.next()
     }
 
-    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent.
+    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
+    /// interface cannot send, by its length, is counted as refused and takes no slot.
     /// Panics if no slot is free or `len` does not fit.
     pub fn commit(&mut self, len: usize) {
         self.slots.commit(len);
@@ -194,12 +210,13 @@ struct Slots {
     tail: usize,
     /// Slots from tail to head.
     filled: usize,
+    mtu: usize,
     counts: TxCounts,
 }
 
 impl Slots {
-    fn new(area: Area, shape: Shape) -> Self {
-        Self { area, shape, head: 0, tail: 0, filled: 0, counts: TxCounts::default() }
+    fn new(area: Area, shape: Shape, mtu: usize) -> Self {
+        Self { area, shape, head: 0, tail: 0, filled: 0, mtu, counts: TxCounts::default() }
     }
 
     fn next(&mut self) -> Option<&mut [u8]> {
@@ -215,13 +232,26 @@ impl Slots {
 
     fn commit(&mut self, len: usize) {
         assert!(self.filled < self.shape.slots && len <= self.shape.slot - TO_FRAME, "commit of {len} bytes");
-        let length = u32::try_from(len).expect("a slot is far smaller than 4 GiB");
         let offset = self.shape.offset(self.head);
+        if !self.is_sendable(offset + TO_FRAME, len) {
+            self.counts.refused += 1;
+            return;
+        }
+        let length = u32::try_from(VNET + len).expect("a slot is far smaller than 4 GiB");
+        let copied = u16::try_from(len.min(MOST_COPIED)).expect("the most that is copied fits");
         self.area.bytes_mut(offset + AT_LENGTH, 4).copy_from_slice(&length.to_ne_bytes());
+        self.area.bytes_mut(offset + AT_COPIED, 2).copy_from_slice(&copied.to_ne_bytes());
         // Release: the kernel sees frame and length before it sees the request.
         self.area.word(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
         self.head = self.after(self.head);
         self.filled += 1;
+    }
+
+    /// The kernel's own rule: a VLAN tag does not count.
+    fn is_sendable(&self, frame: usize, len: usize) -> bool {
+        let most = ETHERNET_HEADER + self.mtu;
+        let is_tagged = || self.area.bytes(frame + 12, 2) == [0x81, 0x00];
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && is_tagged()))
     }
 
     fn reap(&mut self) {

@@ -20,7 +20,12 @@ impl Kernel {
             if slots.owner(self.at) != libc::TP_STATUS_SEND_REQUEST {
                 return;
             }
-            let length = slots.area.number(offset + AT_LENGTH) as usize;
+            let length = slots.area.number(offset + AT_LENGTH) as usize - VNET;
+            assert_eq!(
+                usize::from(slots.area.short(offset + AT_COPIED)),
+                length,
+                "the whole frame is copied"
+            );
             let frame = slots.area.bytes(offset + TO_FRAME, length).to_vec();
             if frame[0] == 0xff {
                 slots.area.word(offset).store(libc::TP_STATUS_WRONG_FORMAT, Ordering::Release);
@@ -45,10 +50,21 @@ impl Kernel {
 fn ring() -> Slots {
     // Few slots of a block each, so that wrapping around is common.
     let shape = Shape { slot: 128, block: 256, per_block: 2, slots: 6 };
-    Slots::new(Area::plain(shape.bytes()), shape)
+    Slots::new(Area::plain(shape.bytes()), shape, 40)
 }
 
-fn fill(slots: &mut Slots, frame: &[u8]) -> bool {
+/// Sends `bytes`, made long enough for an Ethernet header.
+fn fill(slots: &mut Slots, bytes: &[u8]) -> bool {
+    commit(slots, &padded(bytes))
+}
+
+fn padded(bytes: &[u8]) -> Vec<u8> {
+    let mut frame = bytes.to_vec();
+    frame.resize(frame.len().max(ETHERNET_HEADER), 0);
+    frame
+}
+
+fn commit(slots: &mut Slots, frame: &[u8]) -> bool {
     let Some(slot) = slots.next() else { return false };
     slot[..frame.len()].copy_from_slice(frame);
     slots.commit(frame.len());
@@ -90,7 +106,7 @@ fn a_full_ring_offers_no_slot_until_the_kernel_gives_one_back() {
 #[test]
 fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
     let (mut slots, mut kernel) = (ring(), Kernel::new());
-    for frame in [&[1u8, 10][..], &[0xff; 90], &[2, 20, 200], &[0xff], &[3]] {
+    for frame in [&[1u8; 30][..], &[0xff; 54], &[2; 14], &[0xff], &[3]] {
         assert!(fill(&mut slots, frame));
     }
     for _ in 0..4 {
@@ -98,7 +114,7 @@ fn a_refused_frame_is_counted_and_does_not_stop_the_others() {
         kernel.give_back(&slots, 10);
         slots.reap();
     }
-    assert_eq!(kernel.sent, [vec![1, 10], vec![2, 20, 200], vec![3]]);
+    assert_eq!(kernel.sent, [vec![1; 30], vec![2; 14], padded(&[3])]);
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 2 });
     assert_eq!(slots.filled, 0);
     assert_eq!(slots.head, kernel.at, "both sides go on at the same slot");
@@ -117,7 +133,7 @@ fn withdrawing_leaves_what_is_on_its_way_and_the_ring_in_step() {
     kernel.take(&mut slots, 10);
     kernel.give_back(&slots, 10);
     slots.reap();
-    assert_eq!(kernel.sent, [[0], [1], [9]]);
+    assert_eq!(kernel.sent, [padded(&[0]), padded(&[1]), padded(&[9])]);
     assert_eq!(slots.counts, TxCounts { taken: 3, refused: 3 });
 }
 
@@ -141,7 +157,7 @@ fn any_interleaving_keeps_order_and_balance() {
                     frame[0] = if refused { 0xff } else { 0 };
                     if fill(&mut slots, &frame) {
                         committed += 1;
-                        expected.extend((!refused).then(|| frame.to_vec()));
+                        expected.extend((!refused).then(|| padded(&frame)));
                     }
                 }
                 3 => kernel.take(&mut slots, most),
@@ -159,4 +175,18 @@ fn any_interleaving_keeps_order_and_balance() {
         }
         assert_eq!(kernel.sent, expected);
     }
+}
+
+#[test]
+fn lengths_that_the_interface_cannot_send_are_refused_and_take_no_slot() {
+    let (mut slots, mut kernel) = (ring(), Kernel::new());
+    let mut tagged = vec![1; 14 + 40 + 4];
+    tagged[12..14].copy_from_slice(&[0x81, 0]);
+    let too_long = [tagged.clone(), vec![0; 1]].concat();
+    for frame in [&[1; 13][..], &[2; 14], &[3; 54], &[4; 55], &tagged, &too_long, &[5; 20]] {
+        assert!(commit(&mut slots, frame));
+    }
+    assert_eq!((slots.counts.refused, slots.filled), (3, 4));
+    kernel.take(&mut slots, 10);
+    assert_eq!(kernel.sent, [vec![2; 14], vec![3; 54], tagged, vec![5; 20]]);
 }

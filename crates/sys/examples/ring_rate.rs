@@ -1,0 +1,46 @@
+//! How fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=2048] [batch=64] [bypass=1]`.
+//!
+//! Sends frames to nobody through the interface, in the namespace it is run in, and prints frames per second. Run it
+//! only in a namespace of your own.
+#![expect(clippy::print_stdout, reason = "a tool for people")]
+
+use packetrig_sys::clock;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{TxOptions, TxRing};
+
+fn main() -> Result<(), packetrig_sys::Error> {
+    let mut arguments = std::env::args().skip(1);
+    let name = arguments.next().unwrap_or_else(|| "a".into());
+    let mut number = |default: usize| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
+    let (length, seconds, slots, batch, bypass) =
+        (number(60), number(2), number(2048), number(64), number(1));
+    let netns = NetNs::current()?;
+    let index = Links::open(&netns)?.by_name(&name)?.index;
+    let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0, ..TxOptions::default() };
+    let mut ring = TxRing::open(&netns, index, &name, options)?;
+    let start = clock::monotonic_ns();
+    let end = start + seconds as u64 * 1_000_000_000;
+    let (mut kicks, mut number) = (0u64, 0u64);
+    while clock::monotonic_ns() < end {
+        for _ in 0..batch {
+            let Some(slot) = ring.next_slot() else { break };
+            slot[..14].copy_from_slice(&[2, 0, 0, 0, 0, 0xee, 2, 0, 0, 0, 0, 1, 0x88, 0xb5]);
+            slot[14..22].copy_from_slice(&number.to_be_bytes());
+            slot[22..length].fill(0);
+            ring.commit(length);
+            number += 1;
+        }
+        ring.kick()?;
+        kicks += 1;
+    }
+    let spent = clock::monotonic_ns() - start;
+    let counts = ring.counts();
+    println!(
+        "{} frames/s ({} taken, {} refused, {kicks} kicks)",
+        counts.taken * 1_000_000_000 / spent,
+        counts.taken,
+        counts.refused
+    );
+    Ok(())
+}
