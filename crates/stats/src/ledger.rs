@@ -1,13 +1,17 @@
 //! The accounts every frame is in. A ledger is a value: merge it, then ask it to balance.
+//!
+//! One table, [`RULES`], says which accounts must add up. A rule is checked when every account of it was measured in
+//! every part that was merged; otherwise it is listed as unchecked, never passed over.
 
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// One account: a place where a frame can be, in frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Account {
-    /// The schedule asked for it (by the time the sender stopped).
+    /// The schedule asked for it by the time the sender stopped.
     Planned,
     /// Planned, but the run ended before it was built.
     Unsent,
@@ -17,21 +21,19 @@ pub enum Account {
     Refused,
     /// Given to the kernel, which took it.
     HandedOver,
-    /// Taken, but the interface counted it as dropped on transmit.
+    /// Taken, but dropped by the interface on transmit.
     TxDropped,
-    /// The interface counted it as transmitted.
+    /// Transmitted, as the interface counts.
     OnWire,
-    /// The receiving interface counted it as received.
+    /// Received, as the interface counts.
     Arrived,
-    /// Arrived, but the interface dropped it.
-    RxDropped,
     /// Arrived, but our ring was full.
     RingDropped,
     /// Delivered to us.
     Seen,
     /// Seen, but not a frame of this run.
     Foreign,
-    /// Seen, and known by its tag or headers.
+    /// Seen, and of this run.
     Recognised,
     /// Recognised, first copy.
     Counted,
@@ -41,13 +43,225 @@ pub enum Account {
     Stale,
     /// Recognised by its headers only: the tag was damaged.
     Unnumbered,
-    /// Sent, never counted (per receiver it was meant for).
+    /// Copies of frames that receivers should have seen.
+    Expected,
+    /// Expected, and never counted.
     Lost,
 }
 
+/// Whose business a rule is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Place {
+    /// Our sender.
+    Sender,
+    /// Our receiver.
+    Receiver,
+    /// From one end to the other.
+    EndToEnd,
+}
+
+/// What must add up: `whole` = sum of `parts`.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it is.
+    pub place: Place,
+    whole: Account,
+    parts: &'static [Account],
+}
+
+/// Every rule.
+pub const RULES: &[Rule] = &[
+    Rule {
+        name: "planned = built + unsent",
+        place: Place::Sender,
+        whole: Account::Planned,
+        parts: &[Account::Built, Account::Unsent],
+    },
+    Rule {
+        name: "built = handed over + refused",
+        place: Place::Sender,
+        whole: Account::Built,
+        parts: &[Account::HandedOver, Account::Refused],
+    },
+    Rule {
+        name: "handed over = on the wire + dropped by the interface",
+        place: Place::Sender,
+        whole: Account::HandedOver,
+        parts: &[Account::OnWire, Account::TxDropped],
+    },
+    Rule {
+        name: "arrived = seen + dropped by our ring",
+        place: Place::Receiver,
+        whole: Account::Arrived,
+        parts: &[Account::Seen, Account::RingDropped],
+    },
+    Rule {
+        name: "seen = recognised + foreign",
+        place: Place::Receiver,
+        whole: Account::Seen,
+        parts: &[Account::Recognised, Account::Foreign],
+    },
+    Rule {
+        name: "recognised = counted + duplicate + stale + unnumbered",
+        place: Place::Receiver,
+        whole: Account::Recognised,
+        parts: &[Account::Counted, Account::Duplicate, Account::Stale, Account::Unnumbered],
+    },
+    Rule {
+        name: "expected = counted + lost",
+        place: Place::EndToEnd,
+        whole: Account::Expected,
+        parts: &[Account::Counted, Account::Lost],
+    },
+];
+
 /// Accounts and their counts. An account that was not measured is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Ledger {
     counts: BTreeMap<Account, u64>,
+    /// Accounts that some part of this ledger should have measured and could not.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    unknown: BTreeSet<Account>,
+}
+
+/// A rule that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Imbalance {
+    /// The rule.
+    pub rule: String,
+    /// Whose side it is.
+    pub place: Place,
+    /// Its left side.
+    pub whole: u64,
+    /// Its right side.
+    pub parts: u64,
+}
+
+impl fmt::Display for Imbalance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = match self.place {
+            Place::Sender => "our sender",
+            Place::Receiver => "our receiver",
+            Place::EndToEnd => "end to end",
+        };
+        write!(f, "{place}: {} does not hold: {} against {}", self.rule, self.whole, self.parts)
+    }
+}
+
+impl Ledger {
+    /// Adds `frames` to an account.
+    pub fn add(&mut self, account: Account, frames: u64) {
+        *self.counts.entry(account).or_default() += frames;
+    }
+
+    /// Adds what may not have been measured.
+    pub fn add_measured(&mut self, account: Account, frames: Option<u64>) {
+        match frames {
+            Some(frames) => self.add(account, frames),
+            None => drop(self.unknown.insert(account)),
+        }
+    }
+
+    /// What an account holds; `None` if no part measured it.
+    pub fn get(&self, account: Account) -> Option<u64> {
+        self.counts.get(&account).copied()
+    }
+
+    /// All accounts that hold a count, in the order a frame goes through them.
+    pub fn accounts(&self) -> impl Iterator<Item = (Account, u64)> {
+        self.counts.iter().map(|(account, frames)| (*account, *frames))
+    }
+
+    /// Adds another ledger.
+    pub fn merge(&mut self, other: &Self) {
+        for (account, frames) in &other.counts {
+            self.add(*account, *frames);
+        }
+        self.unknown.extend(&other.unknown);
+    }
+
+    /// The rules that do not hold.
+    pub fn balance(&self) -> Vec<Imbalance> {
+        RULES.iter().filter_map(|rule| self.check(rule)?).collect()
+    }
+
+    /// The rules that could not be checked although one of their accounts was measured.
+    pub fn unchecked(&self) -> Vec<&'static str> {
+        let touched = |rule: &Rule| rule.accounts().any(|account| self.counts.contains_key(&account));
+        RULES
+            .iter()
+            .filter(|rule| touched(rule) && self.check(rule).is_none())
+            .map(|rule| rule.name)
+            .collect()
+    }
+
+    /// `None`: cannot be checked; `Some(None)`: holds.
+    #[expect(clippy::option_option, reason = "not checkable and holding are different answers")]
+    fn check(&self, rule: &Rule) -> Option<Option<Imbalance>> {
+        if rule.accounts().any(|account| self.unknown.contains(&account)) {
+            return None;
+        }
+        let whole = self.get(rule.whole)?;
+        let parts = rule.parts.iter().map(|part| self.get(*part)).sum::<Option<u64>>()?;
+        Some((whole != parts).then(|| Imbalance { rule: rule.name.into(), place: rule.place, whole, parts }))
+    }
+}
+
+impl Rule {
+    fn accounts(&self) -> impl Iterator<Item = Account> {
+        std::iter::once(self.whole).chain(self.parts.iter().copied())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn sender(planned: u64, unsent: u64) -> Ledger {
+        let mut ledger = Ledger::default();
+        ledger.add(Account::Planned, planned);
+        ledger.add(Account::Unsent, unsent);
+        ledger.add(Account::Built, planned - unsent);
+        ledger
+    }
+
+    #[test]
+    fn an_imbalance_names_the_rule_and_the_side() {
+        let mut ledger = sender(10, 0);
+        assert_eq!(ledger.balance(), []);
+        ledger.add(Account::Unsent, 1);
+        let wrong = ledger.balance();
+        assert_eq!(wrong[0].to_string(), "our sender: planned = built + unsent does not hold: 10 against 11");
+    }
+
+    #[test]
+    fn an_account_that_one_part_could_not_measure_is_not_used() {
+        let mut all = sender(10, 0);
+        all.add_measured(Account::HandedOver, Some(10));
+        all.add_measured(Account::Refused, Some(0));
+        let mut blind = sender(5, 0);
+        blind.add_measured(Account::HandedOver, None);
+        blind.add_measured(Account::Refused, Some(0));
+        all.merge(&blind);
+        assert_eq!(all.balance(), []);
+        assert_eq!(
+            all.unchecked(),
+            ["built = handed over + refused", "handed over = on the wire + dropped by the interface"]
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn balanced_ledgers_stay_balanced_in_any_order(parts in prop::collection::vec((0u64..1000, 0u64..1000), 1..6)) {
+            let ledgers: Vec<Ledger> = parts.iter().map(|(a, b)| sender(a + b, *b)).collect();
+            let fold = |list: &mut dyn Iterator<Item = &Ledger>| list.fold(Ledger::default(), |mut sum, l| { sum.merge(l); sum });
+            let forward = fold(&mut ledgers.iter());
+            prop_assert_eq!(&forward, &fold(&mut ledgers.iter().rev()));
+            prop_assert_eq!(forward.balance(), []);
+        }
+    }
 }

@@ -3,7 +3,7 @@
 /// Writes the low `bits` bits of `value` at bit offset `at`. Fields that are whole bytes take the short way.
 pub(crate) fn write(bytes: &mut [u8], at: u32, bits: u32, value: u128) {
     let first = (at / 8) as usize;
-    if at % 8 == 0 && bits % 8 == 0 {
+    if at.is_multiple_of(8) && bits.is_multiple_of(8) {
         let len = (bits / 8) as usize;
         bytes[first..first + len].copy_from_slice(&value.to_be_bytes()[16 - len..]);
         return;

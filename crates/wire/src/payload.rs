@@ -40,7 +40,7 @@ impl Payload {
             Self::Fixed { pattern, .. } => {
                 pattern.iter().copied().chain(std::iter::repeat(0)).take(len).collect()
             }
-            Self::IncrementByte => (0..len).map(|i| low_byte(i)).collect(),
+            Self::IncrementByte => (0..len).map(low_byte).collect(),
             Self::DecrementByte => (0..len).map(|i| !low_byte(i)).collect(),
             Self::IncrementWord => words(low_word),
             Self::DecrementWord => words(|i| !low_word(i)),

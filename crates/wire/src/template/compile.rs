@@ -114,7 +114,7 @@ impl Layout {
         match (place.header.setting(field.name), field.absent) {
             (Some(Setting::Pattern(pattern)), _) => self.pattern(place.at, field, pattern),
             (Some(Setting::BadChecksum), Absent::Computed(computed)) => {
-                self.compute(place, field, computed, true)
+                self.compute(place, field, computed, true);
             }
             (None, Absent::Computed(computed)) => self.compute(place, field, computed, false),
             (None, Absent::Value(value)) => self.constant(place.at, field, value),

@@ -1,0 +1,89 @@
+//! Reorder density (RFC 5236): how far frames arrive from where they belong among the frames that arrive at all.
+//!
+//! The k-th arrival is given the k-th smallest number that arrives (lost ones are skipped); its displacement is that
+//! number minus its own. Whether a number arrives is known only a little later, so arrivals wait in a ring of
+//! [`THRESHOLD`] frames. A frame later than that counts as lost here, as the RFC's threshold says.
+
+use std::collections::BTreeMap;
+
+const THRESHOLD: usize = 64;
+/// The same, as a displacement.
+const FARTHEST: i32 = 64;
+const SLOTS: usize = 2 * THRESHOLD + 1;
+
+#[derive(Clone, Debug)]
+pub(super) struct Density {
+    waiting: Box<[u64; THRESHOLD]>,
+    /// Arrivals ever taken in.
+    taken: usize,
+    /// Arrivals already judged.
+    judged: usize,
+    /// No number below this is left to give.
+    next: u64,
+    /// One above the highest number taken in.
+    end: u64,
+    /// Frames by displacement + THRESHOLD.
+    frames: Box<[u64; SLOTS]>,
+}
+
+impl Density {
+    pub(super) fn new() -> Self {
+        Self {
+            waiting: Box::new([0; THRESHOLD]),
+            taken: 0,
+            judged: 0,
+            next: 0,
+            end: 0,
+            frames: Box::new([0; SLOTS]),
+        }
+    }
+
+    pub(super) fn arrive(&mut self, number: u64, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
+        if number < self.next {
+            return;
+        }
+        if self.taken - self.judged == THRESHOLD {
+            self.judge(window_start, &has_arrived);
+        }
+        self.end = self.end.max(number + 1);
+        self.waiting[self.taken % THRESHOLD] = number;
+        self.taken += 1;
+    }
+
+    fn judge(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+        let oldest = self.waiting[self.judged % THRESHOLD];
+        self.judged += 1;
+        self.skip_lost(window_start, has_arrived);
+        let limit = THRESHOLD as u64;
+        let displacement = if self.next >= oldest {
+            limit + (self.next - oldest).min(limit)
+        } else {
+            limit - (oldest - self.next).min(limit)
+        };
+        self.frames[usize::try_from(displacement).unwrap_or(0)] += 1;
+        self.next += 1;
+    }
+
+    /// Goes to the next number that has arrived. There is one: as many numbers have been given as arrivals were judged,
+    /// and the one being judged is not yet among them. Below the window only the frames that wait are still known.
+    fn skip_lost(&mut self, window_start: u64, has_arrived: &impl Fn(u64) -> bool) {
+        if self.next < window_start {
+            let waiting = (self.judged - 1..self.taken).map(|i| self.waiting[i % THRESHOLD]);
+            let lowest = waiting.filter(|number| *number >= self.next).min();
+            self.next = lowest.unwrap_or(window_start).min(window_start);
+        }
+        while self.next >= window_start && self.next < self.end && !has_arrived(self.next) {
+            self.next += 1;
+        }
+    }
+
+    pub(super) fn finish(&mut self, window_start: u64, has_arrived: impl Fn(u64) -> bool) {
+        while self.judged < self.taken {
+            self.judge(window_start, &has_arrived);
+        }
+    }
+
+    pub(super) fn counts(&self) -> BTreeMap<i32, u64> {
+        (-FARTHEST..).zip(self.frames.iter().copied()).filter(|(_, frames)| *frames > 0).collect()
+    }
+}
