@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 /// Execute a plan.
 #[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 #[command(group(clap::ArgGroup::new("source").args(["plan", "tx"]).required(true)))]
 #[command(
     override_usage = "packetrig run [OPTIONS] <PLAN>\n       packetrig run [OPTIONS] --tx <IF> [--rx <IF,…>]"
@@ -15,9 +16,6 @@ pub(crate) struct Run {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) flags: FromFlags,
-
     /// Name of the run in the catalogue
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -50,6 +48,9 @@ pub(crate) struct Run {
     /// No progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    // Last, because its heading holds for everything after it.
+    #[command(flatten)]
+    pub(crate) flags: FromFlags,
 }
 
 /// What makes a plan without a document.

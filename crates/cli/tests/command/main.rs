@@ -1,0 +1,162 @@
+//! The binary from outside, as a shell sees it: help, errors, exit codes, closed pipes. Needs no rights and no network.
+
+mod golden;
+mod runner;
+
+use runner::{Ended, packetrig, packetrig_with_input};
+
+const SMALL_PLAN: &str = include_str!("small.yaml");
+
+fn plan(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::with_suffix(".yaml").unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn check(text: &[u8]) -> Ended {
+    packetrig_with_input(&["plan", "check", "-"], text)
+}
+
+#[test]
+fn every_help_page_is_as_committed() {
+    let pages: [(&str, &[&str]); 11] = [
+        ("help", &["--help"]),
+        ("help-run", &["run", "--help"]),
+        ("help-plan", &["plan", "--help"]),
+        ("help-plan-check", &["plan", "check", "--help"]),
+        ("help-plan-explain", &["plan", "explain", "--help"]),
+        ("help-demo", &["demo", "--help"]),
+        ("help-doctor", &["doctor", "--help"]),
+        ("help-report", &["report", "--help"]),
+        ("help-report-list", &["report", "list", "--help"]),
+        ("help-report-show", &["report", "show", "--help"]),
+        ("help-report-path", &["report", "path", "--help"]),
+    ];
+    for (name, arguments) in pages {
+        let ended = packetrig(arguments);
+        assert_eq!(ended.code, 0, "{name}: {}", ended.remarks);
+        golden::compare(name, &ended.results);
+    }
+}
+
+#[test]
+fn wrong_use_is_a_remark_with_code_2() {
+    let uses: [(&str, &[&str]); 9] = [
+        ("usage-nothing", &[]),
+        ("usage-unknown-command", &["rum"]),
+        ("usage-run-without-plan", &["run"]),
+        ("usage-run-plan-and-flags", &["run", "plan.yaml", "--tx", "eth1"]),
+        ("usage-run-two-lengths", &["run", "--tx", "eth1", "--time", "1s", "--packets", "5"]),
+        ("usage-run-bad-rate", &["run", "--tx", "eth1", "--rate", "fast"]),
+        ("usage-run-bad-size", &["run", "--tx", "eth1", "--size", "1518..64"]),
+        ("usage-demo-bad-faults", &["demo", "--faults", "burn=3"]),
+        ("usage-report-two-forms", &["report", "show", "x", "--json", "--csv"]),
+    ];
+    for (name, arguments) in uses {
+        let ended = packetrig(arguments);
+        assert_eq!((ended.code, ended.results.as_str()), (2, ""), "{name}");
+        golden::compare(name, &ended.remarks);
+    }
+}
+
+#[test]
+fn version_is_one_line() {
+    assert_eq!(packetrig(&["--version"]).results, format!("packetrig {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn a_closed_pipe_ends_the_printing_and_nothing_else() {
+    let ended = runner::packetrig_into_closed_pipe(&["doctor", "lo"]);
+    assert_eq!((ended.code, ended.remarks.as_str()), (0, ""));
+}
+
+#[test]
+fn a_full_disk_is_said() {
+    let ended = runner::packetrig_into_file(&["doctor", "lo"], "/dev/full");
+    assert_eq!(ended.code, 4);
+    assert!(ended.remarks.contains("cannot write results"), "{}", ended.remarks);
+}
+
+#[test]
+fn doctor_without_rights_still_tells_the_facts() {
+    let ended = packetrig(&["doctor", "lo", "--json"]);
+    assert_eq!(ended.code, 0, "{}", ended.remarks);
+    let json: serde_json::Value = serde_json::from_str(&ended.results).unwrap();
+    assert_eq!(json["interfaces"][0]["location"], "lo");
+    assert!(json["machine"]["kernel"].is_string());
+}
+
+#[test]
+fn doctor_names_an_interface_that_is_not_there() {
+    let ended = packetrig(&["doctor", "nosuch0"]);
+    assert_eq!(ended.code, 4);
+    golden::compare("error-doctor-missing", &ended.remarks);
+}
+
+#[test]
+fn a_good_plan_passes_the_check() {
+    let file = plan(SMALL_PLAN);
+    let ended = packetrig(&["plan", "check", file.path().to_str().unwrap()]);
+    assert_eq!(ended.code, 0, "{}{}", ended.results, ended.remarks);
+    assert!(ended.results.contains("2 ports, 1 streams"), "{}", ended.results);
+}
+
+#[test]
+fn a_plan_comes_through_standard_input_too() {
+    assert_eq!(check(SMALL_PLAN.as_bytes()).code, 0);
+}
+
+#[test]
+fn every_problem_is_shown_with_its_line_and_path() {
+    let text = SMALL_PLAN.replace("rx_names: [rx]", "rx_names: [nowhere]").replace("pps: 1000", "ppps: 1000");
+    let ended = check(text.as_bytes());
+    assert_eq!(ended.code, 3);
+    for part in ["nowhere", "ppps", "flows[0]", "standard input:"] {
+        assert!(ended.results.contains(part), "{part} in {}", ended.results);
+    }
+}
+
+#[test]
+fn problems_come_as_json_when_asked() {
+    let ended = packetrig_with_input(&["plan", "check", "-", "--json"], b"flows: 7\nflaws: 1\n");
+    assert_eq!(ended.code, 3);
+    let json: serde_json::Value = serde_json::from_str(&ended.results).unwrap();
+    assert_eq!(json["can_run"], false);
+    assert!(json["problems"].as_array().unwrap().len() >= 2, "{json}");
+    assert!(json["problems"][0]["path"].is_string() && json["problems"][0]["position"].is_array(), "{json}");
+}
+
+#[test]
+fn hostile_input_of_every_kind_is_refused_and_nothing_panics() {
+    let bomb = "a: &a [x,x,x,x,x,x,x,x,x]\n".to_owned()
+        + &(1..12u8)
+            .map(|i| {
+                let (this, last) = (char::from(b'a' + i), char::from(b'a' + i - 1));
+                format!("{this}: &{this} [*{last},*{last},*{last},*{last},*{last},*{last},*{last},*{last}]\n")
+            })
+            .collect::<String>();
+    let inputs: [(&str, Vec<u8>); 8] = [
+        ("nothing", Vec::new()),
+        ("not YAML", b"{[}: @ - :".to_vec()),
+        ("not UTF-8", vec![0xff, 0xfe, 0, 1]),
+        ("a list", b"- 1\n- 2\n".to_vec()),
+        ("deep", vec![b'['; 100_000]),
+        ("a YAML bomb", bomb.into_bytes()),
+        ("10 MB of nonsense", b"9f\x1b,: {]".repeat(1_250_000)),
+        ("10 MB in one line", vec![b'x'; 10_000_000]),
+    ];
+    for (name, input) in inputs {
+        let ended = check(&input);
+        assert_eq!(ended.code, 3, "{name}: {}", ended.remarks);
+        assert!(!ended.remarks.contains("bug:"), "{name}: {}", ended.remarks);
+        let said = ended.results.len() + ended.remarks.len();
+        assert!((1..20_000).contains(&said), "{name}: {said} bytes");
+    }
+}
+
+#[test]
+fn a_missing_plan_is_named() {
+    let ended = packetrig(&["run", "/no/such/plan.yaml"]);
+    assert_eq!(ended.code, 3);
+    golden::compare("error-plan-missing", &ended.remarks);
+}
