@@ -1,4 +1,4 @@
-//! How fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=2048] [batch=64] [bypass=1]`.
+//! How fast a transmit ring is: `ring_rate INTERFACE [bytes=60] [seconds=2] [slots=1024] [batch=64] [bypass=1]`.
 //!
 //! Sends frames to nobody through the interface, in the namespace it is run in, and prints frames per second. Run it
 //! only in a namespace of your own.
@@ -14,7 +14,7 @@ fn main() -> Result<(), packetrig_sys::Error> {
     let name = arguments.next().unwrap_or_else(|| "a".into());
     let mut number = |default: usize| arguments.next().and_then(|text| text.parse().ok()).unwrap_or(default);
     let (length, seconds, slots, batch, bypass) =
-        (number(60), number(2), number(2048), number(64), number(1));
+        (number(60), number(2), number(1024), number(64), number(1));
     let netns = NetNs::current()?;
     let index = Links::open(&netns)?.by_name(&name)?.index;
     let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0, ..TxOptions::default() };

@@ -79,7 +79,7 @@ pub(crate) fn timespec(ns: u64) -> Timespec {
     // Both parts fit: 2^64 ns are 18 446 744 073 seconds.
     Timespec {
         tv_sec: i64::try_from(ns / SECOND).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0).into(),
+        tv_nsec: i64::try_from(ns % SECOND).unwrap_or(0),
     }
 }
 

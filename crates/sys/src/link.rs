@@ -27,6 +27,7 @@ pub struct Links {
 
 /// An interface.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[expect(clippy::struct_excessive_bools, reason = "independent states, as the kernel's flags")]
 pub struct Link {
     /// Its number in its namespace.
     pub index: u32,

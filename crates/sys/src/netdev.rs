@@ -41,7 +41,7 @@ pub fn xdp_features(netns: &NetNs, index: u32) -> Result<XdpFeatures, Error> {
     let request = Message::new(family, DEV_GET, DEV_IFINDEX, &index.to_ne_bytes());
     netlink
         .ask(request, 0, &mut |answer: Message| {
-            bits = bits.or(answer.attribute(DEV_XDP_FEATURES).and_then(|value| value.first_chunk().copied()));
+            bits = answer.attribute(DEV_XDP_FEATURES).and_then(|value| value.first_chunk().copied()).or(bits);
         })
         .map_err(|error| Error::call("NETDEV_CMD_DEV_GET", format!("interface {index}"), error))?;
     Ok(features_of(bits.map_or(0, u64::from_ne_bytes)))
@@ -52,7 +52,7 @@ fn find_family(netlink: &mut Conversation) -> Result<u16, Error> {
     let request = Message::new(CONTROLLER, CONTROLLER_GET_FAMILY, CONTROLLER_FAMILY_NAME, b"netdev\0");
     let asked = netlink.ask(request, 0, &mut |answer: Message| {
         found =
-            found.or(answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()));
+            answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()).or(found);
     });
     match (asked, found) {
         (Ok(()), Some(id)) => Ok(u16::from_ne_bytes(id)),

@@ -25,8 +25,10 @@ pub fn received() -> Option<i32> {
 }
 
 extern "C" fn note(signal: i32) {
-    // Async-signal-safe: one atomic operation, no allocation, no lock.
-    let _ = FIRST.compare_exchange(0, signal, Ordering::AcqRel, Ordering::Relaxed);
+    // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
+    if FIRST.load(Ordering::Acquire) == 0 {
+        FIRST.store(signal, Ordering::Release);
+    }
 }
 
 fn install(signal: i32) -> Result<(), Error> {

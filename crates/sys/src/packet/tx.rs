@@ -59,7 +59,7 @@ pub struct TxOptions {
 
 impl Default for TxOptions {
     fn default() -> Self {
-        Self { slots: 2048, longest: 1518, mtu: 1500, bypass_queue: true }
+        Self { slots: 1024, longest: 1518, mtu: 1500, bypass_queue: true }
     }
 }
 
@@ -122,9 +122,8 @@ impl TxRing {
         let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
         self.slots.reap();
         match sent {
-            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR) => Ok(()),
-            // One frame has a length that this interface does not take; `reap` has counted and removed it.
-            Err(Errno::MSGSIZE | Errno::INVAL) => Ok(()),
+            // MSGSIZE and INVAL: one frame does not suit the interface; `reap` has counted and removed it.
+            Ok(_) | Err(Errno::NOBUFS | Errno::AGAIN | Errno::INTR | Errno::MSGSIZE | Errno::INVAL) => Ok(()),
             Err(errno) => Err(Error::call("sendto", self.object.clone(), errno)),
         }
     }

@@ -36,7 +36,7 @@ fn hand_over(blocks: &mut Blocks, block: usize, arrivals: &[Arrival]) {
     for arrival in arrivals {
         let next = (usize::from(MAC) + arrival.bytes.len()).next_multiple_of(16);
         let mut put = |offset: usize, bytes: &[u8]| {
-            blocks.area.bytes_mut(at + offset, bytes.len()).copy_from_slice(bytes)
+            blocks.area.bytes_mut(at + offset, bytes.len()).copy_from_slice(bytes);
         };
         put(NEXT, &u32::try_from(next).unwrap().to_ne_bytes());
         put(SECONDS, &u32::try_from(arrival.ns / 1_000_000_000).unwrap().to_ne_bytes());
