@@ -1,4 +1,9 @@
 //! Entering a private lab, as root and as an ordinary user. Runs without the test harness, which has threads.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test, although the harness does not know it"
+)]
 
 use packetrig_sys::link::{Links, VethEnd};
 use packetrig_sys::netns::{self, NetNs};

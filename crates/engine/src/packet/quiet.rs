@@ -78,12 +78,11 @@ impl Quieted {
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
                 Ok(true) => self.changes.push(Change::Offload(offload, true)),
-                // Off already, or a driver that has no such thing to switch.
-                Ok(false) => {}
                 Err(error) if ethtool.offload(&self.link.name, offload).unwrap_or(false) => {
                     self.caveats.push(format!("{}: {} stays on: {error}", self.link.name, offload.name()));
                 }
-                Err(_) => {}
+                // Off already, or a driver that has no such thing to switch.
+                Ok(false) | Err(_) => {}
             }
         }
         Ok(())

@@ -21,11 +21,6 @@ impl PacketRx {
     pub(super) fn new(ring: RxRing, meter: Meter) -> Self {
         Self { ring, meter, converter: Converter::new(clock::realtime_offset()), seen: 0 }
     }
-
-    /// Largest doubt so far of converting an arrival stamp.
-    pub fn clock_bound(&self) -> Nanos {
-        Nanos::new(self.converter.bound_ns)
-    }
 }
 
 impl FrameRx for PacketRx {
@@ -61,6 +56,10 @@ impl FrameRx for PacketRx {
             seen: self.seen,
             ..RxCounters::default()
         })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::new(self.converter.bound_ns)
     }
 }
 
