@@ -14,7 +14,7 @@ pub(super) struct Area {
     base: NonNull<u8>,
     len: usize,
     /// Present in tests only: plain memory in place of a mapping.
-    plain: Option<Box<[u128]>>,
+    plain: Option<std::alloc::Layout>,
 }
 
 // SAFETY: the area is owned by one value, and its memory is not tied to a thread.
@@ -43,9 +43,11 @@ impl Area {
     /// Plain zeroed memory, for tests.
     #[cfg(test)]
     pub(super) fn plain(len: usize) -> Self {
-        let mut memory = vec![0u128; len.div_ceil(16)].into_boxed_slice();
-        let base = NonNull::from(&mut memory[0]).cast();
-        Self { base, len, plain: Some(memory) }
+        let layout = std::alloc::Layout::from_size_align(len, 16).unwrap();
+        assert!(len > 0);
+        // SAFETY: the layout is not empty, by the assertion.
+        let memory = unsafe { std::alloc::alloc_zeroed(layout) };
+        Self { base: NonNull::new(memory).unwrap(), len, plain: Some(layout) }
     }
 
     /// A status word. The kernel changes it at any time.
@@ -103,8 +105,9 @@ impl Area {
 
 impl Drop for Area {
     fn drop(&mut self) {
-        if self.plain.is_some() {
-            return;
+        if let Some(layout) = self.plain {
+            // SAFETY: allocated by `plain` with this layout; no reference outlives `self`.
+            return unsafe { std::alloc::dealloc(self.base.as_ptr(), layout) };
         }
         // SAFETY: the mapping was made by `map` with this address and length; no reference outlives `self`.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
