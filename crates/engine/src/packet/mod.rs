@@ -62,6 +62,12 @@ pub struct PortHold {
 }
 
 impl PortHold {
+    /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so. To be called when all
+    /// ports are open, because the other end of this one may be another of them.
+    pub fn await_carrier(&mut self) -> Result<(), Error> {
+        Ok(self.quieted.await_carrier()?)
+    }
+
     /// What could not be made quiet, as text for a caveat.
     pub fn caveats(&self) -> &[String] {
         self.quieted.caveats()

@@ -116,6 +116,12 @@ impl Quieted {
             links.set_up(self.link.index, true)?;
             self.changes.push(Change::Up);
         }
+        Ok(())
+    }
+
+    /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so.
+    pub fn await_carrier(&mut self) -> Result<(), Error> {
+        let mut links = Links::open(&self.netns)?;
         let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
         while !links.by_name(&self.link.name)?.carrier {
             if clock::monotonic_ns() >= end {

@@ -239,6 +239,35 @@ fn an_open_port_is_quiet_and_a_closed_one_as_before() {
 }
 
 #[test]
+fn a_cable_between_two_ports_has_a_carrier_once_both_are_open() {
+    let Some(lab) = Lab::new() else { return };
+    let mut a = open(&lab.port("a"), OpenOptions::default()).unwrap();
+    let mut b = open(&lab.port("b"), OpenOptions::default()).unwrap();
+    a.hold.await_carrier().unwrap();
+    b.hold.await_carrier().unwrap();
+    assert_eq!([a.hold.caveats(), b.hold.caveats()].concat(), [] as [String; 0]);
+    drop(b);
+    a.hold.await_carrier().unwrap();
+    assert!(a.hold.caveats()[0].contains("no carrier"));
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
+    let Some(lab) = Lab::new() else { return };
+    let (mut a, mut b) = lab.open_both();
+    let mut links = lab.links();
+    let index = links.by_name("b").unwrap().index;
+    links.set_up(index, false).unwrap();
+    let before = packetrig_sys::clock::monotonic_ns();
+    b.rx.wait(Nanos::from_millis(20)).unwrap();
+    b.rx.wait(Nanos::from_millis(20)).unwrap();
+    assert!(packetrig_sys::clock::monotonic_ns() - before >= 20_000_000, "the second wait waits");
+    links.set_up(index, true).unwrap();
+    send(&mut a.tx, &[frame(1, 60)]);
+    assert_eq!(receive(&mut b.rx, 1), [frame(1, 60)]);
+}
+
+#[test]
 fn a_panic_restores_the_interface() {
     let Some(lab) = Lab::new() else { return };
     lab.up("b");
