@@ -1,2 +1,17 @@
-//! To be written by its owner.
+//! The run: who does what when, what is told about it, and what it comes to.
+//!
+//! [`controller`] and [`agent`] are pure machines: an event and the time go in, actions come out. They talk in
+//! [`message`]s over a [`fabric`] (in one process: [`local`]). What happens is one stream of [`event`]s; what came
+//! out is a [`report`], made from the node results by a pure function.
+//!
+//! It reads no clock, starts no thread and knows no data plane: `node` performs what the agent asks.
+//!
+//! Invariant: whatever is lost, repeated or late between the machines, every run ends; nothing is sent before every
+//! receiver is armed; receivers stop only when every sender has; a result that is missing is never counted as zero.
 #![forbid(unsafe_code)]
+
+pub mod event;
+pub mod message;
+pub mod outcome;
+
+pub use message::{NodeName, PlanHash, RunId};

@@ -1,0 +1,234 @@
+//! What controller and agents say to each other.
+//!
+//! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
+//! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
+
+use crate::outcome::Fault;
+use packetrig_stats::port::PortInfo;
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::fmt;
+
+/// Names a run; sorts by the time it began.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RunId(pub String);
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Names a node; on one machine there is only [`NodeName::local`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName(pub String);
+
+impl NodeName {
+    /// This machine, when there is no fleet.
+    pub fn local() -> Self {
+        Self("local".to_owned())
+    }
+    /// The controller's own place on the fabric.
+    pub fn controller() -> Self {
+        Self("controller".to_owned())
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// SHA-256 of the plan's text, in hexadecimal.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PlanHash(String);
+
+impl PlanHash {
+    /// The hash of `document`.
+    pub fn of(document: &str) -> Self {
+        let digest = Sha256::digest(document.as_bytes());
+        Self(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    }
+    /// 64 hexadecimal digits.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for PlanHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// What a message belongs to.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Head {
+    /// The run.
+    pub run: RunId,
+    /// Which attempt to start it, from 1. A higher attempt begins with [`Command::Prepare`].
+    pub attempt: u32,
+    /// Which reign of the controller. A lower one is refused.
+    pub epoch: u64,
+    /// The plan all must mean.
+    pub plan: PlanHash,
+}
+
+/// What a node needs to prepare a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Preparation {
+    /// The plan's text.
+    pub document: String,
+    /// Key of the run's test tags, the same on all nodes.
+    pub tag_key: u64,
+    /// Interfaces the user confirmed although they look like part of a real network, as locations.
+    pub confirmed: Vec<String>,
+    /// Where this node writes captures.
+    pub capture_dir: Option<String>,
+    /// Capture every receiving port, whatever the plan says.
+    pub capture_all: bool,
+}
+
+/// Frames a stream sent in all: what its receivers measure their loss against.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SentTotal {
+    /// Index in the plan.
+    pub stream: usize,
+    /// Frames.
+    pub frames: u64,
+}
+
+/// From the controller to an agent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Command {
+    /// Read the plan, open the ports.
+    Prepare(Box<Preparation>),
+    /// Receive from now on, and say so.
+    Arm,
+    /// Be ready to send at `start`. Refused later than `guard` before it.
+    Commit {
+        /// The instant T.
+        start: MonoTime,
+        /// How long before T an acknowledgement is still worth something.
+        guard: Nanos,
+    },
+    /// All are ready: the start that was committed holds.
+    Confirm {
+        /// The instant T once more.
+        start: MonoTime,
+    },
+    /// How far are you?
+    Query,
+    /// Send nothing more; go on receiving.
+    Stop,
+    /// All senders are done and the path has drained: stop receiving, account, report.
+    Finish {
+        /// What every stream of the run sent, as far as it is known.
+        sent: Vec<SentTotal>,
+    },
+    /// The result is safe with the controller; forget the run.
+    Collected,
+    /// Give the run up: stop, close the ports, forget it.
+    Abort,
+}
+
+/// From an agent to the controller. Each is the answer to a command, and is repeated when the command is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Reply {
+    /// Ports are open.
+    Prepared {
+        /// What they turned out to be.
+        ports: Vec<PortInfo>,
+    },
+    /// Receiving.
+    Armed,
+    /// Ready for T.
+    Committed,
+    /// The commit came too late; it was not accepted.
+    Late,
+    /// Will start at T.
+    Confirmed,
+    /// T has passed; sending, if there is something to send.
+    Started,
+    /// Every sender of this node is done.
+    SendersDone {
+        /// What they sent.
+        sent: Vec<SentTotal>,
+    },
+    /// The accounts of this node.
+    Result(Box<NodeResult>),
+    /// The run is given up and forgotten.
+    Aborted,
+    /// Not this command, not now; nothing was changed.
+    Refused(String),
+    /// It went wrong here; the ports are closed.
+    Failed(Fault),
+}
+
+/// What travels.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// Controller to agent.
+    Command(Command),
+    /// Agent to controller.
+    Reply(Reply),
+    /// Agent to controller: counts so far. May be lost.
+    Telemetry(Box<Sample>),
+}
+
+/// A message under way.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Who sent it.
+    pub from: NodeName,
+    /// What it belongs to.
+    pub head: Head,
+    /// What it says.
+    pub body: Body,
+}
+
+impl Body {
+    /// Whether the fabric may drop it when the other side is slow.
+    pub const fn may_be_dropped(&self) -> bool {
+        matches!(self, Self::Telemetry(_))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plan_hash_is_sha256_in_hex() {
+        let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+        assert_eq!(PlanHash::of("").as_str(), empty);
+        assert_ne!(PlanHash::of("a"), PlanHash::of("b"));
+    }
+
+    #[test]
+    fn only_telemetry_may_be_dropped() {
+        assert!(Body::Telemetry(Box::default()).may_be_dropped());
+        assert!(!Body::Command(Command::Stop).may_be_dropped());
+        assert!(!Body::Reply(Reply::Armed).may_be_dropped());
+    }
+
+    #[test]
+    fn envelopes_survive_json() {
+        let envelope = Envelope {
+            from: NodeName::local(),
+            head: Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
+            body: Body::Command(Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] }),
+        };
+        let text = serde_json::to_string(&envelope).expect("encodes");
+        assert_eq!(serde_json::from_str::<Envelope>(&text).expect("decodes"), envelope);
+    }
+}

@@ -1,0 +1,130 @@
+//! The states of a run, and how it can end.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Where a run is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum RunState {
+    /// Nothing has been asked of anyone.
+    Draft,
+    /// Nodes read the plan, open ports and begin to receive.
+    Preparing,
+    /// Every node receives.
+    Armed,
+    /// The start instant is given out.
+    Committed,
+    /// All accepted it; it holds.
+    Confirmed,
+    /// T has passed.
+    Running,
+    /// Senders are done; what is under way still arrives.
+    Draining,
+    /// Receivers stop; results come in.
+    Collecting,
+    /// Ended: all results are here.
+    Complete,
+    /// Ended: something is missing.
+    Partial,
+    /// Ended: given up before anything was sent, or by force.
+    Aborted,
+    /// Ended: it could not start.
+    Failed,
+}
+
+impl RunState {
+    /// Whether nothing comes after it.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Complete | Self::Partial | Self::Aborted | Self::Failed)
+    }
+}
+
+impl fmt::Display for RunState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Draft => "draft",
+            Self::Preparing => "preparing",
+            Self::Armed => "armed",
+            Self::Committed => "committed",
+            Self::Confirmed => "confirmed",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Collecting => "collecting",
+            Self::Complete => "complete",
+            Self::Partial => "partial",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+        })
+    }
+}
+
+/// Whose fault something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Blame {
+    /// The plan or the way it was asked for.
+    User,
+    /// The kernel, an interface, the disk.
+    World,
+    /// Another node: silent, late or contradicting itself.
+    Peer,
+    /// Ourselves.
+    Bug,
+}
+
+/// What went wrong on a node, as it travels.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Whose.
+    pub blame: Blame,
+    /// What and where; a lower-case fragment.
+    pub text: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.text)
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum Outcome {
+    /// All results are here.
+    Complete {
+        /// The user stopped it.
+        stopped: bool,
+    },
+    /// Something is missing.
+    Partial {
+        /// What, each with its node.
+        reasons: Vec<String>,
+        /// The user stopped it.
+        stopped: bool,
+    },
+    /// The user gave it up.
+    Aborted,
+    /// It could not start.
+    Failed {
+        /// Why.
+        fault: Fault,
+    },
+}
+
+impl Outcome {
+    /// The final state it belongs to.
+    pub const fn state(&self) -> RunState {
+        match self {
+            Self::Complete { .. } => RunState::Complete,
+            Self::Partial { .. } => RunState::Partial,
+            Self::Aborted => RunState::Aborted,
+            Self::Failed { .. } => RunState::Failed,
+        }
+    }
+    /// Whether the user stopped it before its plan ended or asked to give it up.
+    pub const fn was_stopped(&self) -> bool {
+        matches!(self, Self::Complete { stopped: true } | Self::Partial { stopped: true, .. } | Self::Aborted)
+    }
+}
