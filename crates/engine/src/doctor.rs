@@ -2,8 +2,7 @@
 //!
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
-use crate::packet::guard::{self, Relative};
-use crate::packet::related;
+use crate::packet::{guard, relatives};
 use packetrig_sys::ethtool::Offload;
 use packetrig_sys::facts::{Interface, Machine};
 use serde::Serialize;
@@ -102,7 +101,7 @@ fn judge_interface(interface: &Interface, all: &[Interface]) -> Vec<Finding> {
         remedy,
     };
     let mut findings = Vec::new();
-    if let Err(refusal) = guard::judge(&interface.link.name, &relatives(interface, all), false) {
+    if let Err(refusal) = guard::judge(&interface.link.name, &relatives(all, interface.link.index), false) {
         let remedy =
             format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
         findings.push(finding(
@@ -136,19 +135,6 @@ fn judge_interface(interface: &Interface, all: &[Interface]) -> Vec<Finding> {
     findings.push(finding(Level::Note, xdp_text(interface).into(), None));
     findings.push(finding(Level::Good, stamp_text(interface).into(), None));
     findings
-}
-
-fn relatives(interface: &Interface, all: &[Interface]) -> Vec<Relative> {
-    let links: Vec<_> = all.iter().map(|other| other.link.clone()).collect();
-    let related = related(&links, interface.link.index);
-    let describe = |other: &Interface| Relative {
-        name: other.link.name.clone(),
-        itself: other.link.index == interface.link.index,
-        loopback: other.link.loopback,
-        default_route: other.default_route,
-        addresses: other.addresses.clone(),
-    };
-    all.iter().filter(|other| related.contains(&other.link.index)).map(describe).collect()
 }
 
 fn loud_offloads(interface: &Interface) -> String {

@@ -1,6 +1,7 @@
 //! What the kernel says of an interface and of those stacked on it.
 
 use super::guard::Relative;
+use packetrig_sys::facts::Interface;
 use packetrig_sys::link::{Counters, Link, Links};
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeSet;
@@ -8,24 +9,22 @@ use std::collections::BTreeSet;
 /// Kinds of interfaces that send through another one, which their `peer` names.
 const STACKED: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
 
-/// The interface itself and all that send through it: its bridge or bond, VLANs on top, and theirs in turn.
-pub(super) fn relatives(links: &mut Links, link: &Link) -> Result<Vec<Relative>, packetrig_sys::Error> {
-    let all = links.list()?;
-    let addresses = links.addresses()?;
-    let default_routes = links.default_routes()?;
-    let related = related(&all, link.index);
-    let describe = |relative: &Link| Relative {
-        name: relative.name.clone(),
-        itself: relative.index == link.index,
-        loopback: relative.loopback,
-        default_route: default_routes.contains(&relative.index),
-        addresses: addresses.iter().filter(|a| a.index == relative.index).map(|a| a.ip).collect(),
+/// The interface with this number and all that send through it: its bridge or bond, VLANs on top, and theirs in turn.
+/// `all` are the interfaces of its namespace.
+pub(crate) fn relatives(all: &[Interface], index: u32) -> Vec<Relative> {
+    let links: Vec<&Link> = all.iter().map(|interface| &interface.link).collect();
+    let related = related(&links, index);
+    let describe = |interface: &Interface| Relative {
+        name: interface.link.name.clone(),
+        itself: interface.link.index == index,
+        loopback: interface.link.loopback,
+        default_route: interface.default_route,
+        addresses: interface.addresses.clone(),
     };
-    Ok(all.iter().filter(|other| related.contains(&other.index)).map(describe).collect())
+    all.iter().filter(|interface| related.contains(&interface.link.index)).map(describe).collect()
 }
 
-/// Numbers of the interface and of all that send through it.
-pub(crate) fn related(all: &[Link], index: u32) -> BTreeSet<u32> {
+fn related(all: &[&Link], index: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::from([index]);
     loop {
         let masters = all.iter().filter(|link| found.contains(&link.index)).filter_map(|link| link.master);
@@ -109,7 +108,7 @@ mod tests {
             link(6, Some("vlan"), None, Some(5)),
             link(7, None, Some(3), None),
         ];
-        assert_eq!(related(&all, 1), BTreeSet::from([1, 2, 3, 4]));
-        assert_eq!(related(&all, 5), BTreeSet::from([5, 6]));
+        assert_eq!(related(&all.each_ref(), 1), BTreeSet::from([1, 2, 3, 4]));
+        assert_eq!(related(&all.each_ref(), 5), BTreeSet::from([5, 6]));
     }
 }

@@ -12,7 +12,7 @@ pub mod quiet;
 mod rx;
 mod tx;
 
-pub(crate) use facts::related;
+pub(crate) use facts::relatives;
 pub use rx::PacketRx;
 pub use tx::PacketTx;
 
@@ -81,7 +81,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
     let mut links = Links::open(&netns)?;
     let link = links.by_name(name)?;
-    let relatives = facts::relatives(&mut links, &link)?;
+    let relatives = relatives(&packetrig_sys::facts::interfaces(&netns)?, link.index);
     guard::judge(&location, &relatives, options.confirmed)?;
     let lock =
         Lock::take(&netns, &format!("packetrig/interface/{}", link.index), &format!("port {location}"))?;
