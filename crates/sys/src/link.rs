@@ -106,7 +106,7 @@ impl Links {
         Ok(Self { netlink: Conversation::open(netns, NETLINK_ROUTE)? })
     }
 
-    /// All interfaces, in order of their number.
+    /// All interfaces, in order of their number; one of a kind that cannot be read is left out.
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -168,9 +168,8 @@ impl Links {
                     indices.extend(exits_of_default(&route));
                 }
             };
-            self.netlink
-                .ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP, &mut note)
-                .map_err(|e| Error::call("RTM_GETROUTE", "routes", e))?;
+            let asked = self.netlink.ask(RouteNetlinkMessage::GetRoute(message), NLM_F_DUMP, &mut note);
+            complete(asked, "RTM_GETROUTE", "routes")?;
         }
         Ok(indices)
     }
@@ -191,11 +190,27 @@ impl Links {
             }
         };
         match self.netlink.ask(RouteNetlinkMessage::GetLink(message), 0, &mut note) {
-            Ok(()) => found.ok_or_else(|| missing(object)),
+            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETLINK", object)),
+            Ok(_) => found.ok_or_else(|| missing(object)),
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => Err(missing(object)),
             Err(error) => Err(Error::call("RTM_GETLINK", object, error)),
         }
     }
+}
+
+/// Addresses and routes decide whether an interface is safe to send on: none of them may be skipped.
+fn complete(asked: std::io::Result<usize>, call: &'static str, object: &str) -> Result<(), Error> {
+    match asked {
+        Ok(0) => Ok(()),
+        Ok(_) => Err(unreadable(call, object)),
+        Err(error) => Err(Error::call(call, object, error)),
+    }
+}
+
+fn unreadable(call: &'static str, object: &str) -> Error {
+    let source =
+        std::io::Error::new(std::io::ErrorKind::InvalidData, "the kernel's answer has an unknown form");
+    Error::call(call, object, source)
 }
 
 fn missing(name: &str) -> Error {

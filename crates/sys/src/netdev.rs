@@ -55,7 +55,7 @@ fn find_family(netlink: &mut Conversation) -> Result<u16, Error> {
             answer.attribute(CONTROLLER_FAMILY_ID).and_then(|value| value.first_chunk().copied()).or(found);
     });
     match (asked, found) {
-        (Ok(()), Some(id)) => Ok(u16::from_ne_bytes(id)),
+        (Ok(_), Some(id)) => Ok(u16::from_ne_bytes(id)),
         (Err(error), _) if error.raw_os_error() != Some(libc::ENOENT) => {
             Err(Error::call("CTRL_CMD_GETFAMILY", "netdev", error))
         }

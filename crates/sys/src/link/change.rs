@@ -67,9 +67,7 @@ impl Links {
     pub fn delete(&mut self, index: u32) -> Result<(), Error> {
         let mut message = LinkMessage::default();
         message.header.index = index;
-        self.netlink.ask(RouteNetlinkMessage::DelLink(message), 0, &mut |_| {}).map_err(|error| {
-            Error::call("RTM_DELLINK", format!("interface {index}"), error).with_rights(RIGHTS)
-        })
+        self.tell(RouteNetlinkMessage::DelLink(message), 0, "RTM_DELLINK", &format!("interface {index}"))
     }
 
     /// Gives an interface an address.
@@ -79,17 +77,17 @@ impl Links {
         message.header.prefix_len = prefix;
         message.header.index = index;
         message.attributes = vec![AddressAttribute::Local(ip), AddressAttribute::Address(ip)];
-        self.netlink
-            .ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL, &mut |_| {})
-            .map_err(|error| {
-                Error::call("RTM_NEWADDR", format!("interface {index}"), error).with_rights(RIGHTS)
-            })
+        let flags = NLM_F_CREATE | NLM_F_EXCL;
+        self.tell(
+            RouteNetlinkMessage::NewAddress(message),
+            flags,
+            "RTM_NEWADDR",
+            &format!("interface {index}"),
+        )
     }
 
     fn create(&mut self, message: LinkMessage, name: &str) -> Result<(), Error> {
-        self.netlink
-            .ask(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, &mut |_| {})
-            .map_err(|error| Error::call("RTM_NEWLINK", name, error).with_rights(RIGHTS))
+        self.tell(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL, "RTM_NEWLINK", name)
     }
 
     fn change_attribute(&mut self, index: u32, attribute: LinkAttribute) -> Result<(), Error> {
@@ -100,9 +98,18 @@ impl Links {
 
     fn change(&mut self, index: u32, mut message: LinkMessage) -> Result<(), Error> {
         message.header.index = index;
-        self.netlink.ask(RouteNetlinkMessage::SetLink(message), 0, &mut |_| {}).map_err(|error| {
-            Error::call("RTM_SETLINK", format!("interface {index}"), error).with_rights(RIGHTS)
-        })
+        self.tell(RouteNetlinkMessage::SetLink(message), 0, "RTM_SETLINK", &format!("interface {index}"))
+    }
+
+    fn tell(
+        &mut self,
+        message: RouteNetlinkMessage,
+        flags: u16,
+        call: &'static str,
+        object: &str,
+    ) -> Result<(), Error> {
+        let asked = self.netlink.ask(message, flags, &mut |_| {});
+        asked.map(drop).map_err(|error| Error::call(call, object, error).with_rights(RIGHTS))
     }
 }
 
