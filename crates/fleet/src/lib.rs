@@ -10,8 +10,12 @@
 //! receiver is armed; receivers stop only when every sender has; a result that is missing is never counted as zero.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod event;
+pub mod fabric;
+pub mod local;
 pub mod message;
 pub mod outcome;
+pub mod report;
 
 pub use message::{NodeName, PlanHash, RunId};

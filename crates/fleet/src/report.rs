@@ -1,0 +1,108 @@
+//! What a run comes to: one value from which tables, files and the catalogue are made.
+//!
+//! [`assemble`] is a pure function of the plan, the node results and how the run ended. It measures nothing and
+//! invents nothing: what no node reported is absent.
+//!
+//! There is one row per stream, also when it has several receivers, so that a sum over rows never counts a frame
+//! twice; the split by receiving port is kept inside the row.
+
+mod assemble;
+mod figures;
+mod ports;
+mod streams;
+#[cfg(test)]
+mod tests;
+mod verdict;
+
+pub use assemble::assemble;
+pub use figures::{LatencyError, LatencyReport, MeanRate, Spread};
+pub use ports::{LossPlaces, PortReport};
+pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
+pub use verdict::{Criteria, Verdict};
+
+use crate::message::{NodeName, PlanHash, RunId};
+use crate::outcome::Outcome;
+use packetrig_stats::caveat::Caveat;
+use packetrig_stats::ledger::{Imbalance, Ledger};
+use packetrig_stats::result::CaptureResult;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// Version of the report's form. A reader refuses a higher one.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// What is known of a run before it begins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunFacts {
+    /// Its id.
+    pub run: RunId,
+    /// What the user calls it.
+    pub name: String,
+    /// Hash of the plan's text.
+    pub plan: PlanHash,
+    /// When it was asked for, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// The nodes it was given to.
+    pub nodes: Vec<NodeName>,
+    /// What the user accepts.
+    pub criteria: Criteria,
+}
+
+/// How much of what should have reported did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Nodes whose result is here.
+    pub reported: usize,
+    /// Nodes of the run.
+    pub expected: usize,
+}
+
+impl Coverage {
+    /// Whether nothing is missing.
+    pub const fn is_full(self) -> bool {
+        self.reported == self.expected
+    }
+}
+
+/// The result of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunReport {
+    /// Form of this value.
+    pub schema_version: u32,
+    /// Version of packetrig.
+    pub packetrig_version: String,
+    /// The run.
+    pub run: RunId,
+    /// What the user calls it.
+    pub name: String,
+    /// Hash of the plan's text.
+    pub plan_sha256: PlanHash,
+    /// When it was asked for, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// From T to the moment the last sender was done; absent if nothing was sent.
+    pub sending: Option<Nanos>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Whether what was sent arrived as wanted.
+    pub verdict: Verdict,
+    /// What it was judged by.
+    pub criteria: Criteria,
+    /// Nodes that reported.
+    pub coverage: Coverage,
+    /// One row per stream, in plan order.
+    pub streams: Vec<StreamReport>,
+    /// One row per port that reported, in plan order.
+    pub ports: Vec<PortReport>,
+    /// Accounts of the whole run.
+    pub ledger: Ledger,
+    /// Rules of the ledger that do not hold.
+    pub imbalances: Vec<Imbalance>,
+    /// Rules that could not be checked.
+    pub unchecked: Vec<String>,
+    /// Where lost frames were lost.
+    pub lost: LossPlaces,
+    /// Capture files.
+    pub captures: Vec<CaptureResult>,
+    /// Doubts.
+    pub caveats: Vec<Caveat>,
+}

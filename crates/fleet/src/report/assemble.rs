@@ -1,0 +1,141 @@
+//! Node results become a report.
+
+use super::ports::port_of;
+use super::streams::Findings;
+use super::verdict::{Evidence, judge};
+use super::{Coverage, LossPlaces, PortReport, RunFacts, RunReport, SCHEMA_VERSION, StreamReport};
+use crate::outcome::Outcome;
+use packetrig_plan::timeline::Timeline;
+use packetrig_plan::Plan;
+use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::result::NodeResult;
+
+/// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
+pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
+    let results = each_node_once(results);
+    let findings = Findings { plan, results: &results };
+    let timelines = timelines(plan, &results);
+    let streams: Vec<StreamReport> =
+        (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
+    let ledger = whole_ledger(&results, &streams);
+    let imbalances = ledger.balance();
+    let lost = LossPlaces::new(total_lost(&streams), &ledger, &unmeasured(&results));
+    let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
+    let caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
+    let verdict = judge(
+        &Evidence {
+            streams: &streams,
+            lost,
+            imbalances: &imbalances,
+            caveats: &caveats,
+            coverage,
+            outcome: &outcome,
+        },
+        &facts.criteria,
+    );
+    RunReport {
+        schema_version: SCHEMA_VERSION,
+        packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),
+        run: facts.run.clone(),
+        name: facts.name.clone(),
+        plan_sha256: facts.plan.clone(),
+        started_wall_ns: facts.started_wall_ns,
+        sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
+        verdict,
+        criteria: facts.criteria,
+        coverage,
+        unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
+        ports: ports(plan, &results),
+        streams,
+        ledger,
+        imbalances,
+        lost,
+        captures: results.iter().flat_map(|node| node.captures.clone()).collect(),
+        caveats,
+        outcome,
+    }
+}
+
+fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
+    let mut kept: Vec<NodeResult> = Vec::with_capacity(results.len());
+    for result in results {
+        if !kept.iter().any(|other| other.node == result.node) {
+            kept.push(result);
+        }
+    }
+    kept.sort_by(|a, b| a.node.cmp(&b.node));
+    kept
+}
+
+/// Schedules for the link speeds the nodes found; empty if the plan does not fit them (then nothing was sent).
+fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<Timeline> {
+    let mut speeds = vec![None; plan.ports.len()];
+    for row in results.iter().flat_map(|node| &node.ports) {
+        speeds[row.port] = row.info.speed;
+    }
+    let bound = plan.clone().bind(&speeds);
+    bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
+}
+
+fn ports(plan: &Plan, results: &[NodeResult]) -> Vec<PortReport> {
+    let mut rows: Vec<_> =
+        results.iter().flat_map(|node| node.ports.iter().map(move |row| (row.port, node, row))).collect();
+    rows.sort_by_key(|(index, ..)| *index);
+    rows.into_iter().map(|(_, node, row)| port_of(plan, node, row)).collect()
+}
+
+/// Port ledgers together, plus what only both ends together can know.
+fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> Ledger {
+    let mut ledger = Ledger::default();
+    for row in results.iter().flat_map(|node| &node.ports) {
+        ledger.merge(&row.ledger);
+    }
+    let measured: Vec<_> = streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
+    let sum = |of: fn(&super::Loss) -> u64| {
+        measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
+    };
+    if !measured.is_empty() && ledger.get(Account::Expected).is_none() {
+        ledger.add_measured(Account::Expected, sum(|loss| loss.expected));
+        ledger.add_measured(Account::Lost, sum(|loss| loss.lost));
+    }
+    ledger
+}
+
+fn total_lost(streams: &[StreamReport]) -> u64 {
+    streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost).sum()
+}
+
+/// Accounts that some port of the run could not measure: their sums are too small to locate a loss by.
+fn unmeasured(results: &[NodeResult]) -> Vec<Account> {
+    let sends = |node: &NodeResult| !node.send.is_empty();
+    let blind = |node: &NodeResult| node.ports.iter().any(|port| port.tx.handed_over > 0 && port.tx.dropped.is_none());
+    if results.iter().any(|node| sends(node) && blind(node)) { vec![Account::TxDropped] } else { Vec::new() }
+}
+
+fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
+    let mut caveats: Vec<Caveat> = Vec::new();
+    for caveat in results.iter().flat_map(|node| &node.caveats) {
+        if !caveats.contains(caveat) {
+            caveats.push(caveat.clone());
+        }
+    }
+    if stopped_early {
+        caveats.push(Caveat {
+            doubt: Doubt::Interrupted,
+            subject: "run".to_owned(),
+            text: "stopped before its plan ended".to_owned(),
+            matters: true,
+        });
+    }
+    caveats
+}
+
+/// A stream without an end is meant to be stopped; one with an end is cut short if frames of it were not sent.
+fn stopped_early(streams: &[StreamReport], timelines: &[Timeline], outcome: &Outcome) -> bool {
+    let cut = |(stream, timeline): (&StreamReport, &Timeline)| {
+        let sent = stream.sent.as_ref().map_or(0, |sent| sent.frames);
+        timeline.total().is_some_and(|total| sent < total)
+    };
+    outcome.was_stopped() && streams.iter().zip(timelines).any(cut)
+}

@@ -1,0 +1,121 @@
+//! Figures made of counts and distributions.
+
+use packetrig_stats::latency::Latency;
+use packetrig_stats::port::StampKind;
+use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// A mean rate between the first and the last frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MeanRate {
+    /// Frames per second, in thousandths.
+    pub frames_milli: u64,
+    /// Layer 2: frames with FCS.
+    pub l2: BitRate,
+    /// Layer 1: with preamble and minimum gap.
+    pub l1: BitRate,
+}
+
+impl MeanRate {
+    /// The rate of `frames` of together `bytes` (FCS included), the first at `first` and the last at `last`.
+    /// `n` frames span `n - 1` intervals; a single frame has no rate.
+    pub fn of(frames: u64, bytes: u64, first: Option<MonoTime>, last: Option<MonoTime>) -> Option<Self> {
+        let span = u128::from(last?.since(first?).as_u64());
+        if frames < 2 || span == 0 {
+            return None;
+        }
+        let intervals = u128::from(frames - 1);
+        let per_second = |amount: u128| {
+            let scaled = amount * intervals * 1_000_000_000 / (u128::from(frames) * span);
+            u64::try_from(scaled).unwrap_or(u64::MAX)
+        };
+        let bits = u128::from(bytes) * 8;
+        let overhead = u128::from(frames) * u128::from(FrameSize::L1_OVERHEAD) * 8;
+        Some(Self {
+            frames_milli: per_second(u128::from(frames) * 1000),
+            l2: BitRate::new(per_second(bits)),
+            l1: BitRate::new(per_second(bits + overhead)),
+        })
+    }
+
+    /// Frames per second, for display only.
+    pub fn frames_per_second(self) -> f64 {
+        self.frames_milli as f64 / 1000.0
+    }
+}
+
+/// A distribution of errors in short.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Half of the samples are at or below.
+    pub p50: Nanos,
+    /// 99 % are at or below.
+    pub p99: Nanos,
+    /// The largest.
+    pub max: Nanos,
+}
+
+impl Spread {
+    /// `None` for an empty distribution.
+    pub fn of(times: &Latency) -> Option<Self> {
+        Some(Self { p50: times.quantile(500_000)?, p99: times.quantile(990_000)?, max: times.max()? })
+    }
+}
+
+/// One-way latency of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the usual quantiles")]
+pub struct LatencyReport {
+    /// Frames measured: first copies with a send time.
+    pub count: u64,
+    pub min: Nanos,
+    pub mean: Nanos,
+    pub max: Nanos,
+    pub p50: Nanos,
+    pub p90: Nanos,
+    pub p99: Nanos,
+    pub p999: Nanos,
+    pub p9999: Nanos,
+    /// How far off each figure may be.
+    pub error: LatencyError,
+}
+
+/// Why and how far latency may be off. Both parts make latency look longer than it is on the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatencyError {
+    /// Who stamps departures; absent if the sending port did not report.
+    pub tx_stamp: Option<StampKind>,
+    /// Who stamps arrivals; the worst over the receiving ports.
+    pub rx_stamp: Option<StampKind>,
+    /// From the stamp in the tag until the kernel had taken the frame, for 99 % of the frames.
+    pub tx_p99: Option<Nanos>,
+    /// The same, at most.
+    pub tx_max: Option<Nanos>,
+    /// Doubt of bringing arrival stamps onto the monotonic clock.
+    pub rx_conversion: Option<Nanos>,
+}
+
+impl LatencyError {
+    /// Bound that holds for 99 % of the frames; absent when a part of it is not known.
+    pub fn p99(&self) -> Option<Nanos> {
+        Some(self.tx_p99? + self.rx_conversion?)
+    }
+}
+
+impl LatencyReport {
+    /// `None` for an empty distribution.
+    pub fn of(times: &Latency, error: LatencyError) -> Option<Self> {
+        Some(Self {
+            count: times.count(),
+            min: times.min()?,
+            mean: times.mean()?,
+            max: times.max()?,
+            p50: times.quantile(500_000)?,
+            p90: times.quantile(900_000)?,
+            p99: times.quantile(990_000)?,
+            p999: times.quantile(999_000)?,
+            p9999: times.quantile(999_900)?,
+            error,
+        })
+    }
+}

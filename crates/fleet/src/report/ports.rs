@@ -1,0 +1,98 @@
+//! Rows of ports, and where lost frames were lost.
+
+use super::figures::MeanRate;
+use packetrig_plan::Plan;
+use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_stats::result::{NodeResult, PortResult};
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// A port.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortReport {
+    /// The node it is on.
+    pub node: String,
+    /// What ran, and why.
+    pub info: PortInfo,
+    /// What its transmit half counted.
+    pub tx: TxCounters,
+    /// Bytes of the streams sent here, FCS included.
+    pub tx_bytes: u64,
+    /// What its receive half counted.
+    pub rx: RxCounters,
+    /// Mean rate sent, over all streams.
+    pub tx_rate: Option<MeanRate>,
+    /// Mean rate received, over all streams.
+    pub rx_rate: Option<MeanRate>,
+    /// Sent per second since T.
+    pub tx_series: RateSeries,
+    /// Received per second since T.
+    pub rx_series: RateSeries,
+    /// Its part of the ledger.
+    pub ledger: Ledger,
+    /// Doubt of bringing arrival stamps onto the monotonic clock.
+    pub clock_bound: Nanos,
+}
+
+/// Where the frames that were sent and never counted went. A place is absent if it could not be measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LossPlaces {
+    /// Sent and never counted, over all streams whose both ends reported.
+    pub total: u64,
+    /// Refused by the kernel or dropped by our sending interface.
+    pub sender: Option<u64>,
+    /// Dropped by our receiver: its ring was full. At most `total`; frames of others may be among the drops.
+    pub receiver: Option<u64>,
+    /// The rest: the device under test or the path to and from it. Absent if either end is.
+    pub path: Option<u64>,
+}
+
+impl LossPlaces {
+    /// Splits `total` by what the ends of the run say they dropped themselves.
+    pub(super) fn new(total: u64, ledger: &Ledger, unmeasured: &[Account]) -> Self {
+        let known = |account: Account| (!unmeasured.contains(&account)).then(|| ledger.get(account)).flatten();
+        let sum = |accounts: &[Account]| accounts.iter().map(|account| known(*account)).sum::<Option<u64>>();
+        let sender = sum(&[Account::Refused, Account::TxDropped]).map(|dropped| dropped.min(total));
+        let left = total - sender.unwrap_or(0);
+        let receiver = sum(&[Account::RingDropped]).map(|dropped| dropped.min(left));
+        let path = sender.and(receiver).map(|dropped| left - dropped);
+        Self { total, sender, receiver, path }
+    }
+}
+
+/// The row of one port.
+pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortReport {
+    let sent = || node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port).map(|send| &send.counts);
+    let got = || node.receive.iter().filter(|receive| receive.port == row.port).map(|receive| &receive.counts);
+    let tx_frames = sent().map(|counts| counts.frames).sum();
+    let tx_bytes = sent().map(|counts| counts.bytes).sum();
+    let rx_frames = got().map(|counts| counts.frames).sum();
+    let rx_bytes = got().map(|counts| counts.bytes).sum();
+    let earliest = |times: &mut dyn Iterator<Item = MonoTime>| times.min();
+    let latest = |times: &mut dyn Iterator<Item = MonoTime>| times.max();
+    PortReport {
+        node: node.node.clone(),
+        info: row.info.clone(),
+        tx: row.tx,
+        tx_bytes,
+        rx: row.rx,
+        tx_rate: MeanRate::of(
+            tx_frames,
+            tx_bytes,
+            earliest(&mut sent().filter_map(|counts| counts.first)),
+            latest(&mut sent().filter_map(|counts| counts.last)),
+        ),
+        rx_rate: MeanRate::of(
+            rx_frames,
+            rx_bytes,
+            earliest(&mut got().filter_map(|counts| counts.first)),
+            latest(&mut got().filter_map(|counts| counts.last)),
+        ),
+        tx_series: row.tx_series.clone(),
+        rx_series: row.rx_series.clone(),
+        ledger: row.ledger.clone(),
+        clock_bound: row.clock_bound,
+    }
+}

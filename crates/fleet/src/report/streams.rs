@@ -1,0 +1,308 @@
+//! Rows of streams: what was sent, what arrived, what is missing.
+
+use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
+use packetrig_plan::timeline::Timeline;
+use packetrig_plan::{Plan, Stream};
+use packetrig_stats::counts::StreamRxCounts;
+use packetrig_stats::jitter::JitterSummary;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, PortResult, ReceiveResult, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos, Ratio};
+use serde::{Deserialize, Serialize};
+
+/// What left.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// Frames due by the time the sender ended.
+    pub planned: u64,
+    /// Frames handed over.
+    pub frames: u64,
+    /// Planned and not sent.
+    pub unsent: u64,
+    /// Sent later than due by more than the stated tolerance.
+    pub late: u64,
+    /// Bytes, FCS included.
+    pub bytes: u64,
+    /// First departure, from T.
+    pub first: Option<Nanos>,
+    /// Last departure, from T.
+    pub last: Option<Nanos>,
+    /// Mean rate achieved.
+    pub rate: Option<MeanRate>,
+    /// Mean frame rate against the schedule's, in millionths: +100 is 0.01 % too fast.
+    pub rate_error_ppm: Option<i64>,
+    /// |actual - due| of each frame.
+    pub send_error: Option<Spread>,
+    /// From the send time in the tag until the kernel had taken the frame.
+    pub stamp_bound: Option<Spread>,
+    /// Per second since T.
+    pub series: RateSeries,
+}
+
+/// What arrived. Frames.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Received {
+    /// All that were recognised, copies included.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+    /// Loss, duplicates, reordering as receivers saw them.
+    pub sequence: SequenceCounts,
+    /// Headers not as sent, payload intact.
+    pub altered: u64,
+    /// Payload damaged.
+    pub corrupt: u64,
+    /// Tag damaged, known by their headers.
+    pub unnumbered: u64,
+    /// First arrival, from T.
+    pub first: Option<Nanos>,
+    /// Last arrival, from T.
+    pub last: Option<Nanos>,
+    /// Mean rate.
+    pub rate: Option<MeanRate>,
+    /// Per second since T.
+    pub series: RateSeries,
+}
+
+/// What is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Loss {
+    /// Copies the receivers together should have counted.
+    pub expected: u64,
+    /// Of those, how many were not.
+    pub lost: u64,
+    /// Counted beyond what was expected.
+    pub extra: u64,
+    /// `lost` in percent of `expected`, for display.
+    pub percent: f64,
+    /// Runs of lost frames; absent where receivers share a stream, since none of them can tell.
+    pub bursts: Option<u64>,
+    /// The longest of them.
+    pub longest_burst: Option<u64>,
+    /// Seconds of the schedule with at least one lost frame.
+    pub seconds: Option<u64>,
+}
+
+impl Loss {
+    /// The share as two counts.
+    pub const fn ratio(&self) -> Ratio {
+        Ratio::new(self.lost, self.expected)
+    }
+
+    fn new(expected: u64, sequence: &SequenceCounts, whole_here: bool) -> Self {
+        let lost = expected.saturating_sub(sequence.unique);
+        Self {
+            expected,
+            lost,
+            extra: sequence.unique.saturating_sub(expected),
+            percent: Ratio::new(lost, expected).percent(),
+            bursts: whole_here.then_some(sequence.loss_bursts),
+            longest_burst: whole_here.then_some(sequence.longest_burst),
+            seconds: whole_here.then_some(sequence.loss_seconds),
+        }
+    }
+}
+
+/// A stream at one of its receiving ports.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PortShare {
+    /// Name of the port.
+    pub port: String,
+    /// What arrived there.
+    pub received: Received,
+    /// What is missing there; absent when the receivers share the stream or the sender did not report.
+    pub loss: Option<Loss>,
+    /// Latency there.
+    pub latency: Option<LatencyReport>,
+    /// Jitter there.
+    pub jitter: Option<JitterSummary>,
+}
+
+/// A stream.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StreamReport {
+    /// Its name.
+    pub name: String,
+    /// Name of the sending port.
+    pub tx_port: String,
+    /// Names of the receiving ports.
+    pub rx_ports: Vec<String>,
+    /// Whether its frames carry the test tag: without it nothing is known at the receivers.
+    pub measured: bool,
+    /// What left; absent if the sending node did not report.
+    pub sent: Option<Sent>,
+    /// What arrived, over all receivers; absent if one of them did not report, or if there is none.
+    pub received: Option<Received>,
+    /// What is missing, over all receivers; absent if either side did not report.
+    pub loss: Option<Loss>,
+    /// Latency over all receivers.
+    pub latency: Option<LatencyReport>,
+    /// Jitter, if there is one receiver: arrivals at different ports have no order among them.
+    pub jitter: Option<JitterSummary>,
+    /// The split by receiving port, in plan order.
+    pub per_port: Vec<PortShare>,
+}
+
+/// The results of all nodes, to look things up in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Findings<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) results: &'a [NodeResult],
+}
+
+impl<'a> Findings<'a> {
+    fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
+        self.results.iter().find_map(|node| Some((node, node.send.iter().find(|row| row.stream == stream)?)))
+    }
+
+    fn receivers(self, stream: usize) -> Vec<(&'a NodeResult, &'a ReceiveResult)> {
+        let wanted = &self.plan.streams[stream].rx;
+        let at = |port: &usize| {
+            let of = |node: &'a NodeResult| {
+                node.receive.iter().find(|row| row.stream == stream && row.port == *port).map(|row| (node, row))
+            };
+            self.results.iter().find_map(of)
+        };
+        wanted.iter().filter_map(at).collect()
+    }
+
+    fn port(self, port: usize) -> Option<&'a PortResult> {
+        self.results.iter().flat_map(|node| &node.ports).find(|row| row.port == port)
+    }
+
+    /// The row of stream `index`; `timeline` if the plan could be bound to the speeds found.
+    pub(super) fn stream(self, index: usize, timeline: Option<&Timeline>) -> StreamReport {
+        let stream = &self.plan.streams[index];
+        let name_of = |port: &usize| self.plan.ports[*port].name.clone();
+        let rows = self.receivers(index);
+        let sent = self.sender(index).map(|(node, row)| sent_of(node, row, timeline));
+        let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
+        let received = complete.then(|| received_of(&rows));
+        let frames = sent.as_ref().map(|sent| sent.frames);
+        let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
+            Loss::new(expected(stream, frames), &received.sequence, all_expect_all(stream))
+        });
+        StreamReport {
+            name: stream.name.clone(),
+            tx_port: name_of(&stream.tx),
+            rx_ports: stream.rx.iter().map(name_of).collect(),
+            measured: stream.metrics.enable,
+            sent,
+            received,
+            loss,
+            latency: self.latency(index, &rows),
+            jitter: if let [(_, row)] = rows.as_slice() { row.jitter.clone() } else { None },
+            per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
+        }
+    }
+
+    fn share(self, stream: usize, row: (&NodeResult, &ReceiveResult), sent: Option<u64>) -> PortShare {
+        let received = received_of(&[row]);
+        let of = &self.plan.streams[stream];
+        let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
+        PortShare {
+            port: self.plan.ports[row.1.port].name.clone(),
+            loss: sent.map(|frames| Loss::new(frames, &received.sequence, true)),
+            latency: self.latency(stream, &[row]),
+            jitter: row.1.jitter.clone(),
+            received,
+        }
+    }
+
+    fn latency(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Option<LatencyReport> {
+        let mut all: Option<Latency> = None;
+        for times in rows.iter().filter_map(|(_, row)| row.latency.as_ref()) {
+            match &mut all {
+                None => all = Some(times.clone()),
+                Some(all) => all.merge(times),
+            }
+        }
+        LatencyReport::of(&all?, self.latency_error(stream, rows))
+    }
+
+    fn latency_error(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LatencyError {
+        let send = self.sender(stream).map(|(_, row)| &row.stamp_bound);
+        let ports: Vec<_> = rows.iter().filter_map(|(_, row)| self.port(row.port)).collect();
+        LatencyError {
+            tx_stamp: self.port(self.plan.streams[stream].tx).map(|port| port.info.tx_stamp),
+            rx_stamp: ports.iter().map(|port| port.info.rx_stamp).max(),
+            tx_p99: send.and_then(|bound| bound.quantile(990_000)),
+            tx_max: send.and_then(Latency::max),
+            rx_conversion: ports.iter().map(|port| port.clock_bound).max(),
+        }
+    }
+}
+
+/// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.
+fn all_expect_all(stream: &Stream) -> bool {
+    let receivers = u64::try_from(stream.rx.len()).unwrap_or(u64::MAX);
+    stream.metrics.rx_per_tx_thousandths == receivers.saturating_mul(1000)
+}
+
+/// Copies the receivers together should count, rounded down.
+fn expected(stream: &Stream, sent: u64) -> u64 {
+    let scaled = u128::from(sent) * u128::from(stream.metrics.rx_per_tx_thousandths) / 1000;
+    u64::try_from(scaled).unwrap_or(u64::MAX)
+}
+
+fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&Timeline>) -> Sent {
+    let counts = &row.counts;
+    Sent {
+        planned: row.planned,
+        frames: counts.frames,
+        unsent: row.planned.saturating_sub(counts.frames),
+        late: counts.late,
+        bytes: counts.bytes,
+        first: counts.first.map(|at| at.since(node.started)),
+        last: counts.last.map(|at| at.since(node.started)),
+        rate: MeanRate::of(counts.frames, counts.bytes, counts.first, counts.last),
+        rate_error_ppm: timeline.and_then(|timeline| rate_error_ppm(row, timeline)),
+        send_error: Spread::of(&row.send_error),
+        stamp_bound: Spread::of(&row.stamp_bound),
+        series: row.series.clone(),
+    }
+}
+
+/// The schedule says how long the frames sent should have taken, bursts and gaps included; the rate error is how
+/// much longer or shorter they took.
+fn rate_error_ppm(row: &SendResult, timeline: &Timeline) -> Option<i64> {
+    let last = row.counts.frames.checked_sub(1)?;
+    let wanted = i128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
+    let taken = i128::from(row.counts.last?.since(row.counts.first?).as_u64());
+    let ppm = ((wanted - taken) * 1_000_000).checked_div(taken)?;
+    i64::try_from(ppm).ok()
+}
+
+fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
+    let mut counts = StreamRxCounts::default();
+    let mut series = RateSeries::default();
+    let (mut first, mut last) = (None::<Nanos>, None::<Nanos>);
+    for (node, row) in rows {
+        counts.frames += row.counts.frames;
+        counts.bytes += row.counts.bytes;
+        counts.sequence.merge(&row.counts.sequence);
+        counts.altered += row.counts.altered;
+        counts.corrupt += row.counts.corrupt;
+        counts.unnumbered += row.counts.unnumbered;
+        // Instants of different nodes are comparable only from their own T.
+        let from_start = |at: MonoTime| at.since(node.started);
+        first = first.into_iter().chain(row.counts.first.map(from_start)).min();
+        last = last.into_iter().chain(row.counts.last.map(from_start)).max();
+        series.merge(&row.series);
+    }
+    let instant = |length: Nanos| MonoTime::from_nanos(length.as_u64());
+    Received {
+        frames: counts.frames,
+        bytes: counts.bytes,
+        rate: MeanRate::of(counts.frames, counts.bytes, first.map(instant), last.map(instant)),
+        sequence: counts.sequence,
+        altered: counts.altered,
+        corrupt: counts.corrupt,
+        unnumbered: counts.unnumbered,
+        first,
+        last,
+        series,
+    }
+}
