@@ -268,6 +268,15 @@ fn an_interface_that_goes_down_and_up_again_ends_neither_half() {
 }
 
 #[test]
+fn an_mtu_that_cannot_be_had_is_an_error_and_changes_nothing() {
+    let Some(lab) = Lab::new() else { return };
+    let before = settings(&lab);
+    let port = Port { mtu: Some(1_000_000), ..lab.port("a") };
+    assert!(matches!(open(&port, OpenOptions::default()), Err(Error::Kernel(_))));
+    assert_eq!(settings(&lab), before);
+}
+
+#[test]
 fn a_panic_restores_the_interface() {
     let Some(lab) = Lab::new() else { return };
     lab.up("b");
