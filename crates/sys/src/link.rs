@@ -132,9 +132,14 @@ impl Links {
         self.fetch(0, attributes, name).map(|message| link_of(&message))
     }
 
+    /// The interface with this number.
+    pub fn by_index(&mut self, index: u32) -> Result<Link, Error> {
+        self.fetch(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
+    }
+
     /// Counters of the interface with this number. Costs one system call pair, some microseconds.
     pub fn counters(&mut self, index: u32) -> Result<Counters, Error> {
-        let message = self.fetch(index, Vec::new(), &format!("interface {index}"))?;
+        let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
         let stats = message.attributes.iter().find_map(|attribute| match attribute {
             LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
             _ => None,

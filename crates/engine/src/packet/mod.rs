@@ -104,7 +104,7 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
 fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
     let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
-    TxOptions { longest: longest.max(60) as usize, mtu: link.mtu as usize, ..TxOptions::default() }
+    TxOptions { longest: longest.max(60) as usize, ..TxOptions::default() }
 }
 
 fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {

@@ -19,6 +19,7 @@ fn loopback_is_listed_and_found_without_any_rights() {
     let listed = links.list().unwrap();
     let loopback = listed.iter().find(|link| link.loopback).expect("every namespace has one");
     let found = links.by_name(&loopback.name).unwrap();
+    assert_eq!(links.by_index(loopback.index).unwrap().name, loopback.name);
     assert_eq!((found.index, found.mtu), (loopback.index, loopback.mtu));
     links.counters(loopback.index).unwrap();
 }

@@ -18,7 +18,7 @@
 //! the length with the MTU, so that is done here.
 
 use super::{area::Area, socket};
-use crate::{Error, netns::NetNs};
+use crate::{Error, link::Links, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -51,15 +51,13 @@ pub struct TxOptions {
     pub slots: usize,
     /// Longest frame that must fit into a slot, without FCS.
     pub longest: usize,
-    /// The interface's MTU: a longer packet behind the Ethernet header is refused.
-    pub mtu: usize,
     /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
     pub bypass_queue: bool,
 }
 
 impl Default for TxOptions {
     fn default() -> Self {
-        Self { slots: 1024, longest: 1518, mtu: 1500, bypass_queue: true }
+        Self { slots: 1024, longest: 1518, bypass_queue: true }
     }
 }
 
@@ -81,9 +79,11 @@ pub struct TxRing {
 }
 
 impl TxRing {
-    /// Opens a ring on the interface with this index in `netns`; `name` is for messages.
+    /// Opens a ring on the interface with this index in `netns`; `name` is for messages. The MTU of this moment bounds
+    /// the frames.
     pub fn open(netns: &NetNs, index: u32, name: &str, options: TxOptions) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
+        let mtu = Links::open(netns)?.by_index(index)?.mtu as usize;
         let shape = Shape::new(options.slots, options.longest);
         let packet = |option| (libc::SOL_PACKET, option);
         let failed = |call| move |errno: Errno| Error::call(call, name, errno);
@@ -101,7 +101,7 @@ impl TxRing {
             .map_err(failed("setsockopt(PACKET_TX_RING)"))?;
         let area = Area::map(socket.as_fd(), shape.bytes(), name)?;
         socket::bind(&socket, index, 0, name)?;
-        Ok(Self { slots: Slots::new(area, shape, options.mtu), socket, object: name.to_owned() })
+        Ok(Self { slots: Slots::new(area, shape, mtu), socket, object: name.to_owned() })
     }
 
     /// The next free slot, to be written and then committed; `None` while the ring is full.
