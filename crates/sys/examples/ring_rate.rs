@@ -17,7 +17,7 @@ fn main() -> Result<(), packetrig_sys::Error> {
         (number(60), number(2), number(1024), number(64), number(1));
     let netns = NetNs::current()?;
     let index = Links::open(&netns)?.by_name(&name)?.index;
-    let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0, ..TxOptions::default() };
+    let options = TxOptions { slots, longest: length, bypass_queue: bypass != 0 };
     let mut ring = TxRing::open(&netns, index, &name, options)?;
     let start = clock::monotonic_ns();
     let end = start + seconds as u64 * 1_000_000_000;
