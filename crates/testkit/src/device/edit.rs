@@ -1,0 +1,201 @@
+//! Rewriting headers as switches and routers do, IPv4 header checksum put right.
+
+/// One change of a frame's headers. A frame that lacks the header stays as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Edit {
+    /// New destination address.
+    DestinationMac([u8; 6]),
+    /// New source address.
+    SourceMac([u8; 6]),
+    /// IPv4 time to live or IPv6 hop limit minus one; zero stays zero.
+    DecrementTtl,
+    /// New DSCP in IPv4 or IPv6, ECN kept.
+    Dscp(u8),
+    /// A VLAN tag in front of those there are.
+    PushVlan {
+        /// Its type: 0x8100 or 0x88a8.
+        tpid: u16,
+        /// Priority, drop eligibility and number.
+        tci: u16,
+    },
+    /// The outermost VLAN tag goes.
+    PopVlan,
+}
+
+impl Edit {
+    /// Applies the change; says whether the frame had what it takes.
+    pub fn apply(self, frame: &mut Vec<u8>) -> bool {
+        match self {
+            Self::DestinationMac(mac) => replace(frame, 0, &mac),
+            Self::SourceMac(mac) => replace(frame, 6, &mac),
+            Self::DecrementTtl => decrement_ttl(frame),
+            Self::Dscp(dscp) => set_dscp(frame, dscp),
+            Self::PushVlan { tpid, tci } => push_vlan(frame, tpid, tci),
+            Self::PopVlan => pop_vlan(frame),
+        }
+    }
+}
+
+fn replace(frame: &mut [u8], at: usize, bytes: &[u8]) -> bool {
+    match frame.get_mut(at..at + bytes.len()) {
+        Some(place) => {
+            place.copy_from_slice(bytes);
+            true
+        }
+        None => false,
+    }
+}
+
+fn word(frame: &[u8], at: usize) -> Option<u16> {
+    Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]))
+}
+
+fn is_tag(ether_type: u16) -> bool {
+    matches!(ether_type, 0x8100 | 0x88a8 | 0x9100)
+}
+
+/// Version and offset of the IP header, whole in the frame.
+fn ip(frame: &[u8]) -> Option<(u8, usize)> {
+    let mut at = 12;
+    while is_tag(word(frame, at)?) {
+        at += 4;
+    }
+    let (version, least) = match word(frame, at)? {
+        0x0800 => (4, 20),
+        0x86dd => (6, 40),
+        _ => return None,
+    };
+    (frame.len() >= at + 2 + least).then_some((version, at + 2))
+}
+
+fn decrement_ttl(frame: &mut [u8]) -> bool {
+    match ip(frame) {
+        Some((4, at)) => {
+            frame[at + 8] = frame[at + 8].saturating_sub(1);
+            refresh_checksum(frame, at);
+            true
+        }
+        Some((_, at)) => {
+            frame[at + 7] = frame[at + 7].saturating_sub(1);
+            true
+        }
+        None => false,
+    }
+}
+
+fn set_dscp(frame: &mut [u8], dscp: u8) -> bool {
+    match ip(frame) {
+        Some((4, at)) => {
+            frame[at + 1] = dscp << 2 | frame[at + 1] & 3;
+            refresh_checksum(frame, at);
+            true
+        }
+        Some((_, at)) => {
+            // Traffic class lies across two bytes: 4 bits of version, then 8 of traffic class.
+            let class = dscp << 2 | (frame[at + 1] >> 4) & 3;
+            frame[at] = frame[at] & 0xf0 | class >> 4;
+            frame[at + 1] = class << 4 | frame[at + 1] & 0x0f;
+            true
+        }
+        None => false,
+    }
+}
+
+fn refresh_checksum(frame: &mut [u8], at: usize) {
+    let end = (at + usize::from(frame[at] & 0x0f) * 4).min(frame.len());
+    frame[at + 10..at + 12].fill(0);
+    let mut total: u32 = 0;
+    for pair in frame[at..end].chunks_exact(2) {
+        total += u32::from(pair[0]) << 8 | u32::from(pair[1]);
+    }
+    while total > 0xffff {
+        total = (total & 0xffff) + (total >> 16);
+    }
+    let checksum = !u16::try_from(total).unwrap_or(u16::MAX);
+    frame[at + 10..at + 12].copy_from_slice(&checksum.to_be_bytes());
+}
+
+fn push_vlan(frame: &mut Vec<u8>, tpid: u16, tci: u16) -> bool {
+    if frame.len() < 14 {
+        return false;
+    }
+    let [a, b] = tpid.to_be_bytes();
+    let [c, d] = tci.to_be_bytes();
+    frame.splice(12..12, [a, b, c, d]);
+    true
+}
+
+fn pop_vlan(frame: &mut Vec<u8>) -> bool {
+    let tagged = word(frame, 12).is_some_and(is_tag) && frame.len() >= 18;
+    if tagged {
+        frame.drain(12..16);
+    }
+    tagged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An IPv4 header with a right checksum, as of the example in Wikipedia's article on it.
+    const HEADER: [u8; 20] =
+        [0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0xb8, 0x61, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7];
+
+    fn ipv4() -> Vec<u8> {
+        let mut frame = vec![0u8; 12];
+        frame.extend([8, 0]);
+        frame.extend(HEADER);
+        frame.extend([0xaa; 40]);
+        frame
+    }
+
+    fn ipv6() -> Vec<u8> {
+        let mut frame = vec![0u8; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0x10, 0, 0, 0, 0, 17, 64]);
+        frame.resize(80, 0);
+        frame
+    }
+
+    #[test]
+    fn a_checksum_made_anew_is_the_known_one() {
+        let mut frame = ipv4();
+        frame[24..26].fill(0);
+        refresh_checksum(&mut frame, 14);
+        assert_eq!(frame, ipv4());
+    }
+
+    #[test]
+    fn ttl_and_dscp_change_and_the_rest_does_not() {
+        let mut frame = ipv4();
+        assert!(Edit::DecrementTtl.apply(&mut frame) && Edit::Dscp(46).apply(&mut frame));
+        assert_eq!((frame[22], frame[15]), (0x3f, 46 << 2));
+        assert_eq!(packetrig_wire::checksum::sum(&frame[14..34]), 0xffff);
+        let mut six = ipv6();
+        assert!(Edit::DecrementTtl.apply(&mut six) && Edit::Dscp(0x2e).apply(&mut six));
+        assert_eq!((six[14], six[15], six[21]), (0x6b, 0x90, 63));
+        assert_eq!(six[22..], ipv6()[22..]);
+    }
+
+    #[test]
+    fn tags_pushed_are_popped() {
+        let mut frame = ipv4();
+        assert!(Edit::PushVlan { tpid: 0x88a8, tci: 0x6064 }.apply(&mut frame));
+        assert_eq!(frame[12..18], [0x88, 0xa8, 0x60, 0x64, 8, 0]);
+        // The IP header is found behind the tag.
+        assert!(Edit::DecrementTtl.apply(&mut frame));
+        assert!(Edit::PopVlan.apply(&mut frame));
+        assert!(!Edit::PopVlan.apply(&mut frame));
+        assert_eq!(frame.len(), ipv4().len());
+    }
+
+    #[test]
+    fn a_frame_without_the_header_stays_as_it_is() {
+        for edit in [Edit::DecrementTtl, Edit::Dscp(1), Edit::PopVlan] {
+            for len in [0, 5, 13, 14, 60] {
+                let mut frame = vec![0; len];
+                assert!(!edit.apply(&mut frame));
+                assert_eq!(frame, vec![0; len]);
+            }
+        }
+    }
+}

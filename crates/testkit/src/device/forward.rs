@@ -1,0 +1,207 @@
+//! The device on real rings: a thread per port.
+
+use super::{FaultPlan, Impairer, Truth};
+use packetrig_sys::clock;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Frames taken from a ring before the transmit rings are kicked.
+const BATCH: usize = 64;
+/// How long a thread waits before it looks whether it should stop.
+const NAP_NS: u64 = 5_000_000;
+/// Longest frame forwarded, without FCS.
+const LONGEST: usize = 9_230;
+/// Times a full transmit ring is kicked before the frame is given up and counted as the device's own loss.
+const PATIENCE: u32 = 10_000;
+
+/// Why there is no device, or why it stopped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused.
+    #[error("reference device: {0}")]
+    Kernel(#[from] packetrig_sys::Error),
+    /// A forwarding thread panicked.
+    #[error("reference device: the thread of port {0} panicked; this is a bug")]
+    Panicked(usize),
+}
+
+/// What a device did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeviceReport {
+    /// By port of arrival and key.
+    pub truths: BTreeMap<(usize, u32), Truth>,
+    /// Frames lost without being told to: the truth is not the whole truth unless this is zero.
+    pub own_losses: u64,
+}
+
+impl DeviceReport {
+    /// The truth about frames with `key` that arrived on `port`.
+    pub fn truth(&self, port: usize, key: u32) -> Truth {
+        self.truths.get(&(port, key)).cloned().unwrap_or_default()
+    }
+}
+
+type Outcome = Result<(BTreeMap<u32, Truth>, u64), packetrig_sys::Error>;
+
+/// A running device. Dropping it stops it.
+#[derive(Debug)]
+pub struct Device {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Outcome>>,
+}
+
+impl Device {
+    /// Starts a device between the named interfaces of `netns`, which are its ports 0, 1 …; it forwards from now on.
+    pub fn start(netns: &NetNs, interfaces: &[String], plan: &FaultPlan) -> Result<Self, Error> {
+        let indices = indices(netns, interfaces)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut sides = Vec::new();
+        for port in 0..interfaces.len() {
+            sides.push(Side::open(netns, interfaces, &indices, port)?);
+        }
+        let mut device = Self { stop, threads: Vec::new() };
+        for (port, side) in sides.into_iter().enumerate() {
+            let (impairer, stop) = (Impairer::new(plan.clone(), port), Arc::clone(&device.stop));
+            let thread = std::thread::Builder::new()
+                .name(format!("device-{port}"))
+                .spawn(move || side.run(impairer, &stop))
+                .expect("a test machine has room for a thread");
+            device.threads.push(thread);
+        }
+        Ok(device)
+    }
+
+    /// Lets what waits leave, stops, and says what was done.
+    pub fn stop(mut self) -> Result<DeviceReport, Error> {
+        self.stop.store(true, Ordering::Release);
+        let mut report = DeviceReport::default();
+        for (port, thread) in std::mem::take(&mut self.threads).into_iter().enumerate() {
+            let (truths, losses) = thread.join().map_err(|_| Error::Panicked(port))??;
+            report.truths.extend(truths.into_iter().map(|(key, truth)| ((port, key), truth)));
+            report.own_losses += losses;
+        }
+        Ok(report)
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // Nobody is left to hear of a panic; the thread has ended, which is what matters here.
+            drop(thread.join());
+        }
+    }
+}
+
+fn indices(netns: &NetNs, interfaces: &[String]) -> Result<Vec<u32>, packetrig_sys::Error> {
+    let mut links = Links::open(netns)?;
+    interfaces.iter().map(|name| links.by_name(name).map(|link| link.index)).collect()
+}
+
+/// One port's way through the device.
+struct Side {
+    rx: RxRing,
+    out: Exits,
+}
+
+impl Side {
+    fn open(
+        netns: &NetNs,
+        interfaces: &[String],
+        indices: &[u32],
+        port: usize,
+    ) -> Result<Self, packetrig_sys::Error> {
+        let mut exits = Vec::new();
+        for other in (0..interfaces.len()).filter(|other| *other != port) {
+            let options = TxOptions { longest: LONGEST, slots: 512, ..TxOptions::default() };
+            exits.push(TxRing::open(netns, indices[other], &interfaces[other], options)?);
+        }
+        let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
+        let rx = RxRing::open(netns, indices[port], &interfaces[port], options)?;
+        Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
+    }
+
+    fn run(mut self, mut impairer: Impairer, stop: &AtomicBool) -> Outcome {
+        // Best effort: without it delayed frames leave some 50 us later.
+        drop(clock::tighten_timer_slack());
+        loop {
+            // Read before the ring: what arrived before the stop is still forwarded.
+            let stopping = stop.load(Ordering::Acquire);
+            let offset = clock::realtime_offset();
+            let out = &mut self.out;
+            let taken = self.rx.receive(BATCH, &mut |frame| {
+                let arrived = offset.to_monotonic(frame.realtime_ns);
+                impairer.accept(arrived, frame.bytes, &mut |bytes| out.send(bytes));
+            });
+            impairer.release(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
+            out.kick()?;
+            if taken == 0 {
+                if stopping {
+                    break;
+                }
+                self.rest(&impairer)?;
+            }
+        }
+        let out = &mut self.out;
+        let truths = impairer.finish(&mut |bytes| out.send(bytes));
+        self.out.drain()?;
+        let losses = self.out.losses() + self.rx.stats()?.dropped;
+        Ok((truths, losses))
+    }
+
+    fn rest(&mut self, impairer: &Impairer) -> Result<(), packetrig_sys::Error> {
+        let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
+        if nap > 0 { self.rx.wait(nap.min(NAP_NS)) } else { Ok(()) }
+    }
+}
+
+/// The rings towards the other ports.
+struct Exits {
+    rings: Vec<TxRing>,
+    losses: u64,
+}
+
+impl Exits {
+    fn send(&mut self, frame: &[u8]) {
+        for ring in &mut self.rings {
+            let mut patience = PATIENCE;
+            while ring.next_slot().is_none() && patience > 0 {
+                patience -= 1;
+                // An interface that is down shows as loss when patience ends.
+                drop(ring.kick());
+            }
+            match ring.next_slot() {
+                Some(slot) if frame.len() <= slot.len() => {
+                    slot[..frame.len()].copy_from_slice(frame);
+                    ring.commit(frame.len());
+                }
+                _ => self.losses += 1,
+            }
+        }
+    }
+
+    fn kick(&mut self) -> Result<(), packetrig_sys::Error> {
+        self.rings.iter_mut().filter(|ring| ring.pending() > 0).try_for_each(TxRing::kick)
+    }
+
+    fn drain(&mut self) -> Result<(), packetrig_sys::Error> {
+        let mut patience = PATIENCE;
+        while patience > 0 && self.rings.iter().any(|ring| ring.pending() > 0) {
+            self.kick()?;
+            patience -= 1;
+        }
+        Ok(())
+    }
+
+    fn losses(&self) -> u64 {
+        let stuck: u64 = self.rings.iter().map(|ring| ring.pending() as u64 + ring.counts().refused).sum();
+        self.losses + stuck
+    }
+}

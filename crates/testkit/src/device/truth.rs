@@ -1,0 +1,133 @@
+//! What the device did, frame for frame, and the plain arithmetic that says what a receiver must find.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What happened to the frames of one key that arrived on one port. Positions count from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Truth {
+    /// Frames that arrived.
+    pub received: u64,
+    /// Positions of the frames that left on each other port, in the order they left, copies included.
+    pub departures: Vec<u64>,
+    /// Positions that were dropped.
+    pub dropped: BTreeSet<u64>,
+    /// Positions whose payload was damaged.
+    pub corrupted: BTreeSet<u64>,
+    /// Positions whose headers were changed.
+    pub rewritten: BTreeSet<u64>,
+    /// Position -> copies made.
+    pub duplicated: BTreeMap<u64, u32>,
+    /// Positions held back.
+    pub held: BTreeSet<u64>,
+    /// Frames delayed.
+    pub delayed: u64,
+}
+
+/// What a receiver behind the device must find.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    /// Frames sent into the device.
+    pub sent: u64,
+    /// Distinct frames that came out.
+    pub unique: u64,
+    /// Frames that did not.
+    pub lost: u64,
+    /// Runs of lost frames.
+    pub loss_bursts: u64,
+    /// The longest of them.
+    pub longest_burst: u64,
+    /// Copies beyond the first.
+    pub duplicates: u64,
+    /// First copies that came out behind a later frame (RFC 4737 section 3.3).
+    pub reordered: u64,
+    /// The largest extent of them (RFC 4737 section 4.2.2).
+    pub max_extent: u64,
+    /// Departures, copies included, with a damaged payload.
+    pub corrupt: u64,
+    /// Departures, copies included, with changed headers and an intact payload.
+    pub altered: u64,
+}
+
+impl Truth {
+    /// What a receiver must find. Written for plainness: it is the judge of cleverer code.
+    pub fn accounts(&self) -> Accounts {
+        let unique: BTreeSet<u64> = self.departures.iter().copied().collect();
+        let count =
+            |wanted: &dyn Fn(u64) -> bool| self.departures.iter().filter(|p| wanted(**p)).count() as u64;
+        let mut accounts = Accounts {
+            sent: self.received,
+            unique: unique.len() as u64,
+            lost: self.received - unique.len() as u64,
+            duplicates: (self.departures.len() - unique.len()) as u64,
+            corrupt: count(&|p| self.corrupted.contains(&p)),
+            altered: count(&|p| self.rewritten.contains(&p) && !self.corrupted.contains(&p)),
+            ..Accounts::default()
+        };
+        self.account_bursts(&unique, &mut accounts);
+        self.account_order(&mut accounts);
+        accounts
+    }
+
+    fn account_bursts(&self, unique: &BTreeSet<u64>, accounts: &mut Accounts) {
+        let mut run = 0;
+        for position in 0..self.received {
+            if unique.contains(&position) {
+                run = 0;
+                continue;
+            }
+            run += 1;
+            accounts.loss_bursts += u64::from(run == 1);
+            accounts.longest_burst = accounts.longest_burst.max(run);
+        }
+    }
+
+    fn account_order(&self, accounts: &mut Accounts) {
+        let mut first_copies: Vec<u64> = Vec::new();
+        let mut seen = BTreeSet::new();
+        // Largest position so far, at each place: sorted, so the earliest larger one is found by bisection.
+        let mut largest: Vec<u64> = Vec::new();
+        for position in &self.departures {
+            if !seen.insert(*position) {
+                continue;
+            }
+            let earliest_later = largest.partition_point(|so_far| so_far < position);
+            if earliest_later < largest.len() {
+                let extent = (first_copies.len() - earliest_later) as u64;
+                accounts.reordered += 1;
+                accounts.max_extent = accounts.max_extent.max(extent);
+            }
+            first_copies.push(*position);
+            largest.push(largest.last().map_or(*position, |so_far| *position.max(so_far)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn truth(received: u64, departures: &[u64]) -> Accounts {
+        Truth { received, departures: departures.to_vec(), ..Truth::default() }.accounts()
+    }
+
+    #[test]
+    fn loss_runs_and_copies_are_counted() {
+        let accounts = truth(10, &[0, 1, 1, 4, 5, 5, 5, 7]);
+        assert_eq!((accounts.unique, accounts.lost, accounts.duplicates), (5, 5, 3));
+        assert_eq!((accounts.loss_bursts, accounts.longest_burst, accounts.reordered), (3, 2, 0));
+    }
+
+    #[test]
+    fn extents_are_those_of_the_rfc_s_definition() {
+        // Frame 3 arrives after 4 and 5: the earliest later one came two places before it.
+        let accounts = truth(7, &[1, 2, 4, 5, 3, 0, 6]);
+        assert_eq!((accounts.reordered, accounts.max_extent, accounts.lost), (2, 5, 0));
+        assert_eq!(truth(3, &[0, 1, 2]).reordered, 0);
+    }
+
+    #[test]
+    fn a_late_copy_is_a_duplicate_not_a_reordering() {
+        let accounts = truth(3, &[0, 1, 2, 0]);
+        assert_eq!((accounts.duplicates, accounts.reordered), (1, 0));
+    }
+}

@@ -1,0 +1,230 @@
+//! Network namespaces, cables and what stands between them, made for one test or demo and gone with it.
+//!
+//! ```text
+//!   namespace a            namespace dut             namespace b
+//!   [ eth0 ]-----cable-----[ port0  ?  port1 ]-----cable-----[ eth0 ]
+//! ```
+//! Each tester port is the interface `eth0` in a namespace of its own, found as `namespace/eth0`. Dropping the lab
+//! removes the namespaces, and with them everything inside. It takes root or a user namespace.
+
+mod ready;
+
+use crate::device::{self, Device, DeviceReport, FaultPlan};
+use packetrig_sys::link::{Link, Links, Mac, VethEnd};
+use packetrig_sys::netns::{self, NetNs};
+use packetrig_sys::{Error, kernel};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The interface of every tester port.
+pub const INTERFACE: &str = "eth0";
+/// Room for jumbo frames, so that no test meets the limit unless it sets it.
+const MTU: u32 = 9_216;
+const BRIDGE: &str = "br0";
+/// ENOENT.
+const NOT_FOUND: i32 = 2;
+
+/// What stands between the ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Middle {
+    /// A cable between two ports.
+    Cable,
+    /// A kernel bridge.
+    Bridge,
+    /// The reference device.
+    Reference(FaultPlan),
+}
+
+/// A lab. Fields drop in order: the device stops before its interfaces go.
+#[derive(Debug)]
+pub struct Lab {
+    device: Option<Device>,
+    ports: Vec<LabPort>,
+    device_space: Option<Space>,
+}
+
+/// A tester port.
+#[derive(Debug)]
+pub struct LabPort {
+    space: Space,
+    /// Its interface as it was made.
+    pub link: Link,
+}
+
+impl LabPort {
+    /// Where the product finds it: `namespace/eth0`.
+    pub fn location(&self) -> String {
+        format!("{}/{INTERFACE}", self.space.name)
+    }
+
+    /// Name of its namespace.
+    pub fn namespace(&self) -> &str {
+        &self.space.name
+    }
+
+    /// Its namespace.
+    pub fn netns(&self) -> &NetNs {
+        &self.space.netns
+    }
+}
+
+impl Lab {
+    /// Two ports and a cable.
+    pub fn pair() -> Result<Self, device::Error> {
+        Self::build(&unique(), &["a", "b"], Middle::Cable)
+    }
+
+    /// `count` ports around a kernel bridge.
+    pub fn bridged(count: usize) -> Result<Self, device::Error> {
+        let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
+        Self::build(&unique(), &names, Middle::Bridge)
+    }
+
+    /// `count` ports around the reference device; device port n is the neighbour of lab port n.
+    pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
+        let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
+        Self::build(&unique(), &names, Middle::Reference(plan))
+    }
+
+    /// Ports in namespaces `prefix` + name; with an empty prefix the names are a user's to read (`tx/eth0`), and two
+    /// such labs cannot stand side by side.
+    pub fn build<S: AsRef<str>>(prefix: &str, names: &[S], middle: Middle) -> Result<Self, device::Error> {
+        let spaces: Vec<Space> = names
+            .iter()
+            .map(|name| Space::create(&format!("{prefix}{}", name.as_ref())))
+            .collect::<Result<_, _>>()?;
+        if middle == Middle::Cable {
+            return Ok(Self::cabled(spaces)?);
+        }
+        let device_space = Space::create(&format!("{prefix}dut"))?;
+        let mut ports = Vec::new();
+        for (index, space) in spaces.into_iter().enumerate() {
+            cable((&space, INTERFACE, index), (&device_space, &device_port(index), index + 0x80))?;
+            ports.push(LabPort::open(space)?);
+        }
+        let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
+        let device = match middle {
+            Middle::Reference(plan) => Some(Device::start(&device_space.netns, &device_ports, &plan)?),
+            _ => {
+                bridge(&device_space.netns, &device_ports)?;
+                ready::await_forwarding(&ports)?;
+                None
+            }
+        };
+        Ok(Self { device, ports, device_space: Some(device_space) })
+    }
+
+    fn cabled(spaces: Vec<Space>) -> Result<Self, Error> {
+        if let [a, b] = spaces.as_slice() {
+            cable((a, INTERFACE, 0), (b, INTERFACE, 1))?;
+        }
+        let ports = spaces.into_iter().map(LabPort::open).collect::<Result<_, _>>()?;
+        Ok(Self { device: None, ports, device_space: None })
+    }
+
+    /// The tester ports.
+    pub fn ports(&self) -> &[LabPort] {
+        &self.ports
+    }
+
+    /// `namespace/eth0` of tester port `index`. Panics if there is no such port.
+    pub fn location(&self, index: usize) -> String {
+        self.ports[index].location()
+    }
+
+    /// The namespace of what stands between the ports; `None` for a cable.
+    pub fn device_netns(&self) -> Option<&NetNs> {
+        self.device_space.as_ref().map(|space| &space.netns)
+    }
+
+    /// Stops the reference device and takes its report; an empty one if there is none.
+    pub fn stop_device(&mut self) -> Result<DeviceReport, device::Error> {
+        self.device.take().map_or_else(|| Ok(DeviceReport::default()), Device::stop)
+    }
+}
+
+impl LabPort {
+    fn open(space: Space) -> Result<Self, Error> {
+        let link = Links::open(&space.netns)?.by_name(INTERFACE)?;
+        Ok(Self { space, link })
+    }
+}
+
+/// A named namespace that is removed when dropped.
+#[derive(Debug)]
+struct Space {
+    name: String,
+    netns: NetNs,
+}
+
+impl Space {
+    fn create(name: &str) -> Result<Self, Error> {
+        let netns = NetNs::create_named(name)?;
+        let space = Self { name: name.to_owned(), netns };
+        // Silence: whatever the kernel says by itself would be counted as foreign frames.
+        for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
+            write_if_there(&space.netns, key, "1")?;
+        }
+        for family in ["iptables", "ip6tables", "arptables"] {
+            // The bridge must not ask the machine's packet filter for its opinion on test frames.
+            write_if_there(&space.netns, &format!("net/bridge/bridge-nf-call-{family}"), "0")?;
+        }
+        Ok(space)
+    }
+}
+
+impl Drop for Space {
+    fn drop(&mut self) {
+        // Nothing can be done about a failure here, and inside a private lab the name ends with the process.
+        drop(netns::delete_named(&self.name));
+    }
+}
+
+/// A setting that this kernel does not have needs no change.
+fn write_if_there(netns: &NetNs, key: &str, value: &str) -> Result<(), Error> {
+    match kernel::write_setting(netns, key, value) {
+        Err(error) if error.errno() == Some(NOT_FOUND) => Ok(()),
+        other => other,
+    }
+}
+
+fn device_port(index: usize) -> String {
+    format!("port{index}")
+}
+
+/// Names that no other lab of this machine has: process and counter.
+fn unique() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("pr{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// A locally administered address that says which end it is.
+fn mac(number: usize) -> Mac {
+    [0x02, 0x50, 0x52, 0, 0, u8::try_from(number % 256).unwrap_or(0)]
+}
+
+fn cable(near: (&Space, &str, usize), far: (&Space, &str, usize)) -> Result<(), Error> {
+    let mut links = Links::open(&near.0.netns)?;
+    links.create_veth(
+        VethEnd { name: near.1, netns: None, mac: Some(mac(near.2)) },
+        VethEnd { name: far.1, netns: Some(&far.0.netns), mac: Some(mac(far.2)) },
+    )?;
+    for (space, name, _) in [near, far] {
+        let mut links = Links::open(&space.netns)?;
+        let index = links.by_name(name)?.index;
+        links.set_mtu(index, MTU)?;
+        links.set_up(index, true)?;
+    }
+    Ok(())
+}
+
+fn bridge(netns: &NetNs, ports: &[String]) -> Result<(), Error> {
+    let mut links = Links::open(netns)?;
+    links.create_bridge(BRIDGE)?;
+    let bridge = links.by_name(BRIDGE)?.index;
+    for port in ports {
+        let index = links.by_name(port)?.index;
+        links.set_master(index, Some(bridge))?;
+    }
+    links.set_mtu(bridge, MTU)?;
+    links.set_up(bridge, true)
+}
