@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod controller;
 pub mod event;
 pub mod fabric;
 pub mod local;

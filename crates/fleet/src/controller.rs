@@ -1,0 +1,476 @@
+//! The controller: one run from draft to its end, as a pure machine over any number of agents.
+//!
+//! ```text
+//!  draft -> preparing -> armed -> committed(T) -> confirmed -> running -> draining -> collecting -> complete | partial
+//!               ^------ a commit came too late: next attempt, later T
+//!  before T: a refusal, a failure or silence -> failed; the user's stop -> aborted (both once every node has let go)
+//!  after T:  a failure or silence -> the others stop, drain and report -> partial; the user's stop -> complete
+//! ```
+//! The four barriers are conditions here: all armed before T is given out, all confirmed before T, all senders done
+//! before draining, draining over before any receiver stops.
+//!
+//! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node.
+
+mod limits;
+mod peer;
+#[cfg(test)]
+mod tests;
+
+pub use limits::Limits;
+
+use crate::event::RunEventKind;
+use crate::message::{Command, Head, NodeName, Preparation, Reply, SentTotal};
+use crate::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_units::MonoTime;
+use peer::{Peer, Progress};
+use std::collections::BTreeMap;
+
+/// What happens to a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Go.
+    Begin,
+    /// An agent said something.
+    Reply(NodeName, Head, Reply),
+    /// An agent's counts.
+    Telemetry(NodeName, Head, Box<Sample>),
+    /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
+    Stop,
+    /// Time has passed.
+    Tick,
+}
+
+/// What a run wants done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Post this to a node.
+    Send(NodeName, Head, Command),
+    /// Tell the readers of the event stream.
+    Emit(RunEventKind),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    Draft,
+    Preparing { until: MonoTime },
+    Arming { until: MonoTime },
+    Committing { start: MonoTime },
+    Confirming { start: MonoTime },
+    Running { start: MonoTime },
+    Draining { until: MonoTime },
+    Collecting { until: MonoTime },
+    Cancelling { until: MonoTime, ending: Outcome },
+    Ended(Outcome),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Controller {
+    head: Head,
+    preparation: Preparation,
+    limits: Limits,
+    peers: BTreeMap<NodeName, Peer>,
+    phase: Phase,
+    /// Senders were told to stop, at the latest at this instant.
+    stopping: Option<MonoTime>,
+    stopped_by_user: bool,
+    reasons: Vec<String>,
+    repeat_at: MonoTime,
+    actions: Vec<Action>,
+}
+
+impl Controller {
+    /// A run in draft, to be executed by `nodes`.
+    pub fn new(head: Head, preparation: Preparation, nodes: &[NodeName], limits: Limits) -> Self {
+        let peers = nodes.iter().map(|node| (node.clone(), Peer::new(MonoTime::default()))).collect();
+        Self {
+            head,
+            preparation,
+            limits,
+            peers,
+            phase: Phase::Draft,
+            stopping: None,
+            stopped_by_user: false,
+            reasons: Vec::new(),
+            repeat_at: MonoTime::default(),
+            actions: Vec::new(),
+        }
+    }
+
+    /// Takes in an event.
+    pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
+        match event {
+            Event::Begin if self.phase == Phase::Draft => self.prepare(now),
+            Event::Begin | Event::Tick => {}
+            Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
+            Event::Telemetry(node, head, sample) if head == self.head => self.telemetry(node, sample, now),
+            Event::Reply(..) | Event::Telemetry(..) => {}
+            Event::Stop => self.stop(now),
+        }
+        self.expire(now);
+        self.advance(now);
+        self.repeat(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When it wants to be ticked next, if nothing else happens; `None` when the run is over.
+    pub fn next_deadline(&self) -> Option<MonoTime> {
+        let own = match self.phase {
+            Phase::Draft | Phase::Ended(_) => return None,
+            Phase::Committing { start } => start - self.limits.guard,
+            Phase::Confirming { start } => start,
+            Phase::Running { .. } => self.repeat_at,
+            Phase::Preparing { until }
+            | Phase::Arming { until }
+            | Phase::Draining { until }
+            | Phase::Collecting { until }
+            | Phase::Cancelling { until, .. } => until,
+        };
+        Some(own.min(self.repeat_at))
+    }
+
+    /// How it ended, once it has.
+    pub const fn outcome(&self) -> Option<&Outcome> {
+        if let Phase::Ended(outcome) = &self.phase { Some(outcome) } else { None }
+    }
+
+    /// The attempt under way.
+    pub const fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// The results that came in, one for each node that reported.
+    pub fn into_results(self) -> Vec<NodeResult> {
+        self.peers.into_values().filter_map(|peer| peer.result).map(|result| *result).collect()
+    }
+
+    fn prepare(&mut self, now: MonoTime) {
+        for peer in self.peers.values_mut() {
+            peer.progress = Progress::Asked;
+            peer.heard = now;
+        }
+        self.phase = Phase::Preparing { until: now + self.limits.prepare };
+        self.enter(RunState::Preparing);
+        self.broadcast(now);
+    }
+
+    fn commit(&mut self, now: MonoTime) {
+        let doublings = self.head.attempt.saturating_sub(1).min(16);
+        let lead = packetrig_units::Nanos::new(self.limits.lead.as_u64() << doublings);
+        let start = now + lead;
+        self.phase = Phase::Committing { start };
+        self.enter(RunState::Committed);
+        self.emit(RunEventKind::StartSet { at: start });
+        self.broadcast(now);
+    }
+
+    /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
+    fn try_again(&mut self, now: MonoTime) {
+        if self.head.attempt >= self.limits.attempts {
+            let text = format!("no start instant was accepted by all nodes in {} attempts", self.limits.attempts);
+            return self.fail(Fault { blame: Blame::Peer, text }, now);
+        }
+        self.head.attempt += 1;
+        self.emit(RunEventKind::Finding(format!("the start came too late; attempt {}", self.head.attempt)));
+        self.prepare(now);
+    }
+
+    fn reply(&mut self, node: &NodeName, reply: Reply, now: MonoTime) {
+        let started = self.has_started();
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        match reply {
+            // In a run that goes on these are echoes, or a node that forgot: no sign of life.
+            Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
+            Reply::Prepared { ports } => {
+                peer.reach(Progress::Prepared, now);
+                if !std::mem::replace(&mut peer.shown, true) {
+                    self.emit(RunEventKind::Ports { node: node.clone(), ports });
+                }
+            }
+            Reply::Armed => peer.reach(Progress::Armed, now),
+            Reply::Committed => peer.reach(Progress::Committed, now),
+            Reply::Confirmed => peer.reach(Progress::Confirmed, now),
+            Reply::Started => peer.reach(Progress::Started, now),
+            Reply::SendersDone { sent } => {
+                peer.sent = sent;
+                peer.reach(Progress::Done, now);
+            }
+            Reply::Result(result) => {
+                peer.reach(Progress::Reported, now);
+                peer.result.get_or_insert(result);
+                self.send(node.clone(), Command::Collected);
+            }
+            Reply::Aborted => peer.released = true,
+            Reply::Late => self.late(node, now),
+            Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
+            Reply::Failed(fault) => self.trouble(node, fault.blame, &fault.text, now),
+        }
+    }
+
+    fn telemetry(&mut self, node: NodeName, sample: Box<Sample>, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.heard = now;
+        if peer.sampled.is_none_or(|at| at < sample.at) {
+            peer.sampled = Some(sample.at);
+            self.emit(RunEventKind::Counters { node, sample });
+        }
+    }
+
+    fn late(&mut self, node: &NodeName, now: MonoTime) {
+        match self.phase {
+            Phase::Committing { .. } => self.try_again(now),
+            Phase::Confirming { .. } | Phase::Running { .. } => {
+                self.trouble(node, Blame::Peer, "did not start: the confirmation came too late", now);
+            }
+            _ => {}
+        }
+    }
+
+    /// A node cannot go on.
+    fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+        let text = format!("node {node}: {what}");
+        match self.phase {
+            Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
+            Phase::Confirming { start } if now >= start => self.lose(node, text, now),
+            Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
+                self.lose(node, text, now);
+            }
+            _ => {
+                // One machine needs no node name in its errors.
+                let text = if *node == NodeName::local() { what.to_owned() } else { text };
+                self.fail(Fault { blame, text }, now);
+            }
+        }
+    }
+
+    /// Goes on without a node: the others stop and report.
+    fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if peer.lost || peer.progress == Progress::Reported {
+            return;
+        }
+        peer.lost = true;
+        self.emit(RunEventKind::Finding(reason.clone()));
+        self.reasons.push(reason);
+        self.send(node.clone(), Command::Abort);
+        self.stop_senders(now);
+    }
+
+    fn stop(&mut self, now: MonoTime) {
+        match self.phase {
+            Phase::Draft => self.end(Outcome::Aborted),
+            Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. } => {
+                self.cancel(Outcome::Aborted, now);
+            }
+            Phase::Confirming { start } if now < start => self.cancel(Outcome::Aborted, now),
+            Phase::Confirming { .. } | Phase::Running { .. } => {
+                self.stopped_by_user = true;
+                self.stop_senders(now);
+            }
+            // It ends by itself already.
+            Phase::Draining { .. } | Phase::Collecting { .. } | Phase::Cancelling { .. } | Phase::Ended(_) => {}
+        }
+    }
+
+    fn stop_senders(&mut self, now: MonoTime) {
+        if self.stopping.is_none() {
+            self.stopping = Some(now + self.limits.stop);
+            self.broadcast(now);
+        }
+    }
+
+    fn fail(&mut self, fault: Fault, now: MonoTime) {
+        self.cancel(Outcome::Failed { fault }, now);
+    }
+
+    /// Ends as `ending` once every node has let go.
+    fn cancel(&mut self, ending: Outcome, now: MonoTime) {
+        self.phase = Phase::Cancelling { until: now + self.limits.stop, ending };
+        self.broadcast(now);
+    }
+
+    /// Gives up waiting for what did not come in time.
+    fn expire(&mut self, now: MonoTime) {
+        match self.phase {
+            Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
+            Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
+            Phase::Running { start } => self.expire_running(start, now),
+            Phase::Collecting { until } if now >= until => {
+                self.give_up(Progress::Reported, "its result did not come", now);
+            }
+            _ => {}
+        }
+    }
+
+    fn silent_before_start(&mut self, wanted: Progress, now: MonoTime) {
+        let silent = self.behind(wanted).next().map(|(node, _)| node.clone());
+        if let Some(node) = silent {
+            let text = format!("did not get ready within {}", self.limits.prepare);
+            self.trouble(&node, Blame::Peer, &text, now);
+        }
+    }
+
+    fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
+        if now >= start + self.limits.start {
+            self.give_up(Progress::Started, "did not start with the others", now);
+        }
+        if self.stopping.is_some_and(|until| now >= until) {
+            self.give_up(Progress::Done, "did not stop when told", now);
+        }
+        let quiet = self.limits.silence;
+        let silent: Vec<NodeName> = self
+            .behind(Progress::Done)
+            .filter(|(_, peer)| now >= peer.heard + quiet)
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in silent {
+            self.trouble(&node, Blame::Peer, &format!("silent for {quiet}"), now);
+        }
+    }
+
+    fn give_up(&mut self, wanted: Progress, what: &str, now: MonoTime) {
+        let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
+        for node in behind {
+            self.trouble(&node, Blame::Peer, what, now);
+        }
+    }
+
+    /// Takes every step whose barrier is reached.
+    fn advance(&mut self, now: MonoTime) {
+        while self.step(now) {}
+    }
+
+    fn step(&mut self, now: MonoTime) -> bool {
+        match self.phase.clone() {
+            Phase::Preparing { .. } if self.all(Progress::Prepared) => {
+                self.phase = Phase::Arming { until: now + self.limits.prepare };
+                self.broadcast(now);
+            }
+            Phase::Arming { .. } if self.all(Progress::Armed) => {
+                self.enter(RunState::Armed);
+                self.commit(now);
+            }
+            Phase::Committing { start } if now + self.limits.guard >= start => self.try_again(now),
+            Phase::Committing { start } if self.all(Progress::Committed) => {
+                self.phase = Phase::Confirming { start };
+                self.enter(RunState::Confirmed);
+                self.broadcast(now);
+            }
+            Phase::Confirming { start } if now >= start => {
+                self.phase = Phase::Running { start };
+                self.enter(RunState::Running);
+            }
+            Phase::Running { .. } if self.nobody_left() => self.end_of_run(),
+            Phase::Running { .. } if self.all(Progress::Done) => {
+                self.phase = Phase::Draining { until: now + self.limits.drain };
+                self.enter(RunState::Draining);
+            }
+            Phase::Draining { until } if now >= until => {
+                self.phase = Phase::Collecting { until: now + self.limits.collect };
+                self.enter(RunState::Collecting);
+                self.broadcast(now);
+            }
+            Phase::Collecting { .. } if self.all(Progress::Reported) => self.end_of_run(),
+            Phase::Cancelling { until, ending } if now >= until || self.all_released() => self.end(ending),
+            _ => return false,
+        }
+        true
+    }
+
+    fn end_of_run(&mut self) {
+        let stopped = self.stopped_by_user;
+        let missing = self.peers.values().any(|peer| peer.result.is_none());
+        let reasons = std::mem::take(&mut self.reasons);
+        let whole = !missing && reasons.is_empty();
+        self.end(if whole { Outcome::Complete { stopped } } else { Outcome::Partial { reasons, stopped } });
+    }
+
+    fn end(&mut self, outcome: Outcome) {
+        let lost: Vec<NodeName> = self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
+        for node in lost {
+            // It may have missed the first one.
+            self.send(node, Command::Abort);
+        }
+        self.enter(outcome.state());
+        self.emit(RunEventKind::Ended(outcome.clone()));
+        self.phase = Phase::Ended(outcome);
+    }
+
+    /// Says again what was not answered.
+    fn repeat(&mut self, now: MonoTime) {
+        if now >= self.repeat_at && !matches!(self.phase, Phase::Draft | Phase::Ended(_)) {
+            self.broadcast(now);
+        }
+    }
+
+    /// Tells every node that has not got there what this phase wants of it.
+    fn broadcast(&mut self, now: MonoTime) {
+        self.repeat_at = now + self.limits.repeat;
+        let letters: Vec<(NodeName, Command)> =
+            self.peers.iter().filter_map(|(node, peer)| Some((node.clone(), self.wanted_of(peer)?))).collect();
+        for (node, command) in letters {
+            self.send(node, command);
+        }
+    }
+
+    fn wanted_of(&self, peer: &Peer) -> Option<Command> {
+        let (command, reached) = match &self.phase {
+            Phase::Cancelling { .. } => return (!peer.released).then_some(Command::Abort),
+            _ if peer.lost => return None,
+            Phase::Draft | Phase::Ended(_) => return None,
+            Phase::Preparing { .. } => {
+                (Command::Prepare(Box::new(self.preparation.clone())), Progress::Prepared)
+            }
+            Phase::Arming { .. } => (Command::Arm, Progress::Armed),
+            Phase::Committing { start } => {
+                (Command::Commit { start: *start, guard: self.limits.guard }, Progress::Committed)
+            }
+            Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),
+            Phase::Running { .. } if self.stopping.is_some() => (Command::Stop, Progress::Done),
+            Phase::Running { .. } => (Command::Query, Progress::Reported),
+            // Not a question, but a sign of life: an agent that hears nothing gives up.
+            Phase::Draining { .. } => (Command::Query, Progress::Reported),
+            Phase::Collecting { .. } => (Command::Finish { sent: self.sent_totals() }, Progress::Reported),
+        };
+        (peer.progress < reached).then_some(command)
+    }
+
+    /// What every stream sent, from the nodes that know. A stream has one sender.
+    fn sent_totals(&self) -> Vec<SentTotal> {
+        self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
+    }
+
+    const fn has_started(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. })
+    }
+
+    /// Nodes that are waited for and have not got that far.
+    fn behind(&self, wanted: Progress) -> impl Iterator<Item = (&NodeName, &Peer)> {
+        self.peers.iter().filter(move |(_, peer)| !peer.lost && peer.progress < wanted)
+    }
+
+    fn all(&self, wanted: Progress) -> bool {
+        self.behind(wanted).next().is_none()
+    }
+
+    fn nobody_left(&self) -> bool {
+        self.peers.values().all(|peer| peer.lost)
+    }
+
+    fn all_released(&self) -> bool {
+        self.peers.values().all(|peer| peer.released)
+    }
+
+    fn send(&mut self, node: NodeName, command: Command) {
+        self.actions.push(Action::Send(node, self.head.clone(), command));
+    }
+
+    fn enter(&mut self, state: RunState) {
+        self.emit(RunEventKind::StateChanged(state));
+    }
+
+    fn emit(&mut self, kind: RunEventKind) {
+        self.actions.push(Action::Emit(kind));
+    }
+}

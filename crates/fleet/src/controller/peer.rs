@@ -1,0 +1,52 @@
+//! What the controller knows of one node.
+
+use crate::message::SentTotal;
+use packetrig_stats::result::NodeResult;
+use packetrig_units::MonoTime;
+
+/// How far a node has said it is, in this attempt. It only rises, so repeated and overtaken replies do no harm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Progress {
+    Asked,
+    Prepared,
+    Armed,
+    Committed,
+    Confirmed,
+    Started,
+    Done,
+    Reported,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) progress: Progress,
+    /// Last sign of life that fits the state of the run.
+    pub(super) heard: MonoTime,
+    pub(super) shown: bool,
+    pub(super) released: bool,
+    /// Not waited for any more.
+    pub(super) lost: bool,
+    pub(super) sampled: Option<MonoTime>,
+    pub(super) sent: Vec<SentTotal>,
+    pub(super) result: Option<Box<NodeResult>>,
+}
+
+impl Peer {
+    pub(super) const fn new(now: MonoTime) -> Self {
+        Self {
+            progress: Progress::Asked,
+            heard: now,
+            shown: false,
+            released: false,
+            lost: false,
+            sampled: None,
+            sent: Vec::new(),
+            result: None,
+        }
+    }
+
+    pub(super) fn reach(&mut self, progress: Progress, now: MonoTime) {
+        self.progress = self.progress.max(progress);
+        self.heard = now;
+    }
+}
