@@ -9,7 +9,7 @@
 //!
 //! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time.
 
-use crate::message::{Command, Head, Preparation, Reply, RunId, SentTotal};
+use crate::message::{Command, Head, PlanHash, Preparation, Reply, RunId, SentTotal};
 use crate::outcome::Fault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::NodeResult;
@@ -193,6 +193,12 @@ impl Agent {
         if self.head.as_ref() == Some(&head) {
             return self.answer();
         }
+        if PlanHash::of(&preparation.document) != head.plan {
+            return vec![Action::Reply(
+                head,
+                Reply::Refused("the plan's text is not the one announced".to_owned()),
+            )];
+        }
         let newer = self.head.as_ref().is_some_and(|own| own.attempt < head.attempt && own.plan == head.plan);
         match self.state {
             State::Idle => {
@@ -206,7 +212,9 @@ impl Agent {
                 self.state = State::Prepared;
                 self.reply(Reply::Prepared { ports: self.ports.clone() })
             }
-            _ => vec![Action::Reply(head, Reply::Refused("an earlier attempt is still under way".to_owned()))],
+            _ => {
+                vec![Action::Reply(head, Reply::Refused("an earlier attempt is still under way".to_owned()))]
+            }
         }
     }
 

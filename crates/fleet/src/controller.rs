@@ -168,7 +168,8 @@ impl Controller {
     /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
     fn try_again(&mut self, now: MonoTime) {
         if self.head.attempt >= self.limits.attempts {
-            let text = format!("no start instant was accepted by all nodes in {} attempts", self.limits.attempts);
+            let text =
+                format!("no start instant was accepted by all nodes in {} attempts", self.limits.attempts);
             return self.fail(Fault { blame: Blame::Peer, text }, now);
         }
         self.head.attempt += 1;
@@ -269,7 +270,10 @@ impl Controller {
                 self.stop_senders(now);
             }
             // It ends by itself already.
-            Phase::Draining { .. } | Phase::Collecting { .. } | Phase::Cancelling { .. } | Phase::Ended(_) => {}
+            Phase::Draining { .. }
+            | Phase::Collecting { .. }
+            | Phase::Cancelling { .. }
+            | Phase::Ended(_) => {}
         }
     }
 
@@ -387,7 +391,8 @@ impl Controller {
     }
 
     fn end(&mut self, outcome: Outcome) {
-        let lost: Vec<NodeName> = self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
+        let lost: Vec<NodeName> =
+            self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
         for node in lost {
             // It may have missed the first one.
             self.send(node, Command::Abort);
@@ -407,8 +412,11 @@ impl Controller {
     /// Tells every node that has not got there what this phase wants of it.
     fn broadcast(&mut self, now: MonoTime) {
         self.repeat_at = now + self.limits.repeat;
-        let letters: Vec<(NodeName, Command)> =
-            self.peers.iter().filter_map(|(node, peer)| Some((node.clone(), self.wanted_of(peer)?))).collect();
+        let letters: Vec<(NodeName, Command)> = self
+            .peers
+            .iter()
+            .filter_map(|(node, peer)| Some((node.clone(), self.wanted_of(peer)?)))
+            .collect();
         for (node, command) in letters {
             self.send(node, command);
         }

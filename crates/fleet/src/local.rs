@@ -53,7 +53,13 @@ impl Fabric for Local {
         let (telemetry, telemetry_in) = bounded(TELEMETRY_ROOM);
         let dropped = Arc::new(AtomicU64::new(0));
         places.insert(name.clone(), Mailbox { letters, telemetry, dropped: Arc::clone(&dropped) });
-        Ok(LocalEndpoint { name, fabric: self.clone(), letters: letters_in, telemetry: telemetry_in, dropped })
+        Ok(LocalEndpoint {
+            name,
+            fabric: self.clone(),
+            letters: letters_in,
+            telemetry: telemetry_in,
+            dropped,
+        })
     }
 }
 

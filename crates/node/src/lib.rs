@@ -1,2 +1,19 @@
-//! To be written by its owner.
+//! A node's shell: performs on the data plane what the agent machine asks, and [`run_local`], which runs a plan on one
+//! machine with one controller and one agent over the local fabric.
+//!
+//! It decides nothing: when to arm, start, stop or give up is `fleet`'s business, how is `engine`'s.
+//!
+//! Invariant: when [`run_local`] returns or unwinds, the agent's thread is joined and its ports are closed.
 #![forbid(unsafe_code)]
+
+mod agent;
+mod error;
+mod local;
+mod plane;
+#[cfg(test)]
+mod tests;
+
+pub use agent::serve;
+pub use error::Error;
+pub use local::{RunOptions, run_local, run_local_on};
+pub use plane::{DataPlane, EnginePlane, Planes, Prepared};

@@ -5,8 +5,8 @@ use super::streams::Findings;
 use super::verdict::{Evidence, judge};
 use super::{Coverage, LossPlaces, PortReport, RunFacts, RunReport, SCHEMA_VERSION, StreamReport};
 use crate::outcome::Outcome;
-use packetrig_plan::timeline::Timeline;
 use packetrig_plan::Plan;
+use packetrig_plan::timeline::Timeline;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::result::NodeResult;
@@ -91,7 +91,8 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> Ledger {
     for row in results.iter().flat_map(|node| &node.ports) {
         ledger.merge(&row.ledger);
     }
-    let measured: Vec<_> = streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
+    let measured: Vec<_> =
+        streams.iter().filter(|stream| stream.measured && !stream.rx_ports.is_empty()).collect();
     let sum = |of: fn(&super::Loss) -> u64| {
         measured.iter().map(|stream| stream.loss.as_ref().map(of)).sum::<Option<u64>>()
     };
@@ -109,7 +110,9 @@ fn total_lost(streams: &[StreamReport]) -> u64 {
 /// Accounts that some port of the run could not measure: their sums are too small to locate a loss by.
 fn unmeasured(results: &[NodeResult]) -> Vec<Account> {
     let sends = |node: &NodeResult| !node.send.is_empty();
-    let blind = |node: &NodeResult| node.ports.iter().any(|port| port.tx.handed_over > 0 && port.tx.dropped.is_none());
+    let blind = |node: &NodeResult| {
+        node.ports.iter().any(|port| port.tx.handed_over > 0 && port.tx.dropped.is_none())
+    };
     if results.iter().any(|node| sends(node) && blind(node)) { vec![Account::TxDropped] } else { Vec::new() }
 }
 

@@ -52,7 +52,8 @@ pub struct LossPlaces {
 impl LossPlaces {
     /// Splits `total` by what the ends of the run say they dropped themselves.
     pub(super) fn new(total: u64, ledger: &Ledger, unmeasured: &[Account]) -> Self {
-        let known = |account: Account| (!unmeasured.contains(&account)).then(|| ledger.get(account)).flatten();
+        let known =
+            |account: Account| (!unmeasured.contains(&account)).then(|| ledger.get(account)).flatten();
         let sum = |accounts: &[Account]| accounts.iter().map(|account| known(*account)).sum::<Option<u64>>();
         let sender = sum(&[Account::Refused, Account::TxDropped]).map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
@@ -64,8 +65,10 @@ impl LossPlaces {
 
 /// The row of one port.
 pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortReport {
-    let sent = || node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port).map(|send| &send.counts);
-    let got = || node.receive.iter().filter(|receive| receive.port == row.port).map(|receive| &receive.counts);
+    let sent =
+        || node.send.iter().filter(|send| plan.streams[send.stream].tx == row.port).map(|send| &send.counts);
+    let got =
+        || node.receive.iter().filter(|receive| receive.port == row.port).map(|receive| &receive.counts);
     let tx_frames = sent().map(|counts| counts.frames).sum();
     let tx_bytes = sent().map(|counts| counts.bytes).sum();
     let rx_frames = got().map(|counts| counts.frames).sum();

@@ -161,7 +161,10 @@ impl<'a> Findings<'a> {
         let wanted = &self.plan.streams[stream].rx;
         let at = |port: &usize| {
             let of = |node: &'a NodeResult| {
-                node.receive.iter().find(|row| row.stream == stream && row.port == *port).map(|row| (node, row))
+                node.receive
+                    .iter()
+                    .find(|row| row.stream == stream && row.port == *port)
+                    .map(|row| (node, row))
             };
             self.results.iter().find_map(of)
         };

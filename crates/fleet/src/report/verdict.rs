@@ -123,7 +123,8 @@ fn unjudged(stream: &StreamReport) -> Vec<String> {
     let mut doubts = Vec::new();
     let name = &stream.name;
     if let Some(sent) = stream.sent.as_ref().filter(|sent| sent.unsent > 0) {
-        doubts.push(format!("stream {name}: {} of {} planned frames were not sent", sent.unsent, sent.planned));
+        doubts
+            .push(format!("stream {name}: {} of {} planned frames were not sent", sent.unsent, sent.planned));
     }
     if stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none() {
         doubts.push(format!("stream {name}: a sender or receiver did not report"));

@@ -1,0 +1,47 @@
+//! Why a run gave no report.
+
+use packetrig_engine::Error as EngineError;
+use packetrig_fleet::outcome::{Blame, Fault};
+use packetrig_fleet::{NodeName, fabric};
+use packetrig_plan::Problems;
+use packetrig_sys::Error as KernelError;
+
+/// By whose fault: see each variant.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: the document is no plan.
+    #[error(transparent)]
+    Plan(#[from] Problems),
+    /// The data plane could not do it; the engine's error says whose fault it is.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// The run could not start; the fault says whose it is.
+    #[error("{}", fault.text)]
+    Failed {
+        /// What went wrong.
+        fault: Fault,
+    },
+    /// Bug: the fabric inside this process did not work.
+    #[error(transparent)]
+    Fabric(#[from] fabric::Error),
+    /// Bug: the agent's thread ended before the run did.
+    #[error("the agent of node {0} ended before its run")]
+    AgentDied(NodeName),
+    /// World: no thread could be started.
+    #[error("no thread for the agent: {0}")]
+    Thread(std::io::Error),
+}
+
+/// An engine error as it travels to the controller.
+pub(crate) fn fault_of(error: &EngineError) -> Fault {
+    let blame = match error {
+        EngineError::Kernel(KernelError::Missing { .. })
+        | EngineError::Guard(_)
+        | EngineError::Plan(_)
+        | EngineError::NoCaptureDirectory => Blame::User,
+        EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
+        _ => Blame::World,
+    };
+    Fault { blame, text: error.to_string() }
+}

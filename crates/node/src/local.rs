@@ -1,0 +1,181 @@
+//! A run on one machine.
+
+use crate::agent::{now, serve};
+use crate::error::Error;
+use crate::plane::{EnginePlane, Planes};
+use packetrig_fleet::agent::Agent;
+use packetrig_fleet::controller::{Action, Controller, Event, Limits};
+use packetrig_fleet::event::RunEvent;
+use packetrig_fleet::fabric::{Endpoint, Fabric};
+use packetrig_fleet::local::{Local, LocalEndpoint};
+use packetrig_fleet::message::{Body, Envelope, Head, Preparation};
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
+use packetrig_fleet::{NodeName, PlanHash, RunId};
+use packetrig_plan::Plan;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, ScopedJoinHandle, scope};
+
+/// Longest wait for a message: how fast the user's stop is noticed.
+const TURN: Nanos = Nanos::from_millis(20);
+/// How long the agent works for a silent controller. In one process silence means that a reader of the events blocks,
+/// for instance a pager; a controller that is gone ends the agent at once.
+const PATIENCE: Nanos = Nanos::from_secs(600);
+
+/// What a run needs beside its plan.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Its id.
+    pub run: RunId,
+    /// What the user calls it.
+    pub name: String,
+    /// The wall clock now, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// Key of its test tags.
+    pub tag_key: u64,
+    /// Locations the user confirmed for the lab guard (RFC 6815).
+    pub confirmed: Vec<String>,
+    /// Where captures go.
+    pub capture_dir: Option<PathBuf>,
+    /// Capture every receiving port, whatever the plan says.
+    pub capture_all: bool,
+    /// From the last sender's end until receivers stop.
+    pub drain: Nanos,
+    /// What the user accepts.
+    pub criteria: Criteria,
+}
+
+/// Runs `document` on this machine's interfaces. `stop` is asked about every 20 ms whether the user wants it to end;
+/// `on_event` sees everything that happens, on the caller's thread. The report comes also when the run was stopped or
+/// is partial; an error means that it never started.
+pub fn run_local(
+    document: &str,
+    options: RunOptions,
+    stop: &dyn Fn() -> bool,
+    on_event: &mut dyn FnMut(&RunEvent),
+) -> Result<RunReport, Error> {
+    run_local_on(&mut EnginePlane, document, options, (stop, on_event))
+}
+
+/// As [`run_local`], on a data plane of the caller's.
+pub fn run_local_on<P: Planes + Send>(
+    planes: &mut P,
+    document: &str,
+    options: RunOptions,
+    (stop, on_event): (&dyn Fn() -> bool, &mut dyn FnMut(&RunEvent)),
+) -> Result<RunReport, Error> {
+    let plan = Plan::read(document)?;
+    let node = NodeName::local();
+    let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: PlanHash::of(document) };
+    let facts = RunFacts {
+        run: options.run.clone(),
+        name: options.name.clone(),
+        plan: head.plan.clone(),
+        started_wall_ns: options.started_wall_ns,
+        nodes: vec![node.clone()],
+        criteria: options.criteria,
+    };
+    let limits = Limits::local(options.drain);
+    let machine = Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
+    let fabric = Local::default();
+    let endpoint = fabric.join(NodeName::controller())?;
+    let agents = fabric.join(node.clone())?;
+    let over = AtomicBool::new(false);
+    let (controller, failure) = scope(|scope| {
+        let _leave = SetOnDrop(&over);
+        let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
+        let agent =
+            Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
+        let mut loops = Loop { machine, endpoint, on_event };
+        let ended = loops.run(stop, &agent);
+        over.store(true, Ordering::Release);
+        let failure = agent.join().map_err(|_| Error::AgentDied(node.clone()))?;
+        if ended { Ok((loops.machine, failure)) } else { Err(Error::AgentDied(node.clone())) }
+    })?;
+    report(controller, failure, &facts, &plan)
+}
+
+/// However the scope is left, the agent is told to end before it is joined.
+struct SetOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for SetOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+fn preparation(document: &str, options: RunOptions) -> Preparation {
+    Preparation {
+        document: document.to_owned(),
+        tag_key: options.tag_key,
+        confirmed: options.confirmed,
+        capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
+        capture_all: options.capture_all,
+    }
+}
+
+/// The loop around the controller machine.
+struct Loop<'a> {
+    machine: Controller,
+    endpoint: LocalEndpoint,
+    on_event: &'a mut dyn FnMut(&RunEvent),
+}
+
+impl Loop<'_> {
+    /// Until the run is over; `false` if the agent ended first.
+    fn run<T>(&mut self, stop: &dyn Fn() -> bool, agent: &ScopedJoinHandle<'_, T>) -> bool {
+        self.feed(Event::Begin);
+        let mut stopped = false;
+        while let Some(deadline) = self.machine.next_deadline() {
+            if agent.is_finished() {
+                return false;
+            }
+            if !stopped && stop() {
+                stopped = true;
+                self.feed(Event::Stop);
+            }
+            let event = match self.endpoint.receive(deadline.since(now()).min(TURN)) {
+                Some(Envelope { from, head, body: Body::Reply(reply) }) => Event::Reply(from, head, reply),
+                Some(Envelope { from, head, body: Body::Telemetry(sample) }) => {
+                    Event::Telemetry(from, head, sample)
+                }
+                Some(Envelope { body: Body::Command(_), .. }) | None => Event::Tick,
+            };
+            self.feed(event);
+        }
+        true
+    }
+
+    fn feed(&mut self, event: Event) {
+        let at = now();
+        for action in self.machine.handle(event, at) {
+            match action {
+                Action::Emit(kind) => {
+                    (self.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
+                }
+                Action::Send(to, head, command) => {
+                    let from = self.endpoint.name().clone();
+                    // A node that is gone is noticed by its silence, or by its thread's end.
+                    self.endpoint
+                        .post(&to, Envelope { from, head, body: Body::Command(command) })
+                        .unwrap_or(());
+                }
+            }
+        }
+    }
+}
+
+fn report(
+    controller: Controller,
+    failure: Option<packetrig_engine::Error>,
+    facts: &RunFacts,
+    plan: &Plan,
+) -> Result<RunReport, Error> {
+    let outcome = controller.outcome().cloned().unwrap_or(Outcome::Aborted);
+    if let Outcome::Failed { fault } = outcome {
+        return Err(failure.map_or(Error::Failed { fault }, Error::Engine));
+    }
+    Ok(assemble(facts, plan, controller.into_results(), outcome))
+}
