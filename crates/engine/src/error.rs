@@ -13,4 +13,27 @@ pub enum Error {
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),
+    /// World: a file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// User: the plan wants captures, and nobody said where to.
+    #[error("the plan captures frames but no directory was given for them")]
+    NoCaptureDirectory,
+    /// World, made up: [`crate::chaos`] was told to fail here.
+    #[error("injected failure of call {call}")]
+    Injected {
+        /// Which call, from 0.
+        call: u64,
+    },
+    /// Bug: a worker thread panicked; interfaces were restored.
+    #[error("worker `{0}` panicked")]
+    Panicked(String),
+    /// Bug: something that cannot happen did.
+    #[error("{0}")]
+    Bug(&'static str),
 }

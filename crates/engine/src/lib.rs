@@ -10,13 +10,19 @@
 //! Time comes from the [`port::Clock`] of the worker, so the same code runs in virtual time on the `sim` back end.
 #![forbid(unsafe_code)]
 
+pub mod capture;
+pub mod chaos;
 pub mod clock;
 pub mod doctor;
 pub mod packet;
 pub mod port;
+pub mod receiver;
+pub mod rig;
+pub mod sender;
+pub mod sim;
 pub mod stream;
 
 mod error;
-pub mod rig;
+mod worker;
 
 pub use error::Error;

@@ -45,4 +45,6 @@ pub trait FrameRx: Send {
     fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
     /// Counters since the port was opened.
     fn counters(&mut self) -> Result<RxCounters, crate::Error>;
+    /// Largest doubt so far of converting an arrival stamp to the monotonic clock.
+    fn clock_bound(&self) -> Nanos;
 }

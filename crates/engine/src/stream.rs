@@ -1,10 +1,14 @@
 //! The stream level: what a run asks of a port.
+//!
+//! A back end whose fast path never shows frames to user space implements these two traits itself; the others inherit
+//! [`crate::sender::Sender`] and [`crate::receiver::Receiver`]. Workers and the rig know nothing below this level.
 
+use crate::capture::Tap;
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::{ReceiveResult, SendResult};
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::{Template, tag::TagKey};
 use std::sync::Arc;
 
@@ -21,6 +25,24 @@ pub struct StreamSpec {
     pub latency: bool,
 }
 
+impl StreamSpec {
+    /// Seconds of series to reserve for this stream when `streams` share the memory: its length and a minute for being
+    /// late; a day, or less if there are many, when it has no end.
+    pub fn series_room(&self, streams: usize) -> usize {
+        let share = (SERIES_ROOM / streams.max(1)).min(DAY);
+        let seconds = self.timeline.end().map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
+        match seconds {
+            Some(Ok(seconds)) => seconds.saturating_add(60).min(share),
+            _ => share,
+        }
+    }
+}
+
+/// Seconds in a day.
+const DAY: usize = 86_400;
+/// Seconds of series reserved in all: 128 MiB, touched only as time passes.
+const SERIES_ROOM: usize = 8 << 20;
+
 /// What a transmit half is asked to do.
 #[derive(Clone, Debug)]
 pub struct TxJob {
@@ -31,20 +53,24 @@ pub struct TxJob {
 }
 
 /// What a receive half is asked to account.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RxJob {
+    /// Index of the port in the plan.
+    pub port: usize,
     /// Key of the run's tags.
     pub key: TagKey,
     /// Streams expected here.
     pub streams: Vec<Arc<StreamSpec>>,
+    /// Where frames are to be captured, too.
+    pub taps: Vec<Tap>,
 }
 
 /// A change while streams run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Control {
-    /// Frame 0 of the schedule is due at this instant (plus the stream's delay).
+    /// The origin of every schedule: frame 0 is due then, plus its stream's delay.
     StartAt(MonoTime),
-    /// Send nothing more; what is unsent stays unsent.
+    /// Send nothing more; what is unsent stays unsent. Receivers go on.
     Stop,
 }
 
@@ -59,7 +85,7 @@ pub enum Step {
     Done,
 }
 
-/// Sends streams. One worker thread owns it and calls [`StreamTx::step`].
+/// Sends streams. One worker owns it and calls [`StreamTx::step`].
 pub trait StreamTx: Send {
     /// Takes the job; may allocate. Nothing is sent yet.
     fn arm(&mut self, job: TxJob) -> Result<(), crate::Error>;
@@ -68,23 +94,31 @@ pub trait StreamTx: Send {
     /// Does what is due at `now`, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<Step, crate::Error>;
     /// Counts per stream, in job order.
-    fn counts(&self) -> &[StreamTxCounts];
+    fn counts(&self) -> Vec<StreamTxCounts>;
     /// Counters of the port.
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// The final word, in job order.
-    fn finish(&mut self) -> Result<Vec<SendResult>, crate::Error>;
+    fn finish(&mut self) -> Vec<SendResult>;
 }
 
-/// Accounts streams. One worker thread owns it and calls [`StreamRx::step`].
+/// Accounts streams. One worker owns it and calls [`StreamRx::step`].
 pub trait StreamRx: Send {
     /// Takes the job; may allocate. Receives from now on.
     fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
+    /// Tells the origin of the schedules.
+    fn control(&mut self, control: Control);
     /// Takes in what has arrived, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<Step, crate::Error>;
-    /// Counts per stream, in job order.
+    /// Waits until something arrives, at most this long.
+    fn wait(&mut self, within: Nanos) -> Result<(), crate::Error>;
+    /// Counts per stream, in job order; cheap.
     fn counts(&self) -> Vec<StreamRxCounts>;
-    /// Counters of the port.
+    /// (least, mean, most) latency so far over all streams.
+    fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)>;
+    /// Counters of the port, those of this run's frames included.
     fn port_counters(&mut self) -> Result<RxCounters, crate::Error>;
-    /// The final word, in job order. `sent` is what each stream's sender sent in all: the rest is lost.
-    fn finish(&mut self, sent: &[u64]) -> Result<Vec<ReceiveResult>, crate::Error>;
+    /// Doubt of converting arrival stamps to the node's clock.
+    fn clock_bound(&self) -> Nanos;
+    /// The final word, in job order. `sent` is what each stream sent in all: what is missing of it is lost.
+    fn finish(&mut self, sent: &[u64]) -> Vec<ReceiveResult>;
 }

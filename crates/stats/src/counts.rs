@@ -34,6 +34,8 @@ pub struct StreamRxCounts {
     pub corrupt: u64,
     /// Frames known by their headers only: the tag was damaged.
     pub unnumbered: u64,
+    /// Frames stamped earlier than they were sent: the clocks disagree.
+    pub negative: u64,
     /// First arrival.
     pub first: Option<MonoTime>,
     /// Last arrival.

@@ -1,0 +1,124 @@
+//! A port in a bad mood, from a seed: full rings, calls that take nothing, links that come and go, failures.
+//!
+//! It wraps either half of any port. It delays and fails; it never loses, makes or changes a frame: that is what
+//! [`crate::sim`] is for.
+//!
+//! Invariant: what the wrapped port counts is all there is to count.
+
+use crate::Error;
+use crate::port::{FrameRx, FrameTx, RxFrame};
+use crate::sim::Dice;
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_units::Nanos;
+
+/// How bad.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mood {
+    /// Where chance comes from.
+    pub seed: u64,
+    /// Calls of a million that find the ring full, or find nothing to receive.
+    pub full: u32,
+    /// Calls of a million that do a part of what was asked only.
+    pub partial: u32,
+    /// Flushes of a million that begin a storm, in which flushes take nothing (EAGAIN).
+    pub storm: u32,
+    /// Flushes a storm lasts.
+    pub storm_length: u32,
+    /// After this many flushes or receives, when set, the link is down for `flap_length` of them, again and again.
+    pub flap_every: Option<u64>,
+    /// See `flap_every`.
+    pub flap_length: u64,
+    /// This flush or receive fails, when set.
+    pub fail_at: Option<u64>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Chaos<P> {
+    port: P,
+    mood: Mood,
+    dice: Dice,
+    calls: u64,
+    storm_left: u32,
+}
+
+impl<P> Chaos<P> {
+    /// `port` in this mood.
+    pub const fn new(port: P, mood: Mood) -> Self {
+        Self { port, mood, dice: Dice::new(mood.seed), calls: 0, storm_left: 0 }
+    }
+
+    fn strikes(&mut self, per_million: u32) -> bool {
+        self.dice.below(1_000_000) < u64::from(per_million)
+    }
+
+    /// Counts a call; says whether the link is down for it.
+    fn call(&mut self) -> Result<bool, Error> {
+        let call = self.calls;
+        self.calls += 1;
+        if self.mood.fail_at == Some(call) {
+            return Err(Error::Injected { call });
+        }
+        let down = |every: u64| call % (every + self.mood.flap_length).max(1) >= every;
+        Ok(self.mood.flap_every.is_some_and(down))
+    }
+
+    fn some_of(&mut self, want: usize) -> usize {
+        if self.strikes(self.mood.full) {
+            return 0;
+        }
+        if want > 1 && self.strikes(self.mood.partial) {
+            return usize::try_from(self.dice.below(want as u64)).unwrap_or(want);
+        }
+        want
+    }
+}
+
+impl<T: FrameTx> FrameTx for Chaos<T> {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        let want = self.some_of(want);
+        self.port.fill(want, fill)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let down = self.call()?;
+        if self.storm_left == 0 && self.strikes(self.mood.storm) {
+            self.storm_left = self.mood.storm_length;
+        }
+        if self.storm_left > 0 {
+            self.storm_left -= 1;
+            return Ok(());
+        }
+        if down { Ok(()) } else { self.port.flush() }
+    }
+
+    fn pending(&self) -> usize {
+        self.port.pending()
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        self.port.counters()
+    }
+}
+
+impl<R: FrameRx> FrameRx for Chaos<R> {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        if self.call()? {
+            return Ok(0);
+        }
+        let most = self.some_of(most);
+        self.port.receive(most, sink)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        self.port.wait(within)
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        self.port.counters()
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        self.port.clock_bound()
+    }
+}

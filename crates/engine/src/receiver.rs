@@ -1,0 +1,261 @@
+//! The generic receive side of the stream level: every frame into one account, over any frame level.
+//!
+//! ```text
+//!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
+//!            no -> headers of one of our streams? -> unnumbered : foreign
+//! ```
+//! Invariant: frames seen = frames recognised + unnumbered + foreign.
+
+use crate::Error;
+use crate::capture::Tap;
+use crate::port::{FrameRx, RxFrame};
+use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec};
+use packetrig_stats::counts::StreamRxCounts;
+use packetrig_stats::jitter::Jitter;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::port::RxCounters;
+use packetrig_stats::result::ReceiveResult;
+use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_wire::Verdict;
+use packetrig_wire::tag::{self, Found, TagKey};
+use std::sync::Arc;
+
+/// Frames taken in per step at most.
+const BATCH: usize = 256;
+/// Streams whose headers a frame without a tag is compared with; comparing with thousands would cost us the next frames.
+const MOST_COMPARED: usize = 64;
+/// Up to this many streams, latency is kept to three digits; beyond, to two, which takes a seventh of the memory.
+const FINE_STREAMS: usize = 256;
+/// Before something arrives, look again after this long.
+const IDLE: Nanos = Nanos::from_millis(5);
+
+struct Lane {
+    spec: Arc<StreamSpec>,
+    window: SequenceWindow,
+    counts: StreamRxCounts,
+    latency: Latency,
+    jitter: Jitter,
+    series: RateSeries,
+}
+
+impl Lane {
+    fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
+        let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
+        Self {
+            window: SequenceWindow::new(),
+            counts: StreamRxCounts::default(),
+            latency: Latency::with_digits(digits),
+            jitter: Jitter::default(),
+            series: RateSeries::with_room(spec.series_room(streams)),
+            spec,
+        }
+    }
+
+    fn second_of(&self) -> impl Fn(u64) -> u64 + use<> {
+        let timeline = self.spec.timeline;
+        move |number| timeline.due(number).as_u64() / 1_000_000_000
+    }
+
+    fn take(&mut self, key: TagKey, found: &Found, frame: &RxFrame<'_>, scratch: &mut [u8]) {
+        let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
+        let arrival = self.window.arrive(number, self.second_of());
+        self.counts.frames += 1;
+        self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        self.counts.first.get_or_insert(frame.at);
+        self.counts.last = Some(frame.at);
+        if arrival == Arrival::Stale {
+            // Its number may be wrong, so there is nothing to compare it with.
+            return;
+        }
+        match self.spec.template.verify(number, key, found, frame.bytes, scratch) {
+            Verdict::Intact => {}
+            Verdict::Altered => self.counts.altered += 1,
+            Verdict::Corrupt => self.counts.corrupt += 1,
+        }
+        if arrival != Arrival::Duplicate {
+            self.time(found, frame.at);
+        }
+    }
+
+    fn time(&mut self, found: &Found, at: MonoTime) {
+        let Some(sent) = found.tag.sent_at(at.as_nanos()) else { return };
+        let delay = at.signed_since(MonoTime::from_nanos(sent));
+        self.counts.negative += u64::from(delay < 0);
+        self.latency.record(Nanos::new(u64::try_from(delay).unwrap_or(0)));
+        self.jitter.record(delay);
+    }
+
+    fn live_counts(&self) -> StreamRxCounts {
+        StreamRxCounts { sequence: self.window.live_counts(), ..self.counts.clone() }
+    }
+
+    fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
+        self.window.finish(sent, self.second_of());
+        let timed = self.spec.latency && self.latency.count() > 0;
+        ReceiveResult {
+            stream: self.spec.number.into(),
+            port,
+            counts: StreamRxCounts { sequence: self.window.counts(), ..self.counts },
+            jitter: timed.then(|| self.jitter.summary(&self.latency)),
+            latency: timed.then_some(self.latency),
+            series: self.series,
+        }
+    }
+}
+
+/// All that a receiver knows of its streams.
+struct Books {
+    port: usize,
+    key: TagKey,
+    lanes: Vec<Lane>,
+    /// Lane of a stream number, plus one; zero if not expected here.
+    lane_of: Vec<usize>,
+    scratch: Vec<u8>,
+    start: MonoTime,
+    taps: Vec<Tap>,
+    foreign: u64,
+    unnumbered: u64,
+    bytes: u64,
+}
+
+impl Books {
+    fn open(job: RxJob) -> Self {
+        let streams = job.streams.len();
+        let numbers = job.streams.iter().map(|spec| usize::from(spec.number) + 1).max().unwrap_or(0);
+        let mut lane_of = vec![0; numbers];
+        for (lane, spec) in job.streams.iter().enumerate() {
+            lane_of[usize::from(spec.number)] = lane + 1;
+        }
+        let longest = job.streams.iter().map(|spec| spec.template.header_len()).max().unwrap_or(0);
+        Self {
+            port: job.port,
+            key: job.key,
+            lanes: job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect(),
+            lane_of,
+            scratch: vec![0; longest],
+            start: MonoTime::default(),
+            taps: job.taps,
+            foreign: 0,
+            unnumbered: 0,
+            bytes: 0,
+        }
+    }
+
+    fn take(&mut self, frame: RxFrame<'_>) {
+        for tap in &mut self.taps {
+            tap.offer(&frame);
+        }
+        let lane_of =
+            |number: u16| self.lane_of.get(usize::from(number)).and_then(|lane| lane.checked_sub(1));
+        let found =
+            tag::find(frame.bytes, self.key).and_then(|found| Some((found, lane_of(found.tag.stream)?)));
+        let Some((found, lane)) = found else { return self.take_untagged(&frame) };
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        self.bytes += bytes;
+        let lane = &mut self.lanes[lane];
+        lane.take(self.key, &found, &frame, &mut self.scratch);
+        lane.series.add(self.start, frame.at, 1, bytes);
+    }
+
+    /// A frame without a readable tag: ours with a damaged tag, or somebody else's.
+    fn take_untagged(&mut self, frame: &RxFrame<'_>) {
+        let mut compared = self.lanes.iter_mut().take(MOST_COMPARED);
+        match compared.find(|lane| lane.spec.template.has_headers_of(frame.bytes)) {
+            Some(lane) => {
+                lane.counts.unnumbered += 1;
+                self.unnumbered += 1;
+                self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            }
+            None => self.foreign += 1,
+        }
+    }
+}
+
+/// See the module.
+pub struct Receiver<R> {
+    port: R,
+    books: Option<Books>,
+}
+
+impl<R> std::fmt::Debug for Receiver<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiver").field("armed", &self.books.is_some()).finish_non_exhaustive()
+    }
+}
+
+impl<R: FrameRx> Receiver<R> {
+    /// A receiver on `port`.
+    pub fn new(port: R) -> Self {
+        Self { port, books: None }
+    }
+
+    fn lanes(&self) -> impl Iterator<Item = &Lane> {
+        self.books.iter().flat_map(|books| &books.lanes)
+    }
+}
+
+impl<R: FrameRx> StreamRx for Receiver<R> {
+    fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+        self.books = Some(Books::open(job));
+        Ok(())
+    }
+
+    fn control(&mut self, control: Control) {
+        if let (Control::StartAt(start), Some(books)) = (control, &mut self.books) {
+            books.start = start;
+        }
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        let Some(books) = &mut self.books else { return Ok(Step::IdleUntil(now + IDLE)) };
+        let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
+        Ok(if taken > 0 { Step::Busy } else { Step::IdleUntil(now + IDLE) })
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        self.port.wait(within)
+    }
+
+    fn counts(&self) -> Vec<StreamRxCounts> {
+        self.lanes().map(Lane::live_counts).collect()
+    }
+
+    fn latency_so_far(&self) -> Option<(Nanos, Nanos, Nanos)> {
+        let timed = || self.lanes().filter(|lane| lane.spec.latency).map(|lane| &lane.latency);
+        let samples: u64 = timed().map(Latency::count).sum();
+        let total: u128 =
+            timed().filter_map(|l| Some(u128::from(l.mean()?.as_u64()) * u128::from(l.count()))).sum();
+        let mean = u64::try_from(total.checked_div(samples.into())?).unwrap_or(u64::MAX);
+        Some((
+            timed().filter_map(Latency::min).min()?,
+            Nanos::new(mean),
+            timed().filter_map(Latency::max).max()?,
+        ))
+    }
+
+    fn port_counters(&mut self) -> Result<RxCounters, Error> {
+        let counters = self.port.counters()?;
+        Ok(match &self.books {
+            Some(books) => RxCounters {
+                foreign: books.foreign,
+                unnumbered: books.unnumbered,
+                bytes: books.bytes,
+                ..counters
+            },
+            None => counters,
+        })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        self.port.clock_bound()
+    }
+
+    fn finish(&mut self, sent: &[u64]) -> Vec<ReceiveResult> {
+        let Some(books) = self.books.take() else { return Vec::new() };
+        let port = books.port;
+        let finished = books.lanes.into_iter().enumerate();
+        finished.map(|(i, lane)| lane.finish(port, sent.get(i).copied().unwrap_or(0))).collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Closing the books of a run: per port its counters, series and ledger, and the doubts that follow from the numbers.
+
+use crate::capture::Captured;
+use crate::sender::LATE_AFTER;
+use packetrig_plan::BoundPlan;
+use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_stats::result::{CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult};
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{Nanos, Ratio};
+
+/// A receiver's final word: its streams, the port's counters (if it received at all), the doubt of its clock.
+pub(super) type Received = (Vec<ReceiveResult>, Option<RxCounters>, Nanos);
+
+/// Everything needed to close them.
+pub(super) struct Books<'a> {
+    pub(super) plan: &'a BoundPlan,
+    pub(super) infos: &'a [PortInfo],
+    pub(super) tx: &'a [TxCounters],
+    pub(super) rx: &'a [(Option<RxCounters>, Nanos)],
+    pub(super) interrupted: bool,
+}
+
+impl Books<'_> {
+    /// Fills in ports, captures and caveats.
+    pub(super) fn close(
+        &self,
+        result: &mut NodeResult,
+        captured: Vec<(usize, Captured)>,
+        port_caveats: &[Vec<String>],
+    ) {
+        for (port, texts) in port_caveats.iter().enumerate() {
+            let caveat = |text: &String| self.port_caveat(port, Doubt::NotQuiet, text.clone(), false);
+            result.caveats.extend(texts.iter().map(caveat));
+        }
+        for port in 0..self.infos.len() {
+            let port = self.port(port, result);
+            self.doubt_port(&port, &mut result.caveats);
+            result.ports.push(port);
+        }
+        for sent in &result.send {
+            self.doubt_sender(sent, &mut result.caveats);
+        }
+        for received in &result.receive {
+            self.doubt_receiver(received, &mut result.caveats);
+        }
+        if self.interrupted && result.send.iter().any(|sent| self.ended_early(sent)) {
+            let text = "the run was stopped before its plan ended".to_owned();
+            result.caveats.push(Caveat {
+                doubt: Doubt::Interrupted,
+                subject: result.node.clone(),
+                text,
+                matters: false,
+            });
+        }
+        result.captures = captured
+            .into_iter()
+            .map(|(port, captured)| self.capture(port, captured, &mut result.caveats))
+            .collect();
+    }
+
+    /// An endless stream has no end to be stopped before.
+    fn ended_early(&self, sent: &SendResult) -> bool {
+        self.plan.streams[sent.stream].timeline.total().is_some_and(|total| sent.counts.frames < total)
+    }
+
+    fn port(&self, port: usize, result: &NodeResult) -> PortResult {
+        let mut tx_series = RateSeries::default();
+        let sent: Vec<&SendResult> =
+            result.send.iter().filter(|s| self.plan.plan.streams[s.stream].tx == port).collect();
+        sent.iter().for_each(|sent| tx_series.merge(&sent.series));
+        let mut rx_series = RateSeries::default();
+        let received: Vec<&ReceiveResult> = result.receive.iter().filter(|r| r.port == port).collect();
+        received.iter().for_each(|received| rx_series.merge(&received.series));
+        let mut ledger = Ledger::default();
+        if !sent.is_empty() {
+            sender_accounts(&mut ledger, &sent, &self.tx[port]);
+        }
+        let (rx, clock_bound) = &self.rx[port];
+        if let Some(rx) = rx {
+            receiver_accounts(&mut ledger, &received, rx);
+        }
+        PortResult {
+            port,
+            info: self.infos[port].clone(),
+            tx: self.tx[port],
+            rx: rx.unwrap_or_default(),
+            ledger,
+            tx_series,
+            rx_series,
+            clock_bound: *clock_bound,
+        }
+    }
+
+    fn doubt_port(&self, port: &PortResult, caveats: &mut Vec<Caveat>) {
+        let mut say = |doubt, text, matters| caveats.push(self.port_caveat(port.port, doubt, text, matters));
+        let lost = port.rx.ring_dropped;
+        if lost > 0 {
+            say(
+                Doubt::ReceiverLost,
+                format!("our receive ring was full: {lost} frames lost in the tester"),
+                true,
+            );
+        }
+        if port.tx.refused > 0 {
+            say(Doubt::SenderShort, format!("the kernel refused {} frames", port.tx.refused), true);
+        }
+        if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
+            say(Doubt::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
+        }
+        if port.rx.foreign > 0 {
+            let text = format!("{} frames arrived that are not of this run", port.rx.foreign);
+            say(Doubt::ForeignFrames, text, false);
+        }
+        for imbalance in port.ledger.balance() {
+            say(Doubt::Unbalanced, imbalance.to_string(), true);
+        }
+        let unchecked = port.ledger.unchecked();
+        if !unchecked.is_empty() {
+            say(Doubt::NotMeasured, format!("could not be checked: {}", unchecked.join("; ")), false);
+        }
+    }
+
+    fn doubt_sender(&self, sent: &SendResult, caveats: &mut Vec<Caveat>) {
+        let name = &self.plan.plan.streams[sent.stream].name;
+        let mut say =
+            |doubt, text, matters| caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
+        let unsent = sent.planned.saturating_sub(sent.counts.frames);
+        if unsent > 0 {
+            let text = format!(
+                "{unsent} of {} planned frames were not sent in time ({}): the sender did not reach its rate",
+                sent.planned,
+                Ratio::new(unsent, sent.planned)
+            );
+            say(Doubt::SenderShort, text, true);
+        }
+        if sent.counts.late > 0 {
+            let share = Ratio::new(sent.counts.late, sent.counts.frames);
+            let text = format!(
+                "{} frames ({share}) left more than {LATE_AFTER} after their instant",
+                sent.counts.late
+            );
+            say(Doubt::SentLate, text, false);
+        }
+    }
+
+    fn doubt_receiver(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {
+        let stream = &self.plan.plan.streams[received.stream];
+        let mut say = |doubt, text, matters| {
+            caveats.push(Caveat { doubt, subject: stream.name.clone(), text, matters })
+        };
+        if received.counts.negative > 0 {
+            say(
+                Doubt::Clock,
+                format!("{} frames arrived before they were sent", received.counts.negative),
+                false,
+            );
+        }
+        if stream.metrics.enable
+            && stream.metrics.latency
+            && received.latency.is_none()
+            && received.counts.frames > 0
+        {
+            say(Doubt::NoSendTime, "its frames leave no room for a send time: no latency".to_owned(), false);
+        }
+    }
+
+    fn capture(&self, port: usize, captured: Captured, caveats: &mut Vec<Caveat>) -> CaptureResult {
+        if captured.dropped > 0 {
+            let text = format!("the capture lacks {} frames", captured.dropped);
+            caveats.push(self.port_caveat(port, Doubt::CaptureIncomplete, text, false));
+        }
+        CaptureResult {
+            port,
+            file: captured.file.display().to_string(),
+            written: captured.written,
+            dropped: captured.dropped,
+        }
+    }
+
+    fn port_caveat(&self, port: usize, doubt: Doubt, text: String, matters: bool) -> Caveat {
+        Caveat { doubt, subject: self.plan.plan.ports[port].name.clone(), text, matters }
+    }
+}
+
+fn sender_accounts(ledger: &mut Ledger, sent: &[&SendResult], port: &TxCounters) {
+    let planned = sent.iter().map(|s| s.planned).sum();
+    let built: u64 = sent.iter().map(|s| s.counts.frames).sum();
+    ledger.add(Account::Planned, planned);
+    ledger.add(Account::Unsent, sent.iter().map(|s| s.planned - s.counts.frames).sum());
+    ledger.add(Account::Built, built);
+    ledger.add(Account::Refused, port.refused);
+    ledger.add(Account::HandedOver, port.handed_over);
+    ledger.add_measured(Account::OnWire, port.on_wire);
+    ledger.add_measured(Account::TxDropped, port.dropped);
+}
+
+fn receiver_accounts(ledger: &mut Ledger, received: &[&ReceiveResult], port: &RxCounters) {
+    let sum = |of: fn(&ReceiveResult) -> u64| received.iter().map(|r| of(r)).sum::<u64>();
+    ledger.add_measured(Account::Arrived, port.arrived);
+    ledger.add(Account::RingDropped, port.ring_dropped);
+    ledger.add(Account::Seen, port.seen);
+    ledger.add(Account::Foreign, port.foreign);
+    ledger.add(Account::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
+    ledger.add(Account::Counted, sum(|r| r.counts.sequence.unique));
+    ledger.add(Account::Duplicate, sum(|r| r.counts.sequence.duplicates));
+    ledger.add(Account::Stale, sum(|r| r.counts.sequence.stale));
+    ledger.add(Account::Unnumbered, port.unnumbered);
+}

@@ -1,0 +1,243 @@
+//! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
+
+use super::account::Received;
+use super::{Hold, OpenPort, RigOptions};
+use crate::Error;
+use crate::capture::{Capture, CaptureSpec, Captured, Tap, file_name};
+use crate::clock::RealClock;
+use crate::port::Clock;
+use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
+use packetrig_plan::{CaptureFormat, Plan};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::result::{Sample, SendResult};
+use packetrig_units::Nanos;
+use packetrig_wire::filter::Filter;
+use packetrig_wire::tag::TagKey;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A capture that is not to overwrite stops at this many bytes.
+const CAPTURE_BUDGET: u64 = 1 << 30;
+/// How long a stopped sender may take to get rid of what is in its ring; longer than a back end's patience with it.
+const EMPTYING: Nanos = Nanos::from_millis(3_000);
+/// How long emptying a receive ring may take when frames keep coming.
+const LAST_LOOK: Nanos = Nanos::from_millis(200);
+
+/// A half of a port: not needed or not armed yet, at work, or done.
+enum Half<T, W> {
+    Unused(T),
+    Working(W),
+    Ended(T),
+    /// Between two of these, or gone with its worker.
+    Lost,
+}
+
+impl<T, W> Half<T, W> {
+    fn take_unused(&mut self) -> Result<T, Error> {
+        match std::mem::replace(self, Self::Lost) {
+            Self::Unused(half) => Ok(half),
+            _ => Err(Error::Bug("half of a port was armed twice")),
+        }
+    }
+
+    fn working(&mut self) -> Option<&mut W> {
+        match self {
+            Self::Working(worker) => Some(worker),
+            _ => None,
+        }
+    }
+}
+
+/// See the module. Fields drop in this order: workers, files, then the interface is restored.
+pub(super) struct Bench {
+    port: usize,
+    tx: Half<Box<dyn StreamTx>, Worker<Sending, TxLatest>>,
+    rx: Half<Box<dyn StreamRx>, Worker<Receiving, RxLatest>>,
+    /// Streams this port sends and receives, by index in the plan.
+    sends: Vec<usize>,
+    receives: Vec<usize>,
+    captures: Vec<Capture>,
+    taps: Vec<Tap>,
+    hold: Box<dyn Hold>,
+}
+
+impl Bench {
+    pub(super) fn new(port: usize, open: OpenPort, plan: &Plan) -> Self {
+        let streams = || plan.streams.iter().enumerate();
+        Self {
+            port,
+            tx: Half::Unused(open.tx),
+            rx: Half::Unused(open.rx),
+            sends: streams().filter(|(_, s)| s.tx == port).map(|(i, _)| i).collect(),
+            receives: streams().filter(|(_, s)| s.rx.contains(&port)).map(|(i, _)| i).collect(),
+            captures: Vec::new(),
+            taps: Vec::new(),
+            hold: open.hold,
+        }
+    }
+
+    pub(super) fn caveats(&self) -> Vec<String> {
+        self.hold.caveats()
+    }
+
+    /// Opens the files of this port's captures. `used` are the file names taken so far.
+    pub(super) fn set_up_captures(
+        &mut self,
+        plan: &Plan,
+        options: &RigOptions,
+        used: &mut Vec<PathBuf>,
+    ) -> Result<(), Error> {
+        let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
+        let mut wanted: Vec<_> = planned
+            .map(|c| (c.format, c.snap_len, c.filter.clone(), (!c.overwrite).then_some(CAPTURE_BUDGET)))
+            .collect();
+        if options.capture_all && wanted.is_empty() && !self.receives.is_empty() {
+            wanted.push((CaptureFormat::Pcapng, None, Filter::default(), None));
+        }
+        for (format, snap_len, filter, budget) in wanted {
+            let port = &plan.ports[self.port];
+            let dir = options.capture_dir.as_ref().ok_or(Error::NoCaptureDirectory)?;
+            std::fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.clone(), source })?;
+            let mut again = 0;
+            while used.contains(&file_name(&port.name, format, again)) {
+                again += 1;
+            }
+            let name = file_name(&port.name, format, again);
+            let file = dir.join(&name);
+            used.push(name);
+            let interface = port.location.to_string();
+            let comment = format!("received on port {}", port.name);
+            let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget };
+            let (tap, capture) = Capture::start(spec)?;
+            self.taps.push(tap);
+            self.captures.push(capture);
+        }
+        Ok(())
+    }
+
+    pub(super) fn arm_receiver(&mut self, key: TagKey, specs: &[Arc<StreamSpec>]) -> Result<(), Error> {
+        if self.receives.is_empty() && self.taps.is_empty() {
+            return Ok(());
+        }
+        let mut rx = self.rx.take_unused()?;
+        let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
+        rx.arm(RxJob { port: self.port, key, streams, taps: std::mem::take(&mut self.taps) })?;
+        let name = format!("rx-{}", self.port);
+        self.rx = Half::Working(Worker::start(name, Receiving::new(rx), Box::new(RealClock::new()))?);
+        Ok(())
+    }
+
+    pub(super) fn arm_sender(&mut self, key: TagKey, specs: &[Arc<StreamSpec>]) -> Result<(), Error> {
+        if self.sends.is_empty() {
+            return Ok(());
+        }
+        let mut tx = self.tx.take_unused()?;
+        let streams = self.sends.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
+        tx.arm(TxJob { key, streams })?;
+        let name = format!("tx-{}", self.port);
+        self.tx = Half::Working(Worker::start(name, Sending::new(tx), Box::new(RealClock::new()))?);
+        Ok(())
+    }
+
+    pub(super) fn control_sender(&self, control: Control) {
+        if let Half::Working(worker) = &self.tx {
+            worker.control(control);
+        }
+    }
+
+    pub(super) fn control_receiver(&self, control: Control) {
+        if let Half::Working(worker) = &self.rx {
+            worker.control(control);
+        }
+    }
+
+    pub(super) fn sender_done(&self) -> bool {
+        !matches!(&self.tx, Half::Working(worker) if !worker.is_done())
+    }
+
+    /// Adds this port's latest counts; finds workers that failed.
+    pub(super) fn sample_into(&mut self, sample: &mut Sample) -> Result<(), Error> {
+        let (mut tx, mut rx) = (TxCounters::default(), RxCounters::default());
+        if let Some(worker) = self.tx.working() {
+            worker.check()?;
+            if let Some(latest) = worker.latest() {
+                sample.tx.extend(self.sends.iter().copied().zip(latest.streams));
+                tx = latest.port;
+            }
+        }
+        if let Some(worker) = self.rx.working() {
+            worker.check()?;
+            if let Some(latest) = worker.latest() {
+                let streams = self.receives.iter().zip(latest.streams);
+                sample.rx.extend(streams.map(|(stream, counts)| (*stream, self.port, counts)));
+                rx = latest.port;
+                sample.latency = merge_latency(sample.latency, latest.latency);
+            }
+        }
+        sample.ports.push((self.port, tx, rx));
+        Ok(())
+    }
+
+    /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent.
+    pub(super) fn finish_sender(
+        &mut self,
+        clock: &dyn Clock,
+    ) -> Result<(Vec<SendResult>, TxCounters), Error> {
+        if let Some(worker) = self.tx.working() {
+            let mut tx = worker.quit()?.into_inner();
+            tx.control(Control::Stop);
+            let give_up = clock.now() + EMPTYING;
+            while tx.step(clock.now())? != Step::Done && clock.now() < give_up {}
+            self.tx = Half::Ended(tx);
+        }
+        match &mut self.tx {
+            Half::Ended(tx) => {
+                let counters = tx.port_counters()?;
+                Ok((tx.finish(), counters))
+            }
+            Half::Unused(tx) => Ok((Vec::new(), tx.port_counters()?)),
+            Half::Working(_) | Half::Lost => Err(Error::Bug("a sender was finished twice")),
+        }
+    }
+
+    /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan.
+    pub(super) fn finish_receiver(&mut self, clock: &dyn Clock, totals: &[u64]) -> Result<Received, Error> {
+        if let Some(worker) = self.rx.working() {
+            let mut rx = worker.quit()?.into_inner();
+            let give_up = clock.now() + LAST_LOOK;
+            while rx.step(clock.now())? == Step::Busy && clock.now() < give_up {}
+            self.rx = Half::Ended(rx);
+        }
+        match &mut self.rx {
+            Half::Ended(rx) => {
+                let counters = rx.port_counters()?;
+                let bound = rx.clock_bound();
+                let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
+                Ok((rx.finish(&sent), Some(counters), bound))
+            }
+            Half::Unused(rx) => Ok((Vec::new(), None, rx.clock_bound())),
+            Half::Working(_) | Half::Lost => Err(Error::Bug("a receiver was finished twice")),
+        }
+    }
+
+    pub(super) fn finish_captures(&mut self) -> Result<Vec<(usize, Captured)>, Error> {
+        // The taps may still be here if the port was never armed; a writer ends only after its tap.
+        self.taps.clear();
+        let port = self.port;
+        self.captures.drain(..).map(|capture| Ok((port, capture.finish()?))).collect()
+    }
+}
+
+type LatencySoFar = Option<(Nanos, Nanos, Nanos)>;
+
+/// Puts two live figures together. The mean is that of the receivers, not of the frames: good enough to watch.
+fn merge_latency(a: LatencySoFar, b: LatencySoFar) -> LatencySoFar {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let mean = Nanos::new(u64::midpoint(a.1.as_u64(), b.1.as_u64()));
+            Some((a.0.min(b.0), mean, a.2.max(b.2)))
+        }
+        (a, b) => a.or(b),
+    }
+}

@@ -1,0 +1,251 @@
+//! The ports and workers of one node for one run: prepare, arm, start, sample, stop, finish.
+//!
+//! A `Rig` owns every worker thread and every changed interface setting; dropping it at any point stops the workers
+//! and restores the interfaces. Which back end serves a port is the [`Opener`]'s choice; the rig knows the stream
+//! level only.
+//!
+//! Invariant: receivers are receiving before any sender can send, and outlive all of them.
+
+mod account;
+mod bench;
+mod open;
+
+pub use open::{Hold, OpenPort, Opener, PacketPorts};
+
+use crate::Error;
+use crate::clock::RealClock;
+use crate::port::Clock;
+use crate::stream::{Control, StreamSpec};
+use bench::Bench;
+use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_stats::port::PortInfo;
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_units::{FrameSize, MonoTime};
+use packetrig_wire::tag::TagKey;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// What the user may insist on.
+#[derive(Clone, Debug)]
+pub struct RigOptions {
+    /// Key of this run's tags.
+    pub key: TagKey,
+    /// Interfaces confirmed although they look like they belong to a real network (RFC 6815 guard).
+    pub confirmed: BTreeSet<Location>,
+    /// Where captures go; without it a plan with captures is refused.
+    pub capture_dir: Option<PathBuf>,
+    /// Capture every receiving port as pcapng, whatever the plan says.
+    pub capture_all: bool,
+}
+
+/// See the module.
+pub struct Rig {
+    plan: BoundPlan,
+    key: TagKey,
+    specs: Vec<Arc<StreamSpec>>,
+    infos: Vec<PortInfo>,
+    benches: Vec<Bench>,
+    started: Option<MonoTime>,
+    senders_done: Option<MonoTime>,
+    interrupted: bool,
+    clock: RealClock,
+}
+
+impl std::fmt::Debug for Rig {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rig")
+            .field("ports", &self.infos)
+            .field("started", &self.started)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Rig {
+    /// Opens the plan's ports on AF_PACKET rings: guards, locks, quiets them, allocates rings and templates.
+    pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
+        Self::prepare_with(plan, options, &PacketPorts { confirmed: options.confirmed.clone() })
+    }
+
+    /// As [`Self::prepare`], with ports from `opener`.
+    pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
+        let mut open = Vec::with_capacity(plan.ports.len());
+        for (index, port) in plan.ports.iter().enumerate() {
+            let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.template.spec().size.max());
+            open.push(opener.open(port, sizes.max())?);
+        }
+        for port in &mut open {
+            port.hold.settle()?;
+        }
+        let infos: Vec<PortInfo> = open.iter().map(|port| port.info.clone()).collect();
+        check_sizes(&plan, &infos)?;
+        let speeds: Vec<_> = infos.iter().map(|info| info.speed).collect();
+        let plan = plan.bind(&speeds)?;
+        let specs = stream_specs(&plan)?;
+        let open = open.into_iter().enumerate();
+        let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
+        let mut files = Vec::new();
+        for bench in &mut benches {
+            bench.set_up_captures(&plan.plan, options, &mut files)?;
+        }
+        Ok(Self {
+            plan,
+            key: options.key,
+            specs,
+            infos,
+            benches,
+            started: None,
+            senders_done: None,
+            interrupted: false,
+            clock: RealClock::new(),
+        })
+    }
+
+    /// What the ports turned out to be, in plan order.
+    pub fn ports(&self) -> &[PortInfo] {
+        &self.infos
+    }
+
+    /// The plan with its schedules.
+    pub fn plan(&self) -> &BoundPlan {
+        &self.plan
+    }
+
+    /// Starts the receivers, then the senders; returns when each receiver is receiving. Nothing is sent yet.
+    pub fn arm(&mut self) -> Result<(), Error> {
+        for bench in &mut self.benches {
+            bench.arm_receiver(self.key, &self.specs)?;
+        }
+        for bench in &mut self.benches {
+            bench.arm_sender(self.key, &self.specs)?;
+        }
+        Ok(())
+    }
+
+    /// Sends from `at` on.
+    pub fn start_at(&mut self, at: MonoTime) {
+        self.started = Some(at);
+        for bench in &self.benches {
+            bench.control_receiver(Control::StartAt(at));
+        }
+        for bench in &self.benches {
+            bench.control_sender(Control::StartAt(at));
+        }
+    }
+
+    /// All counts as last published, at most about 100 ms old. Finds workers that failed.
+    pub fn sample(&mut self) -> Result<Sample, Error> {
+        let mut sample = Sample { at: self.clock.now(), ..Sample::default() };
+        for bench in &mut self.benches {
+            bench.sample_into(&mut sample)?;
+        }
+        Ok(sample)
+    }
+
+    /// Whether every sender is done. Notes when that was first seen.
+    pub fn senders_done(&mut self) -> bool {
+        let done = self.benches.iter().all(Bench::sender_done);
+        if done && self.started.is_some() && self.senders_done.is_none() {
+            self.senders_done = Some(self.clock.now());
+        }
+        done && (self.started.is_some() || self.interrupted)
+    }
+
+    /// Stops the senders; what is unsent stays unsent.
+    pub fn stop_senders(&mut self) {
+        self.interrupted |= !self.senders_done();
+        for bench in &self.benches {
+            bench.control_sender(Control::Stop);
+        }
+    }
+
+    /// What each stream of this node's senders has sent: (stream, frames). Final once they are done.
+    pub fn sent(&mut self) -> Result<Vec<(usize, u64)>, Error> {
+        Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.frames)).collect())
+    }
+
+    /// Stops senders, then receivers, restores the interfaces, gives the final accounts. `sent_elsewhere` is what streams
+    /// of other nodes' senders sent: (stream, frames).
+    pub fn finish(mut self, node: &str, sent_elsewhere: &[(usize, u64)]) -> Result<NodeResult, Error> {
+        self.stop_senders();
+        let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
+        result.started = self.started.unwrap_or_else(|| self.clock.now());
+        let mut tx = Vec::with_capacity(self.benches.len());
+        for bench in &mut self.benches {
+            let (sent, counters) = bench.finish_sender(&self.clock)?;
+            result.send.extend(sent);
+            tx.push(counters);
+        }
+        result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
+        let totals = self.totals(&result, sent_elsewhere);
+        let mut rx = Vec::with_capacity(self.benches.len());
+        for bench in &mut self.benches {
+            let (received, counters, bound) = bench.finish_receiver(&self.clock, &totals)?;
+            result.receive.extend(received);
+            rx.push((counters, bound));
+        }
+        result.ended = self.clock.now();
+        let mut captured = Vec::new();
+        for bench in &mut self.benches {
+            captured.extend(bench.finish_captures()?);
+        }
+        let port_caveats: Vec<_> = self.benches.iter().map(Bench::caveats).collect();
+        let (plan, infos) = (&self.plan, &self.infos[..]);
+        let books = account::Books { plan, infos, tx: &tx, rx: &rx, interrupted: self.interrupted };
+        books.close(&mut result, captured, &port_caveats);
+        Ok(result)
+    }
+
+    /// Frames sent in all, by stream.
+    fn totals(&self, result: &NodeResult, sent_elsewhere: &[(usize, u64)]) -> Vec<u64> {
+        let mut totals = vec![0; self.specs.len()];
+        let sent_here = result.send.iter().map(|sent| (sent.stream, sent.counts.frames));
+        for (stream, frames) in sent_elsewhere.iter().copied().chain(sent_here) {
+            if let Some(total) = totals.get_mut(stream) {
+                *total = frames;
+            }
+        }
+        totals
+    }
+}
+
+/// Templates and schedules, by stream.
+fn stream_specs(plan: &BoundPlan) -> Result<Vec<Arc<StreamSpec>>, Error> {
+    let streams = plan.plan.streams.iter().zip(&plan.streams).enumerate();
+    streams
+        .map(|(index, (stream, bound))| {
+            Ok(Arc::new(StreamSpec {
+                number: u16::try_from(index)
+                    .map_err(|_| Error::Bug("the plan has more streams than tags can name"))?,
+                template: Arc::clone(&stream.template),
+                timeline: bound.timeline,
+                latency: stream.metrics.latency,
+            }))
+        })
+        .collect()
+}
+
+/// Frames must fit their ports.
+fn check_sizes(plan: &Plan, infos: &[PortInfo]) -> Result<(), Error> {
+    let too_large = plan.streams.iter().enumerate().filter_map(|(index, stream)| {
+        let largest: FrameSize = stream.template.spec().size.max();
+        let info = infos.iter().enumerate().find(|(port, info)| {
+            (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
+        });
+        info.map(|(_, info)| {
+            Problem::error(
+                format!("flows[{index}].size"),
+                format!(
+                    "frames of {} B do not fit port `{}` ({}), which takes {} B",
+                    largest.bytes(),
+                    info.name,
+                    info.location,
+                    info.max_frame
+                ),
+            )
+            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`")
+        })
+    });
+    let problems: Vec<Problem> = too_large.collect();
+    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
+}

@@ -1,0 +1,85 @@
+//! Where ports come from. The packet back end is the default; tests and other back ends bring their own opener.
+
+use crate::Error;
+use crate::clock::RealClock;
+use crate::packet::{self, OpenOptions, PortHold};
+use crate::receiver::Receiver;
+use crate::sender::Sender;
+use crate::stream::{StreamRx, StreamTx};
+use packetrig_plan::{Location, Port};
+use packetrig_stats::port::PortInfo;
+use packetrig_units::FrameSize;
+use std::collections::BTreeSet;
+
+/// An open port at the stream level.
+pub struct OpenPort {
+    /// What it turned out to be.
+    pub info: PortInfo,
+    /// Its transmit half.
+    pub tx: Box<dyn StreamTx>,
+    /// Its receive half.
+    pub rx: Box<dyn StreamRx>,
+    /// What must live as long as the port is used: its lock, its interface's former settings.
+    pub hold: Box<dyn Hold>,
+}
+
+/// Keeps a port ours; dropping it gives it back as it was.
+pub trait Hold: Send {
+    /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
+    fn settle(&mut self) -> Result<(), Error>;
+    /// Doubts about the port, in words.
+    fn caveats(&self) -> Vec<String>;
+}
+
+/// A port that needs no keeping.
+impl Hold for () {
+    fn settle(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Hold for PortHold {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.await_carrier()
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        Self::caveats(self).to_vec()
+    }
+}
+
+impl std::fmt::Debug for OpenPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenPort").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+/// Opens ports.
+pub trait Opener {
+    /// Opens one. `largest` is the largest frame that will be sent from it.
+    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
+}
+
+/// Ports on AF_PACKET rings.
+#[derive(Clone, Debug, Default)]
+pub struct PacketPorts {
+    /// Interfaces the user confirmed.
+    pub confirmed: BTreeSet<Location>,
+}
+
+impl Opener for PacketPorts {
+    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+        let confirmed = self.confirmed.contains(&port.location);
+        let opened = packet::open(port, OpenOptions { confirmed, largest })?;
+        Ok(OpenPort {
+            info: opened.info,
+            tx: Box::new(Sender::new(opened.tx, RealClock::new())),
+            rx: Box::new(Receiver::new(opened.rx)),
+            hold: Box::new(opened.hold),
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! The generic transmit side of the stream level: streams on their schedules, over any frame level.
+//!
+//! ```text
+//!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
+//! ```
+//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind sends as
+//! fast as the ring takes and counts what was late; it never moves the schedule. A stream with a time limit ends at
+//! that time (plus [`LATE_AFTER`]), whatever is left unsent.
+//!
+//! Invariant: frames of a stream leave in order, without gaps in their numbers.
+
+use crate::Error;
+use crate::port::{Clock, FrameTx};
+use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::timeline::Shape;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::port::TxCounters;
+use packetrig_stats::result::SendResult;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_wire::tag::{Stamp, TagKey};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::collections::binary_heap::PeekMut;
+use std::sync::Arc;
+
+/// A frame sent this much after its instant counts as late.
+pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
+/// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
+const BATCH: usize = 64;
+/// Significant digits of the send-time histograms: the error of an error.
+const DIGITS: u8 = 2;
+
+struct Lane {
+    spec: Arc<StreamSpec>,
+    /// Frames in all; `u64::MAX` if endless.
+    total: u64,
+    /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the tolerance
+    /// within which a frame is not late.
+    cutoff: Option<Nanos>,
+    counts: StreamTxCounts,
+    send_error: Latency,
+    stamp_bound: Latency,
+    series: RateSeries,
+}
+
+impl Lane {
+    fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
+        let timeline = spec.timeline;
+        let limited = matches!(timeline.shape, Shape::Within(_));
+        Self {
+            total: timeline.total().unwrap_or(u64::MAX),
+            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + LATE_AFTER),
+            counts: StreamTxCounts::default(),
+            send_error: Latency::with_digits(DIGITS),
+            stamp_bound: Latency::with_digits(DIGITS),
+            series: RateSeries::with_room(spec.series_room(streams)),
+            spec,
+        }
+    }
+
+    fn due(&self, start: MonoTime) -> MonoTime {
+        start + self.spec.timeline.due(self.counts.frames)
+    }
+
+    /// Writes the next frame, due at `due`, into `slot`.
+    fn build(
+        &mut self,
+        key: TagKey,
+        start: MonoTime,
+        due: MonoTime,
+        now: MonoTime,
+        slot: &mut [u8],
+    ) -> usize {
+        let stamp = Stamp { key, stream: self.spec.number, time: now.as_nanos() };
+        let len = self.spec.template.render(self.counts.frames, stamp, slot);
+        let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
+        let behind = now.since(due);
+        self.send_error.record(behind);
+        self.counts.late += u64::from(behind > LATE_AFTER);
+        self.counts.frames += 1;
+        self.counts.bytes += bytes;
+        self.counts.first.get_or_insert(now);
+        self.counts.last = Some(now);
+        self.series.add(start, now, 1, bytes);
+        len
+    }
+
+    /// Whether nothing more is to be sent at `now`.
+    fn is_over(&self, start: MonoTime, now: MonoTime) -> bool {
+        self.counts.frames >= self.total || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
+    }
+}
+
+/// See the module.
+pub struct Sender<T, C> {
+    port: T,
+    clock: C,
+    key: TagKey,
+    lanes: Vec<Lane>,
+    due: BinaryHeap<Reverse<(MonoTime, usize)>>,
+    start: Option<MonoTime>,
+    stopped: Option<MonoTime>,
+    /// Frames built and not yet known to be taken: (lane, stamp).
+    unconfirmed: Vec<(usize, MonoTime)>,
+}
+
+impl<T, C> std::fmt::Debug for Sender<T, C> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Sender").field("streams", &self.lanes.len()).field("start", &self.start).finish()
+    }
+}
+
+impl<T: FrameTx, C: Clock> Sender<T, C> {
+    /// A sender on `port`.
+    pub fn new(port: T, clock: C) -> Self {
+        Self {
+            port,
+            clock,
+            key: TagKey(0),
+            lanes: Vec::new(),
+            due: BinaryHeap::new(),
+            start: None,
+            stopped: None,
+            unconfirmed: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Builds what is due, up to a batch.
+    fn build_batch(&mut self, start: MonoTime) {
+        let Self { port, clock, key, lanes, due, unconfirmed, .. } = self;
+        let room = BATCH - unconfirmed.len();
+        port.fill(room, &mut |slot| {
+            loop {
+                let mut top = due.peek_mut()?;
+                let Reverse((instant, index)) = *top;
+                let now = clock.now();
+                let lane = &mut lanes[index];
+                if lane.is_over(start, now) {
+                    PeekMut::pop(top);
+                    continue;
+                }
+                if instant > now {
+                    return None;
+                }
+                let len = lane.build(*key, start, instant, now, slot);
+                unconfirmed.push((index, now));
+                *top = Reverse((lane.due(start), index));
+                return Some(len);
+            }
+        });
+    }
+
+    /// Gives what is built to the kernel, and notes how long that left the stamps in doubt.
+    fn hand_over(&mut self) -> Result<(), Error> {
+        if self.port.pending() == 0 && self.unconfirmed.is_empty() {
+            return Ok(());
+        }
+        self.port.flush()?;
+        if self.port.pending() == 0 {
+            let taken = self.clock.now();
+            for (lane, stamped) in self.unconfirmed.drain(..) {
+                self.lanes[lane].stamp_bound.record(taken.since(stamped));
+            }
+        }
+        Ok(())
+    }
+
+    /// Frames a stream should have sent by the time it ended.
+    fn planned(&self, lane: &Lane) -> u64 {
+        let elapsed = match (self.start, self.stopped) {
+            (None, _) => return 0,
+            (Some(start), Some(stopped)) => stopped.since(start),
+            (Some(_), None) => return lane.total,
+        };
+        lane.spec.timeline.due_before(elapsed).max(lane.counts.frames)
+    }
+}
+
+impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        let streams = job.streams.len();
+        self.key = job.key;
+        self.lanes = job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect();
+        self.due = BinaryHeap::with_capacity(self.lanes.len());
+        Ok(())
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+                self.start = Some(start);
+                self.due.extend(self.lanes.iter().enumerate().map(|(i, lane)| Reverse((lane.due(start), i))));
+            }
+            Control::StartAt(_) => {}
+            Control::Stop => {
+                // A sender that has sent everything was not cut short.
+                if self.stopped.is_none() && !(self.start.is_some() && self.due.is_empty()) {
+                    self.stopped = Some(self.clock.now());
+                }
+                self.due.clear();
+            }
+        }
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        let Some(start) = self.start else {
+            let idle = Step::IdleUntil(now + Nanos::from_millis(5));
+            return Ok(if self.stopped.is_some() { Step::Done } else { idle });
+        };
+        self.build_batch(start);
+        self.hand_over()?;
+        if !self.unconfirmed.is_empty() || self.port.pending() > 0 {
+            return Ok(Step::Busy);
+        }
+        Ok(match self.due.peek() {
+            None => Step::Done,
+            Some(Reverse((due, _))) if *due <= now => Step::Busy,
+            Some(Reverse((due, _))) => Step::IdleUntil(*due),
+        })
+    }
+
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        self.lanes.iter().map(|lane| lane.counts).collect()
+    }
+
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        self.port.counters()
+    }
+
+    fn finish(&mut self) -> Vec<SendResult> {
+        let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
+        let results = self.lanes.drain(..).zip(planned).map(|(lane, planned)| SendResult {
+            stream: lane.spec.number.into(),
+            counts: lane.counts,
+            planned,
+            send_error: lane.send_error,
+            stamp_bound: lane.stamp_bound,
+            series: lane.series,
+        });
+        results.collect()
+    }
+}

@@ -1,0 +1,75 @@
+//! When something happens to a frame: at known positions, or by chance from a seed.
+
+use packetrig_wire::pattern::mix;
+use std::collections::BTreeSet;
+
+/// When a fault happens. Positions count the frames that meet the fault's place, from 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Chance {
+    at: BTreeSet<u64>,
+    per_million: u32,
+}
+
+impl Chance {
+    /// Never.
+    pub const NEVER: Self = Self { at: BTreeSet::new(), per_million: 0 };
+
+    /// At these positions and no others.
+    pub fn at(positions: impl IntoIterator<Item = u64>) -> Self {
+        Self { at: positions.into_iter().collect(), per_million: 0 }
+    }
+
+    /// To each frame with this probability.
+    pub const fn per_million(per_million: u32) -> Self {
+        Self { at: BTreeSet::new(), per_million }
+    }
+
+    /// Whether it happens at `position`.
+    pub(crate) fn strikes(&self, position: u64, dice: &mut Dice) -> bool {
+        self.at.contains(&position)
+            || (self.per_million > 0 && dice.below(1_000_000) < self.per_million.into())
+    }
+}
+
+/// Random numbers that are the same for the same seed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dice {
+    seed: u64,
+    rolls: u64,
+}
+
+impl Dice {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self { seed, rolls: 0 }
+    }
+
+    /// A number below `limit`, which is not zero.
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.rolls += 1;
+        mix(self.seed, self.rolls) % limit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn chance_is_as_often_as_it_says_and_repeatable() {
+        let strikes = |seed| {
+            let mut dice = Dice::new(seed);
+            let chance = Chance::per_million(100_000);
+            (0..100_000).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>()
+        };
+        assert!((9_500..10_500).contains(&strikes(1).len()));
+        assert_eq!(strikes(1), strikes(1));
+        assert_ne!(strikes(1), strikes(2));
+    }
+
+    #[test]
+    fn positions_are_exact() {
+        let mut dice = Dice::new(0);
+        let chance = Chance::at([3, 5]);
+        assert_eq!((0..10).filter(|n| chance.strikes(*n, &mut dice)).collect::<Vec<_>>(), [3, 5]);
+    }
+}

@@ -1,0 +1,293 @@
+//! What a simulated link does to frames. Pure: time is an argument.
+
+use super::chance::{Chance, Dice};
+use packetrig_units::{BitRate, FrameSize, MonoTime, Nanos};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// A frame that is held back for others which never come is let go after this long.
+pub const HOLD_AT_MOST: Nanos = Nanos::from_millis(100);
+/// Room made ahead, so that carrying a frame does not allocate.
+const ROOM: usize = 1024;
+
+/// A link in one direction. Faults meet a frame in the order of the fields: a lost frame is not also duplicated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkSpec {
+    /// Speed of the line, preamble and gap counted; `None` is infinitely fast.
+    pub rate: Option<BitRate>,
+    /// How much may wait for the line, as time on it.
+    pub queue: Nanos,
+    /// Propagation delay.
+    pub delay: Nanos,
+    /// Up to this much more delay, evenly distributed. It never reorders.
+    pub jitter: Nanos,
+    /// Frames that vanish.
+    pub loss: Chance,
+    /// Frames damaged: one bit of byte `corrupt_byte` is flipped.
+    pub corrupt: Chance,
+    /// Which byte is damaged, counted from the start, modulo the frame's length.
+    pub corrupt_byte: usize,
+    /// Frames held back until `hold_for` others have passed, at most [`HOLD_AT_MOST`].
+    pub hold: Chance,
+    /// See `hold`.
+    pub hold_for: u32,
+    /// Frames that arrive twice, unless held back.
+    pub duplicate: Chance,
+    /// Where chance comes from.
+    pub seed: u64,
+}
+
+impl Default for LinkSpec {
+    /// A perfect link of no length.
+    fn default() -> Self {
+        Self {
+            rate: None,
+            queue: Nanos::from_micros(100),
+            delay: Nanos::ZERO,
+            jitter: Nanos::ZERO,
+            loss: Chance::NEVER,
+            corrupt: Chance::NEVER,
+            corrupt_byte: 0,
+            hold: Chance::NEVER,
+            hold_for: 1,
+            duplicate: Chance::NEVER,
+            seed: 0,
+        }
+    }
+}
+
+/// What a link did so far. Lists hold positions: the first frame that enters is 0.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Truth {
+    /// Frames that entered.
+    pub entered: u64,
+    /// Frames that came out, copies included.
+    pub delivered: u64,
+    /// Lost ones.
+    pub lost: Vec<u64>,
+    /// Damaged ones.
+    pub corrupted: Vec<u64>,
+    /// Held back ones.
+    pub held: Vec<u64>,
+    /// Ones of which two came out.
+    pub duplicated: Vec<u64>,
+}
+
+/// Its arrival and a number that keeps equal arrivals in order; its buffer.
+type Flight = (MonoTime, u64, usize);
+
+#[derive(Debug)]
+struct Held {
+    buffer: usize,
+    remaining: u32,
+    deadline: MonoTime,
+}
+
+#[derive(Debug)]
+pub(super) struct Link {
+    spec: LinkSpec,
+    dice: Dice,
+    /// When the line has sent all that entered.
+    line_free: MonoTime,
+    last_arrival: MonoTime,
+    flights: BinaryHeap<Reverse<Flight>>,
+    launched: u64,
+    held: Vec<Held>,
+    buffers: Vec<Vec<u8>>,
+    spare: Vec<usize>,
+    truth: Truth,
+}
+
+impl Link {
+    pub(super) fn new(spec: LinkSpec) -> Self {
+        Self {
+            dice: Dice::new(spec.seed),
+            spec,
+            line_free: MonoTime::default(),
+            last_arrival: MonoTime::default(),
+            flights: BinaryHeap::with_capacity(ROOM),
+            launched: 0,
+            held: Vec::with_capacity(ROOM),
+            buffers: Vec::with_capacity(ROOM),
+            spare: Vec::with_capacity(ROOM),
+            truth: Truth::default(),
+        }
+    }
+
+    pub(super) fn truth(&self) -> &Truth {
+        &self.truth
+    }
+
+    /// Whether a frame may enter now: the queue in front of the line has room.
+    pub(super) fn has_room(&self, now: MonoTime) -> bool {
+        self.line_free <= now + self.spec.queue
+    }
+
+    /// A frame enters.
+    pub(super) fn carry(&mut self, bytes: &[u8], now: MonoTime) {
+        let position = self.truth.entered;
+        self.truth.entered += 1;
+        let l1_bytes = FrameSize::from_kernel_len(bytes.len()).l1_bytes();
+        let on_line = self.spec.rate.map_or(Nanos::ZERO, |rate| rate.time_for(l1_bytes.into()));
+        self.line_free = self.line_free.max(now) + on_line;
+        if self.spec.loss.strikes(position, &mut self.dice) {
+            self.truth.lost.push(position);
+            return;
+        }
+        let jitter = Nanos::new(self.dice.below(self.spec.jitter.as_u64().saturating_add(1)));
+        let arrival = self.last_arrival.max(self.line_free + self.spec.delay + jitter);
+        self.last_arrival = arrival;
+        let buffer = self.copy(bytes);
+        if self.spec.corrupt.strikes(position, &mut self.dice) {
+            let at = self.spec.corrupt_byte % bytes.len().max(1);
+            self.buffers[buffer][at] ^= 1 << self.dice.below(8);
+            self.truth.corrupted.push(position);
+        }
+        if self.spec.hold.strikes(position, &mut self.dice) {
+            self.truth.held.push(position);
+            let deadline = arrival + HOLD_AT_MOST;
+            self.held.push(Held { buffer, remaining: self.spec.hold_for, deadline });
+            return;
+        }
+        self.launch(buffer, arrival);
+        if self.spec.duplicate.strikes(position, &mut self.dice) {
+            self.truth.duplicated.push(position);
+            let twin = self.twin(buffer);
+            self.launch(twin, arrival);
+        }
+        self.pass_held(arrival);
+    }
+
+    /// Another frame has passed those held back.
+    fn pass_held(&mut self, arrival: MonoTime) {
+        for held in &mut self.held {
+            held.remaining = held.remaining.saturating_sub(1);
+        }
+        while let Some(first) = self.held.iter().position(|held| held.remaining == 0) {
+            let buffer = self.held.remove(first).buffer;
+            self.launch(buffer, arrival);
+        }
+    }
+
+    fn launch(&mut self, buffer: usize, arrival: MonoTime) {
+        self.flights.push(Reverse((arrival, self.launched, buffer)));
+        self.launched += 1;
+    }
+
+    /// Gives the next frame that has arrived by `now` to `sink`, with the instant of its arrival.
+    pub(super) fn deliver(&mut self, now: MonoTime, sink: impl FnOnce(&[u8], MonoTime)) -> bool {
+        while let Some(first) = self.held.iter().position(|held| held.deadline <= now) {
+            let held = self.held.remove(first);
+            self.launch(held.buffer, held.deadline);
+        }
+        if self.flights.peek().is_none_or(|Reverse((arrival, ..))| *arrival > now) {
+            return false;
+        }
+        let Some(Reverse((arrival, _, buffer))) = self.flights.pop() else { return false };
+        sink(&self.buffers[buffer], arrival);
+        self.spare.push(buffer);
+        self.truth.delivered += 1;
+        true
+    }
+
+    /// The next instant at which something happens by itself; past `now` if it waits for the receiver.
+    pub(super) fn next_event(&self, now: MonoTime) -> Option<MonoTime> {
+        let arrival = self.flights.peek().map(|Reverse((arrival, ..))| *arrival);
+        let deadlines = self.held.iter().map(|held| held.deadline);
+        let queue_moves = (!self.has_room(now)).then(|| self.line_free - self.spec.queue);
+        arrival.into_iter().chain(deadlines).chain(queue_moves).min()
+    }
+
+    fn copy(&mut self, bytes: &[u8]) -> usize {
+        let buffer = self.spare.pop().unwrap_or_else(|| {
+            self.buffers.push(Vec::with_capacity(2048));
+            self.buffers.len() - 1
+        });
+        self.buffers[buffer].clear();
+        self.buffers[buffer].extend_from_slice(bytes);
+        buffer
+    }
+
+    fn twin(&mut self, of: usize) -> usize {
+        let bytes = std::mem::take(&mut self.buffers[of]);
+        let twin = self.copy(&bytes);
+        self.buffers[of] = bytes;
+        twin
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ns: u64) -> MonoTime {
+        MonoTime::from_nanos(ns)
+    }
+
+    /// Carries frames 0, 1, 2 … one microsecond apart; returns (first byte, arrival) in order of arrival.
+    fn carry(spec: LinkSpec, frames: u8) -> (Vec<(u8, u64)>, Truth) {
+        let mut link = Link::new(spec);
+        for n in 0..frames {
+            link.carry(&[n; 60], at(u64::from(n) * 1000));
+        }
+        let mut out = Vec::new();
+        while link.deliver(at(1_000_000_000), |bytes, at| out.push((bytes[0], at.as_nanos()))) {}
+        (out, link.truth().clone())
+    }
+
+    #[test]
+    fn a_line_takes_preamble_and_gap_into_account() {
+        let spec =
+            LinkSpec { rate: Some(BitRate::new(1_000_000_000)), delay: Nanos::new(5), ..LinkSpec::default() };
+        // 84 bytes at 1 Gbit/s are 672 ns.
+        assert_eq!(carry(spec, 2).0, [(0, 677), (1, 1677)]);
+    }
+
+    #[test]
+    fn a_full_queue_has_room_again_when_the_line_has_moved_on() {
+        let rate = Some(BitRate::new(1_000_000_000));
+        let mut link = Link::new(LinkSpec { rate, queue: Nanos::new(1000), ..LinkSpec::default() });
+        let mut entered = 0;
+        while link.has_room(at(0)) {
+            link.carry(&[0; 60], at(0));
+            entered += 1;
+        }
+        assert_eq!(entered, 2);
+        assert!(link.has_room(at(344)) && !link.has_room(at(343)));
+    }
+
+    #[test]
+    fn faults_strike_where_they_are_told_to() {
+        let spec = LinkSpec {
+            loss: Chance::at([1]),
+            duplicate: Chance::at([3]),
+            hold: Chance::at([5]),
+            hold_for: 2,
+            corrupt: Chance::at([9]),
+            corrupt_byte: 0,
+            ..LinkSpec::default()
+        };
+        let (out, truth) = carry(spec, 10);
+        let order: Vec<u8> = out.iter().map(|(n, _)| *n).collect();
+        assert_eq!(order[..10], [0, 2, 3, 3, 4, 6, 7, 5, 8, order[9]]);
+        assert_eq!((order[9] ^ 9).count_ones(), 1);
+        assert_eq!((truth.lost, truth.duplicated), (vec![1], vec![3]));
+        assert_eq!((truth.held, truth.corrupted), (vec![5], vec![9]));
+        assert_eq!((truth.entered, truth.delivered), (10, 10));
+    }
+
+    #[test]
+    fn a_held_frame_that_nobody_follows_is_let_go() {
+        let (out, _) = carry(LinkSpec { hold: Chance::at([2]), ..LinkSpec::default() }, 3);
+        assert_eq!(out.last(), Some(&(2, 2000 + HOLD_AT_MOST.as_u64())));
+    }
+
+    #[test]
+    fn jitter_stays_in_its_bounds_and_keeps_order() {
+        let spec = LinkSpec { jitter: Nanos::new(5000), ..LinkSpec::default() };
+        let (out, _) = carry(spec, 200);
+        let late = out.iter().map(|(n, at)| at - u64::from(*n) * 1000);
+        assert!(late.clone().max() > Some(4000) && late.clone().all(|late| late <= 5000));
+        assert!(out.windows(2).all(|pair| pair[0].0 < pair[1].0));
+    }
+}

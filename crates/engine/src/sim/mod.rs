@@ -1,0 +1,230 @@
+//! The `sim` back end: ports joined by links whose rate, delay and faults are known exactly. Needs no rights.
+//!
+//! ```text
+//!  SimTx -> transmit ring -> SimLink: queue, line, delay, faults -> SimRx, stamped by the far end's clock
+//! ```
+//! The clock is an argument: with a [`VirtualClock`] a [`Stage`] runs hours in moments and every number is exact; with
+//! the real clock the same links run under the rig's own threads ([`SimPorts`]). Several links may leave or enter
+//! a port. It simulates links, not the cost of computing.
+//!
+//! Invariant: frames handed over = frames that entered the links; the same seed gives the same faults.
+
+mod chance;
+mod clock;
+mod link;
+mod ports;
+mod stage;
+
+pub use chance::Chance;
+pub(crate) use chance::Dice;
+pub use clock::VirtualClock;
+pub use link::{HOLD_AT_MOST, LinkSpec, Truth};
+pub use ports::SimPorts;
+pub use stage::Stage;
+
+use crate::Error;
+use crate::port::{Clock, FrameRx, FrameTx, RxFrame};
+use link::Link;
+use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Slots of a transmit ring.
+const SLOTS: usize = 256;
+/// Longest frame without FCS.
+const LONGEST: usize = 16_384;
+
+/// A link in one direction, shared by its two ends.
+#[derive(Clone, Debug)]
+pub struct SimLink(Arc<Mutex<Link>>);
+
+impl SimLink {
+    /// A link as described.
+    pub fn new(spec: LinkSpec) -> Self {
+        Self(Arc::new(Mutex::new(Link::new(spec))))
+    }
+
+    /// What it did so far.
+    pub fn truth(&self) -> Truth {
+        self.lock().truth().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Link> {
+        // A panic elsewhere leaves a link whole: every change of it is complete.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct Slot {
+    bytes: Box<[u8]>,
+    len: usize,
+}
+
+/// The transmit half of a simulated port: every frame enters all its links.
+#[derive(Debug)]
+pub struct SimTx<C> {
+    links: Vec<SimLink>,
+    clock: C,
+    slots: Vec<Slot>,
+    first: usize,
+    filled: usize,
+    refuse: Chance,
+    dice: Dice,
+    counters: TxCounters,
+}
+
+impl<C: Clock> SimTx<C> {
+    /// A half that sends into `links`.
+    pub fn new(links: Vec<SimLink>, clock: C) -> Self {
+        let slot = || Slot { bytes: vec![0; LONGEST].into(), len: 0 };
+        Self {
+            links,
+            clock,
+            slots: std::iter::repeat_with(slot).take(SLOTS).collect(),
+            first: 0,
+            filled: 0,
+            refuse: Chance::NEVER,
+            dice: Dice::new(0),
+            counters: TxCounters { on_wire: Some(0), dropped: Some(0), ..TxCounters::default() },
+        }
+    }
+
+    /// The same, but some frames are refused as a kernel might refuse them.
+    #[must_use]
+    pub fn refusing(mut self, refuse: Chance, seed: u64) -> Self {
+        self.refuse = refuse;
+        self.dice = Dice::new(seed);
+        self
+    }
+
+    /// Takes the oldest frame out of the ring.
+    fn hand_over(&mut self, now: MonoTime) {
+        let slot = &self.slots[self.first];
+        let position = self.counters.handed_over + self.counters.refused;
+        if self.refuse.strikes(position, &mut self.dice) {
+            self.counters.refused += 1;
+        } else {
+            for link in &self.links {
+                link.lock().carry(&slot.bytes[..slot.len], now);
+            }
+            self.counters.handed_over += 1;
+        }
+        self.first = (self.first + 1) % SLOTS;
+        self.filled -= 1;
+    }
+}
+
+impl<C: Clock> FrameTx for SimTx<C> {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        for done in 0..want {
+            if self.filled == SLOTS {
+                return done;
+            }
+            let slot = &mut self.slots[(self.first + self.filled) % SLOTS];
+            let Some(len) = fill(&mut slot.bytes) else { return done };
+            slot.len = len;
+            self.filled += 1;
+        }
+        want
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let now = self.clock.now();
+        while self.filled > 0 && self.links.iter().all(|link| link.lock().has_room(now)) {
+            self.hand_over(now);
+        }
+        Ok(())
+    }
+
+    fn pending(&self) -> usize {
+        self.filled
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        Ok(TxCounters { on_wire: Some(self.counters.handed_over), ..self.counters })
+    }
+}
+
+/// How the far end's clock differs from the sender's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skew {
+    /// Ahead by this many nanoseconds at the clock's origin.
+    pub offset_ns: i64,
+    /// And by this many more in each second.
+    pub drift_ns_per_s: i64,
+}
+
+impl Skew {
+    /// What the far end's clock shows `at`.
+    pub fn shown(self, at: MonoTime) -> MonoTime {
+        let drift = i128::from(at.as_nanos()) * i128::from(self.drift_ns_per_s) / 1_000_000_000;
+        let shown = i128::from(at.as_nanos()) + i128::from(self.offset_ns) + drift;
+        MonoTime::from_nanos(u64::try_from(shown.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
+/// The receive half of a simulated port: takes what comes out of all its links.
+#[derive(Debug)]
+pub struct SimRx<C> {
+    links: Vec<SimLink>,
+    clock: C,
+    skew: Skew,
+    seen: u64,
+}
+
+impl<C: Clock> SimRx<C> {
+    /// A half at the far end of `links`.
+    pub fn new(links: Vec<SimLink>, clock: C) -> Self {
+        Self { links, clock, skew: Skew::default(), seen: 0 }
+    }
+
+    /// The same with a clock of its own.
+    #[must_use]
+    pub fn skewed(self, skew: Skew) -> Self {
+        Self { skew, ..self }
+    }
+}
+
+impl<C: Clock> FrameRx for SimRx<C> {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let (now, skew) = (self.clock.now(), self.skew);
+        let mut taken = 0;
+        for link in &self.links {
+            let mut link = link.lock();
+            let mut give = |bytes: &[u8], at| {
+                sink(RxFrame {
+                    bytes,
+                    full_len: bytes.len(),
+                    at: skew.shown(at),
+                    stamp: StampKind::Software,
+                });
+            };
+            while taken < most && link.deliver(now, &mut give) {
+                taken += 1;
+            }
+        }
+        self.seen += taken as u64;
+        Ok(taken)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        let now = self.clock.now();
+        let next = self.links.iter().filter_map(|link| link.lock().next_event(now)).min();
+        self.clock.wait(next.unwrap_or(now + within).min(now + within));
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        Ok(RxCounters {
+            arrived: Some(self.seen),
+            dropped: Some(0),
+            seen: self.seen,
+            ..RxCounters::default()
+        })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}

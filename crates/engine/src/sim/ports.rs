@@ -1,0 +1,70 @@
+//! Simulated ports for the rig, on the real clock: a run with its threads and files, but without interfaces or rights.
+
+use super::{LinkSpec, SimLink, SimRx, SimTx, Truth};
+use crate::Error;
+use crate::clock::RealClock;
+use crate::receiver::Receiver;
+use crate::rig::{OpenPort, Opener};
+use crate::sender::Sender;
+use packetrig_plan::Port;
+use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
+use packetrig_units::FrameSize;
+
+/// Largest frame of a simulated port, FCS included.
+const MAX_FRAME: u32 = 9_238;
+
+/// Links between ports, by the ports' names in the plan.
+#[derive(Debug, Default)]
+pub struct SimPorts {
+    wires: Vec<Wire>,
+}
+
+#[derive(Debug)]
+struct Wire {
+    from: String,
+    to: String,
+    spec: LinkSpec,
+    link: SimLink,
+}
+
+impl SimPorts {
+    /// Joins port `from` to port `to`, in this direction.
+    #[must_use]
+    pub fn wire(mut self, from: &str, to: &str, spec: LinkSpec) -> Self {
+        let link = SimLink::new(spec.clone());
+        self.wires.push(Wire { from: from.into(), to: to.into(), spec, link });
+        self
+    }
+
+    /// What the links did so far, in the order they were made.
+    pub fn truths(&self) -> Vec<Truth> {
+        self.wires.iter().map(|wire| wire.link.truth()).collect()
+    }
+}
+
+impl Opener for SimPorts {
+    fn open(&self, port: &Port, _largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+        let leaving: Vec<&Wire> = self.wires.iter().filter(|wire| wire.from == port.name).collect();
+        let arriving = self.wires.iter().filter(|wire| wire.to == port.name);
+        let line_rate = leaving.iter().filter_map(|wire| wire.spec.rate).min();
+        let tx = SimTx::new(leaving.iter().map(|wire| wire.link.clone()).collect(), RealClock::new());
+        let rx = SimRx::new(arriving.map(|wire| wire.link.clone()).collect(), RealClock::new());
+        let info = PortInfo {
+            name: port.name.clone(),
+            location: port.location.to_string(),
+            back_end: BackEnd::Sim,
+            why: "the caller asked for simulated links".into(),
+            driver: "sim".into(),
+            speed: port.speed.or(line_rate),
+            max_frame: MAX_FRAME,
+            tx_stamp: StampKind::User,
+            rx_stamp: StampKind::Software,
+        };
+        Ok(OpenPort {
+            info,
+            tx: Box::new(Sender::new(tx, RealClock::new())),
+            rx: Box::new(Receiver::new(rx)),
+            hold: Box::new(()),
+        })
+    }
+}

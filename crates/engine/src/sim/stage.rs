@@ -1,0 +1,98 @@
+//! Runs senders and receivers in virtual time, from event to event.
+
+use super::{SimLink, VirtualClock};
+use crate::Error;
+use crate::port::Clock;
+use crate::stream::{Control, Step, StreamRx, StreamTx};
+use packetrig_units::{MonoTime, Nanos};
+
+/// How long a sender that waits for its ring takes to look again.
+const LOOK_AGAIN: Nanos = Nanos::from_micros(1);
+
+/// Everything that takes part.
+pub struct Stage<'a> {
+    /// The clock all of them were given.
+    pub clock: VirtualClock,
+    /// Links between them; each ends at one of the receivers.
+    pub links: Vec<SimLink>,
+    /// Transmit halves, armed.
+    pub senders: Vec<&'a mut dyn StreamTx>,
+    /// Receive halves, armed.
+    pub receivers: Vec<&'a mut dyn StreamRx>,
+}
+
+impl std::fmt::Debug for Stage<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Stage")
+            .field("clock", &self.clock)
+            .field("links", &self.links)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What one round of steps came to.
+struct Round {
+    busy: bool,
+    senders_done: bool,
+    next: Option<MonoTime>,
+}
+
+impl Stage<'_> {
+    /// Gives an order to all, receivers first.
+    pub fn control(&mut self, control: Control) {
+        self.receivers.iter_mut().for_each(|receiver| receiver.control(control));
+        self.senders.iter_mut().for_each(|sender| sender.control(control));
+    }
+
+    /// Runs until `until`, or until the senders are done and nothing is on its way. Returns whether that is so.
+    pub fn run_until(&mut self, until: MonoTime) -> Result<bool, Error> {
+        loop {
+            let now = self.clock.now();
+            let before = self.moved();
+            let round = self.round(now)?;
+            if self.moved() != before {
+                continue;
+            }
+            let look_again = round.busy.then(|| now + LOOK_AGAIN);
+            match round.next.into_iter().chain(look_again).min() {
+                None => return Ok(round.senders_done),
+                Some(next) if next > until => {
+                    self.clock.advance_to(until);
+                    return Ok(false);
+                }
+                Some(next) => self.clock.advance_to(next.max(now + Nanos::new(1))),
+            }
+        }
+    }
+
+    /// Frames moved so far, in and out.
+    fn moved(&self) -> u64 {
+        self.links
+            .iter()
+            .map(|link| link.lock())
+            .map(|link| link.truth().entered + link.truth().delivered)
+            .sum()
+    }
+
+    fn round(&mut self, now: MonoTime) -> Result<Round, Error> {
+        let mut round = Round { busy: false, senders_done: true, next: None };
+        for sender in &mut self.senders {
+            let step = sender.step(now)?;
+            round.senders_done &= step == Step::Done;
+            match step {
+                Step::Busy => round.busy = true,
+                Step::IdleUntil(at) => round.next = Some(round.next.map_or(at, |next| next.min(at))),
+                Step::Done => {}
+            }
+        }
+        for receiver in &mut self.receivers {
+            // When to look again is the links' business.
+            round.busy |= receiver.step(now)? == Step::Busy;
+        }
+        // What could be taken now and was not: look again soon.
+        let soon = |at: MonoTime| if at > now { at } else { now + LOOK_AGAIN };
+        let events = self.links.iter().filter_map(|link| link.lock().next_event(now)).map(soon);
+        round.next = events.chain(round.next).min();
+        Ok(round)
+    }
+}

@@ -1,0 +1,261 @@
+//! Worker threads: one owns each half of a port and does nothing else.
+//!
+//! Orders come in through a channel that is looked at between steps; counts go out ten times a second through a mutex
+//! that the worker only tries to take. An error or a panic ends the worker and is found by whoever looks next.
+//!
+//! Invariant: a worker is always joined; dropping its handle tells it to quit and waits.
+
+use crate::Error;
+use crate::port::Clock;
+use crate::stream::{Control, Step, StreamRx, StreamTx};
+use crossbeam_channel::{Receiver, Sender, TryRecvError};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// Longest sleep between two looks at the orders.
+const ATTENTION: Nanos = Nanos::from_millis(5);
+/// How often counts are published.
+const PUBLISH: Nanos = Nanos::from_millis(100);
+/// How often the kernel is asked for its counters, in publications.
+const ASK_KERNEL: u32 = 5;
+
+#[derive(Clone, Copy, Debug)]
+enum Order {
+    Control(Control),
+    Quit,
+}
+
+#[derive(Debug)]
+struct Shared<S> {
+    done: AtomicBool,
+    latest: Mutex<Option<S>>,
+}
+
+/// A running half of a port: `W` is what it owns, `S` what it publishes.
+#[derive(Debug)]
+pub(crate) struct Worker<W, S> {
+    name: String,
+    orders: Sender<Order>,
+    shared: Arc<Shared<S>>,
+    thread: Option<JoinHandle<Result<W, Error>>>,
+}
+
+/// What a worker does between two looks at its orders.
+pub(crate) trait Work: Send + 'static {
+    /// What it publishes.
+    type Counts: Send + 'static;
+    fn control(&mut self, control: Control);
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error>;
+    /// Waits for work, at most until `until`.
+    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error>;
+    /// `kernel`: also ask the kernel.
+    fn counts(&mut self, kernel: bool) -> Result<Self::Counts, Error>;
+}
+
+impl<W: Work> Worker<W, W::Counts> {
+    /// Starts a worker; returns when it has done its first step.
+    pub(crate) fn start(name: String, work: W, clock: Box<dyn Clock>) -> Result<Self, Error> {
+        let (orders, inbox) = crossbeam_channel::bounded(16);
+        let (ready, is_ready) = crossbeam_channel::bounded(1);
+        let shared = Arc::new(Shared { done: AtomicBool::new(false), latest: Mutex::new(None) });
+        let thread = {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name(name.clone())
+                .spawn(move || run(work, clock.as_ref(), &inbox, &shared, &ready))
+                .map_err(|source| Error::File { path: name.clone().into(), source })?
+        };
+        let mut worker = Self { name, orders, shared, thread: Some(thread) };
+        // An error means that the worker ended before it was ready: its own error says why.
+        if is_ready.recv().is_err() {
+            worker.quit()?;
+            return Err(Error::Bug("a worker ended before it began"));
+        }
+        Ok(worker)
+    }
+
+    pub(crate) fn control(&self, control: Control) {
+        self.order(Order::Control(control));
+    }
+
+    fn order(&self, order: Order) {
+        // A worker that has ended needs no orders; its error is found at the next `check`.
+        self.orders.send(order).unwrap_or(());
+    }
+
+    /// Whether its last step had nothing left to do.
+    pub(crate) fn is_done(&self) -> bool {
+        self.shared.done.load(Ordering::Acquire)
+    }
+
+    /// The counts last published.
+    pub(crate) fn latest(&self) -> Option<W::Counts>
+    where
+        W::Counts: Clone,
+    {
+        self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Finds a worker that has ended by itself, which is an error.
+    pub(crate) fn check(&mut self) -> Result<(), Error> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            self.quit()?;
+            return Err(Error::Bug("a worker ended by itself"));
+        }
+        Ok(())
+    }
+
+    /// Ends the worker and takes back what it owned.
+    pub(crate) fn quit(&mut self) -> Result<W, Error> {
+        self.order(Order::Quit);
+        let thread = self.thread.take().ok_or(Error::Bug("a worker was ended twice"))?;
+        thread.join().map_err(|_| Error::Panicked(self.name.clone()))?
+    }
+}
+
+impl<W, S> Drop for Worker<W, S> {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            self.orders.send(Order::Quit).unwrap_or(());
+            // Whoever drops a worker without `quit` is already handling another error.
+            drop(thread.join());
+        }
+    }
+}
+
+fn run<W: Work>(
+    mut work: W,
+    clock: &dyn Clock,
+    inbox: &Receiver<Order>,
+    shared: &Shared<W::Counts>,
+    ready: &Sender<()>,
+) -> Result<W, Error> {
+    let mut publish_at = clock.now();
+    let mut publications = 0;
+    loop {
+        match inbox.try_recv() {
+            Ok(Order::Control(control)) => {
+                shared.done.store(false, Ordering::Release);
+                work.control(control);
+            }
+            Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
+            Err(TryRecvError::Empty) => {}
+        }
+        let now = clock.now();
+        let step = work.step(now)?;
+        // Full after the first time, which is all that counts.
+        ready.try_send(()).unwrap_or(());
+        shared.done.store(step == Step::Done, Ordering::Release);
+        if now >= publish_at {
+            publish_at = now + PUBLISH;
+            let counts = work.counts(publications % ASK_KERNEL == 0)?;
+            publications += 1;
+            if let Ok(mut latest) = shared.latest.try_lock() {
+                *latest = Some(counts);
+            }
+        }
+        match step {
+            Step::Busy => {}
+            Step::IdleUntil(until) => work.idle(clock, until.min(now + ATTENTION))?,
+            Step::Done => work.idle(clock, now + ATTENTION)?,
+        }
+    }
+}
+
+/// A sending half.
+pub(crate) struct Sending {
+    half: Box<dyn StreamTx>,
+    counters: TxCounters,
+}
+
+/// What a sending half publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TxLatest {
+    pub(crate) streams: Vec<StreamTxCounts>,
+    pub(crate) port: TxCounters,
+}
+
+impl Sending {
+    pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
+        Self { half, counters: TxCounters::default() }
+    }
+
+    pub(crate) fn into_inner(self) -> Box<dyn StreamTx> {
+        self.half
+    }
+}
+
+impl Work for Sending {
+    type Counts = TxLatest;
+
+    fn control(&mut self, control: Control) {
+        self.half.control(control);
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        self.half.step(now)
+    }
+
+    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+        clock.wait(until);
+        Ok(())
+    }
+
+    fn counts(&mut self, kernel: bool) -> Result<TxLatest, Error> {
+        if kernel {
+            self.counters = self.half.port_counters()?;
+        }
+        Ok(TxLatest { streams: self.half.counts(), port: self.counters })
+    }
+}
+
+/// A receiving half.
+pub(crate) struct Receiving {
+    half: Box<dyn StreamRx>,
+    counters: RxCounters,
+}
+
+/// What a receiving half publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RxLatest {
+    pub(crate) streams: Vec<StreamRxCounts>,
+    pub(crate) port: RxCounters,
+    pub(crate) latency: Option<(Nanos, Nanos, Nanos)>,
+}
+
+impl Receiving {
+    pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
+        Self { half, counters: RxCounters::default() }
+    }
+
+    pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
+        self.half
+    }
+}
+
+impl Work for Receiving {
+    type Counts = RxLatest;
+
+    fn control(&mut self, control: Control) {
+        self.half.control(control);
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        self.half.step(now)
+    }
+
+    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+        self.half.wait(until.since(clock.now()))
+    }
+
+    fn counts(&mut self, kernel: bool) -> Result<RxLatest, Error> {
+        if kernel {
+            self.counters = self.half.port_counters()?;
+        }
+        Ok(RxLatest { streams: self.half.counts(), port: self.counters, latency: self.half.latency_so_far() })
+    }
+}
