@@ -1,1 +1,277 @@
-//! To be written by its owner.
+//! Text (YAML, of which JSON is a part) to a tree in which every node knows where it stands.
+//!
+//! Hostile input ends early: size, depth and number of nodes are limited, aliases count with all they stand for (so a
+//! "billion laughs" document is refused, not expanded), duplicate keys and a second document are errors.
+//!
+//! It knows nothing of plans.
+
+use crate::Problem;
+use granit_parser::{Event, Options, Parser, ScalarStyle, Span as Mark};
+use std::collections::{HashMap, HashSet};
+
+/// Longest text read.
+pub const MOST_BYTES: usize = 32 << 20;
+const MOST_NODES: usize = 4_000_000;
+const DEEPEST: usize = 64;
+
+/// Where a node stands in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Byte range.
+    pub span: (usize, usize),
+    /// Line and column, from 1.
+    pub position: (usize, usize),
+}
+
+impl Place {
+    fn of(mark: &Mark) -> Self {
+        let start = mark.start.byte_offset().unwrap_or(0);
+        let end = mark.end.byte_offset().unwrap_or(start).max(start);
+        Self { span: (start, end), position: (mark.start.line(), mark.start.col() + 1) }
+    }
+
+    /// The problem, at this place.
+    pub(crate) fn locate(self, problem: Problem) -> Problem {
+        Problem { span: Some(self.span), position: Some(self.position), ..problem }
+    }
+
+    /// An error at this place that ends the reading.
+    fn refuse(self, message: impl Into<String>) -> Problem {
+        self.locate(Problem::error("", message))
+    }
+}
+
+/// A value of the document.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// What it is.
+    pub value: Value,
+    /// Where it is.
+    pub place: Place,
+}
+
+/// Kinds of values. Scalars keep their text: whether "50" is a number is the reader's question.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// Absent or `null`.
+    Null,
+    /// Anything in one word.
+    Scalar(String),
+    /// A list.
+    List(Vec<Node>),
+    /// An object, in document order, keys unique.
+    Object(Vec<(String, Place, Node)>),
+}
+
+/// Reads one document.
+pub fn parse(text: &str) -> Result<Node, Refusal> {
+    if text.len() > MOST_BYTES {
+        let message = format!("the document has {} bytes; at most {MOST_BYTES} are read", text.len());
+        return Err(Box::new(Problem::error("", message)));
+    }
+    let mut options = Options::default();
+    options.set_emit_comments(false);
+    options.flow_nesting_limit = DEEPEST;
+    options.block_nesting_limit = DEEPEST;
+    let mut builder = Builder {
+        events: Parser::new_from_str_with_options(text, options),
+        anchors: HashMap::new(),
+        nodes: 0,
+    };
+    builder.document()
+}
+
+/// Boxed, because results are moved a lot and refusals are few.
+type Refusal = Box<Problem>;
+
+struct Builder<'a> {
+    events: Parser<'a, granit_parser::StrInput<'a>>,
+    /// Nodes that may be repeated, with the number of nodes in them.
+    anchors: HashMap<usize, (Node, usize)>,
+    nodes: usize,
+}
+
+impl<'a> Builder<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, Place), Refusal> {
+        match self.events.next_event() {
+            Some(Ok((event, mark))) => Ok((event, Place::of(&mark))),
+            Some(Err(error)) => {
+                let marker = error.marker();
+                let at = marker.byte_offset().unwrap_or(0);
+                let place = Place { span: (at, at), position: (marker.line(), marker.col() + 1) };
+                let problem = Problem::error("", format!("this is neither YAML nor JSON: {error}"));
+                let hint = "a plan is an Open Traffic Generator configuration; see examples/";
+                Err(Box::new(place.locate(problem.with_hint(hint))))
+            }
+            None => Ok((Event::StreamEnd, Place::default())),
+        }
+    }
+
+    fn document(&mut self) -> Result<Node, Refusal> {
+        let mut root = None;
+        loop {
+            let (event, place) = self.next()?;
+            match event {
+                Event::StreamStart | Event::DocumentStart(..) | Event::DocumentEnd => {}
+                Event::StreamEnd => break,
+                _ if root.is_some() => {
+                    return Err(place.refuse("a second document; a plan is one document").into());
+                }
+                event => root = Some(self.node(event, place, 0)?),
+            }
+        }
+        root.ok_or_else(|| Box::new(Problem::error("", "the document is empty")))
+    }
+
+    fn node(&mut self, event: Event<'a>, place: Place, depth: usize) -> Result<Node, Refusal> {
+        self.count(1, place)?;
+        if depth > DEEPEST {
+            return Err(place.refuse(format!("nested deeper than {DEEPEST} levels")).into());
+        }
+        let before = self.nodes;
+        let (value, anchor) = match event {
+            Event::Scalar(text, style, anchor, _) => (scalar(&text, style), anchor),
+            Event::SequenceStart(_, anchor, _) => (self.list(depth)?, anchor),
+            Event::MappingStart(_, anchor, _) => (self.object(depth)?, anchor),
+            Event::Alias(anchor) => return self.repeat(anchor, place),
+            other => return Err(place.refuse(format!("unexpected {other:?}")).into()),
+        };
+        let node = Node { value, place };
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
+        }
+        Ok(node)
+    }
+
+    fn repeat(&mut self, anchor: usize, place: Place) -> Result<Node, Refusal> {
+        let Some(nodes) = self.anchors.get(&anchor).map(|(_, nodes)| *nodes) else {
+            return Err(place.refuse("an alias inside the value that it stands for").into());
+        };
+        // Counted before it is copied.
+        self.count(nodes, place)?;
+        let (node, _) = &self.anchors[&anchor];
+        Ok(Node { value: node.value.clone(), place })
+    }
+
+    fn count(&mut self, nodes: usize, place: Place) -> Result<(), Refusal> {
+        self.nodes += nodes;
+        if self.nodes > MOST_NODES {
+            return Err(place.refuse(format!("more than {MOST_NODES} values, aliases expanded")).into());
+        }
+        Ok(())
+    }
+
+    fn list(&mut self, depth: usize) -> Result<Value, Refusal> {
+        let mut items = Vec::new();
+        loop {
+            match self.next()? {
+                (Event::SequenceEnd, _) => return Ok(Value::List(items)),
+                (event, place) => items.push(self.node(event, place, depth + 1)?),
+            }
+        }
+    }
+
+    fn object(&mut self, depth: usize) -> Result<Value, Refusal> {
+        let mut members: Vec<(String, Place, Node)> = Vec::new();
+        let mut names = HashSet::new();
+        loop {
+            let (event, place) = self.next()?;
+            let name = match event {
+                Event::MappingEnd => return Ok(Value::Object(members)),
+                Event::Scalar(text, ..) => text.into_owned(),
+                _ => return Err(place.refuse("a key must be a plain word").into()),
+            };
+            let (event, value_place) = self.next()?;
+            let value = self.node(event, value_place, depth + 1)?;
+            if !names.insert(name.clone()) {
+                return Err(place.refuse(format!("key `{name}` stands here twice")).into());
+            }
+            members.push((name, place, value));
+        }
+    }
+}
+
+fn scalar(text: &str, style: ScalarStyle) -> Value {
+    if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
+        Value::Null
+    } else {
+        Value::Scalar(text.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error(text: &str) -> Problem {
+        *parse(text).unwrap_err()
+    }
+
+    #[test]
+    fn json_and_yaml_give_the_same_tree() {
+        fn bare(node: &Node) -> String {
+            match &node.value {
+                Value::Null => "null".into(),
+                Value::Scalar(text) => text.clone(),
+                Value::List(items) => format!("{:?}", items.iter().map(bare).collect::<Vec<_>>()),
+                Value::Object(members) => {
+                    format!("{:?}", members.iter().map(|(k, _, v)| (k, bare(v))).collect::<Vec<_>>())
+                }
+            }
+        }
+        let json = parse("{\"a\": [1, \"2\", null], \"b\": {\"c\": true}}").unwrap();
+        let yaml = parse("a: [1, '2', ~]\nb:\n  c: true\n").unwrap();
+        assert_eq!(bare(&json), bare(&yaml));
+    }
+
+    #[test]
+    fn places_point_at_the_value() {
+        let node = parse("a: 1\nbcd: xyz\n").unwrap();
+        let Value::Object(members) = node.value else { panic!("an object") };
+        assert_eq!((members[1].2.place.span, members[1].2.place.position), ((10, 13), (2, 6)));
+    }
+
+    #[test]
+    fn duplicate_keys_second_documents_and_nothing_at_all_are_refused() {
+        assert!(error("a: 1\na: 2").message.contains("twice"));
+        assert!(error("a: 1\n---\nb: 2").message.contains("second document"));
+        assert!(error("").message.contains("empty"));
+        assert!(error("{a: [").message.contains("neither YAML nor JSON"));
+    }
+
+    #[test]
+    fn a_yaml_bomb_is_refused_and_not_expanded() {
+        let mut bomb = String::from("a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n");
+        for level in 1..12 {
+            let below = format!("*a{}", level - 1);
+            bomb.push_str(
+                &[
+                    "a",
+                    &level.to_string(),
+                    ": &a",
+                    &level.to_string(),
+                    " [",
+                    &vec![below; 10].join(","),
+                    "]\n",
+                ]
+                .concat(),
+            );
+        }
+        assert!(error(&bomb).message.contains("values"), "{:?}", error(&bomb));
+    }
+
+    #[test]
+    fn depth_and_size_are_limited() {
+        assert!(parse(&"[".repeat(100_000)).is_err());
+        assert!(parse("a:\n").is_ok());
+        assert!(error(&" ".repeat(MOST_BYTES + 1)).message.contains("bytes"));
+    }
+
+    #[test]
+    fn ten_megabytes_of_nonsense_end_in_an_error() {
+        let nonsense: String = (0u32..10_000_000)
+            .map(|i| char::from(33 + u8::try_from(u64::from(i) * 7919 % 90).unwrap()))
+            .collect();
+        assert!(parse(&nonsense).is_err());
+    }
+}

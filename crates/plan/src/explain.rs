@@ -1,1 +1,239 @@
-//! To be written by its owner.
+//! What a plan will do, in numbers and words, before anything is sent.
+
+use crate::model::BoundPlan;
+use crate::{Amount, Stream};
+use packetrig_units::{BitRate, FrameRate, Nanos};
+use packetrig_wire::header::{Form, Header, Kind, Setting};
+use packetrig_wire::pattern::Pattern;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::tag::TagForm;
+use serde::Serialize;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// The whole plan.
+#[derive(Clone, Debug, Serialize)]
+pub struct Explanation {
+    /// In plan order.
+    pub streams: Vec<StreamExplanation>,
+    /// In plan order.
+    pub ports: Vec<PortExplanation>,
+}
+
+/// A stream.
+#[derive(Clone, Debug, Serialize)]
+pub struct StreamExplanation {
+    /// Its name.
+    pub name: String,
+    /// The sending port.
+    pub tx: String,
+    /// The receiving ports.
+    pub rx: Vec<String>,
+    /// Its headers with the values of frame 0.
+    pub headers: String,
+    /// Its sizes, in words.
+    pub sizes: String,
+    /// Frames in all; absent if it goes on until stopped.
+    pub frames: Option<u64>,
+    /// Bytes in all, FCS included, from the mean size; absent as `frames` is.
+    pub bytes: Option<u64>,
+    /// Frames per second.
+    pub frame_rate: FrameRate,
+    /// Layer 2 bits per second, FCS included.
+    pub l2_rate: BitRate,
+    /// Layer 1 bits per second.
+    pub l1_rate: BitRate,
+    /// From start to the end of the last frame's slot; absent as `frames` is.
+    pub lasts: Option<Nanos>,
+    /// How it is spread over time, in words.
+    pub rhythm: String,
+    /// Fields that change from frame to frame.
+    pub varying: Vec<VaryingField>,
+    /// The test tag, in words.
+    pub tag: String,
+}
+
+/// A field that changes from frame to frame.
+#[derive(Clone, Debug, Serialize)]
+pub struct VaryingField {
+    /// `ipv4.src`.
+    pub field: String,
+    /// How, in words.
+    pub how: String,
+    /// Different values before they repeat.
+    pub values: u64,
+}
+
+/// A port.
+#[derive(Clone, Debug, Serialize)]
+pub struct PortExplanation {
+    /// Its name.
+    pub name: String,
+    /// Where it is.
+    pub location: String,
+    /// Its speed, if known.
+    pub speed: Option<BitRate>,
+    /// What all streams together send from it at layer 1, at most.
+    pub sends_l1: BitRate,
+    /// Streams it sends and receives.
+    pub streams: (usize, usize),
+}
+
+/// Explains a plan.
+pub fn explain(bound: &BoundPlan) -> Explanation {
+    let streams = bound.plan.streams.iter().zip(&bound.streams);
+    Explanation {
+        streams: streams.map(|(stream, schedule)| stream_of(bound, stream, schedule.timeline)).collect(),
+        ports: (0..bound.plan.ports.len()).map(|port| port_of(bound, port)).collect(),
+    }
+}
+
+fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
+    let port = &bound.plan.ports[index];
+    let streams = || bound.plan.streams.iter().zip(&bound.streams);
+    let sent = streams().filter(|(stream, _)| stream.tx == index);
+    let load = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second()).sum();
+    PortExplanation {
+        name: port.name.clone(),
+        location: port.location.to_string(),
+        speed: bound.speeds[index],
+        sends_l1: BitRate::new(load),
+        streams: (sent.count(), streams().filter(|(stream, _)| stream.rx.contains(&index)).count()),
+    }
+}
+
+fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Timeline) -> StreamExplanation {
+    let spec = stream.template.spec();
+    let (bytes, frames) = spec.size.mean();
+    let total = timeline.total();
+    let name = |port: &usize| bound.plan.ports[*port].name.clone();
+    let all_bytes =
+        |total: u64| u64::try_from(u128::from(total) * u128::from(bytes) / u128::from(frames)).ok();
+    StreamExplanation {
+        name: stream.name.clone(),
+        tx: name(&stream.tx),
+        rx: stream.rx.iter().map(name).collect(),
+        headers: spec.headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
+        sizes: sizes(&spec.size),
+        frames: total,
+        bytes: total.and_then(all_bytes),
+        frame_rate: timeline.rate,
+        l2_rate: stream.l2_rate(timeline.rate),
+        l1_rate: stream.l1_rate(timeline.rate),
+        lasts: timeline.end(),
+        rhythm: rhythm(stream, &timeline),
+        varying: spec.headers.iter().flat_map(varying).collect(),
+        tag: tag(stream),
+    }
+}
+
+fn rhythm(stream: &Stream, timeline: &crate::timeline::Timeline) -> String {
+    let rate = timeline.rate;
+    match stream.duration.amount {
+        Amount::Continuous => format!("{rate} until stopped"),
+        Amount::Packets(frames) => format!("{frames} frames at {rate}"),
+        Amount::Seconds(time) => format!("{rate} for {time}"),
+        Amount::Bursts { bursts, packets, .. } => {
+            let pause = match timeline.shape {
+                crate::timeline::Shape::Bursts { pause, .. } => pause,
+                _ => Nanos::ZERO,
+            };
+            let count =
+                if bursts == 0 { "bursts without end".to_owned() } else { format!("{bursts} bursts") };
+            format!("{count} of {packets} frames at {rate}, {pause} apart")
+        }
+    }
+}
+
+fn sizes(size: &SizePattern) -> String {
+    let (bytes, frames) = size.mean();
+    let mean = format!("{:.1} B on average", bytes as f64 / frames as f64);
+    match size {
+        SizePattern::Fixed(size) => size.to_string(),
+        SizePattern::Increment { start, step, .. } => {
+            format!("{start} to {} in steps of {step} B, {mean}", size.max())
+        }
+        SizePattern::Random { min, max, .. } => format!("random from {min} to {max}, {mean}"),
+        SizePattern::Weighted(mix) => {
+            let shares: Vec<String> = mix.shares().map(|(size, share)| format!("{share} x {size}")).collect();
+            format!("mix of {}, {mean}", shares.join(", "))
+        }
+    }
+}
+
+fn tag(stream: &Stream) -> String {
+    let size = &stream.template.spec().size;
+    let form = |size| stream.template.tag_form(size);
+    if !stream.metrics.enable {
+        return "none: metrics are off, so its frames are not accounted at the receiver".into();
+    }
+    match (form(size.min()), form(size.max())) {
+        (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
+        (Some(TagForm::Short), Some(TagForm::Short)) => {
+            "short: loss and order of every frame; no room for a send time, so no latency".into()
+        }
+        (Some(TagForm::Short), _) => {
+            "full where it fits, short in the smallest frames: those have no latency".into()
+        }
+        (None, None) => "does not fit: frames cannot be accounted at the receiver".into(),
+        (None, _) => "does not fit the smallest frames: those cannot be accounted".into(),
+    }
+}
+
+/// `ipv4 198.18.0.1 > 198.19.0.1`: a header and where it goes in frame 0.
+fn summary(header: &Header) -> String {
+    let show = |name: &str| {
+        let field = header.kind().fields().iter().find(|field| field.name == name)?;
+        let value = match header.setting(name)? {
+            Setting::Pattern(pattern) => pattern.at(0, field.bits),
+            Setting::BadChecksum => return None,
+        };
+        Some(display(field.form, value))
+    };
+    let name = header.kind().name();
+    let (from, to) = match header.kind() {
+        Kind::Tcp | Kind::Udp => (show("src_port"), show("dst_port")),
+        Kind::Vlan => (show("id"), None),
+        Kind::Vxlan => (show("vni"), None),
+        Kind::Mpls => (show("label"), None),
+        Kind::Ethernet | Kind::Ipv4 | Kind::Ipv6 => (show("src"), show("dst")),
+        _ => (None, None),
+    };
+    match (from, to) {
+        (None, None) => name.to_owned(),
+        (Some(one), None) | (None, Some(one)) => format!("{name} {one}"),
+        (Some(from), Some(to)) => format!("{name} {from} > {to}"),
+    }
+}
+
+fn varying(header: &Header) -> Vec<VaryingField> {
+    let name = header.kind().name();
+    let fields = header.settings().filter_map(|(field, setting)| {
+        let Setting::Pattern(pattern) = setting else { return None };
+        let show = |value| display(field.form, value);
+        let how = match pattern {
+            Pattern::Value(_) => return None,
+            Pattern::Values(values) => format!("list of {} values from {}", values.len(), show(values[0])),
+            Pattern::Step { start, step, down, .. } => {
+                format!("{} from {} in steps of {step}", if *down { "down" } else { "up" }, show(*start))
+            }
+            Pattern::Random { min, max, seed, .. } => {
+                format!("random from {} to {}, seed {seed}", show(*min), show(*max))
+            }
+        };
+        let values = pattern.period();
+        (values > 1).then(|| VaryingField { field: format!("{name}.{}", field.name), how, values })
+    });
+    fields.collect()
+}
+
+fn display(form: Form, value: u128) -> String {
+    match form {
+        Form::Number | Form::Checksum => value.to_string(),
+        Form::Mac => {
+            let bytes = value.to_be_bytes();
+            bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+        }
+        Form::Ipv4 => Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(0)).to_string(),
+        Form::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
+    }
+}

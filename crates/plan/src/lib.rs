@@ -1,8 +1,8 @@
 //! An OTG document becomes a [`Plan`], or a list of [`Problem`]s, each with its JSON path and source line.
 //!
-//! Reading goes in three steps: text -> [`document`] (a value with positions) -> raw fields -> [`Plan`]. A `Plan`
-//! is proof that the document is one packetrig can run; what depends on the link (percentages, byte gaps) is
-//! settled by [`Plan::bind`] when the speeds of the ports are known.
+//! Reading goes in three steps: text -> [`document`] (a tree with positions) -> reader (typed questions, every problem
+//! noted) -> [`Plan`]. A `Plan` is proof that the document is one packetrig can run; what depends on the link
+//! (percentages, byte gaps) is settled by [`Plan::bind`] when the speeds of the ports are known.
 //!
 //! It opens no file and no socket. Unknown or unsupported fields are refused by path, harmless tuning fields
 //! give a warning; nothing is ignored silently.
@@ -13,9 +13,12 @@ pub mod explain;
 mod model;
 pub mod problem;
 pub mod quick;
+mod read;
+mod reader;
 pub mod timeline;
 
 pub use model::{
-    BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Plan, Port, Stream,
+    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Plan, Port,
+    ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};

@@ -1,13 +1,16 @@
 //! The plan: what a valid document means, in our words.
 
-use crate::timeline::Timeline;
+use crate::timeline::{Shape, Timeline};
 use crate::{Problem, Problems};
-use packetrig_units::{BitRate, Nanos, Rate};
-use packetrig_wire::{FrameSpec, filter::Filter};
+use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
+use packetrig_wire::{Template, filter::Filter};
 use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
 
 /// Everything a run needs to know.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Plan {
     /// Interfaces by the names the document gives them.
     pub ports: Vec<Port>,
@@ -28,6 +31,32 @@ pub struct Location {
     pub interface: String,
 }
 
+impl FromStr for Location {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (namespace, interface) = match text.split_once('/') {
+            Some((namespace, interface)) => (Some(namespace), interface),
+            None => (None, text),
+        };
+        // IFNAMSIZ is 16 with the final zero.
+        let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':', ';', '+', ' ', '\0']);
+        if interface.len() > 15 || !is_name(interface) || !namespace.is_none_or(is_name) {
+            return Err(format!("`{text}` is not an interface; write `eth1`, or `namespace/eth1`"));
+        }
+        Ok(Self { namespace: namespace.map(str::to_owned), interface: interface.to_owned() })
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(namespace) = &self.namespace {
+            write!(f, "{namespace}/")?;
+        }
+        f.write_str(&self.interface)
+    }
+}
+
 /// A network interface used for test traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
@@ -44,7 +73,7 @@ pub struct Port {
 }
 
 /// One OTG flow: frames from one port to others.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Stream {
     /// Its name in the plan.
     pub name: String,
@@ -52,8 +81,8 @@ pub struct Stream {
     pub tx: usize,
     /// Indices of the receiving ports; may be empty.
     pub rx: Vec<usize>,
-    /// What its frames look like.
-    pub frame: FrameSpec,
+    /// Its frames.
+    pub template: Arc<Template>,
     /// How much.
     pub rate: Rate,
     /// How long.
@@ -71,29 +100,44 @@ pub enum Gap {
     Time(Nanos),
 }
 
-/// How long a stream sends. `delay` is before the first frame; `gap` is the least idle time between frames, in bytes.
+impl Gap {
+    /// As time, on a link of this speed; `None` if that is not known and matters.
+    fn on(self, link: Option<BitRate>) -> Option<Nanos> {
+        match self {
+            Self::Bytes(0) => Some(Nanos::ZERO),
+            Self::Bytes(bytes) => link.map(|speed| speed.time_for(bytes)),
+            Self::Time(time) => Some(time),
+        }
+    }
+}
+
+/// How long a stream sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "OTG's names")]
-pub enum Duration {
-    Continuous {
-        gap: u32,
-        delay: Gap,
-    },
-    Packets {
-        packets: u64,
-        gap: u32,
-        delay: Gap,
-    },
-    Seconds {
-        seconds: Nanos,
-        gap: u32,
-        delay: Gap,
-    },
-    /// `bursts` 0 = for ever. Frames of a burst at the stream's rate, then the inter-burst gap.
+pub struct Duration {
+    /// Amount.
+    pub amount: Amount,
+    /// Before the first frame.
+    pub delay: Gap,
+    /// Least idle bytes between frames.
+    pub gap: u32,
+}
+
+/// OTG's kinds of duration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Amount {
+    /// Until stopped.
+    Continuous,
+    /// This many frames.
+    Packets(u64),
+    /// This long.
+    Seconds(Nanos),
+    /// Bursts of frames at the stream's rate.
     Bursts {
+        /// How many; 0 = for ever.
         bursts: u64,
+        /// Frames in each.
         packets: u64,
-        gap: u32,
+        /// From the end of one to the next.
         between: Gap,
     },
 }
@@ -105,12 +149,11 @@ pub struct Metrics {
     pub enable: bool,
     /// Latency is wanted.
     pub latency: bool,
-    /// Frames expected per frame sent: 1, or the number of receivers (OTG `rx_tx_ratio: rx_count`), or a given value
-    /// in thousandths.
+    /// Copies expected per frame sent, in thousandths: 1000 unless OTG's `rx_tx_ratio` says otherwise.
     pub rx_per_tx_thousandths: u64,
 }
 
-/// A capture of what a port receives.
+/// A capture of what ports receive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Capture {
     /// Its name in the plan.
@@ -121,7 +164,7 @@ pub struct Capture {
     pub format: CaptureFormat,
     /// Keep at most this many bytes of a frame.
     pub snap_len: Option<u32>,
-    /// When full: overwrite the oldest (default) or stop.
+    /// Go on when much has been written (default), or stop.
     pub overwrite: bool,
     /// What is kept.
     pub filter: Filter,
@@ -142,26 +185,143 @@ pub struct BoundPlan {
     pub plan: Plan,
     /// Per stream, in plan order.
     pub streams: Vec<BoundStream>,
+    /// Speed of each port, if known.
+    pub speeds: Vec<Option<BitRate>>,
 }
 
-/// A stream's timeline.
-#[derive(Clone, Debug)]
+/// A stream's schedule.
+#[derive(Clone, Copy, Debug)]
 pub struct BoundStream {
     /// When each frame is due.
     pub timeline: Timeline,
 }
 
+/// Options of reading a document.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReadOptions {
+    /// From which seeds are drawn where the document leaves them open, so that a report can name it.
+    pub seed: u64,
+}
+
 impl Plan {
     /// Reads a document (YAML or JSON). `Ok` may carry warnings.
     pub fn read(text: &str) -> Result<Self, Problems> {
-        let _ = text;
-        todo!()
+        Self::read_with(text, ReadOptions::default())
     }
 
-    /// Settles rates and gaps for the given port speeds (one per port; layer1.speed wins over the link's own).
+    /// As [`Self::read`], with options.
+    pub fn read_with(text: &str, options: ReadOptions) -> Result<Self, Problems> {
+        crate::read::plan(text, options)
+    }
+
+    /// Settles rates and gaps for the given port speeds (one per port; `layer1.speed` wins over the link's own).
     /// Refuses a port asked for more than its speed.
     pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, Problems> {
-        let _ = speeds;
-        todo!()
+        let speed_of = |port: usize| self.ports[port].speed.or_else(|| speeds.get(port).copied().flatten());
+        let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
+        let mut problems = Vec::new();
+        let mut streams = Vec::with_capacity(self.streams.len());
+        for (index, stream) in self.streams.iter().enumerate() {
+            match stream.bind(index, speeds[stream.tx]) {
+                Ok(timeline) => streams.push(BoundStream { timeline }),
+                Err(problem) => problems.push(*problem),
+            }
+        }
+        if problems.is_empty() {
+            problems = self.overload(&streams, &speeds);
+        }
+        if problems.is_empty() {
+            Ok(BoundPlan { plan: self, streams, speeds })
+        } else {
+            Err(Problems(problems))
+        }
+    }
+
+    /// Ports asked for more than they can carry.
+    fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<Problem> {
+        let load = |port: usize| {
+            let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
+            of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second()).sum::<u64>()
+        };
+        let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
+            let (speed, load) = ((*speed)?, BitRate::new(load(port)));
+            (load > speed).then(|| {
+                let first = self.streams.iter().position(|stream| stream.tx == port).unwrap_or(0);
+                let message = format!(
+                    "the flows of port `{}` ask for {load} on the line (L1); its link has {speed}",
+                    self.ports[port].name
+                );
+                Problem::error(format!("flows[{first}].rate"), message)
+                    .with_hint("lower the rates, or set `layer1` speed if the link is really faster")
+            })
+        });
+        over.collect()
+    }
+}
+
+impl Stream {
+    /// Frames per second and the rest of the schedule on a link of this speed.
+    fn bind(&self, index: usize, link: Option<BitRate>) -> Result<Timeline, Box<Problem>> {
+        let path = |field: &str| format!("flows[{index}].{field}");
+        let unknown = |field: &str, what: &str| {
+            let message = format!("{what} needs the speed of the link, which is not known");
+            Box::new(Problem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
+        };
+        let (bytes, frames) = self.template.spec().size.mean();
+        let l1_bytes = bytes + frames * 20;
+        let rate = match self.rate {
+            Rate::Frames(rate) => Some(rate),
+            Rate::Bits(bits) => FrameRate::from_bits(bits, bytes, frames),
+            Rate::Share(share) => {
+                let link = link.ok_or_else(|| unknown("rate.percentage", "a percentage"))?;
+                FrameRate::from_share(link, share, l1_bytes, frames)
+            }
+        };
+        let rate = rate.ok_or_else(|| Box::new(Problem::error(path("rate"), "the rate comes to nothing")))?;
+        self.check_gap(rate, link).map_err(|message| Box::new(Problem::error(path("duration"), message)))?;
+        let time = |gap: Gap| gap.on(link).ok_or_else(|| unknown("duration", "a pause in bytes"));
+        let shape = match self.duration.amount {
+            Amount::Continuous => Shape::Endless,
+            Amount::Packets(packets) => Shape::Frames(packets),
+            Amount::Seconds(seconds) => Shape::Within(seconds),
+            Amount::Bursts { bursts, packets, between } => {
+                Shape::Bursts { bursts, frames: packets.max(1), pause: time(between)? }
+            }
+        };
+        Ok(Timeline { rate, delay: time(self.duration.delay)?, shape })
+    }
+
+    /// A gap wider than Ethernet's own 12 bytes must fit between frames at the rate asked for.
+    fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
+        let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
+        let (bytes, frames) = self.template.spec().size.mean();
+        // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
+        let spaced = bytes + frames * (8 + u64::from(self.duration.gap));
+        let needed = rate.bits(spaced, frames);
+        if needed > link {
+            return Err(format!(
+                "a gap of {} bytes at this rate needs {needed}; the link has {link}",
+                self.duration.gap
+            ));
+        }
+        Ok(())
+    }
+
+    /// What the stream takes of its link at this frame rate.
+    pub fn l1_rate(&self, rate: FrameRate) -> BitRate {
+        let (bytes, frames) = self.template.spec().size.mean();
+        rate.bits(bytes + frames * 20, frames)
+    }
+
+    /// Bits of frames per second, FCS included.
+    pub fn l2_rate(&self, rate: FrameRate) -> BitRate {
+        let (bytes, frames) = self.template.spec().size.mean();
+        rate.bits(bytes, frames)
+    }
+
+    /// Copies that receivers should see of `sent` frames.
+    pub fn expected(&self, sent: u64) -> u64 {
+        let expected = u128::from(sent) * u128::from(self.metrics.rx_per_tx_thousandths) / 1000;
+        u64::try_from(expected).unwrap_or(u64::MAX)
     }
 }

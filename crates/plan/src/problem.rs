@@ -30,14 +30,45 @@ pub struct Problem {
     pub position: Option<(usize, usize)>,
 }
 
+impl Problem {
+    /// An error without a place in a text.
+    pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
+        let severity = Severity::Error;
+        Self { severity, path: path.into(), message: message.into(), hint: None, span: None, position: None }
+    }
+
+    /// A warning without a place in a text.
+    pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(path, message) }
+    }
+
+    /// The same with advice.
+    #[must_use]
+    pub fn with_hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some((line, column)) = self.position {
+            write!(f, "line {line}, column {column}: ")?;
+        }
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
 /// Why there is no plan: at least one error, perhaps warnings too, in document order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problems(pub Vec<Problem>);
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for problem in &self.0 {
-            writeln!(f, "{}: {}", problem.path, problem.message)?;
+        for (index, problem) in self.0.iter().enumerate() {
+            write!(f, "{}{problem}", if index == 0 { "" } else { "\n" })?;
         }
         Ok(())
     }

@@ -1,4 +1,6 @@
 //! When each frame of a stream is due, counted from the start of the run: an absolute schedule without drift.
+//!
+//! Invariant: `due` is monotonic in the frame number, and `due_before` is its inverse.
 
 use packetrig_units::{FrameRate, Nanos};
 use serde::{Deserialize, Serialize};
@@ -12,11 +14,11 @@ pub enum Shape {
     Frames(u64),
     /// All frames due before this much time has passed since the first.
     Within(Nanos),
-    /// Bursts of `frames`; `pause` between the end of a burst's last frame slot and the next burst. `bursts` 0 = for ever.
+    /// Bursts of `frames` at the stream's rate, `pause` between the end of a burst's last frame slot and the next burst.
     Bursts {
-        /// Number of bursts.
+        /// Number of bursts; 0 = for ever.
         bursts: u64,
-        /// Frames in each.
+        /// Frames in each; at least 1.
         frames: u64,
         /// Idle time between bursts.
         pause: Nanos,
@@ -37,22 +39,114 @@ pub struct Timeline {
 impl Timeline {
     /// When frame `n` is due, from the start of the run.
     pub fn due(&self, n: u64) -> Nanos {
-        let _ = n;
-        todo!()
+        match self.shape {
+            Shape::Bursts { frames, pause, .. } => {
+                let (burst, within) = (n / frames, n % frames);
+                let pauses = u128::from(pause.as_u64()) * u128::from(burst);
+                let pauses = Nanos::new(u64::try_from(pauses).unwrap_or(u64::MAX));
+                // Frames before this one keep their slots, so the whole is exact however many bursts there were.
+                self.delay + self.rate.due(burst.saturating_mul(frames).saturating_add(within)) + pauses
+            }
+            _ => self.delay + self.rate.due(n),
+        }
     }
 
     /// How many frames there are in all; `None` if it goes on until stopped.
     pub fn total(&self) -> Option<u64> {
-        todo!()
+        match self.shape {
+            Shape::Endless | Shape::Bursts { bursts: 0, .. } => None,
+            Shape::Frames(frames) => Some(frames),
+            Shape::Within(time) => Some(self.rate.frames_within(time)),
+            Shape::Bursts { bursts, frames, .. } => Some(bursts.saturating_mul(frames)),
+        }
     }
 
     /// How many frames are due before `elapsed` since the start of the run (never more than `total`).
     pub fn due_before(&self, elapsed: Nanos) -> u64 {
-        let _ = elapsed;
-        todo!()
+        if elapsed <= self.delay {
+            return 0;
+        }
+        let since = elapsed.saturating_sub(self.delay);
+        let due = match self.shape {
+            Shape::Bursts { frames, pause, .. } => {
+                let cycle = (self.rate.due(frames) + pause).as_u64().max(1);
+                // Cycles differ by a nanosecond of rounding; look for the first burst that may still hold a due frame.
+                let mut burst = (since.as_u64() / cycle).saturating_sub(1);
+                while self.due((burst + 1).saturating_mul(frames)) < elapsed {
+                    burst += 1;
+                }
+                let begun = self.due(burst * frames);
+                let within = self.rate.frames_within(elapsed.saturating_sub(begun)).min(frames);
+                burst * frames + within
+            }
+            _ => self.rate.frames_within(since),
+        };
+        due.min(self.total().unwrap_or(u64::MAX))
     }
+
     /// When the last slot ends, from the start of the run; `None` if it goes on until stopped.
     pub fn end(&self) -> Option<Nanos> {
-        todo!()
+        match self.shape {
+            Shape::Within(time) => Some(self.delay + time),
+            Shape::Bursts { frames, .. } => {
+                let last = self.total()?.saturating_sub(1);
+                let slot = self.rate.due(last % frames + 1).saturating_sub(self.rate.due(last % frames));
+                Some(self.due(last) + slot)
+            }
+            _ => self.total().map(|total| self.due(total)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn timeline(pps: u64, shape: Shape) -> Timeline {
+        Timeline { rate: FrameRate::per_second(pps).unwrap(), delay: Nanos::from_millis(1), shape }
+    }
+
+    #[test]
+    fn bursts_keep_their_pause_however_many_there_were() {
+        let bursts =
+            timeline(1_000_000, Shape::Bursts { bursts: 3, frames: 10, pause: Nanos::from_micros(90) });
+        assert_eq!((bursts.total(), bursts.end()), (Some(30), Some(Nanos::from_micros(1000 + 30 + 180))));
+        assert_eq!(bursts.due(10), Nanos::from_micros(1100));
+        assert_eq!(bursts.due(29), Nanos::from_micros(1000 + 29 + 180));
+    }
+
+    #[test]
+    fn fixed_time_holds_the_frames_due_in_it() {
+        let ten = timeline(3, Shape::Within(Nanos::from_secs(10)));
+        assert_eq!((ten.total(), ten.end()), (Some(30), Some(Nanos::from_millis(10_001))));
+        assert_eq!(timeline(3, Shape::Endless).total(), None);
+    }
+
+    fn any_shape() -> impl Strategy<Value = Shape> {
+        prop_oneof![
+            Just(Shape::Endless),
+            (1u64..1000).prop_map(Shape::Frames),
+            (1u64..10_000_000_000).prop_map(|ns| Shape::Within(Nanos::new(ns))),
+            (0u64..9, 1u64..50, 0u64..1_000_000).prop_map(|(bursts, frames, pause)| Shape::Bursts {
+                bursts,
+                frames,
+                pause: Nanos::new(pause)
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn due_is_monotonic_and_due_before_counts_it(shape in any_shape(), pps in 1u64..2_000_000, n in 0u64..5_000) {
+            let timeline = timeline(pps, shape);
+            let n = n.min(timeline.total().unwrap_or(u64::MAX).saturating_sub(1));
+            prop_assert!(timeline.due(n) <= timeline.due(n + 1));
+            let before = timeline.due_before(timeline.due(n));
+            // A fraction of a nanosecond may put frame n itself just before its rounded instant.
+            prop_assert!(before == n || before == n + 1, "{before} {n}");
+            let after = timeline.due_before(timeline.due(n) + Nanos::new(1));
+            prop_assert!(after > n || Some(after) == timeline.total(), "{after} {n}");
+        }
     }
 }

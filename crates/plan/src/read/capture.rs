@@ -1,0 +1,129 @@
+//! Captures and their filters. Mask bit 0 = must match; only fields that are named are looked at.
+
+use super::{Names, port_named};
+use crate::reader::{Item, Object};
+use crate::{Capture, CaptureFormat, Port};
+use packetrig_wire::filter::{Base, Condition, Filter};
+
+/// A filter field: OTG's name, bit offset from its base, width.
+type FieldDef = (&'static str, u32, u32);
+
+const ETHERNET: &[FieldDef] = &[("dst", 0, 48), ("src", 48, 48), ("ether_type", 96, 16)];
+const VLAN: &[FieldDef] = &[("priority", 0, 3), ("cfi", 3, 1), ("id", 4, 12), ("protocol", 16, 16)];
+const IPV4: &[FieldDef] = &[
+    ("version", 0, 4),
+    ("header_length", 4, 4),
+    ("priority", 8, 8),
+    ("total_length", 16, 16),
+    ("identification", 32, 16),
+    ("reserved", 48, 1),
+    ("dont_fragment", 49, 1),
+    ("more_fragments", 50, 1),
+    ("fragment_offset", 51, 13),
+    ("time_to_live", 64, 8),
+    ("protocol", 72, 8),
+    ("header_checksum", 80, 16),
+    ("src", 96, 32),
+    ("dst", 128, 32),
+];
+const IPV6: &[FieldDef] = &[
+    ("version", 0, 4),
+    ("traffic_class", 4, 8),
+    ("flow_label", 12, 20),
+    ("payload_length", 32, 16),
+    ("next_header", 48, 8),
+    ("hop_limit", 56, 8),
+    ("src", 64, 128),
+    ("dst", 192, 128),
+];
+
+pub(super) fn captures(config: &Object<'_>, ports: &[Port], names: &mut Names) -> Vec<Capture> {
+    let mut captures: Vec<Capture> = Vec::new();
+    for item in config.items("captures") {
+        let Some(object) = item.object() else { continue };
+        let name = names.claim(&object);
+        let members = members(&object, ports, &captures);
+        let format = match object.word("format", &["pcap", "pcapng"], "pcap") {
+            "pcapng" => CaptureFormat::Pcapng,
+            _ => CaptureFormat::Pcap,
+        };
+        let snap_len = object.get("packet_size").map(|_| object.number("packet_size", 0, 1, 65_535));
+        let conditions = object.items("filters").iter().flat_map(conditions).collect();
+        captures.push(Capture {
+            name,
+            ports: members,
+            format,
+            snap_len: snap_len.and_then(|bytes| u32::try_from(bytes).ok()),
+            overwrite: object.flag("overwrite", true),
+            filter: Filter { conditions },
+        });
+        object.close();
+    }
+    captures
+}
+
+fn members(object: &Object<'_>, ports: &[Port], before: &[Capture]) -> Vec<usize> {
+    let mut members = Vec::new();
+    for item in object.items("port_names") {
+        let Some(port) = port_named(&item, ports) else { continue };
+        if let Some(other) = before.iter().find(|capture| capture.ports.contains(&port)) {
+            item.error(format!("port `{}` is in capture `{}` already", ports[port].name, other.name));
+        }
+        members.push(port);
+    }
+    members
+}
+
+fn conditions(item: &Item<'_>) -> Vec<Condition> {
+    let Some(filter) = item.object() else { return Vec::new() };
+    let choice = filter.choice(&["custom", "ethernet", "vlan", "ipv4", "ipv6"], "custom");
+    let found = match (choice, filter.chosen(choice)) {
+        (_, None) => Vec::new(),
+        ("ethernet", Some(fields)) => named(fields, Base::Frame, ETHERNET),
+        ("vlan", Some(fields)) => named(fields, Base::Vlan, VLAN),
+        ("ipv4", Some(fields)) => named(fields, Base::Ipv4, IPV4),
+        ("ipv6", Some(fields)) => named(fields, Base::Ipv6, IPV6),
+        (_, Some(fields)) => custom(fields).into_iter().collect(),
+    };
+    filter.close();
+    found
+}
+
+fn named(fields: Object<'_>, base: Base, table: &[FieldDef]) -> Vec<Condition> {
+    let mut found = Vec::new();
+    for (name, bit_offset, bits) in table {
+        if let Some(field) = fields.object(name) {
+            let value = hex(&field, "value", *bits);
+            let mask = hex(&field, "mask", *bits);
+            let negate = field.flag("negate", false);
+            field.close();
+            found.push(Condition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
+        }
+    }
+    fields.close();
+    found
+}
+
+fn custom(field: Object<'_>) -> Option<Condition> {
+    let bit_offset = u32::try_from(field.number("offset", 0, 0, 1 << 20)).ok()?;
+    let bits = u32::try_from(field.number("bit_length", 8, 1, 128)).ok()?;
+    let value = hex(&field, "value", bits);
+    let mask = hex(&field, "mask", bits);
+    let negate = field.flag("negate", false);
+    field.close();
+    Some(Condition { base: Base::Frame, bit_offset, bits, value, mask, negate })
+}
+
+/// Hexadecimal digits, with or without `0x`; short ones are padded on the left.
+fn hex(object: &Object<'_>, name: &'static str, bits: u32) -> u128 {
+    let Some(item) = object.get(name) else { return 0 };
+    let Some(text) = item.text() else { return 0 };
+    let digits = text.trim_start_matches("0x").trim_start_matches("0X");
+    match u128::from_str_radix(digits, 16) {
+        Ok(value) if bits >= 128 || value < 1 << bits => value,
+        _ => {
+            item.error(format!("`{text}` is not a hexadecimal value of {bits} bits"));
+            0
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Header stacks: `packet` of a flow becomes headers of `wire`. The tables there name the fields, so there is no code
+//! per header here but for what OTG writes differently.
+
+use super::NOT_YET;
+use crate::reader::{Item, Object};
+use crate::{Problem, ReadOptions};
+use packetrig_wire::header::{Absent, Extra, FieldDef, Form, Header, Kind, Setting};
+use packetrig_wire::pattern::{Pattern, mix};
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// Headers OTG has and packetrig has not.
+const UNSUPPORTED: &[&str] =
+    &["gtpv1", "gtpv2", "ppp", "igmpv1", "snmpv2c", "rsvp", "macsec", "lacp", "ipv6_extension_header", "cfm"];
+
+/// What a flow's headers need to know beyond themselves.
+#[derive(Clone, Copy)]
+pub(super) struct Context {
+    pub(super) options: ReadOptions,
+    /// Number of the flow: flows draw different seeds.
+    pub(super) flow: u64,
+}
+
+pub(super) fn headers(flow: &Object<'_>, context: Context) -> Vec<Header> {
+    flow.items("packet").iter().filter_map(|item| header(item, context)).collect()
+}
+
+fn header(item: &Item<'_>, context: Context) -> Option<Header> {
+    let union = item.object()?;
+    let mut words: Vec<&'static str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
+    words.extend(UNSUPPORTED);
+    let choice = union.choice(&words, "ethernet");
+    let kind = Kind::ALL.into_iter().find(|kind| kind.name() == choice);
+    let Some(kind) = kind else {
+        item.error(format!("header `{choice}` is not supported: {NOT_YET}"));
+        return None;
+    };
+    let object = union.chosen(choice)?;
+    union.close();
+    let header = match kind {
+        Kind::Custom => custom(&object),
+        _ => fields(kind, &object, context),
+    };
+    if kind == Kind::Ethernet {
+        object.ignore(&["pfc_queue"], "packetrig has no priority queues of its own");
+    }
+    object.close();
+    header
+}
+
+fn custom(object: &Object<'_>) -> Option<Header> {
+    object.refuse(&["metric_tags"], NOT_YET);
+    let item = object.require("bytes")?;
+    let bytes = hex_bytes(item.text()?);
+    if bytes.is_none() {
+        item.error("must be an even number of hexadecimal digits");
+    }
+    bytes.map(Header::custom)
+}
+
+/// Hexadecimal digits; spaces and colons between them do not count.
+pub(super) fn hex_bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u8> = text
+        .trim_start_matches("0x")
+        .chars()
+        .filter(|c| !matches!(c, ' ' | ':' | '\n'))
+        .map(|c| c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()))
+        .collect::<Option<_>>()?;
+    let pairs = digits.chunks_exact(2);
+    pairs.remainder().is_empty().then(|| pairs.map(|pair| pair[0] << 4 | pair[1]).collect())
+}
+
+fn fields(kind: Kind, object: &Object<'_>, context: Context) -> Option<Header> {
+    let mut header = Header::new(kind);
+    match kind {
+        Kind::Icmp | Kind::Icmpv6 => {
+            object.choice(&["echo"], "echo");
+            nested(&mut header, object, "echo", "echo.", context);
+        }
+        Kind::Ipv4 => {
+            flat(&mut header, object, "", context);
+            if let Some(priority) = object.object("priority") {
+                let choice = priority.choice(&["raw", "tos", "dscp"], "dscp");
+                match choice {
+                    "raw" => flat(&mut header, &priority, "priority.", context),
+                    "tos" => nested(&mut header, &priority, "tos", "priority.tos.", context),
+                    _ => nested(&mut header, &priority, "dscp", "priority.dscp.", context),
+                }
+                priority.close();
+            }
+            options(&mut header, object);
+        }
+        Kind::Ipv6 => {
+            flat(&mut header, object, "", context);
+            object.refuse(&["dst_usids"], NOT_YET);
+        }
+        _ => flat(&mut header, object, "", context),
+    }
+    let varies = |name| matches!(header.setting(name), Some(Setting::Pattern(p)) if p.varies());
+    if kind == Kind::Gre && varies("checksum_present") {
+        object.item.error("`checksum_present` must not vary: the header would change its length");
+        return None;
+    }
+    Some(header)
+}
+
+fn nested(header: &mut Header, object: &Object<'_>, name: &'static str, prefix: &str, context: Context) {
+    if let Some(inner) = object.chosen(name) {
+        flat(header, &inner, prefix, context);
+        if inner.item.path != object.item.path {
+            inner.close();
+        }
+    }
+}
+
+/// Fields whose name is `prefix` and one word more.
+fn flat(header: &mut Header, object: &Object<'_>, prefix: &str, context: Context) {
+    for field in header.kind().fields() {
+        let Some(name) = field.name.strip_prefix(prefix).filter(|name| !name.contains('.')) else { continue };
+        if name == "urgent_pointer" {
+            continue;
+        }
+        let setting = object.get(name).and_then(|item| setting(&item, field, context));
+        if let Some(setting) = setting.filter(|setting| !is_placeholder(header.kind(), field, setting)) {
+            header.set(field.name, setting);
+        }
+    }
+}
+
+/// Literals by which OTG means "work it out".
+fn is_placeholder(kind: Kind, field: &FieldDef, setting: &Setting) -> bool {
+    let literal = match setting {
+        Setting::Pattern(Pattern::Value(value)) => *value,
+        _ => return false,
+    };
+    matches!(
+        (kind, field.name, literal),
+        (Kind::Udp, "length", 0) | (Kind::Tcp, "data_offset", 0) | (Kind::Vlan, "tpid", 65_535)
+    )
+}
+
+/// IPv4 options: router alert, and custom ones as bytes.
+fn options(header: &mut Header, object: &Object<'_>) {
+    for item in object.items("options") {
+        let Some(option) = item.object() else { continue };
+        match option.choice(&["router_alert", "custom", "timestamp", "end_of_options"], "router_alert") {
+            // RFC 2113: copied, number 20, four bytes, value 0.
+            "router_alert" => header.append_options(&[0x94, 4, 0, 0]),
+            "end_of_options" => header.append_options(&[0]),
+            other => item.error(format!("IPv4 option `{other}` is not supported: {NOT_YET}")),
+        }
+        option.close();
+    }
+    if header.len() > 60 {
+        object.item.error("the options make the header longer than 60 bytes");
+    }
+}
+
+fn setting(item: &Item<'_>, field: &FieldDef, context: Context) -> Option<Setting> {
+    let object = item.object()?;
+    let setting = if field.form == Form::Checksum {
+        checksum(&object, field)
+    } else {
+        pattern(&object, field, context)
+    };
+    object.refuse(&["metric_tags"], NOT_YET);
+    object.close();
+    setting
+}
+
+fn checksum(object: &Object<'_>, field: &FieldDef) -> Option<Setting> {
+    if object.choice(&["generated", "custom"], "generated") == "custom" {
+        let value = object.require("custom")?.number(0, max_of(field))?;
+        return Some(Setting::Pattern(Pattern::Value(value)));
+    }
+    (object.word("generated", &["good", "bad"], "good") == "bad").then_some(Setting::BadChecksum)
+}
+
+fn pattern(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Setting> {
+    let mut words = vec!["value", "values", "increment", "decrement"];
+    let has_auto = matches!(field.extra, Extra::Auto | Extra::Device | Extra::RandomOrDevice);
+    if has_auto {
+        words.push("auto");
+    }
+    if matches!(field.extra, Extra::Random | Extra::RandomOrDevice) {
+        words.push("random");
+    }
+    let default = if field.extra == Extra::Auto { "auto" } else { "value" };
+    let choice = object.choice(&words, default);
+    let pattern = match choice {
+        "value" => Pattern::Value(one(object, "value", field, default_of(field))?),
+        "values" => values(object, field)?,
+        "increment" => step(object, "increment", field)?,
+        "decrement" => step(object, "decrement", field)?,
+        "random" => random(object, field, context)?,
+        _ if field.extra == Extra::Auto => return None,
+        _ => {
+            let problem = Problem::error(
+                &*object.item.path,
+                "`auto` takes the address of a device, and there are none",
+            );
+            object.item.note(problem.with_hint("device emulation is not there yet: give an address"));
+            return None;
+        }
+    };
+    Some(Setting::Pattern(pattern))
+}
+
+fn values(object: &Object<'_>, field: &FieldDef) -> Option<Pattern> {
+    let items = object.items("values");
+    if items.is_empty() {
+        object.item.error("`values` needs at least one value");
+        return None;
+    }
+    let values: Option<Vec<u128>> = items.iter().map(|item| scalar(item, field)).collect();
+    values.map(Pattern::Values)
+}
+
+fn step(object: &Object<'_>, name: &'static str, field: &FieldDef) -> Option<Pattern> {
+    let steps = object.chosen(name)?;
+    let pattern = Pattern::Step {
+        start: one(&steps, "start", field, default_of(field))?,
+        step: one(&steps, "step", field, 1)?,
+        count: steps.number("count", 1, 1, u64::MAX),
+        down: name == "decrement",
+    };
+    steps.close();
+    Some(pattern)
+}
+
+fn random(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Pattern> {
+    let draw = object.chosen("random")?;
+    let min = one(&draw, "min", field, 0)?;
+    let max = one(&draw, "max", field, max_of(field))?;
+    let seed = draw.number("seed", 1, 0, u64::MAX);
+    let count = draw.number("count", 1, 1, u64::MAX);
+    if min > max {
+        draw.item.error("`min` is above `max`");
+        return None;
+    }
+    draw.close();
+    // OTG: seed 0 means "not repeatable"; it is drawn from the run's seed, which the report names.
+    let seed =
+        if seed == 0 { mix(context.options.seed, context.flow << 16 | u64::from(field.at)) } else { seed };
+    Some(Pattern::Random { min, max, seed, count })
+}
+
+fn one(object: &Object<'_>, name: &'static str, field: &FieldDef, default: u128) -> Option<u128> {
+    match object.get(name) {
+        Some(item) => scalar(&item, field),
+        None => Some(default),
+    }
+}
+
+fn default_of(field: &FieldDef) -> u128 {
+    match field.absent {
+        Absent::Value(value) => value,
+        Absent::Computed(_) | Absent::Nothing => 0,
+    }
+}
+
+fn max_of(field: &FieldDef) -> u128 {
+    if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 }
+}
+
+fn scalar(item: &Item<'_>, field: &FieldDef) -> Option<u128> {
+    let text = item.text()?;
+    let (value, what) = match field.form {
+        Form::Number | Form::Checksum => return item.number(0, max_of(field)),
+        Form::Mac => (mac(text), "a MAC address like 02:00:00:00:00:01"),
+        Form::Ipv4 => (
+            text.parse::<Ipv4Addr>().ok().map(|a| u128::from(a.to_bits())),
+            "an IPv4 address like 198.18.0.1",
+        ),
+        Form::Ipv6 => {
+            (text.parse::<Ipv6Addr>().ok().map(Ipv6Addr::to_bits), "an IPv6 address like 2001:2::1")
+        }
+    };
+    if value.is_none() {
+        item.error(format!("`{text}` is not {what}"));
+    }
+    value
+}
+
+fn mac(text: &str) -> Option<u128> {
+    let bytes: Vec<&str> = text.split([':', '-']).collect();
+    if bytes.len() != 6 || bytes.iter().any(|byte| byte.len() != 2) {
+        return None;
+    }
+    bytes.iter().try_fold(0, |mac, byte| Some(mac << 8 | u128::from(u8::from_str_radix(byte, 16).ok()?)))
+}

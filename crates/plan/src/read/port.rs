@@ -1,0 +1,82 @@
+//! Ports and their layer 1.
+
+use super::{Names, port_named};
+use crate::reader::{Item, Object};
+use crate::{Location, Port, Problem};
+use packetrig_units::BitRate;
+
+/// OTG's speeds, in Mbit/s.
+const SPEEDS: &[(&str, u64)] = &[
+    ("speed_10_fd_mbps", 10),
+    ("speed_10_hd_mbps", 10),
+    ("speed_100_fd_mbps", 100),
+    ("speed_100_hd_mbps", 100),
+    ("speed_1_gbps", 1_000),
+    ("speed_10_gbps", 10_000),
+    ("speed_25_gbps", 25_000),
+    ("speed_40_gbps", 40_000),
+    ("speed_50_gbps", 50_000),
+    ("speed_100_gbps", 100_000),
+    ("speed_200_gbps", 200_000),
+    ("speed_400_gbps", 400_000),
+    ("speed_800_gbps", 800_000),
+];
+
+pub(super) fn ports(config: &Object<'_>, names: &mut Names) -> Vec<Port> {
+    let mut ports: Vec<Port> = Vec::new();
+    for item in config.items("ports") {
+        let Some(object) = item.object() else { continue };
+        let name = names.claim(&object);
+        let location = object.require("location").and_then(|item| location(&item, &ports));
+        object.close();
+        ports.push(Port {
+            name,
+            // A port without a location is an error already; its name keeps references to it valid.
+            location: location.unwrap_or_else(|| Location { namespace: None, interface: String::new() }),
+            speed: None,
+            mtu: None,
+            promiscuous: true,
+        });
+    }
+    ports
+}
+
+fn location(item: &Item<'_>, before: &[Port]) -> Option<Location> {
+    let location: Location = match item.text()?.parse() {
+        Ok(location) => location,
+        Err(message) => {
+            let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias, which comes with the server";
+            item.note(Problem::error(&*item.path, message).with_hint(hint));
+            return None;
+        }
+    };
+    if let Some(other) = before.iter().find(|port| port.location == location) {
+        item.error(format!("`{location}` is port `{}` already", other.name));
+    }
+    Some(location)
+}
+
+pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], names: &mut Names) {
+    for item in config.items("layer1") {
+        let Some(object) = item.object() else { continue };
+        names.claim(&object);
+        let members: Vec<usize> =
+            object.items("port_names").iter().filter_map(|item| port_named(item, ports)).collect();
+        let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
+        let speed = object.get("speed").map(|_| object.word("speed", &words, SPEEDS[4].0));
+        let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));
+        let mtu = object.get("mtu").map(|_| object.number("mtu", 1500, 64, 14_000));
+        let promiscuous = object.flag("promiscuous", true);
+        object.ignore(
+            &["media", "ieee_media_defaults", "auto_negotiate", "auto_negotiation", "flow_control"],
+            "packetrig leaves the link as the kernel has it",
+        );
+        object.close();
+        for member in members {
+            let port = &mut ports[member];
+            port.speed = mbits.map(|(_, mbits)| BitRate::new(mbits * 1_000_000)).or(port.speed);
+            port.mtu = mtu.and_then(|mtu| u32::try_from(mtu).ok()).or(port.mtu);
+            port.promiscuous = promiscuous;
+        }
+    }
+}

@@ -1,0 +1,238 @@
+use crate::timeline::Shape;
+use crate::{Gap, Plan, Problem, Severity};
+use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate};
+use packetrig_wire::header::{Kind, Setting};
+use packetrig_wire::pattern::Pattern;
+use proptest::prelude::*;
+
+/// A plan of one flow with these members added to it.
+fn with(members: &str) -> String {
+    let ports = "ports: [{name: a, location: eth1}, {name: b, location: ns/eth2}]";
+    let flow = "flows:\n- name: f\n  tx_rx: {port: {tx_name: a, rx_names: [b]}}";
+    let members: Vec<String> = members.lines().map(|line| ["  ", line].concat()).collect();
+    [ports, flow, &members.join("\n"), ""].join("\n")
+}
+
+fn plan(members: &str) -> Plan {
+    Plan::read(&with(members)).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn errors(text: &str) -> Vec<Problem> {
+    Plan::read(text).err().map(|problems| problems.0).unwrap_or_default()
+}
+
+fn error(members: &str) -> Problem {
+    let problems = errors(&with(members));
+    problems.into_iter().find(|p| p.severity == Severity::Error).expect("an error")
+}
+
+fn setting(plan: &Plan, header: usize, name: &str) -> Option<Setting> {
+    plan.streams[0].template.spec().headers[header].setting(name).cloned()
+}
+
+fn rate(members: &str) -> FrameRate {
+    plan(members).bind(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap().streams[0].timeline.rate
+}
+
+/// What snappi really sends: defaults of touched objects filled in, numbers of 64 bits as text.
+const SNAPPI: &str = r#"{"ports":[{"name":"p1","location":"veth-a"},{"name":"p2","location":"veth-z"}], "flows":[{"name":"f1",
+  "tx_rx":{"choice":"port","port":{"tx_name":"p1","rx_names":["p2"]}}, "rate":{"choice":"pps","pps":"50"}, "size":{"choice":"fixed","fixed":128},
+  "packet":[{"choice":"ethernet","ethernet":{}},{"choice":"ipv4","ipv4":{}},
+            {"choice":"udp","udp":{"src_port":{"choice":"increment","increment":{"start":5000,"step":1,"count":1}}}}],
+  "duration":{"choice":"fixed_packets","fixed_packets":{"packets":100,"gap":12}}, "metrics":{"enable":true,"loss":false,"timestamps":false}}]}"#;
+
+#[test]
+fn the_request_of_a_real_client_is_a_plan_without_warnings() {
+    let plan = Plan::read(SNAPPI).unwrap();
+    assert_eq!(plan.warnings, []);
+    assert_eq!(plan.streams[0].rate, Rate::Frames(FrameRate::per_second(50).unwrap()));
+    let bound = plan.bind(&[None, None]).unwrap();
+    assert_eq!(bound.streams[0].timeline.shape, Shape::Frames(100));
+}
+
+#[test]
+fn an_empty_flow_has_the_defaults_of_the_model() {
+    let plan = plan("");
+    let stream = &plan.streams[0];
+    assert_eq!(stream.template.spec().headers[0].kind(), Kind::Ethernet);
+    assert_eq!(stream.template.spec().size.at(0), FrameSize::MIN);
+    assert_eq!(stream.rate, Rate::Frames(FrameRate::per_second(1000).unwrap()));
+    assert!(!stream.metrics.enable);
+}
+
+#[test]
+fn all_problems_come_at_once_each_with_its_path_and_line() {
+    let text = "ports:\n- {name: a, location: eth1}\n- {name: a, location: 'host:5555'}\nflows:\n- name: f\n  tx_rx: {port: {tx_name: c}}\n  siez: {fixed: 64}\n  rate: {pps: -1}\n";
+    let found: Vec<(String, usize)> =
+        errors(text).into_iter().map(|p| (p.path, p.position.unwrap().0)).collect();
+    let wanted = [
+        ("ports[1].name", 3),
+        ("ports[1].location", 3),
+        ("flows[0].tx_rx.port.tx_name", 6),
+        ("flows[0].siez", 7),
+        ("flows[0].rate.pps", 8),
+    ];
+    assert_eq!(found, wanted.map(|(path, line)| (path.to_owned(), line)));
+}
+
+#[test]
+fn typos_get_a_hint() {
+    assert_eq!(error("siez: {fixed: 64}").hint.unwrap(), "did you mean `size`?");
+}
+
+#[test]
+fn what_otg_has_and_packetrig_has_not_is_refused_by_path() {
+    let path = |members| error(members).path;
+    assert_eq!(path("packet: [{gtpv1: {}}]"), "flows[0].packet[0]");
+    assert_eq!(path("egress_packet: [{ethernet: {}}]"), "flows[0].egress_packet");
+    assert_eq!(path("packet: [{ipv4: {src: {auto: {}}}}]"), "flows[0].packet[0].ipv4.src");
+    assert_eq!(errors("devices: [{name: d}]")[0].path, "devices");
+    assert_eq!(errors("lags: []"), []);
+}
+
+#[test]
+fn every_pattern_kind_is_read() {
+    let plan = plan(
+        "size: {fixed: 128}\npacket:\n- ethernet: {dst: {values: ['02:00:00:00:00:01', '02:00:00:00:00:02']}}\n- ipv4:\n    src: {decrement: {start: 198.18.0.9, step: 0.0.0.2, count: 3}}\n    dst: {random: {min: 198.19.0.1, max: 198.19.0.9, seed: 5, count: 7}}\n- udp: {src_port: {choice: value, value: 5}, dst_port: {increment: {start: 7}}, checksum: {generated: bad}}",
+    );
+    let pattern = |header, name| match setting(&plan, header, name) {
+        Some(Setting::Pattern(pattern)) => pattern,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(pattern(0, "dst"), Pattern::Values(vec![0x0200_0000_0001, 0x0200_0000_0002]));
+    assert_eq!(pattern(1, "src"), Pattern::Step { start: 0xc612_0009, step: 2, count: 3, down: true });
+    assert_eq!(pattern(1, "dst"), Pattern::Random { min: 0xc613_0001, max: 0xc613_0009, seed: 5, count: 7 });
+    assert_eq!(pattern(2, "src_port"), Pattern::Value(5));
+    assert_eq!(pattern(2, "dst_port"), Pattern::Step { start: 7, step: 1, count: 1, down: false });
+    assert_eq!(setting(&plan, 2, "checksum"), Some(Setting::BadChecksum));
+    assert_eq!(setting(&plan, 1, "total_length"), None);
+}
+
+#[test]
+fn seed_zero_is_drawn_from_the_seed_of_the_run() {
+    let members = "size: {fixed: 128}\npacket: [{ipv4: {src: {random: {seed: 0, count: 9}}}}]";
+    let of = |seed| {
+        let plan = Plan::read_with(&with(members), crate::ReadOptions { seed }).unwrap();
+        setting(&plan, 0, "src")
+    };
+    assert_eq!(of(1), of(1));
+    assert_ne!(of(1), of(2));
+}
+
+#[test]
+fn placeholders_mean_work_it_out() {
+    let plan = plan(
+        "size: {fixed: 128}\npacket:\n- ethernet: {ether_type: {value: 34984}}\n- vlan: {tpid: {value: 65535}}\n- ipv4: {}\n- udp: {length: {value: 0}}",
+    );
+    assert_eq!((setting(&plan, 1, "tpid"), setting(&plan, 3, "length")), (None, None));
+    assert_eq!(setting(&plan, 0, "ether_type"), Some(Setting::Pattern(Pattern::Value(0x88a8))));
+}
+
+#[test]
+fn a_missing_choice_is_inferred_and_a_contradiction_refused() {
+    assert_eq!(rate("rate: {mbps: 1}\nsize: {fixed: 125}"), FrameRate::per_second(1000).unwrap());
+    assert_eq!(error("rate: {choice: pps, mbps: 1}").path, "flows[0].rate.mbps");
+    assert_eq!(error("rate: {choice: fps}").path, "flows[0].rate.choice");
+}
+
+#[test]
+fn bits_are_layer_2_with_fcs_and_a_percentage_is_layer_1() {
+    assert_eq!(rate("rate: {kbps: 512}\nsize: {fixed: 64}"), FrameRate::per_second(1000).unwrap());
+    assert_eq!(
+        rate("rate: {percentage: 100}\nsize: {fixed: 64}").l1_bits(FrameSize::MIN).bits_per_second(),
+        10_000_000_000
+    );
+    assert_eq!(rate("rate: {percentage: 0.5}\nsize: {fixed: 105}"), FrameRate::per_second(50_000).unwrap());
+    let imix = "rate: {bps: 8704000}\nsize: {weight_pairs: {custom: [{size: 64, weight: 1}, {size: 1024, weight: 1}]}}";
+    assert_eq!(rate(imix), FrameRate::per_second(2000).unwrap());
+}
+
+#[test]
+fn more_than_the_link_carries_is_refused() {
+    let slow = [Some(BitRate::new(1_000_000)), None];
+    let problems = plan("rate: {mbps: 2}").bind(&slow).unwrap_err();
+    assert!(problems.0[0].message.contains("1.000 Mbit/s"), "{problems}");
+    assert!(plan("rate: {percentage: 1}").bind(&[None, None]).is_err());
+    assert!(plan("rate: {pps: 1000}").bind(&[None, None]).is_ok());
+}
+
+#[test]
+fn durations_of_every_kind() {
+    let shape = |members: &str| {
+        plan(members).bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap().streams[0].timeline
+    };
+    assert_eq!(shape("duration: {continuous: {}}").shape, Shape::Endless);
+    assert_eq!(
+        shape("duration: {fixed_seconds: {seconds: 2.5}}").shape,
+        Shape::Within(Nanos::from_millis(2500))
+    );
+    let burst = |gap| format!("duration: {{burst: {{bursts: 3, packets: 10, inter_burst_gap: {{{gap}}}}}}}");
+    for (gap, pause) in [("bytes: 125", 1000), ("nanoseconds: 7", 7), ("microseconds: 1.5", 1500)] {
+        let wanted = Shape::Bursts { bursts: 3, frames: 10, pause: Nanos::new(pause) };
+        assert_eq!(shape(&burst(gap)).shape, wanted);
+    }
+    let delayed = shape("duration: {fixed_packets: {packets: 5, delay: {microseconds: 3}}}");
+    assert_eq!((delayed.shape, delayed.delay), (Shape::Frames(5), Nanos::from_micros(3)));
+    assert_eq!(plan("duration: {continuous: {delay: {bytes: 9}}}").streams[0].duration.delay, Gap::Bytes(9));
+    assert!(error("duration: {fixed_seconds: {seconds: 0}}").message.contains("above 0"));
+}
+
+#[test]
+fn impossible_sizes_say_what_would_do() {
+    let problem = error("size: {fixed: 64}\npacket: [{ethernet: {}}, {ipv6: {}}, {udp: {}}]");
+    assert_eq!((problem.path.as_str(), problem.hint.unwrap().contains("66")), ("flows[0].size", true));
+    assert_eq!(error("size: {fixed: 100000}").path, "flows[0].size.fixed");
+    assert_eq!(error("size: {random: {min: 200, max: 100}}").path, "flows[0].size.random");
+    assert!(plan("size: {fixed: 60}").warnings[0].message.contains("sent as 64"));
+}
+
+#[test]
+fn a_tag_that_does_not_fit_is_announced() {
+    let tcp = plan("metrics: {enable: true}\npacket: [{ethernet: {}}, {ipv4: {}}, {tcp: {}}]");
+    assert!(tcp.warnings[0].message.contains("no latency"), "{:?}", tcp.warnings);
+}
+
+#[test]
+fn captures_and_their_filters() {
+    let text = with("")
+        + "captures:\n- {name: c, port_names: [b], format: pcapng, packet_size: 64, filters: [{ipv4: {dst: {value: C6130001}}}, {custom: {offset: 96, bit_length: 16, value: '0800', negate: true}}]}\n";
+    let plan = Plan::read(&text).unwrap();
+    assert_eq!(plan.captures[0].filter.conditions.len(), 2);
+    assert_eq!(plan.captures[0].filter.conditions[0].value, 0xc613_0001);
+    assert_eq!(plan.captures[0].snap_len, Some(64));
+    assert!(plan.captures[0].filter.conditions[1].negate);
+}
+
+#[test]
+fn several_receivers_by_both_names() {
+    let text = "ports: [{name: a, location: e1}, {name: b, location: e2}, {name: c, location: e3}]\nflows: [{name: f, tx_rx: {port: {tx_name: a, rx_name: c, rx_names: [b]}}, metrics: {enable: true, rx_tx_ratio: {rx_count: {}}}}]";
+    let plan = Plan::read(text).unwrap();
+    assert_eq!(plan.streams[0].rx, [1, 2]);
+    assert_eq!(plan.streams[0].expected(10), 20);
+}
+
+#[test]
+fn custom_bytes_and_nested_headers_are_read() {
+    let plan = plan(
+        "size: {fixed: 200}\npacket:\n- ethernet: {}\n- custom: {bytes: '0a 0B:0c'}\n- ipv4: {priority: {dscp: {phb: {value: 46}}}, options: [{router_alert: {}}]}\n- icmp: {echo: {identifier: {value: 3}}}",
+    );
+    assert_eq!(plan.streams[0].template.header_len(), 14 + 3 + 24 + 8);
+    assert_eq!(setting(&plan, 2, "priority.dscp.phb"), Some(Setting::Pattern(Pattern::Value(46))));
+    assert_eq!(setting(&plan, 3, "echo.identifier"), Some(Setting::Pattern(Pattern::Value(3))));
+}
+
+proptest! {
+    #[test]
+    fn damaged_documents_never_panic(at in 0usize..700, with_byte in 32u8..127, cut in 0usize..700) {
+        let mut bytes = SNAPPI.as_bytes().to_vec();
+        let len = bytes.len();
+        bytes[at % len] = with_byte;
+        bytes.truncate(len - cut % 40);
+        if let Ok(text) = String::from_utf8(bytes) {
+            match Plan::read(&text) {
+                Ok(plan) => drop(plan.bind(&[None, None])),
+                Err(problems) => prop_assert!(!problems.0.is_empty()),
+            }
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Walking the tree: typed questions to objects, every problem noted with its path, nothing passed over in silence.
+//!
+//! An [`Object`] remembers which keys were asked for; [`Object::close`] reports the others as unknown. A key that OTG
+//! has and packetrig does not is named with [`Object::refuse`].
+
+use crate::Problem;
+use crate::document::{Node, Place, Value};
+use std::cell::RefCell;
+
+/// Where problems are noted.
+#[derive(Debug, Default)]
+pub(crate) struct Notes(RefCell<Vec<Problem>>);
+
+impl Notes {
+    pub(crate) fn add(&self, problem: Problem) {
+        self.0.borrow_mut().push(problem);
+    }
+
+    /// All of them, in document order.
+    pub(crate) fn into_problems(self) -> Vec<Problem> {
+        let mut problems = self.0.into_inner();
+        problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
+        problems
+    }
+}
+
+/// A value and the way to it.
+#[derive(Clone, Debug)]
+pub(crate) struct Item<'a> {
+    pub(crate) path: String,
+    node: &'a Node,
+    notes: &'a Notes,
+}
+
+impl<'a> Item<'a> {
+    pub(crate) fn root(node: &'a Node, notes: &'a Notes) -> Self {
+        Self { path: String::new(), node, notes }
+    }
+
+    pub(crate) fn error(&self, message: impl Into<String>) {
+        self.note(Problem::error(&*self.path, message));
+    }
+
+    pub(crate) fn warn(&self, message: impl Into<String>) {
+        self.note(Problem::warning(&*self.path, message));
+    }
+
+    pub(crate) fn note(&self, problem: Problem) {
+        self.notes.add(self.node.place.locate(problem));
+    }
+
+    pub(crate) fn object(&self) -> Option<Object<'a>> {
+        match &self.node.value {
+            Value::Object(members) => {
+                Some(Object { item: self.clone(), members, asked: RefCell::new(Vec::new()) })
+            }
+            Value::Null => Some(Object { item: self.clone(), members: &[], asked: RefCell::new(Vec::new()) }),
+            _ => {
+                self.error("must be an object");
+                None
+            }
+        }
+    }
+
+    pub(crate) fn list(&self) -> Vec<Self> {
+        let Value::List(items) = &self.node.value else {
+            self.error("must be a list");
+            return Vec::new();
+        };
+        let at = |(i, node)| Self { path: format!("{}[{i}]", self.path), node, notes: self.notes };
+        items.iter().enumerate().map(at).collect()
+    }
+
+    pub(crate) fn text(&self) -> Option<&'a str> {
+        let Value::Scalar(text) = &self.node.value else {
+            self.error("must be a single value");
+            return None;
+        };
+        Some(text)
+    }
+
+    /// A whole number; OTG also writes them as text.
+    pub(crate) fn number(&self, least: u128, most: u128) -> Option<u128> {
+        let text = self.text()?;
+        match text.parse::<u128>() {
+            Ok(value) if (least..=most).contains(&value) => Some(value),
+            _ => {
+                self.error(format!("`{text}` is not a whole number from {least} to {most}"));
+                None
+            }
+        }
+    }
+}
+
+/// An object being read.
+#[derive(Debug)]
+pub(crate) struct Object<'a> {
+    pub(crate) item: Item<'a>,
+    members: &'a [(String, Place, Node)],
+    asked: RefCell<Vec<&'static str>>,
+}
+
+impl<'a> Object<'a> {
+    /// A member that is there and not null.
+    pub(crate) fn get(&self, name: &'static str) -> Option<Item<'a>> {
+        self.asked.borrow_mut().push(name);
+        let (_, _, node) =
+            self.members.iter().find(|(key, _, node)| key == name && node.value != Value::Null)?;
+        Some(self.item_at(name, node))
+    }
+
+    /// A member that is there, even if it is null: an empty object to OTG.
+    fn present(&self, name: &str) -> Option<Item<'a>> {
+        let (_, _, node) = self.members.iter().find(|(key, ..)| key == name)?;
+        Some(self.item_at(name, node))
+    }
+
+    fn item_at(&self, name: &str, node: &'a Node) -> Item<'a> {
+        let dot = if self.item.path.is_empty() { "" } else { "." };
+        Item { path: format!("{}{dot}{name}", self.item.path), node, notes: self.item.notes }
+    }
+
+    pub(crate) fn require(&self, name: &'static str) -> Option<Item<'a>> {
+        let item = self.get(name);
+        if item.is_none() {
+            self.item.error(format!("`{name}` is missing"));
+        }
+        item
+    }
+
+    pub(crate) fn items(&self, name: &'static str) -> Vec<Item<'a>> {
+        self.get(name).map(|item| item.list()).unwrap_or_default()
+    }
+
+    pub(crate) fn object(&self, name: &'static str) -> Option<Self> {
+        self.get(name)?.object()
+    }
+
+    /// A whole number, or its default.
+    pub(crate) fn number(&self, name: &'static str, default: u64, least: u64, most: u64) -> u64 {
+        let read = self.get(name).and_then(|item| item.number(least.into(), most.into()));
+        read.and_then(|value| u64::try_from(value).ok()).unwrap_or(default)
+    }
+
+    pub(crate) fn flag(&self, name: &'static str, default: bool) -> bool {
+        let Some(item) = self.get(name) else { return default };
+        match item.text() {
+            Some("true" | "True" | "TRUE") => true,
+            Some("false" | "False" | "FALSE") => false,
+            Some(other) => {
+                item.error(format!("`{other}` is neither true nor false"));
+                default
+            }
+            None => default,
+        }
+    }
+
+    /// One of `words`, or the default.
+    pub(crate) fn word(
+        &self,
+        name: &'static str,
+        words: &[&'static str],
+        default: &'static str,
+    ) -> &'static str {
+        let Some(item) = self.get(name) else { return default };
+        let Some(text) = item.text() else { return default };
+        words.iter().find(|word| **word == text).copied().unwrap_or_else(|| {
+            item.error(format!("`{text}` is not one of {}", words.join(", ")));
+            default
+        })
+    }
+
+    /// An OTG union: `choice` names the member that counts. Without `choice` the one member that is there is meant, else
+    /// the default. A member that contradicts `choice` is an error. Words without a member of that name stand alone.
+    pub(crate) fn choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
+        let there: Vec<&'static str> =
+            words.iter().copied().filter(|word| self.members.iter().any(|(key, ..)| key == word)).collect();
+        self.asked.borrow_mut().extend(&there);
+        let inferred = if let [only] = there[..] { only } else { default };
+        let chosen = self.word("choice", words, inferred);
+        for word in there.iter().filter(|word| **word != chosen) {
+            if let Some(item) = self.present(word) {
+                let message = format!("contradicts `choice: {chosen}`");
+                item.note(Problem::error(&*item.path, message).with_hint("remove one of the two"));
+            }
+        }
+        chosen
+    }
+
+    /// The chosen member of a union as an object; an absent one is empty.
+    pub(crate) fn chosen(&self, name: &'static str) -> Option<Self> {
+        match self.present(name) {
+            Some(item) => item.object(),
+            None => Some(Self { item: self.item.clone(), members: &[], asked: RefCell::new(Vec::new()) }),
+        }
+    }
+
+    /// Keys of OTG that packetrig cannot honour: an error each, unless empty.
+    pub(crate) fn refuse(&self, names: &[&'static str], why: &str) {
+        for name in names {
+            if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
+                item.error(format!("not supported: {why}"));
+            }
+        }
+    }
+
+    /// Keys that make no difference here: a warning each.
+    pub(crate) fn ignore(&self, names: &[&'static str], why: &str) {
+        for name in names {
+            if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
+                item.warn(format!("has no effect: {why}"));
+            }
+        }
+    }
+
+    /// Reports keys that nobody asked for.
+    pub(crate) fn close(self) {
+        let asked = self.asked.into_inner();
+        for (key, place, _) in self.members {
+            if asked.contains(&key.as_str()) {
+                continue;
+            }
+            let dot = if self.item.path.is_empty() { "" } else { "." };
+            let path = format!("{}{dot}{key}", self.item.path);
+            let mut problem = Problem::error(path, format!("unknown field `{key}`"));
+            if let Some(near) = nearest(key, &asked) {
+                problem = problem.with_hint(format!("did you mean `{near}`?"));
+            }
+            self.item.notes.add(place.locate(problem));
+        }
+    }
+}
+
+fn is_empty(node: &Node) -> bool {
+    match &node.value {
+        Value::Null => true,
+        Value::List(items) => items.is_empty(),
+        Value::Object(members) => members.is_empty(),
+        Value::Scalar(_) => false,
+    }
+}
+
+/// The known word a typo is likely to mean.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
+    (distance <= 1 + word.chars().count() / 4).then_some(best)
+}
+
+/// Levenshtein distance.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, y) in b.iter().enumerate() {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
