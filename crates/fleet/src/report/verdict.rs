@@ -79,10 +79,10 @@ pub(super) fn judge(evidence: &Evidence<'_>, criteria: &Criteria) -> Verdict {
     // What our own sender and receiver dropped is no fault of the device under test.
     let rig_lost_it = evidence.lost.path == Some(0);
     for stream in evidence.streams {
-        if let Some(reason) = lost_too_much(stream, criteria) {
+        if let Some(reason) = stream.lost_too_much(criteria) {
             if rig_lost_it { &mut doubts } else { &mut failures }.push(reason);
         }
-        failures.extend(damage(stream));
+        failures.extend(stream.damage());
     }
     if rig_lost_it && evidence.lost.total > 0 {
         doubts.push("every lost frame was lost in the rig itself, not in the device under test".to_owned());
@@ -135,26 +135,33 @@ fn unjudged(stream: &StreamReport) -> Vec<String> {
     doubts
 }
 
-fn lost_too_much(stream: &StreamReport, criteria: &Criteria) -> Option<String> {
-    let loss = stream.loss.filter(|loss| loss.lost > 0)?;
-    let allowed = u128::from(loss.expected) * u128::from(criteria.max_loss.billionths());
-    let too_much = u128::from(loss.lost) * u128::from(Share::WHOLE.billionths()) > allowed;
-    let (lost, of) = (loss.lost, loss.expected);
-    too_much.then(|| format!("stream {}: {lost} of {of} frames lost ({})", stream.name, loss.ratio()))
-}
+impl StreamReport {
+    /// What is wrong with this stream by the user's criteria, whoever did it; empty if it is as wanted.
+    pub fn faults(&self, criteria: &Criteria) -> Vec<String> {
+        self.lost_too_much(criteria).into_iter().chain(self.damage()).collect()
+    }
 
-/// What arrived, but not as sent.
-fn damage(stream: &StreamReport) -> Vec<String> {
-    let Some(received) = stream.received.as_ref().filter(|_| stream.measured) else { return Vec::new() };
-    let extra = stream.loss.map_or(0, |loss| loss.extra);
-    [
-        (received.sequence.duplicates, "frames arrived more than once"),
-        (extra, "frames more than expected were counted (is rx_tx_ratio right?)"),
-        (received.corrupt, "frames arrived with a damaged payload"),
-        (received.unnumbered, "frames arrived with a damaged tag"),
-    ]
-    .into_iter()
-    .filter(|(count, _)| *count > 0)
-    .map(|(count, what)| format!("stream {}: {count} {what}", stream.name))
-    .collect()
+    fn lost_too_much(&self, criteria: &Criteria) -> Option<String> {
+        let loss = self.loss.filter(|loss| loss.lost > 0)?;
+        let allowed = u128::from(loss.expected) * u128::from(criteria.max_loss.billionths());
+        let too_much = u128::from(loss.lost) * u128::from(Share::WHOLE.billionths()) > allowed;
+        let (lost, of) = (loss.lost, loss.expected);
+        too_much.then(|| format!("stream {}: {lost} of {of} frames lost ({})", self.name, loss.ratio()))
+    }
+
+    /// What arrived, but not as sent.
+    fn damage(&self) -> Vec<String> {
+        let Some(received) = self.received.as_ref().filter(|_| self.measured) else { return Vec::new() };
+        let extra = self.loss.map_or(0, |loss| loss.extra);
+        [
+            (received.sequence.duplicates, "frames arrived more than once"),
+            (extra, "frames more than expected were counted (is rx_tx_ratio right?)"),
+            (received.corrupt, "frames arrived with a damaged payload"),
+            (received.unnumbered, "frames arrived with a damaged tag"),
+        ]
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, what)| format!("stream {}: {count} {what}", self.name))
+        .collect()
+    }
 }

@@ -1,0 +1,438 @@
+//! Controller and agents in virtual time, over a network that delays, loses and repeats, with agents that fail and die.
+
+use packetrig_fleet::agent::{Action as Order, Agent, Event as AgentEvent};
+use packetrig_fleet::controller::{Action, Controller, Event, Limits};
+use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::message::{Command, Head, NodeName, PlanHash, Preparation, Reply, RunId, SentTotal};
+use packetrig_fleet::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_stats::result::NodeResult;
+use packetrig_units::{MonoTime, Nanos};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const LIMITS: Limits = Limits {
+    lead: Nanos::from_secs(2),
+    guard: Nanos::from_millis(300),
+    attempts: 3,
+    prepare: Nanos::from_secs(30),
+    start: Nanos::from_secs(5),
+    silence: Nanos::from_secs(5),
+    stop: Nanos::from_secs(5),
+    drain: Nanos::from_secs(1),
+    collect: Nanos::from_secs(10),
+    repeat: Nanos::from_millis(200),
+};
+const PATIENCE: Nanos = Nanos::from_secs(20);
+
+/// What the world does to a run.
+#[derive(Clone, Debug)]
+struct World {
+    seed: u64,
+    agents: usize,
+    lost_percent: u64,
+    repeated_percent: u64,
+    least_ms: u64,
+    delay_ms: u64,
+    crashes: usize,
+    failures: usize,
+    stop_at_ms: Option<u64>,
+    endless: bool,
+}
+
+impl World {
+    fn calm(agents: usize) -> Self {
+        Self {
+            seed: 1,
+            agents,
+            lost_percent: 0,
+            repeated_percent: 0,
+            least_ms: 0,
+            delay_ms: 10,
+            crashes: 0,
+            failures: 0,
+            stop_at_ms: None,
+            endless: false,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Happening {
+    ToAgent(usize, Head, Command),
+    ToController(usize, Head, Reply),
+    AgentTick(usize),
+    SenderEnds(usize),
+    ControllerTick,
+    Stop,
+}
+
+/// A node with its data plane.
+struct Node {
+    agent: Agent,
+    name: NodeName,
+    dies: Option<MonoTime>,
+    fails_at: Option<&'static str>,
+    receiving: bool,
+    sending_from: Option<MonoTime>,
+    sender_ended: Option<MonoTime>,
+    finished: Vec<(MonoTime, Vec<SentTotal>)>,
+}
+
+struct Simulation {
+    world: World,
+    random: u64,
+    now: MonoTime,
+    order: u64,
+    queue: BTreeMap<(MonoTime, u64), Happening>,
+    controller: Controller,
+    nodes: Vec<Node>,
+    states: Vec<RunState>,
+    starts: BTreeSet<MonoTime>,
+}
+
+fn name(index: usize) -> NodeName {
+    NodeName(format!("node{index:02}"))
+}
+
+impl Simulation {
+    fn new(world: World) -> Self {
+        let plan = PlanHash::of("plan");
+        let head = Head { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
+        let preparation = Preparation {
+            document: "plan".into(),
+            tag_key: 1,
+            confirmed: vec![],
+            capture_dir: None,
+            capture_all: false,
+        };
+        let names: Vec<NodeName> = (0..world.agents).map(name).collect();
+        let nodes = names.iter().map(|name| Node {
+            agent: Agent::new(PATIENCE),
+            name: name.clone(),
+            dies: None,
+            fails_at: None,
+            receiving: false,
+            sending_from: None,
+            sender_ended: None,
+            finished: vec![],
+        });
+        let mut simulation = Self {
+            random: world.seed,
+            now: MonoTime::from_nanos(1_000_000_000),
+            order: 0,
+            queue: BTreeMap::new(),
+            controller: Controller::new(head, preparation, &names, LIMITS),
+            nodes: nodes.collect(),
+            states: vec![],
+            starts: BTreeSet::new(),
+            world,
+        };
+        simulation.spread_trouble();
+        simulation
+    }
+
+    fn spread_trouble(&mut self) {
+        for _ in 0..self.world.crashes {
+            let (victim, at) = (self.below(self.world.agents as u64), self.below(12_000));
+            self.nodes[victim as usize].dies = Some(self.now + Nanos::from_millis(at));
+        }
+        for _ in 0..self.world.failures {
+            let victim = self.below(self.world.agents as u64) as usize;
+            let step = ["prepare", "arm", "send", "finish"][self.below(4) as usize];
+            self.nodes[victim].fails_at = Some(step);
+        }
+        if let Some(at) = self.world.stop_at_ms {
+            self.at(self.now + Nanos::from_millis(at), Happening::Stop);
+        }
+    }
+
+    /// splitmix64.
+    fn below(&mut self, bound: u64) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % bound.max(1)
+    }
+
+    fn at(&mut self, when: MonoTime, what: Happening) {
+        self.order += 1;
+        self.queue.insert((when.max(self.now), self.order), what);
+    }
+
+    /// The network.
+    fn post(&mut self, what: Happening) {
+        let copies = if self.below(100) < self.world.repeated_percent { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.below(100) >= self.world.lost_percent {
+                let delay =
+                    Nanos::from_micros(self.world.least_ms * 1000 + self.below(self.world.delay_ms * 1000));
+                self.at(self.now + delay, what.clone());
+            }
+        }
+    }
+
+    /// Runs until the controller is done and every agent had time to notice.
+    fn run(mut self) -> Self {
+        self.tell_controller(Event::Begin);
+        let hour = self.now + Nanos::from_secs(3600);
+        while let Some(((at, _), what)) = self.queue.pop_first() {
+            assert!(at < hour, "the run does not end: {:?}", self.world);
+            self.now = at;
+            self.happen(what);
+        }
+        self
+    }
+
+    fn happen(&mut self, what: Happening) {
+        match what {
+            Happening::ToAgent(to, head, command) => self.tell_agent(to, AgentEvent::Command(head, command)),
+            Happening::AgentTick(index) => self.tell_agent(index, AgentEvent::Tick),
+            Happening::SenderEnds(index) => self.sender_ends(index),
+            Happening::ToController(from, head, reply) => {
+                self.tell_controller(Event::Reply(name(from), head, reply));
+            }
+            Happening::ControllerTick => self.tell_controller(Event::Tick),
+            Happening::Stop => self.tell_controller(Event::Stop),
+        }
+    }
+
+    fn tell_controller(&mut self, event: Event) {
+        let ended = self.controller.outcome().is_some();
+        let tick = event == Event::Tick;
+        for action in self.controller.handle(event, self.now) {
+            match action {
+                Action::Send(to, head, command) => {
+                    let index = (0..self.world.agents).find(|index| name(*index) == to).unwrap();
+                    self.post(Happening::ToAgent(index, head, command));
+                }
+                Action::Emit(RunEventKind::StateChanged(state)) => {
+                    assert!(!ended, "nothing follows the end");
+                    self.states.push(state);
+                }
+                Action::Emit(RunEventKind::StartSet { at }) => drop(self.starts.insert(at)),
+                Action::Emit(_) => {}
+            }
+        }
+        // One chain of ticks: each tick asks for the next.
+        if (tick || self.order == 0 || !self.queue.values().any(|w| matches!(w, Happening::ControllerTick)))
+            && let Some(at) = self.controller.next_deadline()
+        {
+            let soonest = self.now + Nanos::from_millis(1);
+            self.at(at.max(soonest), Happening::ControllerTick);
+        }
+    }
+
+    fn tell_agent(&mut self, index: usize, event: AgentEvent) {
+        if self.nodes[index].dies.is_some_and(|dies| self.now >= dies) {
+            self.nodes[index].sending_from = None;
+            return;
+        }
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for order in self.nodes[index].agent.handle(event, self.now) {
+                events.extend(self.perform(index, order));
+            }
+        }
+        let ticking = self.queue.values().any(|what| matches!(what, Happening::AgentTick(i) if *i == index));
+        if let Some(at) =
+            self.nodes[index].agent.next_deadline().filter(|at| !ticking || *at < self.next_tick(index))
+        {
+            self.at(at, Happening::AgentTick(index));
+        }
+    }
+
+    fn next_tick(&self, index: usize) -> MonoTime {
+        let of = |what: &Happening| matches!(what, Happening::AgentTick(i) if *i == index);
+        self.queue.iter().find(|(_, what)| of(what)).map(|((at, _), _)| *at).unwrap()
+    }
+
+    fn perform(&mut self, index: usize, order: Order) -> Option<AgentEvent> {
+        let fails =
+            |step| (self.nodes[index].fails_at == Some(step)).then(|| AgentEvent::Failed(fault(step)));
+        match order {
+            Order::Reply(head, reply) => {
+                self.post(Happening::ToController(index, head, reply));
+                None
+            }
+            Order::Prepare(_) => Some(fails("prepare").unwrap_or(AgentEvent::Prepared(vec![]))),
+            Order::Arm => Some(fails("arm").unwrap_or_else(|| {
+                self.nodes[index].receiving = true;
+                AgentEvent::Armed
+            })),
+            Order::StartAt(start) => {
+                assert!(self.starts.contains(&start) && start > self.now);
+                assert!(
+                    self.nodes.iter().all(|node| node.receiving),
+                    "nothing is started before all are armed"
+                );
+                self.nodes[index].sending_from = Some(start);
+                if !self.world.endless {
+                    let length = Nanos::from_millis(500 + self.below(3000));
+                    self.at(start + length, Happening::SenderEnds(index));
+                }
+                None
+            }
+            Order::StopSenders => {
+                self.at(self.now + Nanos::from_millis(2), Happening::SenderEnds(index));
+                None
+            }
+            Order::Finish(sent) => {
+                let node = &mut self.nodes[index];
+                assert!(node.sending_from.is_none(), "receivers do not stop before their own senders");
+                node.finished.push((self.now, sent));
+                let result = NodeResult { node: node.name.to_string(), ..NodeResult::default() };
+                let failed = (node.fails_at == Some("finish")).then(|| AgentEvent::Failed(fault("finish")));
+                Some(failed.unwrap_or(AgentEvent::Finished(Box::new(result))))
+            }
+            Order::Release => {
+                self.nodes[index].sending_from = None;
+                None
+            }
+        }
+    }
+
+    fn sender_ends(&mut self, index: usize) {
+        if self.nodes[index].sending_from.is_none() || !self.nodes[index].agent.awaits_senders() {
+            return;
+        }
+        if self.nodes[index].fails_at == Some("send") {
+            return self.tell_agent(index, AgentEvent::Failed(fault("send")));
+        }
+        self.nodes[index].sending_from = None;
+        self.nodes[index].sender_ended = Some(self.now);
+        self.tell_agent(index, AgentEvent::SendersDone(vec![SentTotal { stream: index, frames: 100 }]));
+    }
+
+    /// What must hold whatever the world did.
+    fn check(self) -> Outcome {
+        let outcome = self.controller.outcome().expect("every run ends").clone();
+        assert_eq!(self.states.last(), Some(&outcome.state()));
+        let dead = |node: &Node| node.dies.is_some_and(|dies| self.now >= dies);
+        for node in self.nodes.iter().filter(|node| !dead(node)) {
+            assert!(node.sending_from.is_none(), "{} still sends", node.name);
+            assert!(node.agent.is_idle(), "{} still takes part", node.name);
+            assert!(node.finished.len() <= 1, "accounts are closed once");
+        }
+        let results = self.controller.into_results();
+        let names: BTreeSet<&str> = results.iter().map(|result| result.node.as_str()).collect();
+        assert_eq!(names.len(), results.len(), "a result is counted once");
+        if let Outcome::Complete { .. } = outcome {
+            assert_eq!(results.len(), self.nodes.len(), "no COMPLETE with missing data");
+            let last_sender = self.nodes.iter().filter_map(|node| node.sender_ended).max().unwrap();
+            let first_receiver = self.nodes.iter().map(|node| node.finished[0].0).min().unwrap();
+            assert!(first_receiver >= last_sender + LIMITS.drain, "receivers outlive senders by the drain");
+            for node in &self.nodes {
+                assert_eq!(
+                    node.finished[0].1.len(),
+                    self.nodes.len(),
+                    "receivers know what every stream sent"
+                );
+            }
+        }
+        if matches!(outcome, Outcome::Failed { .. } | Outcome::Aborted) {
+            assert!(results.is_empty());
+        }
+        outcome
+    }
+}
+
+fn fault(step: &str) -> Fault {
+    Fault { blame: Blame::World, text: format!("{step} failed") }
+}
+
+fn outcome_of(world: World) -> Outcome {
+    Simulation::new(world).run().check()
+}
+
+#[test]
+fn a_calm_run_goes_through_every_state_and_is_complete() {
+    let simulation = Simulation::new(World::calm(5)).run();
+    let wanted = [
+        RunState::Preparing,
+        RunState::Armed,
+        RunState::Committed,
+        RunState::Confirmed,
+        RunState::Running,
+        RunState::Draining,
+        RunState::Collecting,
+        RunState::Complete,
+    ];
+    assert_eq!(simulation.states, wanted);
+    assert_eq!(simulation.check(), Outcome::Complete { stopped: false });
+}
+
+#[test]
+fn a_stop_before_the_start_aborts_and_one_after_it_completes() {
+    let stopped = |at| outcome_of(World { stop_at_ms: Some(at), endless: true, ..World::calm(3) });
+    assert_eq!(stopped(1), Outcome::Aborted);
+    assert_eq!(stopped(1000), Outcome::Aborted);
+    assert_eq!(stopped(4000), Outcome::Complete { stopped: true });
+}
+
+#[test]
+fn a_node_that_dies_while_sending_makes_the_run_partial_and_names_it() {
+    let mut simulation = Simulation::new(World { endless: true, ..World::calm(4) });
+    simulation.nodes[2].dies = Some(simulation.now + Nanos::from_secs(4));
+    let Outcome::Partial { reasons, stopped: false } = simulation.run().check() else {
+        panic!("must be partial")
+    };
+    assert_eq!(reasons, ["node node02: silent for 5s"]);
+}
+
+#[test]
+fn a_node_that_cannot_prepare_fails_the_run_before_anything_is_sent() {
+    for step in ["prepare", "arm"] {
+        let mut simulation = Simulation::new(World::calm(4));
+        simulation.nodes[1].fails_at = Some(step);
+        let fault = Fault { blame: Blame::World, text: format!("node node01: {step} failed") };
+        assert_eq!(simulation.run().check(), Outcome::Failed { fault });
+    }
+}
+
+#[test]
+fn a_network_slower_than_the_lead_gets_a_later_start() {
+    let slow = World { least_ms: 1000, ..World::calm(6) };
+    let simulation = Simulation::new(slow).run();
+    assert_eq!(
+        simulation.starts.len(),
+        2,
+        "a round trip takes longer than the first lead, not than the second"
+    );
+    assert_eq!(simulation.controller.head().attempt, 2);
+    assert_eq!(simulation.check(), Outcome::Complete { stopped: false });
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let network = (any::<u64>(), 1usize..=20, 0u64..35, 0u64..40, 1u64..800);
+    let trouble = (0usize..3, 0usize..2, proptest::option::of(0u64..9000), any::<bool>());
+    (network, trouble).prop_map(
+        |((seed, agents, lost, repeated, delay_ms), (crashes, failures, stop, endless))| World {
+            seed,
+            agents,
+            least_ms: 0,
+            lost_percent: lost,
+            repeated_percent: repeated,
+            delay_ms,
+            crashes,
+            failures,
+            // Without an end of its own a run needs a user.
+            stop_at_ms: if endless { stop.or(Some(8000)) } else { stop },
+            endless,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_the_world_does_the_run_ends_and_tells_the_truth(world in worlds()) {
+        outcome_of(world);
+    }
+
+    #[test]
+    fn repeats_and_delays_alone_cost_nothing(seed in any::<u64>(), agents in 1usize..=20, repeated in 0u64..60) {
+        let world = World { seed, repeated_percent: repeated, delay_ms: 100, ..World::calm(agents) };
+        prop_assert_eq!(outcome_of(world), Outcome::Complete { stopped: false });
+    }
+}

@@ -1,0 +1,181 @@
+//! Past runs, in SQLite.
+
+use crate::draft::Draft;
+use crate::files::REPORT;
+use crate::{Error, migrations};
+use packetrig_fleet::RunId;
+use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
+use rusqlite::{Connection, Row, params};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// How long a writer waits for another.
+const PATIENCE: Duration = Duration::from_secs(10);
+const COLUMNS: &str =
+    "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
+
+/// See the module. Several processes may use one catalogue at once.
+#[derive(Debug)]
+pub struct Catalogue {
+    place: PathBuf,
+    connection: Connection,
+}
+
+/// A run as listed.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Summary {
+    /// The run.
+    pub run: RunId,
+    /// When it was asked for, nanoseconds since 1970 (UTC).
+    pub started_wall_ns: u64,
+    /// What the user calls it.
+    pub name: String,
+    /// PASS, FAIL or INCONCLUSIVE.
+    pub verdict: String,
+    /// The final state.
+    pub outcome: String,
+    /// Hash of its plan.
+    pub plan_sha256: String,
+    /// Number of streams.
+    pub streams: u64,
+    /// Frames sent, over all streams.
+    pub sent: u64,
+    /// Frames lost, over all streams.
+    pub lost: u64,
+    /// Where its files are.
+    pub directory: PathBuf,
+}
+
+impl Catalogue {
+    /// Opens the catalogue in `place`, making it if there is none.
+    pub fn open(place: &Path) -> Result<Self, Error> {
+        let runs = place.join("runs");
+        fs::create_dir_all(&runs).map_err(Error::file("create", &runs))?;
+        // Directories are named in rows: the name must hold wherever the next command is given.
+        let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
+        let path = place.join("catalogue.sqlite");
+        let error = |source| Error::Catalogue { path: path.clone(), source };
+        let mut connection = Connection::open(&path).map_err(error)?;
+        connection.busy_timeout(PATIENCE).map_err(error)?;
+        // WAL: readers and a writer do not wait for each other. FULL: a row that was committed survives a power cut.
+        connection.pragma_update(None, "journal_mode", "WAL").map_err(error)?;
+        connection.pragma_update(None, "synchronous", "FULL").map_err(error)?;
+        match migrations::apply(&mut connection).map_err(error)? {
+            Ok(()) => Ok(Self { place, connection }),
+            Err(found) => Err(Error::TooNew { path, found, known: migrations::newest() }),
+        }
+    }
+
+    /// Begins a run: a directory for what it writes while it goes on.
+    pub fn begin(&self, run: RunId) -> Result<Draft<'_>, Error> {
+        Draft::new(self, run)
+    }
+
+    /// Stores a finished run in one go; returns its directory.
+    pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
+        Ok(self.begin(report.run.clone())?.commit(report.clone(), document)?.0)
+    }
+
+    /// The newest runs first, at most `most`.
+    pub fn list(&self, most: usize) -> Result<Vec<Summary>, Error> {
+        let most = i64::try_from(most).unwrap_or(i64::MAX);
+        let sql = format!("SELECT {COLUMNS} FROM runs ORDER BY started_wall_ns DESC, id DESC LIMIT ?1");
+        self.query(&sql, params![most])
+    }
+
+    /// The run whose id begins with `prefix`; an id that is given in full is found even if others begin with it.
+    pub fn find(&self, prefix: &str) -> Result<Summary, Error> {
+        let sql = format!("SELECT {COLUMNS} FROM runs WHERE substr(id, 1, length(?1)) = ?1 ORDER BY id");
+        let mut found = self.query(&sql, params![prefix])?;
+        if let Some(exact) = found.iter().position(|summary| summary.run.0 == prefix) {
+            return Ok(found.swap_remove(exact));
+        }
+        match (found.pop(), found.len()) {
+            (None, _) => Err(Error::Unknown(prefix.to_owned())),
+            (Some(only), 0) => Ok(only),
+            (Some(last), others) => {
+                Err(Error::Ambiguous { prefix: prefix.to_owned(), count: others + 1, example: last.run.0 })
+            }
+        }
+    }
+
+    /// The report of the run whose id begins with `prefix`.
+    pub fn show(&self, prefix: &str) -> Result<(Summary, RunReport), Error> {
+        let summary = self.find(prefix)?;
+        let report = read_report(&summary.directory.join(REPORT))?;
+        Ok((summary, report))
+    }
+
+    pub(crate) fn directory(&self, run: &RunId) -> PathBuf {
+        self.place.join("runs").join(&run.0)
+    }
+
+    /// The commit of a run.
+    pub(crate) fn insert(&self, report: &RunReport, directory: &Path) -> Result<(), Error> {
+        let sql = format!("INSERT INTO runs ({COLUMNS}) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)");
+        let integer = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
+        let sent =
+            report.streams.iter().filter_map(|stream| stream.sent.as_ref()).map(|sent| sent.frames).sum();
+        let row = params![
+            report.run.0,
+            integer(report.started_wall_ns),
+            report.name,
+            report.verdict.word(),
+            report.outcome.state().to_string(),
+            report.plan_sha256.as_str(),
+            integer(u64::try_from(report.streams.len()).unwrap_or(u64::MAX)),
+            integer(sent),
+            integer(report.lost.total),
+            directory.to_string_lossy(),
+        ];
+        self.connection.execute(&sql, row).map(drop).map_err(|source| self.error(source))
+    }
+
+    fn query(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<Summary>, Error> {
+        let rows = || {
+            let mut statement = self.connection.prepare(sql)?;
+            statement.query_map(parameters, summary)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        rows().map_err(|source| self.error(source))
+    }
+
+    fn error(&self, source: rusqlite::Error) -> Error {
+        Error::Catalogue { path: self.place.join("catalogue.sqlite"), source }
+    }
+}
+
+fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {
+    let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+    Ok(Summary {
+        run: RunId(row.get(0)?),
+        started_wall_ns: count(1)?,
+        name: row.get(2)?,
+        verdict: row.get(3)?,
+        outcome: row.get(4)?,
+        plan_sha256: row.get(5)?,
+        streams: count(6)?,
+        sent: count(7)?,
+        lost: count(8)?,
+        directory: PathBuf::from(row.get::<_, String>(9)?),
+    })
+}
+
+/// Only the version, to tell a newer report from a damaged one.
+#[derive(serde::Deserialize)]
+struct Version {
+    schema_version: u32,
+}
+
+fn read_report(path: &Path) -> Result<RunReport, Error> {
+    let text = fs::read_to_string(path).map_err(Error::file("read", path))?;
+    let damaged = |source| Error::Damaged { path: path.to_owned(), source };
+    let Version { schema_version: found } = serde_json::from_str(&text).map_err(damaged)?;
+    if found > SCHEMA_VERSION {
+        return Err(Error::TooNew { path: path.to_owned(), found, known: SCHEMA_VERSION });
+    }
+    serde_json::from_str(&text).map_err(damaged)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,74 @@
+//! What can go wrong with stored runs.
+
+use std::path::PathBuf;
+
+/// By whose fault: see each variant.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: neither `$XDG_DATA_HOME` nor `$HOME` says where data belongs.
+    #[error("no place for past runs: set XDG_DATA_HOME or HOME, or name a directory with --store")]
+    NoPlace,
+    /// World: a file or directory.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// World: the catalogue.
+    #[error("catalogue {}: {source}", path.display())]
+    Catalogue {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: rusqlite::Error,
+    },
+    /// User: written by a newer packetrig.
+    #[error("{} is of version {found}, this packetrig knows up to {known}; use a newer packetrig", path.display())]
+    TooNew {
+        /// Which file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+        /// Ours.
+        known: u32,
+    },
+    /// World: a report that cannot be read back.
+    #[error("{} is no report: {source}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// User: no such run.
+    #[error("no run whose id begins with `{0}`; `packetrig report` lists what there is")]
+    Unknown(String),
+    /// User: the prefix fits several runs.
+    #[error("`{prefix}` fits {count} runs; write more of the id, for instance `{example}`")]
+    Ambiguous {
+        /// What was given.
+        prefix: String,
+        /// How many it fits.
+        count: usize,
+        /// One of them.
+        example: String,
+    },
+    /// User: the id is in use.
+    #[error("a run `{0}` is already stored")]
+    Taken(String),
+    /// User: an id becomes a directory's name.
+    #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
+    BadId(String),
+}
+
+impl Error {
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+}

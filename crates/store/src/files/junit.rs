@@ -1,0 +1,103 @@
+//! JUnit XML, so that a build server shows a run as tests: one case per stream and one for the run as a whole.
+
+use packetrig_fleet::report::{RunReport, StreamReport, Verdict};
+use std::fmt::Write as _;
+
+/// The run as a test suite. A stream that is not as wanted is a failure, one that was not measured is skipped; a run
+/// that cannot be judged is an error, so that no build server takes it for a success.
+pub fn junit(report: &RunReport) -> String {
+    let mut cases = String::new();
+    let failing = matches!(report.verdict, Verdict::Fail(_));
+    let mut counts = Counts { tests: 1, ..Counts::default() };
+    for stream in &report.streams {
+        counts.tests += 1;
+        let inner = stream_case(report, stream, &mut counts);
+        case(&mut cases, "streams", &stream.name, &inner);
+    }
+    let run = match &report.verdict {
+        Verdict::Pass => String::new(),
+        Verdict::Fail(reasons) => element("failure", reasons),
+        Verdict::Inconclusive(reasons) => element("error", reasons),
+    };
+    counts.failures += usize::from(failing);
+    counts.errors += usize::from(matches!(report.verdict, Verdict::Inconclusive(_)));
+    case(&mut cases, "run", "verdict", &run);
+    let name = escaped(&report.name);
+    let Counts { tests, failures, errors, skipped } = counts;
+    let time = report.sending.unwrap_or_default().as_secs_f64();
+    format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"{name}\" tests=\"{tests}\" \
+         failures=\"{failures}\" errors=\"{errors}\" skipped=\"{skipped}\" time=\"{time:.3}\">\n{cases}  </testsuite>\n\
+         </testsuites>\n"
+    )
+}
+
+#[derive(Default)]
+struct Counts {
+    tests: usize,
+    failures: usize,
+    errors: usize,
+    skipped: usize,
+}
+
+fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut Counts) -> String {
+    let faults = stream.faults(&report.criteria);
+    if !faults.is_empty() {
+        counts.failures += 1;
+        element("failure", &faults)
+    } else if stream.loss.is_none() {
+        counts.skipped += 1;
+        "      <skipped message=\"not measured\"/>\n".to_owned()
+    } else {
+        String::new()
+    }
+}
+
+fn case(cases: &mut String, class: &str, name: &str, inner: &str) {
+    let name = escaped(name);
+    let written = if inner.is_empty() {
+        writeln!(cases, "    <testcase classname=\"packetrig.{class}\" name=\"{name}\"/>")
+    } else {
+        writeln!(
+            cases,
+            "    <testcase classname=\"packetrig.{class}\" name=\"{name}\">\n{inner}    </testcase>"
+        )
+    };
+    written.expect("writing to a string does not fail");
+}
+
+fn element(tag: &str, reasons: &[String]) -> String {
+    let first = reasons.first().map(|reason| escaped(reason)).unwrap_or_default();
+    format!("      <{tag} message=\"{first}\">{}</{tag}>\n", escaped(&reasons.join("\n")))
+}
+
+/// Text for attributes and content. Characters that XML 1.0 cannot hold at all become U+FFFD.
+fn escaped(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => out.push_str("&amp;"),
+            '<' => out.push_str("&lt;"),
+            '>' => out.push_str("&gt;"),
+            '"' => out.push_str("&quot;"),
+            '\'' => out.push_str("&apos;"),
+            '\t' | '\n' | '\r' => {
+                write!(out, "&#{};", u32::from(c)).expect("writing to a string does not fail");
+            }
+            '\0'..'\u{20}' | '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_escaped_and_what_xml_cannot_hold_is_replaced() {
+        assert_eq!(escaped("a<b>&\"'c"), "a&lt;b&gt;&amp;&quot;&apos;c");
+        assert_eq!(escaped("a\nb\u{0}\u{1b}"), "a&#10;b\u{fffd}\u{fffd}");
+    }
+}

@@ -1,0 +1,231 @@
+//! The tables of a report. Times are nanoseconds, rates bits per second, bytes with FCS; an empty cell is "not known".
+
+use super::csv::{Csv, cell};
+use packetrig_fleet::report::{LatencyReport, MeanRate, RunReport, StreamReport};
+use packetrig_stats::series::RateSeries;
+use packetrig_units::Nanos;
+
+const STREAM_COLUMNS: &[&str] = &[
+    "stream",
+    "tx_port",
+    "rx_ports",
+    "planned",
+    "sent",
+    "unsent",
+    "late",
+    "sent_bytes",
+    "tx_fps_milli",
+    "tx_l2_bps",
+    "tx_l1_bps",
+    "rate_error_ppm",
+    "send_error_p50_ns",
+    "send_error_p99_ns",
+    "send_error_max_ns",
+    "received",
+    "received_bytes",
+    "unique",
+    "rx_l2_bps",
+    "expected",
+    "lost",
+    "lost_percent",
+    "longest_burst",
+    "loss_seconds",
+    "duplicates",
+    "reordered",
+    "max_extent",
+    "stale",
+    "altered",
+    "corrupt",
+    "unnumbered",
+    "latency_min_ns",
+    "latency_mean_ns",
+    "latency_max_ns",
+    "latency_p50_ns",
+    "latency_p90_ns",
+    "latency_p99_ns",
+    "latency_p999_ns",
+    "latency_p9999_ns",
+    "latency_error_p99_ns",
+    "jitter_rfc3550_ns",
+    "jitter_pdv_p999_ns",
+    "jitter_ipdv_mean_ns",
+    "jitter_ipdv_max_ns",
+    "first_rx_ns",
+    "last_rx_ns",
+];
+
+/// One line per stream.
+pub fn streams_csv(report: &RunReport) -> String {
+    let mut csv = Csv::new(STREAM_COLUMNS);
+    for stream in &report.streams {
+        let mut row = vec![stream.name.clone(), stream.tx_port.clone(), stream.rx_ports.join(" ")];
+        row.extend(sent_cells(stream));
+        row.extend(received_cells(stream));
+        row.extend(time_cells(stream));
+        csv.row(row);
+    }
+    csv.into_text()
+}
+
+fn ns(time: Nanos) -> u64 {
+    time.as_u64()
+}
+
+fn sent_cells(stream: &StreamReport) -> Vec<String> {
+    let sent = stream.sent.as_ref();
+    let rate = sent.and_then(|sent| sent.rate);
+    let error = sent.and_then(|sent| sent.send_error);
+    vec![
+        cell(sent.map(|sent| sent.planned)),
+        cell(sent.map(|sent| sent.frames)),
+        cell(sent.map(|sent| sent.unsent)),
+        cell(sent.map(|sent| sent.late)),
+        cell(sent.map(|sent| sent.bytes)),
+        cell(rate.map(|rate| rate.frames_milli)),
+        cell(rate.map(|rate| rate.l2.bits_per_second())),
+        cell(rate.map(|rate| rate.l1.bits_per_second())),
+        cell(sent.and_then(|sent| sent.rate_error_ppm)),
+        cell(error.map(|error| ns(error.p50))),
+        cell(error.map(|error| ns(error.p99))),
+        cell(error.map(|error| ns(error.max))),
+    ]
+}
+
+fn received_cells(stream: &StreamReport) -> Vec<String> {
+    let got = stream.received.as_ref();
+    let sequence = got.map(|got| &got.sequence);
+    let loss = stream.loss;
+    vec![
+        cell(got.map(|got| got.frames)),
+        cell(got.map(|got| got.bytes)),
+        cell(sequence.map(|counts| counts.unique)),
+        cell(got.and_then(|got| got.rate).map(|rate| rate.l2.bits_per_second())),
+        cell(loss.map(|loss| loss.expected)),
+        cell(loss.map(|loss| loss.lost)),
+        cell(loss.map(|loss| format!("{:.6}", loss.percent))),
+        cell(loss.and_then(|loss| loss.longest_burst)),
+        cell(loss.and_then(|loss| loss.seconds)),
+        cell(sequence.map(|counts| counts.duplicates)),
+        cell(sequence.map(|counts| counts.reordered)),
+        cell(sequence.map(|counts| counts.max_extent)),
+        cell(sequence.map(|counts| counts.stale)),
+        cell(got.map(|got| got.altered)),
+        cell(got.map(|got| got.corrupt)),
+        cell(got.map(|got| got.unnumbered)),
+    ]
+}
+
+fn time_cells(stream: &StreamReport) -> Vec<String> {
+    let latency = |of: fn(&LatencyReport) -> Nanos| cell(stream.latency.as_ref().map(|times| ns(of(times))));
+    let jitter = stream.jitter.as_ref();
+    let got = stream.received.as_ref();
+    vec![
+        latency(|times| times.min),
+        latency(|times| times.mean),
+        latency(|times| times.max),
+        latency(|times| times.p50),
+        latency(|times| times.p90),
+        latency(|times| times.p99),
+        latency(|times| times.p999),
+        latency(|times| times.p9999),
+        cell(stream.latency.as_ref().and_then(|times| times.error.p99()).map(ns)),
+        cell(jitter.map(|jitter| ns(jitter.rfc3550))),
+        cell(jitter.map(|jitter| ns(jitter.pdv_p999))),
+        cell(jitter.map(|jitter| ns(jitter.ipdv_mean))),
+        cell(jitter.map(|jitter| ns(jitter.ipdv_max))),
+        cell(got.and_then(|got| got.first).map(ns)),
+        cell(got.and_then(|got| got.last).map(ns)),
+    ]
+}
+
+/// One line per port.
+pub fn ports_csv(report: &RunReport) -> String {
+    let mut csv = Csv::new(&[
+        "port",
+        "node",
+        "location",
+        "back_end",
+        "driver",
+        "speed_bps",
+        "tx_stamp",
+        "rx_stamp",
+        "tx_handed_over",
+        "tx_refused",
+        "tx_on_wire",
+        "tx_dropped",
+        "tx_bytes",
+        "tx_l2_bps",
+        "rx_arrived",
+        "rx_dropped",
+        "rx_ring_dropped",
+        "rx_seen",
+        "rx_foreign",
+        "rx_unnumbered",
+        "rx_bytes",
+        "rx_l2_bps",
+        "clock_bound_ns",
+    ]);
+    let bps = |rate: Option<MeanRate>| cell(rate.map(|rate| rate.l2.bits_per_second()));
+    for port in &report.ports {
+        csv.row(vec![
+            port.info.name.clone(),
+            port.node.clone(),
+            port.info.location.clone(),
+            word(port.info.back_end),
+            port.info.driver.clone(),
+            cell(port.info.speed.map(|speed| speed.bits_per_second())),
+            word(port.info.tx_stamp),
+            word(port.info.rx_stamp),
+            port.tx.handed_over.to_string(),
+            port.tx.refused.to_string(),
+            cell(port.tx.on_wire),
+            cell(port.tx.dropped),
+            port.tx_bytes.to_string(),
+            bps(port.tx_rate),
+            cell(port.rx.arrived),
+            cell(port.rx.dropped),
+            port.rx.ring_dropped.to_string(),
+            port.rx.seen.to_string(),
+            port.rx.foreign.to_string(),
+            port.rx.unnumbered.to_string(),
+            port.rx.bytes.to_string(),
+            bps(port.rx_rate),
+            ns(port.clock_bound).to_string(),
+        ]);
+    }
+    csv.into_text()
+}
+
+/// A unit variant by the name it has in JSON.
+fn word(value: impl serde::Serialize) -> String {
+    let value = serde_json::to_value(value).unwrap_or_default();
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+/// Frames and bytes of each second since T, in long form: one line per stream or port, direction and second.
+pub fn series_csv(report: &RunReport) -> String {
+    let mut csv = Csv::new(&["kind", "name", "direction", "second", "frames", "bytes"]);
+    for stream in &report.streams {
+        let sides = [
+            ("tx", stream.sent.as_ref().map(|sent| &sent.series)),
+            ("rx", stream.received.as_ref().map(|got| &got.series)),
+        ];
+        for (direction, series) in sides {
+            series_rows(&mut csv, ["stream", &stream.name, direction], series);
+        }
+    }
+    for port in &report.ports {
+        for (direction, series) in [("tx", &port.tx_series), ("rx", &port.rx_series)] {
+            series_rows(&mut csv, ["port", &port.info.name, direction], Some(series));
+        }
+    }
+    csv.into_text()
+}
+
+fn series_rows(csv: &mut Csv, head: [&str; 3], series: Option<&RateSeries>) {
+    for (second, (frames, bytes)) in series.iter().flat_map(|series| series.seconds.iter().enumerate()) {
+        let mut row: Vec<String> = head.iter().map(|field| (*field).to_owned()).collect();
+        row.extend([second.to_string(), frames.to_string(), bytes.to_string()]);
+        csv.row(row);
+    }
+}

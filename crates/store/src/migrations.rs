@@ -1,0 +1,38 @@
+//! The catalogue's tables, one step per version. A step that was released is never changed.
+
+use rusqlite::{Connection, TransactionBehavior};
+
+const STEPS: &[&str] = &["CREATE TABLE runs (
+    id TEXT PRIMARY KEY,
+    started_wall_ns INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    verdict TEXT NOT NULL,
+    outcome TEXT NOT NULL,
+    plan_sha256 TEXT NOT NULL,
+    streams INTEGER NOT NULL,
+    sent INTEGER NOT NULL,
+    lost INTEGER NOT NULL,
+    directory TEXT NOT NULL
+) STRICT;
+CREATE INDEX runs_by_time ON runs (started_wall_ns);"];
+
+/// The newest version of the tables.
+pub(crate) fn newest() -> u32 {
+    u32::try_from(STEPS.len()).unwrap_or(u32::MAX)
+}
+
+/// Brings the tables to the newest version. The inner error is a version newer than that.
+pub(crate) fn apply(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
+    // Immediate: two processes that open a new catalogue at once take turns.
+    let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let version: u32 = step.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    if version > newest() {
+        return Ok(Err(version));
+    }
+    for sql in STEPS.iter().skip(usize::try_from(version).unwrap_or(usize::MAX)) {
+        step.execute_batch(sql)?;
+    }
+    step.pragma_update(None, "user_version", newest())?;
+    step.commit()?;
+    Ok(Ok(()))
+}
