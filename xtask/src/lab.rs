@@ -1,0 +1,14 @@
+//! A private network for a command: what it makes there cannot touch the machine, and vanishes with it.
+
+use anyhow::{Context, Result};
+use packetrig_sys::userns;
+use std::process::{Command, ExitCode};
+
+/// Runs `command` in fresh network and mount namespaces; an ordinary user also gets a user namespace, root there.
+pub(crate) fn run(command: &str, arguments: &[&str]) -> Result<ExitCode> {
+    userns::enter_lab().context("no private network can be had")?;
+    let status =
+        Command::new(command).args(arguments).status().with_context(|| format!("cannot run {command}"))?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}

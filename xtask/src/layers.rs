@@ -1,0 +1,167 @@
+//! Which room may use which, from one table; and what no room but `sys` may do.
+//!
+//! Dev-dependencies are free: tests may look at anything.
+
+use crate::Checked;
+use crate::metadata::{self, Package};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// A room and the rooms it may use.
+const ROOMS: &[(&str, &[&str])] = &[
+    ("units", &[]),
+    ("wire", &["units"]),
+    ("stats", &["units"]),
+    ("plan", &["units", "wire"]),
+    ("sys", &[]),
+    ("engine", &["units", "wire", "stats", "plan", "sys"]),
+    ("fleet", &["units", "plan", "stats"]),
+    ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet"]),
+    ("store", &["units", "stats", "fleet"]),
+    ("testkit", &["units", "wire", "plan", "sys"]),
+    ("cli", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "testkit"]),
+    ("xtask", &["sys"]),
+    ("tests", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "testkit"]),
+];
+
+/// Crates from outside that only some rooms may use.
+const FENCED: &[(&str, &[&str])] = &[
+    ("libc", &["sys"]),
+    ("rustix", &["sys", "tests"]),
+    ("netlink-packet-core", &["sys"]),
+    ("netlink-packet-route", &["sys"]),
+    ("netlink-sys", &["sys"]),
+    ("rusqlite", &["store"]),
+    ("granit-parser", &["plan"]),
+    ("hdrhistogram", &["stats"]),
+    ("clap", &["cli"]),
+    ("indicatif", &["cli"]),
+    ("miette", &["cli"]),
+    ("comfy-table", &["cli"]),
+    ("anyhow", &["xtask", "tests"]),
+    ("tokio", &[]),
+];
+
+/// Only `sys` may do these; everybody else is told the time.
+const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
+
+pub(crate) fn check() -> Result<Checked> {
+    let metadata = metadata::read(false)?;
+    let mut violations = Vec::new();
+    let mut sources = 0;
+    for package in metadata.members() {
+        let room = room_of(&package.name);
+        violations.extend(dependencies(room, package));
+        let root = Path::new(&package.manifest_path).parent().context("a manifest without a folder")?;
+        for file in rust_files(&root.join("src"))? {
+            sources += 1;
+            let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+            violations.extend(source(room, &file.display().to_string(), &text));
+        }
+    }
+    Ok(Checked { looked_at: format!("{} rooms, {sources} source files", ROOMS.len()), violations })
+}
+
+/// The room a package is; the binary's package is `cli`.
+fn room_of(package: &str) -> &str {
+    match package {
+        "packetrig" => "cli",
+        other => other.strip_prefix("packetrig-").unwrap_or(other),
+    }
+}
+
+fn dependencies(room: &str, package: &Package) -> Vec<String> {
+    let Some((_, allowed)) = ROOMS.iter().find(|(name, _)| *name == room) else {
+        return vec![format!("room `{room}` is not in the table; a new room needs a decision page")];
+    };
+    let used = package.dependencies.iter().filter(|dependency| dependency.kind.as_deref() != Some("dev"));
+    let violation = |name: &str| {
+        if let Some(other) = name.strip_prefix("packetrig-") {
+            return (!allowed.contains(&other)).then(|| format!("`{room}` must not use `{other}`"));
+        }
+        let (_, fence) = FENCED.iter().find(|(fenced, _)| *fenced == name)?;
+        (!fence.contains(&room)).then(|| format!("`{room}` must not use crate `{name}`"))
+    };
+    used.filter_map(|dependency| violation(&dependency.name)).collect()
+}
+
+fn source(room: &str, file: &str, text: &str) -> Vec<String> {
+    if room == "sys" {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
+    if is_root && !text.contains("#![forbid(unsafe_code)]") {
+        found.push(format!("{file}: the crate root must say #![forbid(unsafe_code)]"));
+    }
+    // This file names what it forbids.
+    let clocks =
+        CLOCKS.iter().filter(|clock| text.contains(**clock) && !file.ends_with("xtask/src/layers.rs"));
+    found.extend(clocks.map(|clock| format!("{file}: {clock}: only sys reads a clock")));
+    found
+}
+
+fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| folder.display().to_string())? {
+        let path = entry?.path();
+        if path.is_dir() {
+            files.extend(rust_files(&path)?);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metadata::Dependency;
+
+    fn package(name: &str, uses: &[(&str, Option<&str>)]) -> Package {
+        let dependency = |(name, kind): &(&str, Option<&str>)| Dependency {
+            name: (*name).into(),
+            kind: kind.map(Into::into),
+        };
+        Package {
+            id: name.into(),
+            name: name.into(),
+            version: "0.1.0".into(),
+            license: None,
+            manifest_path: String::new(),
+            dependencies: uses.iter().map(dependency).collect(),
+        }
+    }
+
+    #[test]
+    fn a_wrong_edge_a_fenced_crate_and_an_unknown_room_are_found() {
+        let check = |name, uses: &[(&str, Option<&str>)]| dependencies(room_of(name), &package(name, uses));
+        assert_eq!(
+            check("packetrig-fleet", &[("packetrig-engine", None)]),
+            ["`fleet` must not use `engine`"]
+        );
+        assert_eq!(check("packetrig-wire", &[("libc", None)]), ["`wire` must not use crate `libc`"]);
+        assert_eq!(check("packetrig-wire", &[("packetrig-sys", Some("dev")), ("serde", None)]), [""; 0]);
+        assert_eq!(check("packetrig-shed", &[]).len(), 1);
+        assert_eq!(check("packetrig", &[("packetrig-node", None), ("clap", None)]), [""; 0]);
+    }
+
+    #[test]
+    fn rooms_only_use_rooms_above_them_in_the_table() {
+        for (index, (room, uses)) in ROOMS.iter().enumerate() {
+            for used in *uses {
+                let place = ROOMS.iter().position(|(name, _)| name == used);
+                assert!(place < Some(index), "{room} uses {used}");
+            }
+        }
+    }
+
+    #[test]
+    fn clocks_and_missing_fences_are_found_in_sources() {
+        assert_eq!(source("wire", "crates/wire/src/lib.rs", "//! x").len(), 1);
+        let clock = ["std::time::", "Instant::now()"].concat();
+        assert_eq!(source("wire", "crates/wire/src/tag.rs", &clock).len(), 1);
+        assert_eq!(source("sys", "crates/sys/src/clock.rs", &clock).len(), 0);
+    }
+}

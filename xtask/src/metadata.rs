@@ -1,0 +1,48 @@
+//! What cargo knows of the workspace.
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use std::process::Command;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Metadata {
+    pub(crate) packages: Vec<Package>,
+    pub(crate) workspace_members: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Package {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) license: Option<String>,
+    pub(crate) manifest_path: String,
+    pub(crate) dependencies: Vec<Dependency>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct Dependency {
+    pub(crate) name: String,
+    /// `dev`, `build`, or nothing for an ordinary one.
+    pub(crate) kind: Option<String>,
+}
+
+impl Metadata {
+    /// Packages of the workspace.
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Package> {
+        self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
+    }
+}
+
+/// `all`: with every dependency of the lock file.
+pub(crate) fn read(all: bool) -> Result<Metadata> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let mut command = Command::new(cargo);
+    command.args(["metadata", "--format-version", "1", "--locked"]);
+    if !all {
+        command.arg("--no-deps");
+    }
+    let output = command.output().context("cannot run cargo metadata")?;
+    ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).context("cargo metadata is not as expected")
+}
