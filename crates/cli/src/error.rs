@@ -2,6 +2,7 @@
 
 use crate::exit::Exit;
 use crate::output::{Style, remark};
+use packetrig_fleet::outcome::Blame;
 use std::error::Error as _;
 use std::io;
 
@@ -40,6 +41,15 @@ pub(crate) enum Error {
     /// World, mostly: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
+    /// The run could not start; by whose fault, the error below says.
+    #[error(transparent)]
+    Run(#[from] packetrig_node::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Store(#[from] packetrig_store::Error),
+    /// World: the demo's lab could not be built.
+    #[error(transparent)]
+    Lab(#[from] packetrig_testkit::device::Error),
 }
 
 impl Error {
@@ -49,7 +59,12 @@ impl Error {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
             Self::Usage(_) => Exit::Usage,
             Self::Write { .. } => Exit::World,
-            Self::Kernel(error) => of_kernel(error),
+            Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
+                of_kernel(error)
+            }
+            Self::Lab(_) => Exit::Bug,
+            Self::Run(error) => of_run(error),
+            Self::Store(error) => of_store(error),
         }
     }
 
@@ -81,6 +96,41 @@ fn of_kernel(error: &packetrig_sys::Error) -> Exit {
     match error {
         packetrig_sys::Error::Busy { .. } => Exit::Busy,
         error if error.is_permission() => Exit::Rights,
+        _ => Exit::World,
+    }
+}
+
+fn of_store(error: &packetrig_store::Error) -> Exit {
+    use packetrig_store::Error as Store;
+    match error {
+        Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
+        Store::Taken(_) | Store::BadId(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_run(error: &packetrig_node::Error) -> Exit {
+    use packetrig_node::Error as Node;
+    match error {
+        Node::Plan(_) => Exit::Plan,
+        Node::Engine(error) => of_engine(error),
+        Node::Failed { fault } => match fault.blame {
+            Blame::User => Exit::Plan,
+            Blame::World | Blame::Peer => Exit::World,
+            Blame::Bug => Exit::Bug,
+        },
+        Node::Thread(_) => Exit::World,
+        _ => Exit::Bug,
+    }
+}
+
+fn of_engine(error: &packetrig_engine::Error) -> Exit {
+    use packetrig_engine::Error as Engine;
+    match error {
+        Engine::Kernel(error) => of_kernel(error),
+        Engine::Guard(_) => Exit::Unconfirmed,
+        Engine::Plan(_) | Engine::NoCaptureDirectory => Exit::Plan,
+        Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -10,11 +10,16 @@ mod diagnostics;
 mod document;
 mod error;
 mod exit;
+mod explanation;
 mod faults;
+mod identity;
 mod numbers;
 mod output;
 mod panic;
 mod progress;
+mod results;
+mod speeds;
+mod table;
 
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};

@@ -7,6 +7,7 @@ pub(crate) use quantities::Size;
 pub(crate) use run::{FromFlags, Run};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use packetrig_plan::Location;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -67,7 +68,7 @@ pub(crate) struct Demo {
     /// Faults of the reference device, drawn from --seed: drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us
     #[arg(long, value_name = "KIND=N,…")]
     pub(crate) faults: Option<crate::faults::Faults>,
-    /// Seed of everything drawn at random
+    /// Seed of the faults' places
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) seed: u64,
     /// Directory for the files of the run
@@ -94,7 +95,7 @@ pub(crate) enum Device {
 pub(crate) struct Doctor {
     /// Interfaces to look at (`eth1`, or `ns/eth1`); all of this namespace if none is given
     #[arg(value_name = "IFACE")]
-    pub(crate) interfaces: Vec<String>,
+    pub(crate) interfaces: Vec<Location>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

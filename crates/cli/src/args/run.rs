@@ -2,6 +2,7 @@
 
 use super::{Size, Store};
 use clap::Args;
+use packetrig_plan::Location;
 use packetrig_units::{Nanos, Rate};
 use std::path::PathBuf;
 
@@ -29,16 +30,13 @@ pub(crate) struct Run {
     pub(crate) capture: bool,
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<String>,
+    pub(crate) confirm: Vec<Location>,
     /// Largest loss of a stream that still passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) max_loss: super::quantities::Percent,
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
-    /// Seed of everything drawn at random [default: drawn, and named in the report]
-    #[arg(long, value_name = "N")]
-    pub(crate) seed: Option<u64>,
     /// Print the plan as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,
@@ -59,14 +57,14 @@ pub(crate) struct Run {
 pub(crate) struct FromFlags {
     /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
     #[arg(long, value_name = "IF", conflicts_with = "plan")]
-    pub(crate) tx: Option<String>,
+    pub(crate) tx: Option<Location>,
     /// Interfaces that receive
     #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx")]
-    pub(crate) rx: Vec<String>,
-    /// Frame size with FCS: 64, a range 64..1518, or imix
+    pub(crate) rx: Vec<Location>,
+    /// Frame size with FCS: 64, a range 64..1518, or imix [default: 128]
     #[arg(long, value_name = "SIZE", requires = "tx")]
     pub(crate) size: Option<Size>,
-    /// Load: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1)
+    /// Load of all streams together: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: 1kpps]
     #[arg(long, value_name = "RATE", requires = "tx")]
     pub(crate) rate: Option<Rate>,
     /// Send for this long [default: 10s]
@@ -78,11 +76,11 @@ pub(crate) struct FromFlags {
     /// Send until Ctrl-C
     #[arg(long, requires = "tx", group = "length")]
     pub(crate) continuous: bool,
-    /// Number of streams that share the rate
-    #[arg(long, value_name = "N", requires = "tx")]
+    /// Number of streams that share the load [default: 1]
+    #[arg(long, value_name = "N", requires = "tx", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) streams: Option<u32>,
     /// Put frames into this VLAN
-    #[arg(long, value_name = "ID", requires = "tx")]
+    #[arg(long, value_name = "ID", requires = "tx", value_parser = clap::value_parser!(u16).range(0..4096))]
     pub(crate) vlan: Option<u16>,
     /// IPv6 instead of IPv4
     #[arg(long, requires = "tx")]

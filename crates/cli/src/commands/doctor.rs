@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style};
 use packetrig_engine::doctor::{Finding, Level, Subject, judge};
+use packetrig_plan::Location;
 use packetrig_sys::facts::{self, Interface, Machine};
 use packetrig_sys::netns::NetNs;
 use serde::Serialize;
@@ -41,17 +42,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
 /// Interfaces asked for by namespace; no names means all of them.
 type Wanted = BTreeMap<Option<String>, Vec<String>>;
 
-fn wanted(interfaces: &[String]) -> Wanted {
+fn wanted(interfaces: &[Location]) -> Wanted {
     if interfaces.is_empty() {
         return Wanted::from([(None, Vec::new())]);
     }
     let mut wanted = Wanted::new();
-    for interface in interfaces {
-        let (namespace, name) = match interface.split_once('/') {
-            Some((namespace, name)) => (Some(namespace.to_owned()), name),
-            None => (None, interface.as_str()),
-        };
-        wanted.entry(namespace).or_default().push(name.to_owned());
+    for Location { namespace, interface } in interfaces.iter().cloned() {
+        wanted.entry(namespace).or_default().push(interface);
     }
     wanted
 }
@@ -208,8 +205,7 @@ mod tests {
 
     #[test]
     fn names_are_sorted_into_their_namespaces() {
-        let names = ["eth1", "lab/eth0", "lab/eth2"].map(str::to_owned);
-        let wanted = wanted(&names);
+        let wanted = wanted(&["eth1", "lab/eth0", "lab/eth2"].map(|name| name.parse().unwrap()));
         assert_eq!(wanted[&None], ["eth1"]);
         assert_eq!(wanted[&Some("lab".to_owned())], ["eth0", "eth2"]);
     }
@@ -217,7 +213,7 @@ mod tests {
     #[test]
     fn the_loopback_is_shown_when_asked_for_and_not_otherwise() {
         let here = |names: &[&str]| {
-            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let names: Vec<Location> = names.iter().map(|name| name.parse().unwrap()).collect();
             examine(&wanted(&names)).unwrap().interfaces
         };
         assert!(here(&[]).iter().all(|interface| interface.location != "lo"));
@@ -226,14 +222,14 @@ mod tests {
 
     #[test]
     fn an_interface_that_is_not_there_is_named() {
-        let Err(error) = examine(&wanted(&["nosuch0".to_owned()])) else { panic!("found") };
+        let Err(error) = examine(&wanted(&["nosuch0".parse().unwrap()])) else { panic!("found") };
         assert!(error.to_string().contains("nosuch0"));
         assert_eq!(error.exit(), Exit::World);
     }
 
     #[test]
     fn the_text_names_kernel_facts_and_remedies() {
-        let examination = examine(&wanted(&["lo".to_owned()])).unwrap();
+        let examination = examine(&wanted(&["lo".parse().unwrap()])).unwrap();
         let text = render(&examination, Style::PLAIN);
         assert!(text.contains(&examination.machine.kernel) && text.contains("\nlo\n"), "{text}");
         assert!(text.contains("state") && text.contains("offloads on"), "{text}");

@@ -1,7 +1,12 @@
 //! One module per command: request in, calls of the rooms below, text out.
 
+mod demo;
 mod doctor;
+mod execution;
 mod plan;
+mod quick;
+mod report;
+mod run;
 
 use crate::args::Command;
 use crate::error::Error;
@@ -11,8 +16,10 @@ use crate::output::Output;
 /// Does what the command line asks.
 pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Error> {
     match command {
+        Command::Run(arguments) => run::perform(*arguments, output),
         Command::Plan(arguments) => plan::perform(&arguments, output),
+        Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
-        _ => Err(Error::Usage("not wired up yet".into())),
+        Command::Report(arguments) => report::perform(arguments, output),
     }
 }

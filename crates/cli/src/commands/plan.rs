@@ -6,8 +6,14 @@ use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
-use packetrig_plan::{Plan, Problem, Severity};
+use crate::{explanation, speeds};
+use packetrig_plan::explain::{self, Explanation};
+use packetrig_plan::{BoundPlan, Plan, Problem, Problems, Severity};
+use packetrig_units::BitRate;
 use serde::Serialize;
+
+/// Speed of a link that tells none, for explaining only.
+const ASSUMED: BitRate = BitRate::new(10_000_000_000);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     match arguments {
@@ -56,11 +62,47 @@ fn summary<E>(document: &Document, read: &Result<Plan, E>, problems: &[Problem])
     }
 }
 
+/// What `plan explain --json` prints.
+#[derive(Serialize)]
+struct Explained<'a> {
+    schema_version: u32,
+    file: &'a str,
+    /// Ports whose speed is assumed.
+    assumed: &'a [String],
+    #[serde(flatten)]
+    explanation: Explanation,
+}
+
 fn explain(file: &PlanFile, output: &mut Output) -> Result<Exit, Error> {
     let document = Document::read(&file.file)?;
     let plan = read(&document)?;
-    let _ = (plan, output);
-    Err(Error::Usage("not wired up yet".into()))
+    let (bound, assumed) = bind(&plan).map_err(|problems| refused(&document, &problems.0))?;
+    let explanation = explain::explain(&bound);
+    if file.json {
+        output.json(&Explained {
+            schema_version: 1,
+            file: &document.name,
+            assumed: &assumed,
+            explanation,
+        })?;
+    } else {
+        output.text(explanation::render(&explanation, &assumed, output.style()));
+    }
+    Ok(Exit::Ok)
+}
+
+/// Settles the plan for the links there are. Where that takes a speed nobody knows, one is assumed, and the ports it
+/// is assumed for are named.
+fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), Problems> {
+    let speeds = speeds::of_ports(plan);
+    let refusal = match plan.clone().bind(&speeds) {
+        Ok(bound) => return Ok((bound, Vec::new())),
+        Err(refusal) => refusal,
+    };
+    let with_assumed: Vec<_> = speeds.iter().map(|speed| speed.or(Some(ASSUMED))).collect();
+    let bound = plan.clone().bind(&with_assumed).map_err(|_| refusal)?;
+    let unknown = plan.ports.iter().zip(&speeds).filter(|(_, speed)| speed.is_none());
+    Ok((bound, unknown.map(|(port, _)| port.name.clone()).collect()))
 }
 
 /// Reads a plan that shall be used: errors end the command, warnings are shown.

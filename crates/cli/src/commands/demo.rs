@@ -1,0 +1,182 @@
+//! `packetrig demo`: the main job on a lab that exists only for this process.
+//!
+//! Transmitter and receiver are ports in network namespaces, the device under test stands between them. From there on
+//! it is a run like any other. The lab goes with the process, whatever happens.
+
+use super::execution::{self, Request};
+use crate::args::{Demo as Arguments, Device};
+use crate::document::Document;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::faults::Faults;
+use crate::numbers::count;
+use crate::output::{Output, remark};
+use packetrig_plan::Plan;
+use packetrig_sys::userns::{self, Entered};
+use packetrig_testkit::device::{DeviceReport, Fault, FaultPlan, Rule, Select};
+use packetrig_testkit::{Lab, Middle};
+use packetrig_units::Nanos;
+
+/// The plan, with places for what depends on the lab and the user.
+const TEMPLATE: &str = include_str!("demo.yaml");
+/// Names of the ports' namespaces, as they appear in the plan and the report.
+const PORTS: [&str; 2] = ["tx", "rx"];
+/// A held-back frame leaves behind this many later ones.
+const HELD_BACK: u32 = 3;
+/// The byte that a damaged frame is damaged in, counted from the end: in the payload, before the test tag.
+const DAMAGED_BYTE: usize = 20;
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let faults = arguments.faults.unwrap_or_default();
+    if faults != Faults::default() && arguments.device != Device::Reference {
+        return Err(Error::Usage(
+            "--faults needs --device reference: a kernel bridge has no faults to order".into(),
+        ));
+    }
+    // Nothing has started a thread yet: only a process with one thread may change its user namespace.
+    let entered = userns::enter_lab()?;
+    let document = document(arguments.time);
+    let middle = middle(arguments, faults, &document);
+    announce(arguments.device, entered);
+    let mut lab = Lab::build("", &PORTS, middle)?;
+    let exit = execution::execute(&request(arguments, document), output)?;
+    let report = lab.stop_device()?;
+    if arguments.device == Device::Reference && !arguments.json {
+        output.text(truth(&report));
+    }
+    Ok(exit)
+}
+
+fn announce(device: Device, entered: Entered) {
+    let device = match device {
+        Device::Bridge => "a bridge of the Linux kernel",
+        Device::Reference => "packetrig's reference device",
+    };
+    let rights = if entered.user_namespace {
+        "as an ordinary user, in a user namespace"
+    } else {
+        "as root, in namespaces of its own"
+    };
+    remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
+    remark(
+        "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
+    );
+}
+
+/// The plan's text for this lab.
+fn document(time: Nanos) -> Document {
+    let text = TEMPLATE
+        .replace("@TX@", &format!("{}/eth0", PORTS[0]))
+        .replace("@RX@", &format!("{}/eth0", PORTS[1]))
+        .replace("@SECONDS@", &seconds(time));
+    Document { name: "the demo's plan".into(), text }
+}
+
+/// Seconds as a decimal number without rounding: 1.5 s is `1.500000000`.
+fn seconds(time: Nanos) -> String {
+    let ns = time.as_u64();
+    format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
+}
+
+fn middle(arguments: &Arguments, faults: Faults, document: &Document) -> Middle {
+    match arguments.device {
+        Device::Bridge => Middle::Bridge,
+        Device::Reference => Middle::Reference(fault_plan(faults, arguments.seed, frames(document))),
+    }
+}
+
+/// How many frames the plan sends in all: faults are scattered over them.
+fn frames(document: &Document) -> u64 {
+    let bound = Plan::read(&document.text).and_then(|plan| {
+        let speeds = vec![None; plan.ports.len()];
+        plan.bind(&speeds)
+    });
+    bound.map_or(0, |bound| bound.streams.iter().filter_map(|stream| stream.timeline.total()).sum())
+}
+
+/// Exactly as many faults as ordered, at positions drawn from the seed among the frames that enter at the transmitter.
+fn fault_plan(faults: Faults, seed: u64, frames: u64) -> FaultPlan {
+    // A frame held back near the end would wait for later ones that never come.
+    let among = 0..frames - frames / 10;
+    let ordered = [
+        (faults.drop, Fault::Drop),
+        (faults.duplicate, Fault::Duplicate { copies: 1 }),
+        (faults.reorder, Fault::HoldBack { frames: HELD_BACK }),
+        (faults.corrupt, Fault::Corrupt { from_end: DAMAGED_BYTE, mask: 1 }),
+    ];
+    let mut rules: Vec<Rule> = ordered
+        .into_iter()
+        .zip(1..)
+        .filter(|((count, _), _)| *count > 0)
+        .map(|((count, fault), salt)| {
+            let select = Select::scattered(seed.wrapping_add(salt), u64::from(count), among.clone());
+            Rule::new(select, fault).on_port(0)
+        })
+        .collect();
+    if faults.delay > Nanos::ZERO {
+        rules.push(Rule::new(Select::All, Fault::Delay(faults.delay)).on_port(0));
+    }
+    FaultPlan { seed, rules, ..FaultPlan::none() }
+}
+
+fn request(arguments: &Arguments, document: Document) -> Request {
+    let mut request = Request::new(document);
+    request.name = Some("demo".into());
+    request.out.clone_from(&arguments.keep_files);
+    request.capture = arguments.capture;
+    request.json = arguments.json;
+    request
+}
+
+/// What the device says it did, to be held against what the run found.
+fn truth(report: &DeviceReport) -> String {
+    let truth = report.truth(0, 0);
+    let accounts = truth.accounts();
+    format!(
+        "\nThe reference device says: {} frames in, {} dropped, {} copies made, {} put behind later ones, {} damaged, \
+         {} lost by its own fault\n",
+        count(accounts.sent),
+        count(truth.dropped.len() as u64),
+        count(accounts.duplicates),
+        count(truth.held.len() as u64),
+        count(truth.corrupted.len() as u64),
+        count(report.own_losses)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_plan_is_one_that_can_run_for_any_time() {
+        for time in [Nanos::from_secs(10), Nanos::from_millis(1_500), Nanos::new(1)] {
+            let document = document(time);
+            let plan = Plan::read(&document.text).unwrap_or_else(|problems| panic!("{problems}"));
+            assert_eq!((plan.ports.len(), plan.streams.len()), (2, 4));
+            assert_eq!(plan.warnings, []);
+        }
+        assert!(frames(&document(Nanos::from_secs(1))) > 10_000);
+    }
+
+    #[test]
+    fn as_many_faults_are_planned_as_ordered() {
+        let faults: Faults = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
+        let plan = fault_plan(faults, 7, 100_000);
+        let planned = |wanted: &dyn Fn(&Fault) -> bool| {
+            (0..100_000).filter(|position| plan.faults(0, 0, *position).any(wanted)).count()
+        };
+        assert_eq!(planned(&|fault| *fault == Fault::Drop), 10);
+        assert_eq!(planned(&|fault| matches!(fault, Fault::Duplicate { .. })), 5);
+        assert_eq!(planned(&|fault| matches!(fault, Fault::HoldBack { .. })), 3);
+        assert_eq!(planned(&|fault| matches!(fault, Fault::Corrupt { .. })), 2);
+        assert_eq!(planned(&|fault| matches!(fault, Fault::Delay(_))), 100_000);
+        assert_eq!(plan.faults(1, 0, 0).count(), 0, "the way back is faultless");
+    }
+
+    #[test]
+    fn times_are_written_without_rounding() {
+        assert_eq!(seconds(Nanos::from_millis(1_500)), "1.500000000");
+        assert_eq!(seconds(Nanos::new(1)), "0.000000001");
+    }
+}

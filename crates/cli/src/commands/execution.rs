@@ -1,0 +1,154 @@
+//! Executing a plan, however it was come by: the one path of `run` and `demo`.
+
+use super::plan;
+use crate::document::Document;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::identity;
+use crate::output::Output;
+use crate::progress::Progress;
+use crate::{results, speeds};
+use packetrig_fleet::RunId;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::report::{Criteria, RunReport, Verdict};
+use packetrig_node::RunOptions;
+use packetrig_plan::{Location, Plan};
+use packetrig_stats::caveat::Doubt;
+use packetrig_store::{Catalogue, Draft, files};
+use packetrig_sys::{clock, signal};
+use packetrig_units::{Nanos, Share};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// How long receivers wait for stragglers, unless told otherwise.
+pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
+
+/// What shall be executed, and how.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) document: Document,
+    pub(crate) name: Option<String>,
+    /// Where files go beside the catalogue.
+    pub(crate) out: Option<PathBuf>,
+    /// The catalogue, if not the default.
+    pub(crate) store: Option<PathBuf>,
+    pub(crate) capture: bool,
+    /// Locations the user confirmed for the lab guard.
+    pub(crate) confirmed: Vec<Location>,
+    pub(crate) max_loss: Share,
+    pub(crate) drain: Nanos,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+}
+
+impl Request {
+    /// The plan with everything as usual.
+    pub(crate) fn new(document: Document) -> Self {
+        Self {
+            document,
+            name: None,
+            out: None,
+            store: None,
+            capture: false,
+            confirmed: Vec::new(),
+            max_loss: Share::from_billionths(0),
+            drain: DRAIN,
+            json: false,
+            quiet: false,
+        }
+    }
+}
+
+/// Runs the plan, keeps what came out, shows it. The exit code is the verdict's.
+pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Error> {
+    let plan = plan::read(&request.document)?;
+    // Where results go is settled first: a run whose result cannot be kept is not worth its time.
+    let catalogue = open_catalogue(request.store.as_deref())?;
+    let started = clock::wall_clock_ns();
+    let id = RunId(identity::run_id(started, identity::entropy()));
+    let draft = catalogue.begin(id.clone())?;
+    let options = RunOptions {
+        run: id,
+        name: request.name.clone().unwrap_or_default(),
+        started_wall_ns: started,
+        tag_key: identity::entropy(),
+        confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
+        capture_dir: Some(capture_dir(request, &draft, &plan)?),
+        capture_all: request.capture,
+        drain: request.drain,
+        criteria: Criteria { max_loss: request.max_loss },
+    };
+    // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
+    signal::latch()?;
+    let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
+    let report = run(request, options, progress)?;
+    let (directory, report) = draft.commit(report, &request.document.text)?;
+    if let Some(out) = &request.out {
+        files::write_run(out, &report, &request.document.text)?;
+    }
+    if request.json {
+        output.text(files::json(&report));
+    } else {
+        output.text(results::render(&report, output.style()));
+        output.line(format_args!("Files: {}", request.out.as_ref().unwrap_or(&directory).display()));
+    }
+    Ok(exit(&report))
+}
+
+/// The catalogue the user names, or the usual one.
+pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Error> {
+    let place =
+        directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
+    Ok(Catalogue::open(&place)?)
+}
+
+/// Captures are written where they shall stay: they may be too large to copy.
+fn capture_dir(request: &Request, draft: &Draft<'_>, plan: &Plan) -> Result<PathBuf, Error> {
+    let wanted = request.capture || !plan.captures.is_empty();
+    let Some(out) = &request.out else {
+        return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
+    };
+    let captures = if wanted { out.join("captures") } else { out.clone() };
+    let what = || format!("to {}", captures.display());
+    fs::create_dir_all(&captures).map_err(|source| Error::Write { what: what(), source })?;
+    captures.canonicalize().map_err(|source| Error::Write { what: what(), source })
+}
+
+fn run(request: &Request, options: RunOptions, mut progress: Progress) -> Result<RunReport, Error> {
+    let stop = || signal::received().is_some();
+    let ran = packetrig_node::run_local(&request.document.text, options, &stop, &mut |event| {
+        show(&mut progress, event);
+    });
+    progress.finish();
+    ran.map_err(|error| match error {
+        // Found when the links were known; shown as if found when the plan was read.
+        packetrig_node::Error::Plan(problems)
+        | packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => {
+            plan::refused(&request.document, &problems.0)
+        }
+        error => error.into(),
+    })
+}
+
+/// By the verdict; a run that was stopped before its plan ended is interrupted, whatever was found until then.
+fn exit(report: &RunReport) -> Exit {
+    let cut_short = report.caveats.iter().any(|caveat| caveat.doubt == Doubt::Interrupted);
+    match &report.verdict {
+        _ if cut_short => Exit::Interrupted,
+        Verdict::Pass => Exit::Ok,
+        Verdict::Fail(_) => Exit::Fail,
+        Verdict::Inconclusive(_) => Exit::Inconclusive,
+    }
+}
+
+fn show(progress: &mut Progress, event: &RunEvent) {
+    match &event.kind {
+        RunEventKind::StateChanged(state) if state.is_final() => {}
+        RunEventKind::StateChanged(state) => progress.state(&state.to_string()),
+        RunEventKind::StartSet { at } => progress.started(*at),
+        RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
+        RunEventKind::Caveat(caveat) => progress.say(&format!("caveat: {}: {}", caveat.subject, caveat.text)),
+        RunEventKind::Finding(text) => progress.say(text),
+        RunEventKind::Ports { .. } | RunEventKind::Ended(_) => {}
+    }
+}

@@ -1,0 +1,84 @@
+//! `packetrig report`: past runs from the catalogue.
+
+use super::execution::open_catalogue;
+use crate::args::{Form, Report as Arguments, ReportAction};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::Output;
+use crate::table::table;
+use crate::{identity, results};
+use packetrig_store::{Catalogue, Error as StoreError, Summary, files};
+use std::path::Path;
+
+/// Runs listed when nothing is asked.
+const MOST: usize = 50;
+
+pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let store = arguments.store.directory.as_deref();
+    match arguments.action {
+        None => list(store, MOST, false, output)?,
+        Some(ReportAction::List { store, most, json }) => {
+            list(store.directory.as_deref(), most, json, output)?
+        }
+        Some(ReportAction::Show { id, form, store }) => show(store.directory.as_deref(), &id, &form, output)?,
+        Some(ReportAction::Path { id, store }) => {
+            let found = find(&open_catalogue(store.directory.as_deref())?, &id)?;
+            output.line(found.directory.display());
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> Result<(), Error> {
+    let runs = open_catalogue(store)?.list(most)?;
+    if json {
+        return output.json(&runs);
+    }
+    if runs.is_empty() {
+        output.line("no runs yet; `packetrig demo` makes one");
+        return Ok(());
+    }
+    let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
+    output.text(table(&header, runs.iter().map(row)));
+    Ok(())
+}
+
+fn row(run: &Summary) -> Vec<String> {
+    vec![
+        run.run.0.clone(),
+        identity::date(run.started_wall_ns),
+        if run.name.is_empty() { "–".into() } else { results::short(&run.name) },
+        run.verdict.clone(),
+        run.outcome.clone(),
+        count(run.streams),
+        count(run.sent),
+        count(run.lost),
+    ]
+}
+
+fn show(store: Option<&Path>, id: &str, form: &Form, output: &mut Output) -> Result<(), Error> {
+    let catalogue = open_catalogue(store)?;
+    let id = find(&catalogue, id)?.run.0;
+    let (summary, report) = catalogue.show(&id)?;
+    if form.json {
+        output.text(files::json(&report));
+    } else if form.csv {
+        output.text(files::streams_csv(&report));
+    } else if form.junit {
+        output.text(files::junit(&report));
+    } else {
+        output.text(results::render(&report, output.style()));
+        output.line(format_args!("Files: {}", summary.directory.display()));
+    }
+    Ok(())
+}
+
+/// The run with that id, or the newest for `last`.
+fn find(catalogue: &Catalogue, id: &str) -> Result<Summary, Error> {
+    if id != "last" {
+        return Ok(catalogue.find(id)?);
+    }
+    let newest = catalogue.list(1)?.pop();
+    Ok(newest.ok_or_else(|| StoreError::Unknown("last".into()))?)
+}

@@ -1,0 +1,62 @@
+//! What a plan will do, as text for people. A view of [`Explanation`].
+
+use crate::numbers::{count, percent};
+use crate::output::Style;
+use packetrig_plan::explain::{Explanation, PortExplanation, StreamExplanation};
+
+/// Streams explained one by one; a machine gets all of them.
+const SHOWN: usize = 50;
+
+/// Streams, then ports, then what was assumed.
+pub(crate) fn render(explanation: &Explanation, assumed: &[String], style: Style) -> String {
+    let mut text: String =
+        explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
+    if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        text.push_str(&format!("… and {more} more streams (`--json` explains all)\n"));
+    }
+    text.extend(explanation.ports.iter().map(port_text));
+    text.extend(
+        assumed
+            .iter()
+            .map(|port| format!("port {port} does not tell its link speed: 10 Gbit/s is assumed\n")),
+    );
+    text
+}
+
+fn stream_text(stream: &StreamExplanation, style: Style) -> String {
+    let to = if stream.rx.is_empty() { "nobody".to_owned() } else { stream.rx.join(", ") };
+    let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
+    let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<8} {value}\n"));
+    line("headers", &stream.headers);
+    line("size", &stream.sizes);
+    line("sends", &format!("{}{}", stream.rhythm, total(stream)));
+    line("load", &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate));
+    for field in &stream.varying {
+        line("varies", &format!("{} {} ({} values)", field.field, field.how, count(field.values)));
+    }
+    line("tag", &stream.tag);
+    text.push('\n');
+    text
+}
+
+fn total(stream: &StreamExplanation) -> String {
+    match (stream.frames, stream.bytes, stream.lasts) {
+        (Some(frames), Some(bytes), Some(time)) => {
+            format!(": {} frames, {} bytes, {time}", count(frames), count(bytes))
+        }
+        _ => String::new(),
+    }
+}
+
+fn port_text(port: &PortExplanation) -> String {
+    let (sends, receives) = port.streams;
+    let share = port.speed.map_or_else(
+        || "of a link of unknown speed".to_owned(),
+        |speed| {
+            let share = percent(port.sends_l1.bits_per_second(), speed.bits_per_second());
+            format!("of {speed} ({share})")
+        },
+    );
+    let load = if sends == 0 { String::new() } else { format!(", {} at layer 1 {share}", port.sends_l1) };
+    format!("port {} ({}): sends {sends}, receives {receives} streams{load}\n", port.name, port.location)
+}

@@ -1,0 +1,75 @@
+//! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
+
+mod streams;
+mod whole;
+
+use crate::identity;
+use crate::output::Style;
+use packetrig_fleet::report::{RunReport, Verdict};
+
+/// Rows shown per table; the CSV has them all.
+const MOST_ROWS: usize = 64;
+/// Characters of a name shown in a table.
+const LONGEST_NAME: usize = 32;
+
+/// The whole report, verdict last.
+pub(crate) fn render(report: &RunReport, style: Style) -> String {
+    let mut text = headline(report, style);
+    let mut section = |title: &str, body: String| {
+        if !body.is_empty() {
+            text.push_str(&format!("\n{}\n{body}", style.bold(title)));
+        }
+    };
+    section("Streams", streams::counts(report));
+    section("Sending", streams::sending(report));
+    section("Latency and jitter (one-way)", streams::latency(report));
+    section("Ports", whole::ports(report));
+    section("Ledger (frames)", whole::ledger(report));
+    section("Captures", whole::captures(report));
+    section("Caveats", whole::caveats(report, style));
+    text.push_str(&verdict(&report.verdict, style));
+    text
+}
+
+fn headline(report: &RunReport, style: Style) -> String {
+    let sending =
+        report.sending.map_or_else(|| "nothing was sent".to_owned(), |time| format!("sent for {time}"));
+    let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
+    format!(
+        "{}{name}, {} UTC, {sending}, run {}\n",
+        style.bold(&format!("Run {}", report.run)),
+        identity::date(report.started_wall_ns),
+        report.outcome.state()
+    )
+}
+
+fn verdict(verdict: &Verdict, style: Style) -> String {
+    let word = match verdict {
+        Verdict::Pass => style.good("PASS"),
+        Verdict::Fail(_) => style.bad("FAIL"),
+        Verdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
+    };
+    let mut text = format!("\nVerdict: {word}\n");
+    let reasons = verdict.reasons();
+    text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
+    text.push_str(&left_out(reasons.len(), "reasons", "report.json"));
+    text
+}
+
+/// What a table does not show, and where it is.
+fn left_out(rows: usize, what: &str, file: &str) -> String {
+    match rows.checked_sub(MOST_ROWS) {
+        None | Some(0) => String::new(),
+        Some(more) => format!("  … and {more} more {what}, see {file}\n"),
+    }
+}
+
+pub(crate) fn short(name: &str) -> String {
+    if name.chars().count() <= LONGEST_NAME {
+        return name.to_owned();
+    }
+    name.chars().take(LONGEST_NAME - 1).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,155 @@
+//! Tables with one row per stream.
+
+use super::{MOST_ROWS, left_out, short};
+use crate::numbers::{count, percent, scaled, signed, time};
+use crate::table::table;
+use packetrig_fleet::report::{LatencyReport, MeanRate, RunReport, Sent, Spread, StreamReport};
+use packetrig_stats::jitter::JitterSummary;
+
+const UNKNOWN: &str = "–";
+
+/// What was sent, what arrived, what is missing.
+pub(super) fn counts(report: &RunReport) -> String {
+    let header = [
+        "stream",
+        "sent",
+        "received",
+        "lost",
+        "loss",
+        "bursts",
+        "longest",
+        "loss s",
+        "dupl.",
+        "reord.",
+        "extent",
+        "altered",
+        "corrupt",
+        "received at",
+    ];
+    rows(report, &header, |stream| Some(count_row(stream)))
+}
+
+fn count_row(stream: &StreamReport) -> Vec<String> {
+    let received = stream.received.as_ref();
+    let loss = stream.loss.as_ref();
+    let sequence = received.map(|received| &received.sequence);
+    vec![
+        known(stream.sent.as_ref().map(|sent| sent.frames)),
+        known(received.map(|received| received.frames)),
+        known(loss.map(|loss| loss.lost)),
+        loss.map_or_else(unknown, |loss| percent(loss.lost, loss.expected)),
+        known(loss.and_then(|loss| loss.bursts)),
+        known(loss.and_then(|loss| loss.longest_burst)),
+        known(loss.and_then(|loss| loss.seconds)),
+        known(sequence.map(|sequence| sequence.duplicates)),
+        known(sequence.map(|sequence| sequence.reordered)),
+        known(sequence.map(|sequence| sequence.max_extent)),
+        known(received.map(|received| received.altered)),
+        known(received.map(|received| received.corrupt + received.unnumbered)),
+        received
+            .and_then(|received| received.rate)
+            .map_or_else(unknown, |rate| bits(rate.l2.bits_per_second())),
+    ]
+}
+
+/// How well the schedule was kept.
+pub(super) fn sending(report: &RunReport) -> String {
+    let header = [
+        "stream",
+        "planned",
+        "unsent",
+        "late",
+        "frames/s",
+        "layer 2",
+        "layer 1",
+        "rate error",
+        "send error p50",
+        "p99",
+        "max",
+    ];
+    rows(report, &header, |stream| stream.sent.as_ref().map(send_row))
+}
+
+fn send_row(sent: &Sent) -> Vec<String> {
+    let rate = |of: fn(MeanRate) -> String| sent.rate.map_or_else(unknown, of);
+    let error = |of: fn(Spread) -> packetrig_units::Nanos| time(sent.send_error.map(of));
+    vec![
+        count(sent.planned),
+        count(sent.unsent),
+        count(sent.late),
+        rate(|rate| scaled(rate.frames_per_second(), "")),
+        rate(|rate| bits(rate.l2.bits_per_second())),
+        rate(|rate| bits(rate.l1.bits_per_second())),
+        sent.rate_error_ppm.map_or_else(unknown, |ppm| format!("{} ppm", signed(ppm))),
+        error(|spread| spread.p50),
+        error(|spread| spread.p99),
+        error(|spread| spread.max),
+    ]
+}
+
+/// How long frames were under way, and how much that varied.
+pub(super) fn latency(report: &RunReport) -> String {
+    let header = [
+        "stream",
+        "min",
+        "mean",
+        "p50",
+        "p90",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "max",
+        "error (p99)",
+        "RFC 3550",
+        "PDV p99.9",
+        "IPDV mean",
+    ];
+    rows(report, &header, |stream| {
+        stream.latency.as_ref().map(|latency| latency_row(latency, stream.jitter.as_ref()))
+    })
+}
+
+fn latency_row(latency: &LatencyReport, jitter: Option<&JitterSummary>) -> Vec<String> {
+    let times = [
+        latency.min,
+        latency.mean,
+        latency.p50,
+        latency.p90,
+        latency.p99,
+        latency.p999,
+        latency.p9999,
+        latency.max,
+    ];
+    let mut row: Vec<String> = times.iter().map(ToString::to_string).collect();
+    row.push(latency.error.p99().map_or_else(unknown, |error| format!("≤ {error}")));
+    row.push(time(jitter.map(|jitter| jitter.rfc3550)));
+    row.push(time(jitter.map(|jitter| jitter.pdv_p999)));
+    row.push(time(jitter.map(|jitter| jitter.ipdv_mean)));
+    row
+}
+
+/// A table over the streams for which `cells` has something to say; nothing if there is none.
+fn rows(report: &RunReport, header: &[&str], cells: impl Fn(&StreamReport) -> Option<Vec<String>>) -> String {
+    let row = |stream: &StreamReport| {
+        let cells = cells(stream)?;
+        Some([short(&stream.name)].into_iter().chain(cells).collect::<Vec<_>>())
+    };
+    let rows: Vec<_> = report.streams.iter().filter_map(row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let more = left_out(rows.len(), "streams", "streams.csv");
+    table(header, rows.into_iter().take(MOST_ROWS)) + &more
+}
+
+fn known(value: Option<u64>) -> String {
+    value.map_or_else(unknown, count)
+}
+
+fn bits(bits_per_second: u64) -> String {
+    scaled(bits_per_second as f64, "bit/s")
+}
+
+fn unknown() -> String {
+    UNKNOWN.to_owned()
+}

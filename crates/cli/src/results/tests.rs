@@ -1,0 +1,154 @@
+use super::*;
+use packetrig_fleet::RunId;
+use packetrig_fleet::message::PlanHash;
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{
+    Coverage, Criteria, Loss, LossPlaces, Received, SCHEMA_VERSION, Sent, StreamReport,
+};
+use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::result::CaptureResult;
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::Nanos;
+
+fn stream(name: &str) -> StreamReport {
+    let sequence = SequenceCounts { unique: 990, reordered: 7, max_extent: 3, ..SequenceCounts::default() };
+    StreamReport {
+        name: name.into(),
+        tx_port: "tx".into(),
+        rx_ports: vec!["rx".into()],
+        measured: true,
+        sent: Some(Sent {
+            planned: 1_000,
+            frames: 1_000,
+            unsent: 0,
+            late: 12_345,
+            bytes: 64_000,
+            first: None,
+            last: None,
+            rate: None,
+            rate_error_ppm: Some(-42),
+            send_error: None,
+            stamp_bound: None,
+            series: RateSeries::default(),
+        }),
+        received: Some(Received {
+            frames: 990,
+            bytes: 63_360,
+            sequence,
+            altered: 0,
+            corrupt: 0,
+            unnumbered: 0,
+            first: None,
+            last: None,
+            rate: None,
+            series: RateSeries::default(),
+        }),
+        loss: Some(Loss {
+            expected: 1_000,
+            lost: 10,
+            extra: 0,
+            percent: 1.0,
+            bursts: Some(2),
+            longest_burst: Some(6),
+            seconds: Some(1),
+        }),
+        latency: None,
+        jitter: None,
+        per_port: Vec::new(),
+    }
+}
+
+fn report() -> RunReport {
+    let mut ledger = Ledger::default();
+    ledger.add(Account::Planned, 1_000);
+    ledger.add(Account::HandedOver, 1_000);
+    ledger.add(Account::Counted, 990);
+    RunReport {
+        schema_version: SCHEMA_VERSION,
+        packetrig_version: "0.1.0".into(),
+        run: RunId("20261121-081407-3fa9c1".into()),
+        name: "first".into(),
+        plan_sha256: PlanHash::of(""),
+        started_wall_ns: 0,
+        sending: Some(Nanos::from_secs(10)),
+        outcome: Outcome::Complete { stopped: false },
+        verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
+        criteria: Criteria::default(),
+        coverage: Coverage { reported: 1, expected: 1 },
+        streams: vec![stream("a")],
+        ports: Vec::new(),
+        ledger,
+        imbalances: Vec::new(),
+        unchecked: vec!["arrived = seen + dropped by our ring".into()],
+        lost: LossPlaces { total: 10, sender: Some(0), receiver: Some(1), path: Some(9) },
+        captures: vec![CaptureResult { port: 1, file: "rx.pcapng".into(), written: 990, dropped: 4 }],
+        caveats: vec![
+            Caveat {
+                doubt: Doubt::NotQuiet,
+                subject: "rx".into(),
+                text: "LRO stays on".into(),
+                matters: false,
+            },
+            Caveat { doubt: Doubt::SentLate, subject: "a".into(), text: "1 % late".into(), matters: true },
+        ],
+    }
+}
+
+fn rendered(report: &RunReport) -> String {
+    render(report, Style::PLAIN)
+}
+
+#[test]
+fn every_part_of_a_report_is_shown() {
+    let text = rendered(&report());
+    for part in [
+        "Run 20261121-081407-3fa9c1 \"first\", 1970-01-01 00:00:00 UTC, sent for 10s, run complete",
+        "-42 ppm",
+        "12 345",
+        "planned 1 000  handed over 1 000",
+        "10: in our sender 0, in our receiver 1, in the device under test or on the path 9",
+        "not checked, for want of a counter: arrived",
+        "rx.pcapng: 990 frames, 4 frames missing",
+        "Verdict: FAIL\n  stream a: 10 of 1000 frames lost",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let row = text.lines().find(|line| line.trim_start().starts_with("a ")).unwrap();
+    let cells: Vec<&str> = row.split_whitespace().collect();
+    assert_eq!(cells[..9], ["a", "1", "000", "990", "10", "1", "%", "2", "6"]);
+}
+
+#[test]
+fn caveats_that_matter_come_first() {
+    let text = rendered(&report());
+    let (late, quiet) = (text.find("1 % late").unwrap(), text.find("LRO stays on").unwrap());
+    assert!(late < quiet);
+}
+
+#[test]
+fn what_is_not_known_is_a_dash_and_never_zero() {
+    let mut report = report();
+    let stream = &mut report.streams[0];
+    (stream.sent, stream.received, stream.loss) = (None, None, None);
+    let text = rendered(&report);
+    let row = text.lines().find(|line| line.trim_start().starts_with("a ")).unwrap();
+    assert!(row.contains('–') && !row.contains('0'), "{row}");
+    assert!(!text.contains("Sending") && !text.contains("Latency"), "{text}");
+}
+
+#[test]
+fn thousands_of_streams_are_cut_short_and_counted() {
+    let mut report = report();
+    report.streams = (0..4096).map(|number| stream(&format!("s{number}"))).collect();
+    let text = rendered(&report);
+    assert!(text.contains("… and 4032 more streams, see streams.csv"), "{text}");
+    assert!(text.lines().count() < 300);
+}
+
+#[test]
+fn long_names_are_shortened_whole_characters_at_a_time() {
+    assert_eq!(short("short"), "short");
+    assert_eq!(short(&"ü".repeat(50)).chars().count(), LONGEST_NAME);
+}

@@ -1,0 +1,165 @@
+//! What concerns the run as a whole: ports, the ledger, captures, caveats.
+
+use super::{MOST_ROWS, left_out};
+use crate::numbers::{count, scaled};
+use crate::output::Style;
+use crate::table::table;
+use packetrig_fleet::report::{MeanRate, PortReport, RunReport};
+use packetrig_stats::ledger::Account;
+
+/// What the ports counted, what ran on them, and why.
+pub(super) fn ports(report: &RunReport) -> String {
+    let header = [
+        "port",
+        "location",
+        "back end",
+        "driver",
+        "sent",
+        "at",
+        "received",
+        "at",
+        "foreign",
+        "ring drops",
+        "stamps tx/rx",
+    ];
+    let rows: Vec<_> = report.ports.iter().map(port_row).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut text = table(&header, rows.into_iter().take(MOST_ROWS));
+    text.push_str(&left_out(report.ports.len(), "ports", "ports.csv"));
+    let mut reasons: Vec<String> = report.ports.iter().map(why).collect();
+    reasons.dedup();
+    text.extend(reasons.iter().map(|reason| format!("  {reason}\n")));
+    text
+}
+
+fn port_row(port: &PortReport) -> Vec<String> {
+    let info = &port.info;
+    let rate = |rate: Option<MeanRate>| {
+        rate.map_or_else(|| "–".to_owned(), |rate| scaled(rate.l2.bits_per_second() as f64, "bit/s"))
+    };
+    vec![
+        super::short(&info.name),
+        info.location.clone(),
+        word(&info.back_end),
+        info.driver.clone(),
+        count(port.tx.handed_over),
+        rate(port.tx_rate),
+        count(port.rx.seen.saturating_sub(port.rx.foreign)),
+        rate(port.rx_rate),
+        count(port.rx.foreign),
+        count(port.rx.ring_dropped),
+        format!("{}/{}", word(&info.tx_stamp), word(&info.rx_stamp)),
+    ]
+}
+
+fn why(port: &PortReport) -> String {
+    format!("back end {}: {}", word(&port.info.back_end), port.info.why)
+}
+
+/// Every account in the order in which frames pass, then where lost frames were lost.
+pub(super) fn ledger(report: &RunReport) -> String {
+    let mut text = String::new();
+    let chain = |accounts: &[Account]| {
+        let known = accounts.iter().filter_map(|account| Some((account, report.ledger.get(*account)?)));
+        let parts: Vec<_> =
+            known.map(|(account, frames)| format!("{} {}", name(*account), count(frames))).collect();
+        parts.join("  ")
+    };
+    for (side, accounts) in SIDES {
+        let line = chain(accounts);
+        if !line.is_empty() {
+            text.push_str(&format!("  {side:<14}{line}\n"));
+        }
+    }
+    text.push_str(&lost(report));
+    text.extend(report.imbalances.iter().map(|wrong| format!("  does not balance: {wrong}\n")));
+    text.extend(
+        report.unchecked.iter().map(|rule| format!("  not checked, for want of a counter: {rule}\n")),
+    );
+    text
+}
+
+/// Accounts by the side that keeps them, in the order in which frames pass.
+const SIDES: [(&str, &[Account]); 3] = [
+    (
+        "our sender",
+        &[
+            Account::Planned,
+            Account::Unsent,
+            Account::Built,
+            Account::Refused,
+            Account::HandedOver,
+            Account::TxDropped,
+            Account::OnWire,
+        ],
+    ),
+    (
+        "our receiver",
+        &[
+            Account::Arrived,
+            Account::RingDropped,
+            Account::Seen,
+            Account::Foreign,
+            Account::Recognised,
+            Account::Counted,
+            Account::Duplicate,
+            Account::Stale,
+            Account::Unnumbered,
+        ],
+    ),
+    ("end to end", &[Account::Expected, Account::Lost]),
+];
+
+fn lost(report: &RunReport) -> String {
+    let places = report.lost;
+    if places.total == 0 {
+        return String::new();
+    }
+    let at = |frames: Option<u64>| frames.map_or_else(|| "not known".to_owned(), count);
+    format!(
+        "  {:<14}{}: in our sender {}, in our receiver {}, in the device under test or on the path {}\n",
+        "lost",
+        count(places.total),
+        at(places.sender),
+        at(places.receiver),
+        at(places.path)
+    )
+}
+
+/// Capture files and what they lack.
+pub(super) fn captures(report: &RunReport) -> String {
+    let line = |capture: &packetrig_stats::result::CaptureResult| {
+        let missing = if capture.dropped > 0 {
+            format!(", {} frames missing", count(capture.dropped))
+        } else {
+            String::new()
+        };
+        format!("  {}: {} frames{missing}\n", capture.file, count(capture.written))
+    };
+    report.captures.iter().map(line).collect()
+}
+
+/// Doubts, those that forbid PASS first.
+pub(super) fn caveats(report: &RunReport, style: Style) -> String {
+    let mut caveats: Vec<_> = report.caveats.iter().collect();
+    caveats.sort_by_key(|caveat| !caveat.matters);
+    let line = |caveat: &&packetrig_stats::caveat::Caveat| {
+        let mark = if caveat.matters { style.doubtful("matters") } else { "note   ".to_owned() };
+        format!("  {mark}  {}: {}\n", caveat.subject, caveat.text)
+    };
+    let mut text: String = caveats.iter().take(MOST_ROWS).map(line).collect();
+    text.push_str(&left_out(caveats.len(), "caveats", "report.json"));
+    text
+}
+
+/// `handed over` for `handed_over`: an account as the ledger's rules call it.
+fn name(account: Account) -> String {
+    word(&account).replace('_', " ")
+}
+
+/// The word a value has in the report's JSON.
+fn word(value: &impl serde::Serialize) -> String {
+    serde_json::to_value(value).ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
+}

@@ -1,0 +1,24 @@
+//! Speeds of the links a plan names, as far as their drivers tell. Needs no rights; never fails.
+
+use packetrig_plan::{Location, Plan};
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::netns::NetNs;
+use packetrig_units::{BitRate, Nanos};
+
+/// Per port of the plan; `layer1.speed` wins over the link's own.
+pub(crate) fn of_ports(plan: &Plan) -> Vec<Option<BitRate>> {
+    plan.ports.iter().map(|port| port.speed.or_else(|| of_link(&port.location))).collect()
+}
+
+fn of_link(location: &Location) -> Option<BitRate> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok()??;
+    Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
+}
+
+/// How long the plan's senders send; `None` if one goes on until stopped, or if that depends on a speed not known.
+pub(crate) fn sending_time(plan: &Plan) -> Option<Nanos> {
+    let bound = plan.clone().bind(&of_ports(plan)).ok()?;
+    let ends: Option<Vec<Nanos>> = bound.streams.iter().map(|stream| stream.timeline.end()).collect();
+    ends?.into_iter().max()
+}
