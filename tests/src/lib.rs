@@ -1,1 +1,11 @@
-//! System tests.
+//! System tests: the built program in a lab, judged by what it prints and writes, as its user would.
+//!
+//! Nothing here links the product's planning, measuring or reporting code into the judgement: documents are made and
+//! reports are read as JSON, the truth comes from the reference device, captured bytes are read by other programs.
+//! Invariant: a test without the rights or the tools it needs says so by a typed skip; with rights, nothing is skipped.
+#![forbid(unsafe_code)]
+
+pub mod document;
+pub mod program;
+pub mod skip;
+pub mod tools;

@@ -102,13 +102,12 @@ impl Lab {
             ports.push(LabPort::open(space)?);
         }
         let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
-        let device = match middle {
-            Middle::Reference(plan) => Some(Device::start(&device_space.netns, &device_ports, &plan)?),
-            _ => {
-                bridge(&device_space.netns, &device_ports)?;
-                ready::await_forwarding(&ports)?;
-                None
-            }
+        let device = if let Middle::Reference(plan) = middle {
+            Some(Device::start(&device_space.netns, &device_ports, &plan)?)
+        } else {
+            bridge(&device_space.netns, &device_ports)?;
+            ready::await_forwarding(&ports)?;
+            None
         };
         Ok(Self { device, ports, device_space: Some(device_space) })
     }

@@ -1,0 +1,211 @@
+//! Running the built program and reading what it wrote.
+
+use crate::document::Document;
+use packetrig_sys::clock;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// No run of these tests takes longer than this, by far.
+const LIMIT_NS: u64 = 120_000_000_000;
+const LOOK_NS: u64 = 5_000_000;
+
+/// The built program, built if need be; `PACKETRIG_BIN` names another.
+pub fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| std::env::var_os("PACKETRIG_BIN").map_or_else(build, PathBuf::from))
+}
+
+fn build() -> PathBuf {
+    // target/PROFILE/deps/THIS_TEST
+    let this = std::env::current_exe().expect("a running test has a path");
+    let profile = this.ancestors().find(|path| path.ends_with("debug") || path.ends_with("release"));
+    let directory = profile.expect("cargo puts tests below target/debug or target/release");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = Command::new(cargo);
+    command
+        .args(["build", "--quiet", "--offline", "--package", "packetrig"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"));
+    if directory.ends_with("release") {
+        command.arg("--release");
+    }
+    let built = command.status().expect("cargo runs where it has started this test");
+    assert!(built.success(), "packetrig does not build");
+    directory.join("packetrig")
+}
+
+/// A finished run of the program.
+#[derive(Debug)]
+pub struct Finished {
+    /// Exit code; `None` if a signal ended it.
+    pub code: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it complained about.
+    pub stderr: String,
+    /// Where it ran, and where its files are.
+    pub directory: TempDir,
+}
+
+impl Finished {
+    /// The report it wrote. Panics with its complaints if there is none.
+    pub fn report(&self) -> Report {
+        let path = self.out().join("report.json");
+        let text = std::fs::read_to_string(&path).unwrap_or_else(|error| {
+            panic!("no report ({error}); exit code {:?}\n{}\n{}", self.code, self.stdout, self.stderr)
+        });
+        Report(serde_json::from_str(&text).expect("the report is JSON"))
+    }
+
+    /// The directory of the run's files.
+    pub fn out(&self) -> PathBuf {
+        self.directory.path().join("out")
+    }
+
+    /// The only capture file.
+    pub fn capture(&self) -> PathBuf {
+        let report = self.report();
+        let file =
+            report.0["captures"][0]["file"].as_str().unwrap_or_else(|| panic!("no capture in {}", report.0));
+        let path = PathBuf::from(file);
+        if path.is_absolute() { path } else { self.out().join(path) }
+    }
+
+    /// Asserts an exit code and that the complaint has these words; and that it is no panic.
+    pub fn assert_refused(&self, code: i32, words: &[&str]) {
+        assert_eq!(self.code, Some(code), "{}", self.stderr);
+        for word in words {
+            assert!(self.stderr.contains(word), "no `{word}` in: {}", self.stderr);
+        }
+        assert!(!self.stderr.contains("panicked"), "{}", self.stderr);
+    }
+}
+
+/// A running program.
+#[derive(Debug)]
+pub struct Running {
+    child: Option<Child>,
+    directory: Option<TempDir>,
+}
+
+impl Running {
+    /// Starts `packetrig` with these arguments in a directory of its own. `{out}` in them is the run's directory.
+    pub fn start(arguments: &[&str], input: &str) -> Self {
+        let directory = tempfile::tempdir().expect("there is room for temporary files");
+        let out = directory.path().join("out").display().to_string();
+        let plan = directory.path().join("plan.yaml");
+        std::fs::write(&plan, input).expect("there is room for a plan");
+        let plan = plan.display().to_string();
+        let arguments = arguments.iter().map(|a| a.replace("{out}", &out).replace("{plan}", &plan));
+        let open =
+            |name| std::fs::File::create(directory.path().join(name)).expect("there is room for its output");
+        let child = Command::new(binary())
+            .args(arguments)
+            .env("HOME", directory.path())
+            .env("XDG_STATE_HOME", directory.path())
+            .env("XDG_DATA_HOME", directory.path())
+            .current_dir(directory.path())
+            .stdin(Stdio::piped())
+            .stdout(open("stdout"))
+            .stderr(open("stderr"))
+            .spawn()
+            .expect("the program starts");
+        let mut running = Self { child: Some(child), directory: Some(directory) };
+        // A program that refuses before reading closes its end: no error of ours.
+        drop(running.child().stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes())));
+        running
+    }
+
+    /// Starts a run of a document.
+    pub fn run(document: &Document, more: &[&str]) -> Self {
+        let mut arguments = vec!["run", "{plan}", "--out", "{out}", "--store", "{out}-store", "--seed", "1"];
+        arguments.extend(more);
+        Self::start(&arguments, &document.text())
+    }
+
+    fn child(&mut self) -> &mut Child {
+        self.child.as_mut().expect("the child is taken only by `finish`, which ends this value")
+    }
+
+    /// Sends a signal.
+    pub fn signal(&mut self, signal: Signal) {
+        let pid =
+            i32::try_from(self.child().id()).ok().and_then(Pid::from_raw).expect("a child has a number");
+        kill_process(pid, signal).expect("a child may be sent a signal");
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child().try_wait().expect("a child can be waited for").is_some()
+    }
+
+    /// Waits for its end.
+    pub fn finish(mut self) -> Finished {
+        let deadline = clock::monotonic_ns() + LIMIT_NS;
+        while !self.has_ended() {
+            assert!(clock::monotonic_ns() < deadline, "the program does not end");
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+        let code = self.child().wait().expect("a child can be waited for").code();
+        let directory = self.directory.take().expect("taken only here");
+        let read = |name| {
+            String::from_utf8_lossy(&std::fs::read(directory.path().join(name)).unwrap_or_default())
+                .into_owned()
+        };
+        Finished { code, stdout: read("stdout"), stderr: read("stderr"), directory }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // A test that fails must not leave its program behind.
+        if let Some(mut child) = self.child.take()
+            && matches!(child.try_wait(), Ok(None))
+        {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+/// Runs a document to its end.
+pub fn run(document: &Document) -> Finished {
+    Running::run(document, &["--quiet"]).finish()
+}
+
+/// A report, read as a stranger reads it.
+#[derive(Clone, Debug)]
+pub struct Report(pub Value);
+
+impl Report {
+    /// The row of a stream.
+    pub fn stream(&self, name: &str) -> &Value {
+        let rows = self.0["streams"].as_array().expect("a report has streams");
+        rows.iter()
+            .find(|row| row["name"] == name)
+            .unwrap_or_else(|| panic!("no stream {name} in {}", self.0))
+    }
+
+    /// A number of a stream, by its path: `/sent/frames`.
+    pub fn number(&self, stream: &str, path: &str) -> u64 {
+        let row = self.stream(stream);
+        let found = row.pointer(path).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no number at {path} in {row}"))
+    }
+
+    /// The verdict's word.
+    pub fn verdict(&self) -> &str {
+        self.0["verdict"]["verdict"].as_str().expect("a report has a verdict")
+    }
+
+    /// Asserts that every frame of every stream was sent, arrived once, whole and in order, and that the accounts
+    /// balance.
+    pub fn assert_clean(&self) {
+        assert_eq!(self.verdict(), "PASS", "{} {}", self.0["verdict"], self.0["caveats"]);
+        assert_eq!(self.0["imbalances"], serde_json::json!([]));
+    }
+}

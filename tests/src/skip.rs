@@ -1,0 +1,43 @@
+//! The only ways not to run a test.
+
+use packetrig_sys::caps::Rights;
+use packetrig_testkit::Lab;
+use packetrig_testkit::device::Error;
+
+/// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
+const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
+
+/// The lab, or `None` for a caller without rights, who is told. With rights a lab that cannot be made is a failure.
+pub fn lab(made: Result<Lab, Error>) -> Option<Lab> {
+    match made {
+        Ok(lab) => Some(lab),
+        Err(error) if !Rights::current().has("CAP_NET_ADMIN") => {
+            say(&format!(
+                "no rights for a lab ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"
+            ));
+            None
+        }
+        Err(error) => panic!("a lab cannot be made: {error}"),
+    }
+}
+
+/// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
+pub fn has_tool(tool: &str) -> bool {
+    let path = std::env::var("PATH").unwrap_or_default();
+    if path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| std::path::Path::new(dir).join(tool).is_file())
+    {
+        return true;
+    }
+    let accepted = std::env::var(MAY_LACK).unwrap_or_default();
+    assert!(
+        accepted.split(',').any(|name| name == tool),
+        "{tool} is missing: `scripts/setup.sh test` installs it, {MAY_LACK}={tool} accepts that"
+    );
+    say(&format!("{tool} is missing, as {MAY_LACK} allows"));
+    false
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
+fn say(why: &str) {
+    eprintln!("skipped: {why}");
+}

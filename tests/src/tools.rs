@@ -1,0 +1,29 @@
+//! Other programs' view of what we wrote.
+
+use std::path::Path;
+use std::process::Command;
+
+/// The values of these fields in each frame of a capture file, by tshark, with checksums checked. Several values of one
+/// field are joined by commas.
+pub fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.arg("-r").arg(file).args(["-n", "-T", "fields", "-E", "separator=|"]);
+    for preference in ["ip.check_checksum", "udp.check_checksum", "tcp.check_checksum", "eth.check_fcs"] {
+        command.args(["-o", &format!("{preference}:TRUE")]);
+    }
+    command.args(["-o", "eth.fcs:Always", "-o", "tcp.analyze_sequence_numbers:FALSE"]);
+    for field in fields {
+        command.args(["-e", field]);
+    }
+    let output = command.output().expect("tshark runs");
+    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
+}
+
+/// How many frames tcpdump reads from a file.
+pub fn tcpdump_count(file: &Path) -> usize {
+    let output = Command::new("tcpdump").args(["-nn", "-r"]).arg(file).output().expect("tcpdump runs");
+    assert!(output.status.success(), "tcpdump: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.starts_with([' ', '\t'])).count()
+}

@@ -1,0 +1,48 @@
+//! What the program reports is what the reference device did, frame for frame.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod faults;
+mod many;
+mod rewrites;
+
+use packetrig_testkit::Lab;
+use packetrig_testkit::device::{Accounts, Classifier, DeviceReport, FaultPlan, Rule};
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::program::{Report, run};
+use packetrig_tests::skip;
+
+/// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
+fn through(rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
+    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules };
+    let mut lab = skip::lab(Lab::with_device(2, plan))?;
+    let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
+    let finished = run(&document);
+    let device = lab.stop_device().unwrap();
+    assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
+    Some((finished.report(), device))
+}
+
+/// The accounts as the program reports them.
+fn found(report: &Report, stream: &str) -> Accounts {
+    let number = |path: &str| report.number(stream, path);
+    Accounts {
+        sent: number("/sent/frames"),
+        unique: number("/received/sequence/unique"),
+        lost: number("/loss/lost"),
+        loss_bursts: number("/received/sequence/loss_bursts"),
+        longest_burst: number("/received/sequence/longest_burst"),
+        duplicates: number("/received/sequence/duplicates"),
+        reordered: number("/received/sequence/reordered"),
+        max_extent: number("/received/sequence/max_extent"),
+        corrupt: number("/received/corrupt"),
+        altered: number("/received/altered"),
+    }
+}
+
+/// Asserts that the program found what happened to the frames with `key`, and that something did if `faulty`.
+fn assert_found(report: &Report, stream: &str, truth: &DeviceReport, key: u32) -> Accounts {
+    let wanted = truth.truth(0, key).accounts();
+    assert_eq!(found(report, stream), wanted, "stream {stream}");
+    assert_eq!(report.0["imbalances"], serde_json::json!([]), "stream {stream}");
+    wanted
+}

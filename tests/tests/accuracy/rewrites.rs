@@ -1,0 +1,63 @@
+//! A device that rewrites headers: frames are known all the same, and counted as altered.
+
+use super::{assert_found, through};
+use packetrig_testkit::device::{Edit, Fault, Rule, Select};
+use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, udp, vlan};
+
+const FRAMES: u64 = 500;
+
+#[test]
+fn every_kind_of_rewriting_is_seen_and_loses_no_frame() {
+    let edits = [
+        ("destination address", Edit::DestinationMac([2, 9, 9, 9, 9, 9])),
+        ("source address", Edit::SourceMac([2, 8, 8, 8, 8, 8])),
+        ("time to live", Edit::DecrementTtl),
+        ("DSCP", Edit::Dscp(46)),
+        ("VLAN tag pushed", Edit::PushVlan { tpid: 0x8100, tci: 0x6064 }),
+        ("service tag pushed", Edit::PushVlan { tpid: 0x88a8, tci: 7 }),
+        ("VLAN tag popped", Edit::PopVlan),
+    ];
+    let (mut rules, mut flows) = (Vec::new(), Vec::new());
+    for (key, (name, edit)) in (1u16..).zip(edits) {
+        rules.push(Rule::new(Select::All, Fault::Rewrite(edit)).for_key(key.into()));
+        let four = Flow::new(name, key).packets(FRAMES);
+        let packet = if edit == Edit::PopVlan {
+            vec![ethernet(key), vlan(100), ipv4(), udp()]
+        } else {
+            vec![ethernet(key), ipv4(), udp()]
+        };
+        flows.push(four.packet(packet));
+        // The same over IPv6, with keys of their own.
+        rules.push(Rule::new(Select::All, Fault::Rewrite(edit)).for_key(u32::from(key) + 100));
+        let packet = if edit == Edit::PopVlan {
+            vec![ethernet(key + 100), vlan(100), ipv6(), udp()]
+        } else {
+            vec![ethernet(key + 100), ipv6(), udp()]
+        };
+        flows.push(Flow::new(format!("{name} (IPv6)"), key + 100).packets(FRAMES).packet(packet));
+    }
+    let Some((report, truth)) = through(rules, flows) else { return };
+    for (key, (name, _)) in (1u32..).zip(edits) {
+        for (name, key) in [(name.to_owned(), key), (format!("{name} (IPv6)"), key + 100)] {
+            let accounts = assert_found(&report, &name, &truth, key);
+            assert_eq!((accounts.altered, accounts.unique, accounts.corrupt), (FRAMES, FRAMES, 0), "{name}");
+        }
+    }
+    // Routers and switches do this by design: it is reported, not judged.
+    assert_eq!(report.verdict(), "PASS", "{}", report.0["verdict"]);
+}
+
+#[test]
+fn the_smallest_frames_survive_a_tag_that_comes_or_goes() {
+    let rules = vec![
+        Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 1 })).for_key(1),
+        Rule::new(Select::All, Fault::Rewrite(Edit::PopVlan)).for_key(2),
+    ];
+    let pushed = Flow::new("pushed", 1).size(64);
+    let popped = Flow::new("popped", 2).size(68).packet([ethernet(2), vlan(5), ipv4(), udp()]);
+    let Some((report, truth)) = through(rules, vec![pushed, popped]) else { return };
+    for (name, key) in [("pushed", 1), ("popped", 2)] {
+        let accounts = assert_found(&report, name, &truth, key);
+        assert_eq!((accounts.altered, accounts.lost), (100, 0), "{name}");
+    }
+}

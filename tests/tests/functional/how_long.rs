@@ -1,0 +1,106 @@
+//! Durations of every kind, and runs that are stopped.
+
+use super::document;
+use packetrig_sys::clock;
+use packetrig_sys::link::Links;
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::INTERFACE;
+use packetrig_tests::document::Flow;
+use packetrig_tests::program::{Running, run};
+use packetrig_tests::skip;
+use rustix::process::Signal;
+use serde_json::json;
+
+#[test]
+fn every_kind_of_duration_sends_its_number_of_frames() {
+    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let between =
+        |gap| json!({"choice": "burst", "burst": {"bursts": 5, "packets": 40, "inter_burst_gap": gap}});
+    let durations = [
+        ("packets", json!({"choice": "fixed_packets", "fixed_packets": {"packets": 321}}), 321),
+        ("seconds", json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 2}}), 2000),
+        ("bursts, ns", between(json!({"choice": "nanoseconds", "nanoseconds": 1_000_000})), 200),
+        ("bursts, us", between(json!({"choice": "microseconds", "microseconds": 2_000})), 200),
+        ("bursts, bytes", between(json!({"choice": "bytes", "bytes": 10_000})), 200),
+        (
+            "after a delay",
+            json!({"choice": "fixed_packets", "fixed_packets": {"packets": 10, "delay": {"choice": "microseconds", "microseconds": 300_000}}}),
+            10,
+        ),
+    ];
+    let flows = (1u16..)
+        .zip(&durations)
+        .map(|(key, (name, duration, _))| Flow::new(*name, key).with("duration", duration.clone()));
+    let speed = json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_1_gbps"}]);
+    let report = run(&document(&lab).flows(flows).with("layer1", speed)).report();
+    for (name, _, frames) in &durations {
+        assert_eq!(report.number(name, "/sent/planned"), *frames, "{name}");
+        assert_eq!(
+            report.number(name, "/received/sequence/unique"),
+            report.number(name, "/sent/frames"),
+            "{name}"
+        );
+    }
+    // Never early: the delay holds whatever the machine is doing.
+    assert!(report.number("after a delay", "/sent/first") >= 300_000_000);
+}
+
+#[test]
+fn a_slow_stream_keeps_its_schedule() {
+    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let flow = Flow::new("slow", 1).with("rate", json!({"choice": "pps", "pps": 2})).packets(4);
+    let report = run(&document(&lab).flow(flow)).report();
+    report.assert_clean();
+    let span = report.number("slow", "/sent/last") - report.number("slow", "/sent/first");
+    // Three intervals of half a second, less what the first frame itself was late.
+    assert!(span > 1_000_000_000, "{span} ns");
+}
+
+/// Waits until the sending interface has sent something.
+fn await_traffic(lab: &Lab) {
+    let port = &lab.ports()[0];
+    let mut links = Links::open(port.netns()).unwrap();
+    let index = links.by_name(INTERFACE).unwrap().index;
+    let before = links.counters(index).unwrap().tx_frames;
+    let deadline = clock::monotonic_ns() + 60_000_000_000;
+    while links.counters(index).unwrap().tx_frames < before + 100 {
+        assert!(clock::monotonic_ns() < deadline, "nothing is sent");
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
+    }
+}
+
+#[test]
+fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
+    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let flow = Flow::new("endless", 1).with("duration", json!({"choice": "continuous"}));
+    let mut running = Running::run(&document(&lab).flow(flow), &["--quiet"]);
+    await_traffic(&lab);
+    running.signal(Signal::INT);
+    let finished = running.finish();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    let report = finished.report();
+    report.assert_clean();
+    assert!(report.number("endless", "/sent/frames") >= 100);
+    assert_eq!(
+        report.number("endless", "/sent/frames"),
+        report.number("endless", "/received/sequence/unique")
+    );
+}
+
+#[test]
+fn a_run_cut_short_is_reported_with_what_was_not_sent() {
+    for signal in [Signal::INT, Signal::TERM] {
+        let Some(lab) = skip::lab(Lab::pair()) else { return };
+        let flow = Flow::new("long", 1).packets(1_000_000);
+        let mut running = Running::run(&document(&lab).flow(flow), &["--quiet"]);
+        await_traffic(&lab);
+        running.signal(signal);
+        let finished = running.finish();
+        assert_eq!(finished.code, Some(130), "{}", finished.stderr);
+        let report = finished.report();
+        let (sent, planned) = (report.number("long", "/sent/frames"), report.number("long", "/sent/planned"));
+        assert!(sent >= 100 && sent < 1_000_000 && sent <= planned);
+        assert_eq!(report.number("long", "/received/sequence/unique"), sent);
+        assert_ne!(report.verdict(), "PASS");
+    }
+}

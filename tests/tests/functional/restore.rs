@@ -1,0 +1,88 @@
+//! Interfaces are as they were, however a run ends.
+
+use super::document;
+use packetrig_sys::clock;
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::kernel::{read_setting, write_setting};
+use packetrig_sys::link::{Link, Links};
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::{INTERFACE, LabPort};
+use packetrig_tests::document::Flow;
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
+use rustix::process::Signal;
+use serde_json::json;
+
+const IPV6_OFF: &str = "net/ipv6/conf/eth0/disable_ipv6";
+
+/// All that a run may change about a port.
+#[derive(Debug, PartialEq)]
+struct State {
+    link: Link,
+    ipv6_off: String,
+    offloads: Vec<(Offload, Option<bool>)>,
+}
+
+fn state(port: &LabPort) -> State {
+    let ethtool = Ethtool::open(port.netns()).unwrap();
+    let kinds = [Offload::Gro, Offload::Gso, Offload::Tso, Offload::Lro];
+    State {
+        link: Links::open(port.netns()).unwrap().by_name(INTERFACE).unwrap(),
+        ipv6_off: read_setting(port.netns(), IPV6_OFF).unwrap(),
+        offloads: kinds.map(|kind| (kind, ethtool.offload(INTERFACE, kind).ok())).to_vec(),
+    }
+}
+
+/// Makes a port as unquiet as an ordinary one.
+fn unquiet(port: &LabPort) {
+    write_setting(port.netns(), IPV6_OFF, "0").unwrap();
+    Ethtool::open(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
+}
+
+/// Runs until the port has changed, then sends signals, and expects the old state.
+fn assert_restored(signals: &[Signal], code: Option<i32>) {
+    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    lab.ports().iter().for_each(unquiet);
+    let before: Vec<State> = lab.ports().iter().map(state).collect();
+    let duration = if signals.is_empty() {
+        json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1500}})
+    } else {
+        json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}})
+    };
+    let mut running =
+        Running::run(&document(&lab).flow(Flow::new("f", 1).with("duration", duration)), &["--quiet"]);
+    let deadline = clock::monotonic_ns() + 60_000_000_000;
+    while lab.ports().iter().zip(&before).any(|(port, before)| state(port) == *before) {
+        assert!(!running.has_ended(), "{:?}", running.finish());
+        assert!(clock::monotonic_ns() < deadline, "the run changes nothing about its ports");
+        clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
+    }
+    let during: Vec<State> = lab.ports().iter().map(state).collect();
+    for signal in signals {
+        running.signal(*signal);
+    }
+    let finished = running.finish();
+    assert_eq!(finished.code, code, "{}", finished.stderr);
+    let after: Vec<State> = lab.ports().iter().map(state).collect();
+    assert_eq!(after, before, "it was {during:?} during the run");
+}
+
+#[test]
+fn after_a_normal_end() {
+    assert_restored(&[], Some(0));
+}
+
+#[test]
+fn after_ctrl_c() {
+    assert_restored(&[Signal::INT], Some(130));
+}
+
+#[test]
+fn after_sigterm() {
+    assert_restored(&[Signal::TERM], Some(130));
+}
+
+#[test]
+fn after_the_terminal_is_gone() {
+    assert_restored(&[Signal::HUP], Some(130));
+}

@@ -1,0 +1,24 @@
+//! Other programs read what we sent and what we wrote.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod files;
+mod headers;
+mod patterns;
+
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::LabPort;
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::program::{Finished, run};
+use packetrig_tests::skip;
+
+/// Captures a flow's frames; `None` without rights or without tshark.
+fn captured(flow: Flow, format: &str) -> Option<Finished> {
+    if !skip::has_tool("tshark") {
+        return None;
+    }
+    let lab = skip::lab(Lab::pair())?;
+    let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
+    let finished = run(&Document::new(&locations).flow(flow).capture(1, format));
+    assert!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
+    Some(finished)
+}
