@@ -138,6 +138,8 @@ impl<'a> Builder<'a> {
         };
         let node = Node { value, place };
         if anchor > 0 {
+            // The copy counts, too: anchors within anchors would be copied once per level.
+            self.count(self.nodes - before, place)?;
             self.anchors.insert(anchor, (node.clone(), self.nodes - before + 1));
         }
         Ok(node)

@@ -3,23 +3,48 @@
 //! An [`Object`] remembers which keys were asked for; [`Object::close`] reports the others as unknown. A key that OTG
 //! has and packetrig does not is named with [`Object::refuse`].
 
-use crate::Problem;
+use crate::{Problem, Severity};
 use crate::document::{Node, Place, Value};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 /// Where problems are noted.
 #[derive(Debug, Default)]
-pub(crate) struct Notes(RefCell<Vec<Problem>>);
+pub(crate) struct Notes {
+    noted: RefCell<Vec<Problem>>,
+    unsaid: Cell<usize>,
+}
+
+/// Nobody reads more than this, and a hostile document has millions. Errors only push warnings aside.
+const MOST_NOTES: usize = 1_000;
 
 impl Notes {
     pub(crate) fn add(&self, problem: Problem) {
-        self.0.borrow_mut().push(problem);
+        let mut noted = self.noted.borrow_mut();
+        if noted.len() < MOST_NOTES {
+            noted.push(problem);
+            return;
+        }
+        self.unsaid.set(self.unsaid.get() + 1);
+        if problem.severity == Severity::Error {
+            if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == Severity::Warning) {
+                *warning = problem;
+            }
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        self.noted.borrow().len() >= MOST_NOTES
     }
 
     /// All of them, in document order.
     pub(crate) fn into_problems(self) -> Vec<Problem> {
-        let mut problems = self.0.into_inner();
+        let mut problems = self.noted.into_inner();
         problems.sort_by_key(|problem| problem.span.map_or(usize::MAX, |(start, _)| start));
+        if self.unsaid.get() > 0 {
+            let worst = problems.iter().map(|problem| problem.severity).max().unwrap_or(Severity::Error);
+            let message = format!("{} more problems are not listed", self.unsaid.get());
+            problems.push(Problem { severity: worst, ..Problem::error("", message) });
+        }
         problems
     }
 }
@@ -79,16 +104,24 @@ impl<'a> Item<'a> {
         Some(text)
     }
 
-    /// A whole number; OTG also writes them as text.
+    /// A whole number; OTG also writes them as text, YAML also as `0x88a8`.
     pub(crate) fn number(&self, least: u128, most: u128) -> Option<u128> {
         let text = self.text()?;
-        match text.parse::<u128>() {
+        let read = match text.strip_prefix("0x") {
+            Some(digits) => u128::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        match read {
+            // What `parse` takes for a number and nobody would write.
+            _ if text.contains('+') => self.not_a_number(text, least, most),
             Ok(value) if (least..=most).contains(&value) => Some(value),
-            _ => {
-                self.error(format!("`{text}` is not a whole number from {least} to {most}"));
-                None
-            }
+            _ => self.not_a_number(text, least, most),
         }
+    }
+
+    fn not_a_number(&self, text: &str, least: u128, most: u128) -> Option<u128> {
+        self.error(format!("`{text}` is not a whole number from {least} to {most}"));
+        None
     }
 }
 
@@ -173,14 +206,24 @@ impl<'a> Object<'a> {
     /// An OTG union: `choice` names the member that counts. Without `choice` the one member that is there is meant, else
     /// the default. A member that contradicts `choice` is an error. Words without a member of that name stand alone.
     pub(crate) fn choice(&self, words: &[&'static str], default: &'static str) -> &'static str {
-        let there: Vec<&'static str> =
-            words.iter().copied().filter(|word| self.members.iter().any(|(key, ..)| key == word)).collect();
-        self.asked.borrow_mut().extend(&there);
-        let inferred = if let [only] = there[..] { only } else { default };
+        self.asked.borrow_mut().extend(words);
+        let member = |word: &str| self.members.iter().find(|(key, ..)| key == word).map(|(_, _, node)| node);
+        let there = |null: bool| -> Vec<&'static str> {
+            let has = |word: &&'static str| member(word).is_some_and(|node| (node.value == Value::Null) == null);
+            words.iter().copied().filter(has).collect()
+        };
+        let given = there(false);
+        // `- ethernet:` is an Ethernet header of which nothing is said; beside another member, null is absence.
+        let inferred = match (&given[..], &there(true)[..]) {
+            ([first, ..], _) | ([], [first]) => first,
+            _ => default,
+        };
+        let is_said = member("choice").is_some_and(|node| node.value != Value::Null);
         let chosen = self.word("choice", words, inferred);
-        for word in there.iter().filter(|word| **word != chosen) {
+        for word in given.iter().filter(|word| **word != chosen) {
             if let Some(item) = self.present(word) {
-                let message = format!("contradicts `choice: {chosen}`");
+                let said = if is_said { "choice: " } else { "" };
+                let message = format!("contradicts `{said}{chosen}`: only one of them can be meant");
                 item.note(Problem::error(&*item.path, message).with_hint("remove one of the two"));
             }
         }
@@ -222,13 +265,28 @@ impl<'a> Object<'a> {
             }
             let dot = if self.item.path.is_empty() { "" } else { "." };
             let path = format!("{}{dot}{key}", self.item.path);
-            let mut problem = Problem::error(path, format!("unknown field `{key}`"));
-            if let Some(near) = nearest(key, &asked) {
-                problem = problem.with_hint(format!("did you mean `{near}`?"));
-            }
-            self.item.notes.add(place.locate(problem));
+            let problem = Problem::error(path, format!("unknown field `{key}`"));
+            let hint = if self.item.notes.is_full() {
+                None
+            } else if let Some(near) = nearest(key, &asked) {
+                Some(format!("did you mean `{near}`?"))
+            } else {
+                (!asked.is_empty()).then(|| format!("known here: {}", listed(&asked)))
+            };
+            self.item.notes.add(place.locate(Problem { hint, ..problem }));
         }
     }
+}
+
+/// Names, each once, in the order they were asked for.
+fn listed(names: &[&str]) -> String {
+    let mut once: Vec<&str> = Vec::new();
+    for name in names {
+        if !once.contains(name) {
+            once.push(name);
+        }
+    }
+    once.join(", ")
 }
 
 fn is_empty(node: &Node) -> bool {

@@ -69,19 +69,35 @@ impl Timeline {
         let since = elapsed.saturating_sub(self.delay);
         let due = match self.shape {
             Shape::Bursts { frames, pause, .. } => {
-                let cycle = (self.rate.due(frames) + pause).as_u64().max(1);
-                // Cycles differ by a nanosecond of rounding; look for the first burst that may still hold a due frame.
-                let mut burst = (since.as_u64() / cycle).saturating_sub(1);
-                while self.due((burst + 1).saturating_mul(frames)) < elapsed {
-                    burst += 1;
-                }
-                let begun = self.due(burst * frames);
-                let within = self.rate.frames_within(elapsed.saturating_sub(begun)).min(frames);
-                burst * frames + within
+                let burst = self.last_burst_before(elapsed, frames, pause);
+                let pauses = Nanos::new(burst.saturating_mul(pause.as_u64()));
+                let begun = burst.saturating_mul(frames);
+                self.rate
+                    .frames_within(since.saturating_sub(pauses))
+                    .clamp(begun, begun.saturating_add(frames))
             }
             _ => self.rate.frames_within(since),
         };
         due.min(self.total().unwrap_or(u64::MAX))
+    }
+
+    /// The last burst whose first frame is due before `elapsed`, which is after `delay`.
+    fn last_burst_before(&self, elapsed: Nanos, frames: u64, pause: Nanos) -> u64 {
+        let length = |bursts: u64| {
+            let pauses = u128::from(bursts) * u128::from(pause.as_u64());
+            u128::from(self.rate.due(bursts.saturating_mul(frames)).as_u64()) + pauses
+        };
+        let since = u128::from(elapsed.saturating_sub(self.delay).as_u64());
+        // The length of one burst is rounded to a nanosecond; that of many together is as good as exact.
+        let many = u64::try_from((1 << 40) / length(1).max(1)).unwrap_or(0).max(1);
+        let mut burst = u64::try_from(since * u128::from(many) / length(many).max(1)).unwrap_or(u64::MAX);
+        while burst > 0 && self.due(burst.saturating_mul(frames)) >= elapsed {
+            burst -= 1;
+        }
+        while self.due(burst.saturating_add(1).saturating_mul(frames)) < elapsed {
+            burst += 1;
+        }
+        burst
     }
 
     /// When the last slot ends, from the start of the run; `None` if it goes on until stopped.
@@ -142,11 +158,18 @@ mod tests {
             let timeline = timeline(pps, shape);
             let n = n.min(timeline.total().unwrap_or(u64::MAX).saturating_sub(1));
             prop_assert!(timeline.due(n) <= timeline.due(n + 1));
-            let before = timeline.due_before(timeline.due(n));
-            // A fraction of a nanosecond may put frame n itself just before its rounded instant.
-            prop_assert!(before == n || before == n + 1, "{before} {n}");
-            let after = timeline.due_before(timeline.due(n) + Nanos::new(1));
-            prop_assert!(after > n || Some(after) == timeline.total(), "{after} {n}");
+            prop_assert_eq!(timeline.due_before(timeline.due(n)), n);
+            prop_assert_eq!(timeline.due_before(timeline.due(n) + Nanos::new(1)), n + 1);
+        }
+
+        #[test]
+        fn bursts_are_counted_exactly_after_hours_too(
+            rate in (1u64..1_000_000, 1u64..100), frames in 1u64..9, pause in 0u64..2_000, n in 0u64..10_000_000_000
+        ) {
+            let rate = FrameRate::new(rate.0, rate.1).unwrap();
+            let shape = Shape::Bursts { bursts: 0, frames, pause: Nanos::new(pause) };
+            let timeline = Timeline { rate, delay: Nanos::ZERO, shape };
+            prop_assert_eq!(timeline.due_before(timeline.due(n)), n);
         }
     }
 }

@@ -223,7 +223,7 @@ fn decimal(text: &str, places: u32) -> Option<u64> {
 fn payload(flow: &Object<'_>) -> Option<Payload> {
     let Some(object) = flow.object("payload") else { return Some(Payload::default()) };
     let kinds = ["fixed", "increment_byte", "decrement_byte", "increment_word", "decrement_word"];
-    let payload = match object.choice(&kinds, "increment_byte") {
+    let payload = match object.choice(&kinds, "fixed") {
         "fixed" => {
             let fixed = object.chosen("fixed")?;
             let item = fixed.get("pattern");
@@ -248,13 +248,24 @@ fn payload(flow: &Object<'_>) -> Option<Payload> {
 }
 
 fn rate(flow: &Object<'_>) -> Option<Rate> {
-    let default = FrameRate::per_second(1000).map(Rate::Frames);
-    let Some(object) = flow.object("rate") else { return default };
+    let Some(object) = flow.object("rate") else { return usual_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     let unit = object.choice(&units, "pps");
-    let rate = object.get(unit).map_or(default, |item| read_rate(&item, unit));
+    let rate = match object.get(unit) {
+        Some(item) => read_rate(&item, unit),
+        None => usual_rate(unit),
+    };
     object.close();
     rate
+}
+
+/// OTG's default for each unit.
+fn usual_rate(unit: &str) -> Option<Rate> {
+    match unit {
+        "pps" => FrameRate::per_second(1000).map(Rate::Frames),
+        "percentage" => Some(Rate::Share(Share::WHOLE)),
+        _ => Some(Rate::Bits(BitRate::new(1_000_000_000))),
+    }
 }
 
 fn read_rate(item: &Item<'_>, unit: &str) -> Option<Rate> {
