@@ -188,14 +188,10 @@ impl Ledger {
         RULES.iter().filter_map(|rule| self.check(rule)?).collect()
     }
 
-    /// The rules that could not be checked although one of their accounts was measured.
+    /// The rules that could not be checked because an account that should have been measured was not.
     pub fn unchecked(&self) -> Vec<&'static str> {
-        let touched = |rule: &Rule| rule.accounts().any(|account| self.counts.contains_key(&account));
-        RULES
-            .iter()
-            .filter(|rule| touched(rule) && self.check(rule).is_none())
-            .map(|rule| rule.name)
-            .collect()
+        let unknown = |rule: &&Rule| rule.accounts().any(|account| self.unknown.contains(&account));
+        RULES.iter().filter(unknown).map(|rule| rule.name).collect()
     }
 
     /// `None`: cannot be checked; `Some(None)`: holds.
