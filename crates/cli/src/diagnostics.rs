@@ -22,7 +22,7 @@ pub(crate) struct Source<'a> {
 pub(crate) fn render(source: Source<'_>, problems: &[Problem], style: Style) -> String {
     let theme =
         if style.is_coloured() { GraphicalTheme::unicode() } else { GraphicalTheme::unicode_nocolor() };
-    let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_width(110);
+    let handler = GraphicalReportHandler::new_themed(theme).with_links(false).with_wrap_lines(false);
     let mut text = String::new();
     for problem in problems.iter().take(SHOWN) {
         let report = report(source, problem);
