@@ -1,0 +1,132 @@
+//! Bodies of the fuzz targets: one function a target, which panics when a promise is broken.
+//!
+//! `fuzz/fuzz_targets` feeds them from a fuzzer; `tests/fuzz_replay.rs` from the committed corpus and from seeded bytes, so
+//! that an ordinary test run holds the same promises.
+
+use packetrig_plan::Plan;
+use packetrig_units::{BitRate, FrameSize};
+use packetrig_wire::header::{Header, Kind};
+use packetrig_wire::pattern::{Pattern, mix};
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::tag::{self, Stamp, TagKey};
+use packetrig_wire::{FrameSpec, Template, Verdict};
+
+const KEY: TagKey = TagKey(0x7061_636b_6574);
+
+/// Takes numbers from fuzzed bytes; zeros when they are used up.
+struct Source<'a>(&'a [u8]);
+
+impl Source<'_> {
+    fn byte(&mut self) -> u8 {
+        let Some((first, rest)) = self.0.split_first() else { return 0 };
+        self.0 = rest;
+        *first
+    }
+
+    fn word(&mut self) -> u32 {
+        u32::from_be_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
+    }
+}
+
+fn headers(source: &mut Source<'_>) -> Vec<Header> {
+    let count = source.byte() % 7;
+    let headers = (0..count).map(|_| {
+        let kind = Kind::ALL[usize::from(source.byte()) % Kind::ALL.len()];
+        let mut header = Header::new(kind);
+        if kind == Kind::Custom {
+            return Header::custom((0..source.byte() % 9).collect());
+        }
+        for _ in 0..source.byte() % 3 {
+            let field = &kind.fields()[usize::from(source.byte()) % kind.fields().len()];
+            // A header that changes its length from frame to frame is refused by the plan.
+            if field.name != "checksum_present" {
+                header = header.with(field.name, pattern(source));
+            }
+        }
+        header
+    });
+    headers.collect()
+}
+
+fn pattern(source: &mut Source<'_>) -> Pattern {
+    let (a, b) = (u128::from(source.word()), u128::from(source.word()));
+    let count = u64::from(source.byte()) + 1;
+    match source.byte() % 4 {
+        0 => Pattern::Value(a),
+        1 => Pattern::Values(vec![a, b]),
+        2 => Pattern::Step { start: a, step: b, count, down: count % 2 == 0 },
+        _ => Pattern::Random { min: a.min(b), max: a.max(b), seed: count, count },
+    }
+}
+
+/// Any header stack that compiles renders frames that are found again and verify as sent; one flipped bit is noticed.
+pub fn wire(data: &[u8]) {
+    let mut source = Source(data);
+    let headers = headers(&mut source);
+    let size = FrameSize::new(64 + source.word() % 1500);
+    let spec = FrameSpec { headers, size: SizePattern::Fixed(size), payload: Payload::IncrementByte, tagged: true };
+    let Ok(template) = Template::new(spec) else { return };
+    let n = u64::from(source.word());
+    let stamp = Stamp { key: KEY, stream: 7, time: u64::from(source.word()) };
+    let mut frame = vec![0; size.kernel_len()];
+    assert_eq!(template.render(n, stamp, &mut frame), frame.len());
+    let mut scratch = vec![0; template.header_len()];
+    let Some(form) = template.tag_form(size) else { return };
+    let found = tag::find(&frame, KEY).expect("a rendered frame carries its tag");
+    if found.tag.form != form {
+        return; // Payload bytes looked like a full tag by chance: once in 65536.
+    }
+    assert_eq!(template.verify(n, KEY, &found, &frame, &mut scratch), Verdict::Intact);
+    let at = source.word() as usize % frame.len();
+    frame[at] ^= 1 << (source.byte() % 8);
+    if let Some(found) = tag::find(&frame, KEY).filter(|found| found.tag.stream == 7) {
+        assert_ne!(template.verify(n, KEY, &found, &frame, &mut scratch), Verdict::Intact, "bit at byte {at}");
+    }
+}
+
+/// Any bytes can be searched for a tag, verified and compared, whatever lengths they claim.
+pub fn tag(data: &[u8]) {
+    let spec = FrameSpec {
+        headers: vec![Header::new(Kind::Ethernet), Header::new(Kind::Ipv4), Header::new(Kind::Udp)],
+        size: SizePattern::Random { min: FrameSize::MIN, max: FrameSize::new(1518), seed: 1 },
+        payload: Payload::default(),
+        tagged: true,
+    };
+    let template = Template::new(spec).expect("a plain spec compiles");
+    let mut scratch = vec![0; template.header_len()];
+    template.has_headers_of(data);
+    // The key is guessed from the data, so that a fuzzer reaches what lies behind the mark.
+    let key = TagKey(data.first().map_or(0, |byte| u64::from(*byte)));
+    if let Some(found) = tag::find(data, key) {
+        assert!(found.end <= data.len() && found.end >= found.tag.form.bytes());
+        template.verify(u64::from(found.tag.sequence), key, &found, data, &mut scratch);
+    }
+}
+
+/// Any text is a plan that binds and renders, or has at least one problem.
+pub fn plan(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let plan = match Plan::read(text) {
+        Ok(plan) => plan,
+        Err(problems) => return assert!(!problems.0.is_empty(), "refused without a reason"),
+    };
+    for stream in &plan.streams {
+        for n in 0..3 {
+            let mut frame = vec![0; stream.template.size(n).kernel_len()];
+            stream.template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+        }
+    }
+    let speeds = vec![Some(BitRate::new(10_000_000_000)); plan.ports.len()];
+    if let Ok(bound) = plan.bind(&speeds) {
+        for stream in &bound.streams {
+            assert!(stream.timeline.due(0) <= stream.timeline.due(1));
+        }
+    }
+}
+
+/// Seeded bytes of varying length, for runs without a fuzzer.
+pub fn seeded(seed: u64, n: u64) -> Vec<u8> {
+    let len = mix(seed, n) % 200;
+    (0..len).map(|i| mix(seed ^ n, i).to_be_bytes()[0]).collect()
+}

@@ -1,0 +1,38 @@
+//! The promises of the fuzz targets, held by an ordinary test run: on the committed corpus and on seeded bytes.
+
+use packetrig_tests::fuzz;
+use std::path::Path;
+
+fn replay(target: &str, body: fn(&[u8])) {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
+    let seeds: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(seeds.len() >= 5, "the corpus of {target} is gone");
+    for seed in &seeds {
+        let bytes = std::fs::read(seed).unwrap();
+        body(&bytes);
+        // The seed with one byte changed, at every place.
+        for at in 0..bytes.len().min(400) {
+            let mut damaged = bytes.clone();
+            damaged[at] = damaged[at].wrapping_mul(31).wrapping_add(7);
+            body(&damaged);
+        }
+    }
+    for n in 0..3_000 {
+        body(&fuzz::seeded(1, n));
+    }
+}
+
+#[test]
+fn wire_renders_what_it_finds_again() {
+    replay("wire", fuzz::wire);
+}
+
+#[test]
+fn tags_are_sought_in_any_bytes() {
+    replay("tag", fuzz::tag);
+}
+
+#[test]
+fn plans_are_read_or_refused() {
+    replay("plan", fuzz::plan);
+}
