@@ -58,9 +58,15 @@ impl Lane {
         move |number| timeline.due(number).as_u64() / 1_000_000_000
     }
 
-    fn take(&mut self, key: TagKey, found: &Found, frame: &RxFrame<'_>, scratch: &mut [u8]) {
+    /// Which frame a tag says this is, and whether it is as sent.
+    fn compare(&self, key: TagKey, found: Found, bytes: &[u8], scratch: &mut [u8]) -> Known {
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
-        let arrival = self.window.arrive(number, self.second_of());
+        let verdict = self.spec.template.verify(number, key, &found, bytes, scratch);
+        Known { found, number, verdict }
+    }
+
+    fn take(&mut self, known: &Known, frame: &RxFrame<'_>) {
+        let arrival = self.window.arrive(known.number, self.second_of());
         self.counts.frames += 1;
         self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.first.get_or_insert(frame.at);
@@ -69,13 +75,13 @@ impl Lane {
             // Its number may be wrong, so there is nothing to compare it with.
             return;
         }
-        match self.spec.template.verify(number, key, found, frame.bytes, scratch) {
+        match known.verdict {
             Verdict::Intact => {}
             Verdict::Altered => self.counts.altered += 1,
             Verdict::Corrupt => self.counts.corrupt += 1,
         }
         if arrival != Arrival::Duplicate {
-            self.time(found, frame.at);
+            self.time(&known.found, frame.at);
         }
     }
 
@@ -103,6 +109,13 @@ impl Lane {
             series: self.series,
         }
     }
+}
+
+/// A frame recognised by its tag.
+struct Known {
+    found: Found,
+    number: u64,
+    verdict: Verdict,
 }
 
 /// All that a receiver knows of its streams.
@@ -147,16 +160,28 @@ impl Books {
         for tap in &mut self.taps {
             tap.offer(&frame);
         }
-        let lane_of =
-            |number: u16| self.lane_of.get(usize::from(number)).and_then(|lane| lane.checked_sub(1));
-        let found =
-            tag::find(frame.bytes, self.key).and_then(|found| Some((found, lane_of(found.tag.stream)?)));
-        let Some((found, lane)) = found else { return self.take_untagged(&frame) };
+        let Some((lane, known)) = self.recognise(frame.bytes) else { return self.take_untagged(&frame) };
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.bytes += bytes;
         let lane = &mut self.lanes[lane];
-        lane.take(self.key, &found, &frame, &mut self.scratch);
+        lane.take(&known, &frame);
         lane.series.add(self.start, frame.at, 1, bytes);
+    }
+
+    /// Whose frame it is, by its tag. What merely looks like a tag does not pass the comparison with the template, so of
+    /// several candidates the intact one is the true one.
+    fn recognise(&mut self, bytes: &[u8]) -> Option<(usize, Known)> {
+        let mut damaged = None;
+        for found in tag::candidates(bytes, self.key) {
+            let lane = self.lane_of.get(usize::from(found.tag.stream)).and_then(|lane| lane.checked_sub(1));
+            let Some(lane) = lane else { continue };
+            let known = self.lanes[lane].compare(self.key, found, bytes, &mut self.scratch);
+            if known.verdict != Verdict::Corrupt {
+                return Some((lane, known));
+            }
+            damaged = damaged.or(Some((lane, known)));
+        }
+        damaged
     }
 
     /// A frame without a readable tag: ours with a damaged tag, or somebody else's.

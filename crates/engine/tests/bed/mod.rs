@@ -1,0 +1,106 @@
+//! What the tests of this crate stand on: streams made by hand, and a stage in virtual time.
+#![expect(clippy::redundant_pub_crate, unreachable_pub, reason = "shared by several test crates")]
+
+use packetrig_engine::Error;
+use packetrig_engine::chaos::{Chaos, Mood};
+use packetrig_engine::receiver::Receiver;
+use packetrig_engine::sender::Sender;
+use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimRx, SimTx, Skew, Stage, Truth, VirtualClock};
+use packetrig_engine::stream::{Control, RxJob, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::result::{ReceiveResult, SendResult};
+use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
+use packetrig_wire::header::{Header, Kind};
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::tag::TagKey;
+use packetrig_wire::{FrameSpec, Template};
+use std::sync::Arc;
+
+/// Key of every test's tags.
+pub const KEY: TagKey = TagKey(77);
+/// When virtual schedules begin.
+pub const START: MonoTime = MonoTime::from_nanos(1_000_000_000_000);
+
+/// Ethernet, IPv4 and the given transport.
+pub fn template(transport: Kind, size: u32) -> Arc<Template> {
+    let headers = vec![
+        Header::new(Kind::Ethernet).with("dst", 0x0200_0000_0002).with("src", 0x0200_0000_0001),
+        Header::new(Kind::Ipv4).with("src", 0xc612_0001).with("dst", 0xc613_0001),
+        Header::new(transport),
+    ];
+    let size = SizePattern::Fixed(FrameSize::new(size));
+    let spec = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
+    Arc::new(Template::new(spec).expect("headers fit"))
+}
+
+pub fn timeline(pps: u64, shape: Shape) -> Timeline {
+    Timeline { rate: FrameRate::per_second(pps).expect("not zero"), delay: Nanos::ZERO, shape }
+}
+
+/// A UDP stream.
+pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
+    Arc::new(StreamSpec { number, template: template(Kind::Udp, size), timeline, latency: true })
+}
+
+/// A trial in virtual time: one port sends to another.
+pub struct Trial {
+    pub streams: Vec<Arc<StreamSpec>>,
+    pub link: LinkSpec,
+    pub refuse: Chance,
+    pub skew: Skew,
+    pub tx_mood: Mood,
+    pub rx_mood: Mood,
+    /// Stop this long after the start.
+    pub stop: Option<Nanos>,
+}
+
+pub struct Outcome {
+    pub send: Vec<SendResult>,
+    pub receive: Vec<ReceiveResult>,
+    pub tx: TxCounters,
+    pub rx: RxCounters,
+    pub truth: Truth,
+}
+
+impl Trial {
+    pub fn of(streams: Vec<Arc<StreamSpec>>, link: LinkSpec) -> Self {
+        Self {
+            streams,
+            link,
+            refuse: Chance::NEVER,
+            skew: Skew::default(),
+            tx_mood: Mood::default(),
+            rx_mood: Mood::default(),
+            stop: None,
+        }
+    }
+
+    pub fn run(self) -> Result<Outcome, Error> {
+        let clock = VirtualClock::new(START - Nanos::from_millis(1));
+        let link = SimLink::new(self.link);
+        let tx = SimTx::new(vec![link.clone()], clock.clone()).refusing(self.refuse, 1);
+        let rx = SimRx::new(vec![link.clone()], clock.clone()).skewed(self.skew);
+        let mut sender = Sender::new(Chaos::new(tx, self.tx_mood), clock.clone());
+        let mut receiver = Receiver::new(Chaos::new(rx, self.rx_mood));
+        receiver.arm(RxJob { port: 1, key: KEY, streams: self.streams.clone(), taps: Vec::new() })?;
+        sender.arm(TxJob { key: KEY, streams: self.streams })?;
+        let mut stage = Stage {
+            clock,
+            links: vec![link.clone()],
+            senders: vec![&mut sender],
+            receivers: vec![&mut receiver],
+        };
+        stage.control(Control::StartAt(START));
+        if let Some(stop) = self.stop {
+            assert!(!stage.run_until(START + stop)?, "nothing was left to stop");
+            stage.control(Control::Stop);
+        }
+        assert!(stage.run_until(START + Nanos::from_secs(3_600))?, "it came to no end");
+        let (tx, rx) = (sender.port_counters()?, receiver.port_counters()?);
+        let send = sender.finish();
+        let sent: Vec<u64> = send.iter().map(|sent| sent.counts.frames).collect();
+        Ok(Outcome { send, receive: receiver.finish(&sent), tx, rx, truth: link.truth() })
+    }
+}
