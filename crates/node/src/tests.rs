@@ -1,1 +1,240 @@
+//! The whole life of a run on a data plane without frames.
 
+use crate::{DataPlane, Error, Planes, Prepared, RunOptions, run_local_on};
+use packetrig_engine::Error as EngineError;
+use packetrig_fleet::RunId;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::message::{Preparation, SentTotal};
+use packetrig_fleet::outcome::{Outcome, RunState};
+use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+const DOCUMENT: &str = "
+ports: [{name: a, location: a0}, {name: b, location: b0}]
+flows:
+- name: s
+  tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}
+  packet: [{choice: ethernet, ethernet: {}}]
+  size: {choice: fixed, fixed: 128}
+  rate: {choice: pps, pps: 1000}
+  duration: {choice: fixed_packets, fixed_packets: {packets: 100}}
+  metrics: {enable: true}
+";
+
+/// What was asked of the data plane, in order.
+type Log = Arc<Mutex<Vec<&'static str>>>;
+
+/// Sends until stopped, or is done at once.
+#[derive(Clone, Default)]
+struct Fake {
+    log: Log,
+    endless: bool,
+    fails_at: &'static str,
+    stopped: Arc<AtomicBool>,
+}
+
+/// A fake that was prepared.
+struct Open {
+    fake: Fake,
+    start: MonoTime,
+}
+
+impl Fake {
+    fn note(&self, what: &'static str) -> Result<(), EngineError> {
+        self.log.lock().unwrap().push(what);
+        if self.fails_at == what { Err(EngineError::Bug("made to fail")) } else { Ok(()) }
+    }
+}
+
+impl Planes for Fake {
+    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+        assert_eq!(preparation.tag_key, 77);
+        self.note("prepare")?;
+        Ok((Box::new(Open { fake: self.clone(), start: MonoTime::default() }), vec![]))
+    }
+}
+
+impl DataPlane for Open {
+    fn arm(&mut self) -> Result<(), EngineError> {
+        self.fake.note("arm")
+    }
+    fn start_at(&mut self, at: MonoTime) {
+        self.start = at;
+        self.fake.note("start").unwrap();
+    }
+    fn sample(&mut self) -> Result<Sample, EngineError> {
+        if self.fake.fails_at == "sample" {
+            return Err(EngineError::Panicked("tx".into()));
+        }
+        Ok(Sample { at: self.start, ..Sample::default() })
+    }
+    fn senders_done(&mut self) -> bool {
+        !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)
+    }
+    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+        Ok(vec![SentTotal { stream: 0, frames: 100 }])
+    }
+    fn stop_senders(&mut self) {
+        self.fake.stopped.store(true, Ordering::Relaxed);
+        self.fake.note("stop").unwrap();
+    }
+    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+        self.fake.note("finish")?;
+        assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
+        Ok(result(node, self.start))
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.fake.note("closed").unwrap();
+    }
+}
+
+fn result(node: &str, start: MonoTime) -> NodeResult {
+    let sequence = SequenceCounts { unique: 100, ..SequenceCounts::default() };
+    NodeResult {
+        node: node.into(),
+        started: start,
+        send: vec![SendResult {
+            stream: 0,
+            counts: StreamTxCounts { frames: 100, ..StreamTxCounts::default() },
+            planned: 100,
+            send_error: Latency::with_digits(2),
+            stamp_bound: Latency::with_digits(2),
+            series: RateSeries::default(),
+        }],
+        receive: vec![ReceiveResult {
+            stream: 0,
+            port: 1,
+            counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },
+            latency: None,
+            jitter: None,
+            series: RateSeries::default(),
+        }],
+        ..NodeResult::default()
+    }
+}
+
+fn options() -> RunOptions {
+    RunOptions {
+        run: RunId("r".into()),
+        name: "test".into(),
+        started_wall_ns: 1,
+        tag_key: 77,
+        confirmed: vec![],
+        capture_dir: None,
+        capture_all: false,
+        drain: Nanos::from_millis(1),
+        criteria: Criteria::default(),
+    }
+}
+
+fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
+    let mut events = vec![];
+    let report = run_local_on(fake, DOCUMENT, options(), (stop, &mut |event| events.push(event.clone())));
+    (report, events)
+}
+
+fn states(events: &[RunEvent]) -> Vec<RunState> {
+    let state = |event: &RunEvent| {
+        if let RunEventKind::StateChanged(state) = event.kind { Some(state) } else { None }
+    };
+    events.iter().filter_map(state).collect()
+}
+
+#[test]
+fn a_run_goes_through_the_machines_and_gives_a_report() {
+    let mut fake = Fake::default();
+    let (report, events) = run(&mut fake, &|| false);
+    let report = report.unwrap();
+    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    assert_eq!(report.streams[0].loss.unwrap().lost, 0);
+    assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "finish", "closed"]);
+    assert_eq!(states(&events).first(), Some(&RunState::Preparing));
+    assert_eq!(states(&events).last(), Some(&RunState::Complete));
+    assert!(matches!(events.last().unwrap().kind, RunEventKind::Ended(_)), "nothing follows the end");
+}
+
+#[test]
+fn the_users_stop_ends_an_endless_run_with_its_results() {
+    let mut fake = Fake { endless: true, ..Fake::default() };
+    let sampled = AtomicBool::new(false);
+    let mut note = |event: &RunEvent| {
+        sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
+    };
+    let stop = || sampled.load(Ordering::Relaxed);
+    let report = run_local_on(&mut fake, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    assert_eq!(report.outcome, Outcome::Complete { stopped: true });
+    assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "stop", "finish", "closed"]);
+}
+
+#[test]
+fn a_stop_before_the_start_sends_nothing() {
+    let mut fake = Fake::default();
+    let (report, events) = run(&mut fake, &|| true);
+    assert_eq!(report.unwrap().outcome, Outcome::Aborted);
+    assert!(!fake.log.lock().unwrap().contains(&"start"));
+    assert_eq!(states(&events).last(), Some(&RunState::Aborted));
+}
+
+#[test]
+fn what_the_data_plane_refuses_comes_back_as_its_own_error() {
+    for step in ["prepare", "arm"] {
+        let mut fake = Fake { fails_at: step, ..Fake::default() };
+        let (report, events) = run(&mut fake, &|| false);
+        assert!(matches!(report, Err(Error::Engine(EngineError::Bug("made to fail")))), "{report:?}");
+        assert_eq!(states(&events).last(), Some(&RunState::Failed));
+    }
+}
+
+#[test]
+fn a_worker_that_dies_while_sending_makes_the_run_partial() {
+    let mut fake = Fake { endless: true, fails_at: "sample", ..Fake::default() };
+    let report = run(&mut fake, &|| false).0.unwrap();
+    let Outcome::Partial { reasons, .. } = &report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(reasons[0].contains("worker `tx` panicked"), "{reasons:?}");
+    assert_eq!(report.streams[0].loss, None, "missing is not zero");
+    assert!(fake.log.lock().unwrap().contains(&"closed"));
+}
+
+#[test]
+fn an_agent_that_panics_is_an_error_and_not_a_hang() {
+    struct Bomb;
+    impl Planes for Bomb {
+        fn prepare(&mut self, _: &Preparation) -> Result<Prepared, EngineError> {
+            panic!("on purpose")
+        }
+    }
+    let result = run_local_on(&mut Bomb, DOCUMENT, options(), (&|| false, &mut |_| ()));
+    assert!(matches!(result, Err(Error::AgentDied(_))), "{result:?}");
+}
+
+#[test]
+fn a_reader_that_panics_still_closes_the_ports() {
+    let fake = Fake { endless: true, ..Fake::default() };
+    let log = Arc::clone(&fake.log);
+    let panicked = std::panic::catch_unwind(move || {
+        let mut fake = fake;
+        let mut note =
+            |event: &RunEvent| assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "on purpose");
+        run_local_on(&mut fake, DOCUMENT, options(), (&|| false, &mut note)).map(drop)
+    });
+    assert!(panicked.is_err());
+    assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
+}
+
+#[test]
+fn a_document_that_is_no_plan_opens_nothing() {
+    let mut fake = Fake::default();
+    let result = run_local_on(&mut fake, "ports: 5", options(), (&|| false, &mut |_| ()));
+    assert!(matches!(result, Err(Error::Plan(_))));
+    assert!(fake.log.lock().unwrap().is_empty());
+}

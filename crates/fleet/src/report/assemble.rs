@@ -20,7 +20,8 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
-    let lost = LossPlaces::new(total_lost(&streams), &ledger, &unmeasured(&results));
+    let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
+    let lost = LossPlaces::new(total_lost(&streams), &reported);
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
     let caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
     let verdict = judge(
@@ -107,18 +108,11 @@ fn total_lost(streams: &[StreamReport]) -> u64 {
     streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost).sum()
 }
 
-/// Accounts that some port of the run could not measure: their sums are too small to locate a loss by.
-fn unmeasured(results: &[NodeResult]) -> Vec<Account> {
-    let sends = |node: &NodeResult| !node.send.is_empty();
-    let blind = |node: &NodeResult| {
-        node.ports.iter().any(|port| port.tx.handed_over > 0 && port.tx.dropped.is_none())
-    };
-    if results.iter().any(|node| sends(node) && blind(node)) { vec![Account::TxDropped] } else { Vec::new() }
-}
-
 fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
     let mut caveats: Vec<Caveat> = Vec::new();
-    for caveat in results.iter().flat_map(|node| &node.caveats) {
+    // Whether the run was cut short is known best for all nodes together.
+    let of_nodes = results.iter().flat_map(|node| &node.caveats);
+    for caveat in of_nodes.filter(|caveat| caveat.doubt != Doubt::Interrupted) {
         if !caveats.contains(caveat) {
             caveats.push(caveat.clone());
         }

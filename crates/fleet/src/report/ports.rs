@@ -2,7 +2,7 @@
 
 use super::figures::MeanRate;
 use packetrig_plan::Plan;
-use packetrig_stats::ledger::{Account, Ledger};
+use packetrig_stats::ledger::Ledger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{NodeResult, PortResult};
 use packetrig_stats::series::RateSeries;
@@ -50,16 +50,16 @@ pub struct LossPlaces {
 }
 
 impl LossPlaces {
-    /// Splits `total` by what the ends of the run say they dropped themselves.
-    pub(super) fn new(total: u64, ledger: &Ledger, unmeasured: &[Account]) -> Self {
-        let known =
-            |account: Account| (!unmeasured.contains(&account)).then(|| ledger.get(account)).flatten();
-        let sum = |accounts: &[Account]| accounts.iter().map(|account| known(*account)).sum::<Option<u64>>();
-        let sender = sum(&[Account::Refused, Account::TxDropped]).map(|dropped| dropped.min(total));
+    /// Splits `total` by what the ends of the run say they dropped themselves. An interface's own receive drops do not
+    /// count: the kernel also counts frames there that it gave us and then found no other use for.
+    pub(super) fn new(total: u64, ports: &[&PortResult]) -> Self {
+        let at_work = |port: &&&PortResult| port.tx.handed_over + port.tx.refused > 0;
+        let dropped = |port: &&PortResult| port.tx.dropped.map(|dropped| dropped + port.tx.refused);
+        let sender = ports.iter().filter(at_work).map(dropped).sum::<Option<u64>>();
+        let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
-        let receiver = sum(&[Account::RingDropped]).map(|dropped| dropped.min(left));
-        let path = sender.and(receiver).map(|dropped| left - dropped);
-        Self { total, sender, receiver, path }
+        let receiver = ports.iter().map(|port| port.rx.ring_dropped).sum::<u64>().min(left);
+        Self { total, sender, receiver: Some(receiver), path: sender.map(|_| left - receiver) }
     }
 }
 

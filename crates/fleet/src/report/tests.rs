@@ -1,1 +1,328 @@
+use super::*;
+use packetrig_plan::Plan;
+use packetrig_stats::caveat::Doubt;
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::ledger::Account;
+use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
+use packetrig_stats::result::{NodeResult, PortResult, ReceiveResult, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{BitRate, MonoTime, Share};
 
+const SECOND: u64 = 1_000_000_000;
+
+/// One stream of 1001 frames of 128 bytes at 1000 frames/s, from port `tx` to `rx` ports.
+fn document(rx: &[&str], ratio: &str) -> String {
+    let mut text = String::from("ports:\n- {name: tx, location: t0}\n");
+    for name in rx {
+        text += &format!("- {{name: {name}, location: {name}}}\n");
+    }
+    text + &format!(
+        "flows:\n- name: s\n  tx_rx: {{choice: port, port: {{tx_name: tx, rx_names: [{}]}}}}\n  \
+         packet:\n  - {{choice: ethernet, ethernet: {{}}}}\n  size: {{choice: fixed, fixed: 128}}\n  \
+         rate: {{choice: pps, pps: 1000}}\n  \
+         duration: {{choice: fixed_packets, fixed_packets: {{packets: 1001}}}}\n  \
+         metrics: {{enable: true, {ratio}latency: {{enable: true, mode: cut_through}}}}\n",
+        rx.join(", ")
+    )
+}
+
+fn plan(rx: &[&str], ratio: &str) -> Plan {
+    Plan::read(&document(rx, ratio)).unwrap_or_else(|problems| panic!("{problems}"))
+}
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(5 * SECOND + ms * 1_000_000)
+}
+
+fn latency(ns: &[u64]) -> Latency {
+    let mut times = Latency::with_digits(3);
+    ns.iter().for_each(|ns| times.record(Nanos::new(*ns)));
+    times
+}
+
+fn sent(frames: u64) -> SendResult {
+    let counts = StreamTxCounts {
+        frames,
+        bytes: frames * 128,
+        late: 0,
+        first: Some(at(0)),
+        last: Some(at(frames - 1)),
+    };
+    SendResult {
+        stream: 0,
+        counts,
+        planned: frames,
+        send_error: latency(&[1000, 2000, 9000]),
+        stamp_bound: latency(&[500, 700]),
+        series: RateSeries::default(),
+    }
+}
+
+fn received(port: usize, unique: u64) -> ReceiveResult {
+    let sequence = SequenceCounts { unique, lost: 1001 - unique, ..SequenceCounts::default() };
+    let counts = StreamRxCounts {
+        frames: unique,
+        bytes: unique * 128,
+        sequence,
+        first: Some(at(1)),
+        last: Some(at(1001)),
+        ..StreamRxCounts::default()
+    };
+    ReceiveResult {
+        stream: 0,
+        port,
+        counts,
+        latency: Some(latency(&[1_000_000, 2_000_000])),
+        jitter: None,
+        series: RateSeries::default(),
+    }
+}
+
+fn port(index: usize, name: &str, ring_dropped: u64) -> PortResult {
+    let info = PortInfo {
+        name: name.into(),
+        location: name.into(),
+        back_end: BackEnd::Sim,
+        why: "test".into(),
+        driver: "sim".into(),
+        speed: Some(BitRate::new(SECOND)),
+        max_frame: 1518,
+        tx_stamp: StampKind::User,
+        rx_stamp: StampKind::Software,
+    };
+    PortResult {
+        port: index,
+        info,
+        tx: TxCounters {
+            handed_over: 1001 * u64::from(index == 0),
+            dropped: Some(0),
+            ..TxCounters::default()
+        },
+        rx: RxCounters { ring_dropped, ..RxCounters::default() },
+        ledger: Ledger::default(),
+        tx_series: RateSeries::default(),
+        rx_series: RateSeries::default(),
+        clock_bound: Nanos::new(300),
+    }
+}
+
+/// Everything on one node: 1001 frames sent, `counts` arrived at the ports in turn.
+fn node(counts: &[u64]) -> NodeResult {
+    let mut node = NodeResult { node: "local".into(), started: at(0), ..NodeResult::default() };
+    node.senders_done = at(1000);
+    node.ended = at(1200);
+    node.send.push(sent(1001));
+    node.ports.push(port(0, "tx", 0));
+    for (index, unique) in counts.iter().enumerate() {
+        node.receive.push(received(index + 1, *unique));
+        node.ports.push(port(index + 1, &format!("rx{index}"), 0));
+    }
+    node
+}
+
+fn facts() -> RunFacts {
+    RunFacts {
+        run: RunId("r1".into()),
+        name: "test".into(),
+        plan: PlanHash::of("x"),
+        started_wall_ns: SECOND,
+        nodes: vec![NodeName::local()],
+        criteria: Criteria::default(),
+    }
+}
+
+fn complete() -> Outcome {
+    Outcome::Complete { stopped: false }
+}
+
+fn report_of(results: Vec<NodeResult>) -> RunReport {
+    assemble(&facts(), &plan(&["rx0"], ""), results, complete())
+}
+
+#[test]
+fn everything_sent_and_counted_passes() {
+    let report = report_of(vec![node(&[1001])]);
+    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
+    assert_eq!(report.streams[0].loss.unwrap().lost, 0);
+    assert_eq!(report.ledger.get(Account::Expected), Some(1001));
+    assert!(report.coverage.is_full());
+    assert_eq!(report.sending, Some(Nanos::from_secs(1)));
+}
+
+#[test]
+fn the_figures_of_a_stream_are_exact() {
+    let report = report_of(vec![node(&[1001])]);
+    let stream = &report.streams[0];
+    let rate = stream.sent.as_ref().unwrap().rate.unwrap();
+    assert_eq!(rate.frames_milli, 1_000_000);
+    assert_eq!(rate.l2.bits_per_second(), 1000 * 128 * 8);
+    assert_eq!(rate.l1.bits_per_second(), 1000 * 148 * 8);
+    assert_eq!(stream.sent.as_ref().unwrap().rate_error_ppm, Some(0));
+    assert_eq!(stream.received.as_ref().unwrap().first, Some(Nanos::from_millis(1)));
+    let latency = stream.latency.unwrap();
+    assert_eq!((latency.min, latency.max), (Nanos::from_millis(1), Nanos::from_millis(2)));
+    assert_eq!(latency.error.rx_conversion, Some(Nanos::new(300)));
+    assert_eq!(latency.error.tx_max, Some(Nanos::new(700)));
+    assert_eq!(latency.error.p99(), Some(Nanos::new(1000)));
+    assert_eq!(latency.error.rx_stamp, Some(StampKind::Software));
+}
+
+#[test]
+fn a_sender_that_took_longer_shows_a_negative_rate_error() {
+    let mut node = node(&[1001]);
+    node.send[0].counts.last = Some(at(1010));
+    let error = report_of(vec![node]).streams[0].sent.as_ref().unwrap().rate_error_ppm;
+    assert_eq!(error, Some(-9900), "1 % too long");
+}
+
+#[test]
+fn a_loss_fails_unless_the_user_accepts_it() {
+    let report = report_of(vec![node(&[999])]);
+    let Verdict::Fail(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
+    assert!(reasons[0].starts_with("stream s: 2 of 1001 frames lost"), "{reasons:?}");
+    assert_eq!(report.lost, LossPlaces { total: 2, sender: Some(0), receiver: Some(0), path: Some(2) });
+    assert_eq!(report.imbalances, []);
+
+    let mut tolerant = facts();
+    tolerant.criteria.max_loss = Share::from_billionths(2_000_000);
+    let report = assemble(&tolerant, &plan(&["rx0"], ""), vec![node(&[999])], complete());
+    assert_eq!(report.verdict, Verdict::Pass);
+}
+
+#[test]
+fn what_our_own_receiver_lost_is_no_fault_of_the_device() {
+    let mut node = node(&[999]);
+    node.ports[1] = port(1, "rx0", 2);
+    let report = report_of(vec![node]);
+    assert_eq!(report.lost, LossPlaces { total: 2, sender: Some(0), receiver: Some(2), path: Some(0) });
+    assert!(matches!(report.verdict, Verdict::Inconclusive(_)), "{:?}", report.verdict);
+}
+
+#[test]
+fn a_place_that_was_not_measured_is_absent() {
+    let mut node = node(&[999]);
+    node.ports[0].tx.dropped = None;
+    let report = report_of(vec![node]);
+    assert_eq!(report.lost, LossPlaces { total: 2, sender: None, receiver: Some(0), path: None });
+    assert!(matches!(report.verdict, Verdict::Fail(_)));
+}
+
+#[test]
+fn duplicates_and_damage_fail_reordering_and_rewriting_do_not() {
+    let judged = |change: fn(&mut StreamRxCounts)| {
+        let mut node = node(&[1001]);
+        change(&mut node.receive[0].counts);
+        report_of(vec![node]).verdict
+    };
+    assert!(matches!(judged(|counts| counts.sequence.duplicates = 1), Verdict::Fail(_)));
+    assert!(matches!(judged(|counts| counts.corrupt = 1), Verdict::Fail(_)));
+    assert!(matches!(judged(|counts| counts.unnumbered = 1), Verdict::Fail(_)));
+    assert_eq!(judged(|counts| counts.sequence.reordered = 5), Verdict::Pass);
+    assert_eq!(judged(|counts| counts.altered = 1001), Verdict::Pass);
+    assert!(matches!(judged(|counts| counts.sequence.stale = 1), Verdict::Inconclusive(_)));
+}
+
+#[test]
+fn doubts_forbid_pass() {
+    let doubtful = |change: fn(&mut NodeResult)| {
+        let mut node = node(&[1001]);
+        change(&mut node);
+        report_of(vec![node]).verdict
+    };
+    let unsent = doubtful(|node| node.send[0].planned = 1100);
+    assert_eq!(unsent.reasons(), ["stream s: 99 of 1100 planned frames were not sent"]);
+    let caveat =
+        |matters| Caveat { doubt: Doubt::Clock, subject: "port tx".into(), text: "stepped".into(), matters };
+    let mut serious = node(&[1001]);
+    serious.caveats = vec![caveat(true), caveat(true)];
+    let report = report_of(vec![serious]);
+    assert_eq!(report.verdict, Verdict::Inconclusive(vec!["port tx: stepped".into()]), "said once");
+    let mut harmless = node(&[1001]);
+    harmless.caveats = vec![caveat(false)];
+    assert_eq!(report_of(vec![harmless]).verdict, Verdict::Pass);
+    let unbalanced = doubtful(|node| {
+        for (account, frames) in [(Account::Planned, 9), (Account::Built, 5), (Account::Unsent, 5)] {
+            node.ports[0].ledger.add(account, frames);
+        }
+    });
+    assert!(unbalanced.reasons()[0].contains("planned = built + unsent"), "{unbalanced:?}");
+}
+
+#[test]
+fn a_missing_node_is_never_zero_loss_and_never_pass() {
+    let report = report_of(vec![]);
+    assert_eq!(report.coverage, Coverage { reported: 0, expected: 1 });
+    assert_eq!(report.streams[0].loss, None);
+    assert_eq!(report.streams[0].sent, None);
+    assert!(matches!(report.verdict, Verdict::Inconclusive(_)));
+    let twice = report_of(vec![node(&[1001]), node(&[1001])]);
+    assert_eq!(twice.streams[0].sent.as_ref().unwrap().frames, 1001);
+    assert_eq!(twice.coverage.reported, 1, "a result is counted once");
+}
+
+#[test]
+fn sender_and_receiver_on_two_nodes_make_one_row() {
+    let (mut sender, mut receiver) = (node(&[1001]), node(&[1001]));
+    sender.node = "a".into();
+    sender.receive.clear();
+    sender.ports.truncate(1);
+    receiver.node = "b".into();
+    receiver.send.clear();
+    receiver.ports.remove(0);
+    let mut two = facts();
+    two.nodes = vec![NodeName("a".into()), NodeName("b".into())];
+    let report = assemble(&two, &plan(&["rx0"], ""), vec![receiver, sender.clone()], complete());
+    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
+    let partial = Outcome::Partial { reasons: vec!["node b: silent for 5s".into()], stopped: false };
+    let report = assemble(&two, &plan(&["rx0"], ""), vec![sender], partial);
+    assert_eq!(report.streams[0].loss, None);
+    assert!(report.verdict.reasons().contains(&"only 1 of 2 nodes reported".to_owned()));
+}
+
+#[test]
+fn receivers_that_share_a_stream_are_judged_by_their_sum() {
+    let plan = plan(&["rx0", "rx1"], "");
+    let report = assemble(&facts(), &plan, vec![node(&[600, 401])], complete());
+    assert_eq!(report.verdict, Verdict::Pass, "{:?}", report.verdict);
+    let row = &report.streams[0];
+    assert_eq!(row.loss.unwrap().longest_burst, None, "no receiver can tell");
+    assert_eq!(row.per_port.len(), 2);
+    assert_eq!(row.per_port[0].loss, None);
+    assert_eq!(row.received.as_ref().unwrap().bytes, 1001 * 128);
+
+    let flooded = assemble(&facts(), &plan, vec![node(&[1001, 1001])], complete());
+    assert_eq!(flooded.streams[0].loss.unwrap().extra, 1001);
+    assert!(matches!(flooded.verdict, Verdict::Fail(_)));
+}
+
+#[test]
+fn a_stream_for_all_receivers_is_judged_at_each() {
+    let ratio = "rx_tx_ratio: {choice: rx_count, rx_count: {}}, ";
+    let report = assemble(&facts(), &plan(&["rx0", "rx1"], ratio), vec![node(&[1001, 1000])], complete());
+    let row = &report.streams[0];
+    assert_eq!((row.loss.unwrap().expected, row.loss.unwrap().lost), (2002, 1));
+    assert_eq!(row.per_port[0].loss.unwrap().lost, 0);
+    assert_eq!(row.per_port[1].loss.unwrap().lost, 1);
+}
+
+#[test]
+fn a_plan_cut_short_is_interrupted_a_finished_one_is_not() {
+    let stopped = || Outcome::Complete { stopped: true };
+    let mut short = node(&[500]);
+    short.send[0] = sent(500);
+    let report = assemble(&facts(), &plan(&["rx0"], ""), vec![short], stopped());
+    assert_eq!(report.caveats[0].doubt, Doubt::Interrupted);
+    assert!(matches!(report.verdict, Verdict::Inconclusive(_)));
+    let whole = assemble(&facts(), &plan(&["rx0"], ""), vec![node(&[1001])], stopped());
+    assert_eq!(whole.caveats, []);
+}
+
+#[test]
+fn a_report_survives_json() {
+    for report in [report_of(vec![node(&[999])]), report_of(vec![node(&[1001])]), report_of(vec![])] {
+        let text = serde_json::to_string(&report).unwrap();
+        assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);
+    }
+}

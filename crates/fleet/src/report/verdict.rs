@@ -5,7 +5,7 @@
 
 use super::{Coverage, LossPlaces, StreamReport};
 use crate::outcome::Outcome;
-use packetrig_stats::caveat::Caveat;
+use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::Imbalance;
 use packetrig_units::Share;
 use serde::{Deserialize, Serialize};
@@ -106,10 +106,25 @@ fn doubts(evidence: &Evidence<'_>) -> Vec<String> {
     if !evidence.coverage.is_full() {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
-    doubts.extend(evidence.imbalances.iter().map(|wrong| format!("the ledger does not balance: {wrong}")));
+    let said = |doubt: Doubt, subject: &str| {
+        let same = |caveat: &Caveat| caveat.matters && caveat.doubt == doubt;
+        evidence
+            .caveats
+            .iter()
+            .any(|caveat| same(caveat) && (subject.is_empty() || caveat.subject == subject))
+    };
+    if !said(Doubt::Unbalanced, "") {
+        let wrong = evidence.imbalances.iter();
+        doubts.extend(wrong.map(|wrong| format!("the ledger does not balance: {wrong}")));
+    }
     let matters = evidence.caveats.iter().filter(|caveat| caveat.matters);
     doubts.extend(matters.map(|caveat| format!("{}: {}", caveat.subject, caveat.text)));
     for stream in evidence.streams {
+        let short = stream.sent.as_ref().filter(|sent| sent.unsent > 0);
+        if let Some(sent) = short.filter(|_| !said(Doubt::SenderShort, &stream.name)) {
+            let (name, unsent, planned) = (&stream.name, sent.unsent, sent.planned);
+            doubts.push(format!("stream {name}: {unsent} of {planned} planned frames were not sent"));
+        }
         doubts.extend(unjudged(stream));
     }
     if !evidence.streams.iter().any(|stream| stream.loss.is_some_and(|loss| loss.expected > 0)) {
@@ -122,10 +137,6 @@ fn doubts(evidence: &Evidence<'_>) -> Vec<String> {
 fn unjudged(stream: &StreamReport) -> Vec<String> {
     let mut doubts = Vec::new();
     let name = &stream.name;
-    if let Some(sent) = stream.sent.as_ref().filter(|sent| sent.unsent > 0) {
-        doubts
-            .push(format!("stream {name}: {} of {} planned frames were not sent", sent.unsent, sent.planned));
-    }
     if stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none() {
         doubts.push(format!("stream {name}: a sender or receiver did not report"));
     }
