@@ -155,6 +155,65 @@ fn hostile_input_of_every_kind_is_refused_and_nothing_panics() {
 }
 
 #[test]
+fn explain_says_what_would_be_sent() {
+    let file = plan(SMALL_PLAN);
+    let ended = packetrig(&["plan", "explain", file.path().to_str().unwrap()]);
+    assert_eq!((ended.code, ended.remarks.as_str()), (0, ""));
+    golden::compare("explain-small", &ended.results);
+}
+
+#[test]
+fn explain_names_the_speed_it_assumes() {
+    let text = SMALL_PLAN.replace("{choice: pps, pps: 1000}", "{choice: percentage, percentage: 10}");
+    let ended = packetrig_with_input(&["plan", "explain", "-"], text.as_bytes());
+    assert_eq!(ended.code, 0, "{}", ended.remarks);
+    assert!(
+        ended.results.contains("port tx does not tell its link speed: 10 Gbit/s is assumed"),
+        "{}",
+        ended.results
+    );
+}
+
+#[test]
+fn flags_make_a_plan_that_passes_the_check() {
+    let flags = ["run", "--tx", "eth1", "--rx", "eth2,eth3", "--size", "imix", "--vlan", "7", "--print-plan"];
+    let made = packetrig(&flags);
+    assert_eq!(made.code, 0, "{}", made.remarks);
+    golden::compare("print-plan", &made.results);
+    assert_eq!(check(made.results.as_bytes()).code, 0);
+}
+
+#[test]
+fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
+    let store = tempfile::tempdir().unwrap();
+    let place = store.path().to_str().unwrap();
+    let ended = packetrig(&["run", "--tx", "nosuch0", "--rx", "nosuch1", "--store", place, "--quiet"]);
+    assert_eq!(ended.code, 4, "{}", ended.remarks);
+    assert!(ended.remarks.contains("nosuch0"), "{}", ended.remarks);
+    let listed = packetrig(&["report", "--store", place]);
+    assert_eq!((listed.code, listed.results.as_str()), (0, "no runs yet; `packetrig demo` makes one\n"));
+    assert_eq!(std::fs::read_dir(store.path().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
+fn an_unknown_run_is_a_users_mistake() {
+    let store = tempfile::tempdir().unwrap();
+    let place = store.path().to_str().unwrap();
+    for action in ["show", "path"] {
+        let ended = packetrig(&["report", action, "20200101", "--store", place]);
+        assert_eq!((ended.code, ended.results.as_str()), (2, ""));
+        golden::compare("error-report-unknown", &ended.remarks);
+    }
+}
+
+#[test]
+fn faults_cannot_be_ordered_from_a_kernel_bridge() {
+    let ended = packetrig(&["demo", "--faults", "drop=1"]);
+    assert_eq!((ended.code, ended.results.as_str()), (2, ""));
+    golden::compare("usage-demo-faults-of-bridge", &ended.remarks);
+}
+
+#[test]
 fn a_missing_plan_is_named() {
     let ended = packetrig(&["run", "/no/such/plan.yaml"]);
     assert_eq!(ended.code, 3);
