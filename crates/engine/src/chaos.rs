@@ -122,3 +122,64 @@ impl<R: FrameRx> FrameRx for Chaos<R> {
         self.port.clock_bound()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::{LinkSpec, SimLink, SimTx, VirtualClock};
+    use packetrig_units::MonoTime;
+
+    fn port(mood: Mood) -> (Chaos<SimTx<VirtualClock>>, SimLink) {
+        let link = SimLink::new(LinkSpec::default());
+        let tx = SimTx::new(vec![link.clone()], VirtualClock::new(MonoTime::default()));
+        (Chaos::new(tx, mood), link)
+    }
+
+    fn fill(port: &mut impl FrameTx, want: usize) -> usize {
+        port.fill(want, &mut |slot| {
+            slot[..60].fill(1);
+            Some(60)
+        })
+    }
+
+    #[test]
+    fn without_a_mood_it_is_the_port() {
+        let (mut port, link) = port(Mood::default());
+        assert_eq!((fill(&mut port, 64), port.pending()), (64, 64));
+        port.flush().unwrap();
+        assert_eq!((port.pending(), link.truth().entered), (0, 64));
+    }
+
+    #[test]
+    fn a_full_ring_takes_nothing_and_a_partial_one_takes_less() {
+        let (mut full, _) = port(Mood { full: 1_000_000, ..Mood::default() });
+        assert_eq!(fill(&mut full, 64), 0);
+        let (mut partial, _) = port(Mood { partial: 1_000_000, ..Mood::default() });
+        assert!(fill(&mut partial, 64) < 64);
+    }
+
+    #[test]
+    fn storms_and_flaps_pass_and_lose_nothing() {
+        let (mut stormy, link) = port(Mood { storm: 1_000_000, storm_length: 3, ..Mood::default() });
+        fill(&mut stormy, 5);
+        stormy.flush().unwrap();
+        assert_eq!((stormy.pending(), link.truth().entered), (5, 0));
+        let (mut flapping, link) = port(Mood { flap_every: Some(1), flap_length: 2, ..Mood::default() });
+        let pending: Vec<usize> = (0..6)
+            .map(|_| {
+                fill(&mut flapping, 1);
+                flapping.flush().unwrap();
+                flapping.pending()
+            })
+            .collect();
+        assert_eq!((pending, link.truth().entered), (vec![0, 1, 2, 0, 1, 2], 4));
+    }
+
+    #[test]
+    fn it_fails_when_told_to() {
+        let (mut port, _) = port(Mood { fail_at: Some(1), ..Mood::default() });
+        assert!(port.flush().is_ok());
+        assert!(matches!(port.flush(), Err(Error::Injected { call: 1 })));
+        assert!(port.flush().is_ok());
+    }
+}

@@ -27,6 +27,9 @@ use std::sync::Arc;
 
 /// A frame sent this much after its instant counts as late.
 pub const LATE_AFTER: Nanos = Nanos::from_millis(1);
+/// Frames due before the end of a timed stream may leave this much after it: a worker woken late at the very end is not a
+/// sender that missed its rate. They count as late; what is left then is unsent.
+pub const GRACE: Nanos = Nanos::from_millis(20);
 /// Frames per kernel call at most: enough to make the call cheap, few enough to keep stamps honest.
 const BATCH: usize = 64;
 /// Significant digits of the send-time histograms: the error of an error.

@@ -1,5 +1,14 @@
 //! What the tests of this crate stand on: streams made by hand, and a stage in virtual time.
-#![expect(clippy::redundant_pub_crate, unreachable_pub, reason = "shared by several test crates")]
+#![allow(
+    dead_code,
+    unreachable_pub,
+    missing_docs,
+    clippy::allow_attributes,
+    reason = "each test crate uses a part of it"
+)]
+
+pub mod mock;
+pub mod plans;
 
 use packetrig_engine::Error;
 use packetrig_engine::chaos::{Chaos, Mood};

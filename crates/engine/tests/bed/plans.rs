@@ -1,0 +1,75 @@
+//! Plans made by hand and runs of them on the rig's own threads.
+
+use packetrig_engine::Error;
+use packetrig_engine::clock::RealClock;
+use packetrig_engine::port::Clock;
+use packetrig_engine::rig::{Opener, Rig, RigOptions};
+use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Plan, Port, Stream};
+use packetrig_stats::result::NodeResult;
+use packetrig_units::{FrameRate, Nanos, Rate};
+use packetrig_wire::header::Kind;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+/// A run that takes longer than this is stuck.
+const PATIENCE: Nanos = Nanos::from_secs(20);
+
+/// Ports of these names.
+pub fn plan(ports: &[&str]) -> Plan {
+    let port = |name: &&str| Port {
+        name: (*name).into(),
+        location: Location { namespace: None, interface: (*name).into() },
+        speed: None,
+        mtu: None,
+        promiscuous: true,
+    };
+    Plan { ports: ports.iter().map(port).collect(), streams: vec![], captures: vec![], warnings: vec![] }
+}
+
+pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount) -> Stream {
+    Stream {
+        name: name.into(),
+        place: packetrig_plan::document::Place::default(),
+        tx,
+        rx: rx.to_vec(),
+        template: super::template(Kind::Udp, 128),
+        rate: Rate::Frames(FrameRate::per_second(pps).unwrap()),
+        duration: Duration { amount, delay: Gap::Time(Nanos::ZERO), gap: 12 },
+        metrics: Metrics { enable: true, latency: true, rx_per_tx_thousandths: 1000 },
+    }
+}
+
+pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
+    let capture_all = capture_dir.is_some();
+    RigOptions { key: super::KEY, confirmed: BTreeSet::new(), capture_dir, capture_all }
+}
+
+/// Starts a run.
+pub fn begin(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Rig, Error> {
+    let mut rig = Rig::prepare_with(plan, options, opener)?;
+    rig.arm()?;
+    rig.start_at(RealClock::new().now() + Nanos::from_millis(20));
+    Ok(rig)
+}
+
+/// Waits until the senders are done or, if wanted, until `enough` of a sample.
+pub fn watch(
+    rig: &mut Rig,
+    enough: &mut dyn FnMut(&packetrig_stats::result::Sample) -> bool,
+) -> Result<(), Error> {
+    let clock = RealClock::new();
+    let give_up = clock.now() + PATIENCE;
+    while !rig.senders_done() && !enough(&rig.sample()?) {
+        assert!(clock.now() < give_up, "the run is stuck");
+        clock.wait(clock.now() + Nanos::from_millis(5));
+    }
+    Ok(())
+}
+
+/// A whole run.
+pub fn execute(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<NodeResult, Error> {
+    let mut rig = begin(plan, options, opener)?;
+    watch(&mut rig, &mut |_| false)?;
+    RealClock::new().wait(RealClock::new().now() + Nanos::from_millis(50));
+    rig.finish("local", &[])
+}

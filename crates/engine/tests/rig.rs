@@ -1,0 +1,335 @@
+//! The rig with its threads, on the real clock, over back ends of both levels: the same demands, the same numbers.
+
+mod bed;
+
+use bed::mock::{LATENCY, MockPorts};
+use bed::plans::{begin, execute, options, plan, plan_stream, watch};
+use packetrig_engine::Error;
+use packetrig_engine::chaos::{Chaos, Mood};
+use packetrig_engine::clock::RealClock;
+use packetrig_engine::receiver::Receiver;
+use packetrig_engine::rig::{Hold, OpenPort, Opener};
+use packetrig_engine::sender::Sender;
+use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimPorts, SimRx, SimTx};
+use packetrig_engine::stream::{Control, Step, StreamTx, TxJob};
+use packetrig_plan::{Amount, Capture, CaptureFormat, Plan, Port};
+use packetrig_stats::caveat::Doubt;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::ledger::Account;
+use packetrig_stats::port::{BackEnd, TxCounters};
+use packetrig_stats::result::{NodeResult, SendResult};
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_wire::filter::Filter;
+use pcap_parser::traits::PcapReaderIterator;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// One stream there, one back.
+fn both_ways() -> Plan {
+    let mut plan = plan(&["left", "right"]);
+    plan.streams = vec![
+        plan_stream("there", 0, &[1], 20_000, Amount::Packets(2000)),
+        plan_stream(
+            "back",
+            1,
+            &[0],
+            5_000,
+            Amount::Bursts {
+                bursts: 10,
+                packets: 50,
+                between: packetrig_plan::Gap::Time(Nanos::from_millis(1)),
+            },
+        ),
+    ];
+    plan
+}
+
+/// What every back end must make of [`both_ways`] when the frames 9, 19, 29 … are lost.
+fn demand(result: &NodeResult, back_end: BackEnd) {
+    assert_eq!(result.node, "local");
+    assert!(result.started < result.senders_done && result.senders_done <= result.ended);
+    let sent: Vec<_> =
+        result.send.iter().map(|s| (s.stream, s.planned, s.counts.frames, s.counts.bytes)).collect();
+    assert_eq!(sent, [(0, 2000, 2000, 256_000), (1, 500, 500, 64_000)]);
+    let mut received: Vec<_> = result
+        .receive
+        .iter()
+        .map(|r| (r.stream, r.port, r.counts.frames, r.counts.sequence.lost, r.counts.sequence.loss_bursts))
+        .collect();
+    received.sort_unstable();
+    assert_eq!(received, [(0, 1, 1800, 200, 200), (1, 0, 450, 50, 50)]);
+    for received in &result.receive {
+        assert_eq!(received.latency.as_ref().unwrap().count(), received.counts.frames);
+    }
+    for (index, port) in result.ports.iter().enumerate() {
+        assert_eq!((port.port, port.info.back_end), (index, back_end));
+        assert_eq!((port.ledger.balance(), port.ledger.unchecked()), (vec![], vec![]));
+    }
+    assert_eq!(result.ports[0].ledger.get(Account::HandedOver), Some(2000));
+    assert_eq!(result.ports[1].ledger.get(Account::Counted), Some(1800));
+    let grave: Vec<_> = result.caveats.iter().filter(|caveat| caveat.matters).collect();
+    assert!(grave.is_empty(), "{grave:?}");
+}
+
+#[test]
+fn the_frame_level_meets_the_demands() {
+    let link = || LinkSpec { loss: Chance::at((9..5000).step_by(10)), ..LinkSpec::default() };
+    let ports = SimPorts::default().wire("left", "right", link()).wire("right", "left", link());
+    demand(&execute(both_ways(), &options(None), &ports).unwrap(), BackEnd::Sim);
+    let lost: Vec<usize> = ports.truths().iter().map(|truth| truth.lost.len()).collect();
+    assert_eq!(lost, [200, 50]);
+}
+
+#[test]
+fn a_stream_level_without_frames_meets_the_same_demands() {
+    let ports = MockPorts { lost: (9..5000).step_by(10).collect(), ..MockPorts::default() };
+    let result = execute(both_ways(), &options(None), &ports).unwrap();
+    demand(&result, BackEnd::Mock);
+    assert_eq!(result.receive[0].latency.as_ref().unwrap().max(), Some(LATENCY));
+    assert_eq!(result.ports[0].clock_bound, Nanos::new(9));
+}
+
+#[test]
+fn frames_that_our_own_receiver_lost_are_said_to_be_ours() {
+    let ports = MockPorts { ring_dropped: 3, ..MockPorts::default() };
+    let result = execute(both_ways(), &options(None), &ports).unwrap();
+    let lost: Vec<_> = result.caveats.iter().filter(|c| c.doubt == Doubt::ReceiverLost).collect();
+    assert_eq!((lost.len(), lost[0].subject.as_str(), lost[0].matters), (2, "left", true));
+    assert!(lost[0].text.contains("3 frames"), "{}", lost[0].text);
+}
+
+#[test]
+fn several_receivers_each_keep_their_own_account() {
+    let mut plan = plan(&["a", "b", "c"]);
+    plan.streams = vec![plan_stream("one to two", 0, &[1, 2], 20_000, Amount::Packets(500))];
+    let lossy = LinkSpec { loss: Chance::at([1, 2, 3]), ..LinkSpec::default() };
+    let ports = SimPorts::default().wire("a", "b", LinkSpec::default()).wire("a", "c", lossy);
+    let result = execute(plan, &options(None), &ports).unwrap();
+    let lost: Vec<_> = result.receive.iter().map(|r| (r.port, r.counts.sequence.lost)).collect();
+    assert_eq!(lost, [(1, 0), (2, 3)]);
+}
+
+#[test]
+fn samples_grow_and_stopping_ends_an_endless_stream() {
+    let mut plan = plan(&["left", "right"]);
+    plan.streams = vec![
+        plan_stream("endless", 0, &[1], 2_000, Amount::Continuous),
+        plan_stream("long", 0, &[1], 2_000, Amount::Packets(1_000_000)),
+    ];
+    let ports = SimPorts::default().wire("left", "right", LinkSpec::default());
+    let mut rig = begin(plan, &options(None), &ports).unwrap();
+    let (mut last, mut growths) = (0, 0);
+    watch(&mut rig, &mut |sample| {
+        let seen: u64 = sample.rx.iter().map(|(_, _, counts)| counts.frames).sum();
+        assert!(seen >= last, "counts are cumulative");
+        growths += u32::from(seen > last);
+        last = seen;
+        growths >= 3 && sample.latency.is_some()
+    })
+    .unwrap();
+    rig.stop_senders();
+    watch(&mut rig, &mut |_| false).unwrap();
+    assert_eq!(rig.sent().unwrap().len(), 2);
+    let result = rig.finish("local", &[]).unwrap();
+    for sent in &result.send {
+        assert!(sent.counts.frames > 0 && sent.planned >= sent.counts.frames && sent.planned < 1_000_000);
+    }
+    for received in &result.receive {
+        assert_eq!(received.counts.sequence.lost, 0);
+    }
+    assert!(result.caveats.iter().any(|caveat| caveat.doubt == Doubt::Interrupted), "`long` was cut short");
+}
+
+#[test]
+fn what_a_sender_here_says_outweighs_what_others_claim() {
+    let mut plan = plan(&["here"]);
+    plan.ports.push(Port { name: "there".into(), ..plan.ports[0].clone() });
+    plan.streams = vec![plan_stream("from afar", 1, &[0], 1000, Amount::Packets(10))];
+    let mut rig =
+        packetrig_engine::rig::Rig::prepare_with(plan, &options(None), &SimPorts::default()).unwrap();
+    rig.arm().unwrap();
+    let result = rig.finish("local", &[(0, 7), (99, 5)]).unwrap();
+    // The sender of this node sent nothing.
+    assert_eq!(result.receive[0].counts.sequence.lost, 0);
+}
+
+#[test]
+fn captures_hold_every_frame_that_arrived() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = both_ways();
+    plan.captures = vec![Capture {
+        name: "c".into(),
+        ports: vec![1],
+        format: CaptureFormat::Pcap,
+        snap_len: Some(60),
+        overwrite: true,
+        filter: Filter::default(),
+    }];
+    let only_planned =
+        packetrig_engine::rig::RigOptions { capture_all: false, ..options(Some(dir.path().into())) };
+    let ports = SimPorts::default().wire("left", "right", LinkSpec::default()).wire(
+        "right",
+        "left",
+        LinkSpec::default(),
+    );
+    let result = execute(plan, &only_planned, &ports).unwrap();
+    assert_eq!(result.captures.len(), 1);
+    assert_eq!(
+        (result.captures[0].port, result.captures[0].written, result.captures[0].dropped),
+        (1, 2000, 0)
+    );
+    let bytes = std::fs::read(&result.captures[0].file).unwrap();
+    let mut reader = pcap_parser::LegacyPcapReader::new(65_536, &bytes[..]).unwrap();
+    let mut frames = 0;
+    loop {
+        match reader.next() {
+            Ok((used, block)) => {
+                if let pcap_parser::PcapBlockOwned::Legacy(frame) = block {
+                    assert_eq!((frame.caplen, frame.origlen), (60, 128));
+                    frames += 1;
+                }
+                reader.consume(used);
+            }
+            Err(pcap_parser::PcapError::Incomplete(_)) => reader.refill().unwrap(),
+            Err(pcap_parser::PcapError::Eof) => break,
+            Err(error) => panic!("{error:?}"),
+        }
+    }
+    assert_eq!(frames, 2000);
+}
+
+#[test]
+fn a_plan_with_captures_needs_a_place_for_them() {
+    let capture_all = packetrig_engine::rig::RigOptions { capture_all: true, ..options(None) };
+    let error = execute(both_ways(), &capture_all, &MockPorts::default()).unwrap_err();
+    assert!(matches!(error, Error::NoCaptureDirectory));
+}
+
+#[test]
+fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
+    let mut plan = both_ways();
+    plan.streams[1].template = bed::template(packetrig_wire::header::Kind::Udp, 1600);
+    let text = execute(plan, &options(None), &MockPorts::default()).unwrap_err().to_string();
+    assert!(text.contains("flows[1].size") && text.contains("1600 B") && text.contains("1518 B"), "{text}");
+}
+
+/// Simulated ports on which something goes wrong; counts what was given back.
+#[derive(Default)]
+struct Trouble {
+    mood: Mood,
+    panics: bool,
+    settled: Arc<AtomicBool>,
+    restored: Arc<AtomicBool>,
+}
+
+struct Restore(Arc<AtomicBool>, Arc<AtomicBool>);
+
+impl Hold for Restore {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.0.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        vec!["GRO stayed on".into()]
+    }
+}
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        self.1.store(true, Ordering::Release);
+    }
+}
+
+/// Sends nothing and panics at the start.
+struct Panics;
+
+impl StreamTx for Panics {
+    fn arm(&mut self, _job: TxJob) -> Result<(), Error> {
+        Ok(())
+    }
+    fn control(&mut self, _control: Control) {
+        panic!("made to panic by a test");
+    }
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        Ok(Step::IdleUntil(now + Nanos::from_millis(1)))
+    }
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        vec![]
+    }
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        Ok(TxCounters::default())
+    }
+    fn finish(&mut self) -> Vec<SendResult> {
+        vec![]
+    }
+}
+
+impl Opener for Trouble {
+    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+        let link = SimLink::new(LinkSpec::default());
+        let tx = Sender::new(
+            Chaos::new(SimTx::new(vec![link.clone()], RealClock::new()), self.mood),
+            RealClock::new(),
+        );
+        let rx = Receiver::new(SimRx::new(vec![link], RealClock::new()));
+        let open = MockPorts::default().open(port, largest)?;
+        Ok(OpenPort {
+            tx: if self.panics { Box::new(Panics) } else { Box::new(tx) },
+            rx: Box::new(rx),
+            hold: Box::new(Restore(Arc::clone(&self.settled), Arc::clone(&self.restored))),
+            ..open
+        })
+    }
+}
+
+impl Trouble {
+    fn endless() -> Plan {
+        let mut plan = plan(&["left", "right"]);
+        plan.streams = vec![plan_stream("endless", 0, &[1], 1_000, Amount::Continuous)];
+        plan
+    }
+
+    /// Runs until something goes wrong; the ports must have been given back by then.
+    fn failure(&self) -> Error {
+        let mut rig = begin(Self::endless(), &options(None), self).unwrap();
+        assert!(self.settled.load(Ordering::Acquire) && !self.restored.load(Ordering::Acquire));
+        let error = watch(&mut rig, &mut |_| false).unwrap_err();
+        drop(rig);
+        assert!(self.restored.load(Ordering::Acquire), "the port was not given back");
+        error
+    }
+}
+
+#[test]
+fn a_failing_port_ends_the_run_and_is_given_back() {
+    let mood = Mood { fail_at: Some(50), ..Mood::default() };
+    let error = Trouble { mood, ..Trouble::default() }.failure();
+    assert!(matches!(error, Error::Injected { call: 50 }), "{error}");
+}
+
+#[test]
+fn a_panicking_worker_ends_the_run_and_its_port_is_given_back() {
+    let error = Trouble { panics: true, ..Trouble::default() }.failure();
+    assert_eq!(error.to_string(), "worker `tx-0` panicked");
+}
+
+#[test]
+fn dropping_a_running_rig_stops_it_and_gives_the_ports_back() {
+    let trouble = Trouble::default();
+    let rig = begin(Trouble::endless(), &options(None), &trouble).unwrap();
+    drop(rig);
+    assert!(trouble.restored.load(Ordering::Acquire));
+}
+
+#[test]
+fn doubts_about_a_port_are_in_the_result() {
+    let result =
+        execute(Plan { streams: vec![], ..Trouble::endless() }, &options(None), &Trouble::default()).unwrap();
+    let texts: Vec<_> =
+        result.caveats.iter().map(|c| (c.doubt, c.subject.as_str(), c.text.as_str())).collect();
+    assert_eq!(
+        texts,
+        [(Doubt::NotQuiet, "left", "GRO stayed on"), (Doubt::NotQuiet, "right", "GRO stayed on")]
+    );
+}
