@@ -1,5 +1,6 @@
 //! The plan: what a valid document means, in our words.
 
+use crate::document::Place;
 use crate::timeline::{Shape, Timeline};
 use crate::{Problem, Problems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
@@ -40,7 +41,8 @@ impl FromStr for Location {
             None => (None, text),
         };
         // IFNAMSIZ is 16 with the final zero.
-        let is_name = |name: &str| !name.is_empty() && !name.contains(['/', ':', ';', '+', ' ', '\0']);
+        let is_name =
+            |name: &str| !matches!(name, "" | "." | "..") && !name.contains(['/', ':', ';', '+', ' ', '\0']);
         if interface.len() > 15 || !is_name(interface) || !namespace.is_none_or(is_name) {
             return Err(format!("`{text}` is not an interface; write `eth1`, or `namespace/eth1`"));
         }
@@ -75,6 +77,8 @@ pub struct Port {
 /// One OTG flow: frames from one port to others.
 #[derive(Clone, Debug)]
 pub struct Stream {
+    /// Where the document asks for its rate, so that a load the link cannot carry is shown there.
+    pub place: Place,
     /// Its name in the plan.
     pub name: String,
     /// Index of the sending port.
@@ -224,7 +228,7 @@ impl Plan {
         for (index, stream) in self.streams.iter().enumerate() {
             match stream.bind(index, speeds[stream.tx]) {
                 Ok(timeline) => streams.push(BoundStream { timeline }),
-                Err(problem) => problems.push(*problem),
+                Err(problem) => problems.push(stream.place.locate(*problem)),
             }
         }
         if problems.is_empty() {
@@ -241,21 +245,38 @@ impl Plan {
     fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<Problem> {
         let load = |port: usize| {
             let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
-            of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second()).sum::<u64>()
+            let loads = of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
+            loads.fold(0, u64::saturating_add)
         };
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
             let (speed, load) = ((*speed)?, BitRate::new(load(port)));
             (load > speed).then(|| {
                 let first = self.streams.iter().position(|stream| stream.tx == port).unwrap_or(0);
                 let message = format!(
-                    "the flows of port `{}` ask for {load} on the line (L1); its link has {speed}",
-                    self.ports[port].name
+                    "the flows of port `{}` ({}) ask for {load} on the line (L1); its link has {speed}",
+                    self.ports[port].name,
+                    self.senders_on(port)
                 );
-                Problem::error(format!("flows[{first}].rate"), message)
-                    .with_hint("lower the rates, or set `layer1` speed if the link is really faster")
+                let problem = Problem::error(format!("flows[{first}].rate"), message)
+                    .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
+                self.streams.get(first).map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
             })
         });
         over.collect()
+    }
+
+    /// The flows that a port sends, by name; of many, the first.
+    fn senders_on(&self, port: usize) -> String {
+        let names: Vec<&str> = self
+            .streams
+            .iter()
+            .filter(|stream| stream.tx == port)
+            .map(|stream| stream.name.as_str())
+            .collect();
+        match names.len() {
+            0..=6 => names.join(", "),
+            many => format!("{} and {} more", names[..5].join(", "), many - 5),
+        }
     }
 }
 

@@ -1,7 +1,12 @@
 //! One-line flags make a document: the same OTG configuration a user would have written, so there is one way only.
 
-use packetrig_units::{FrameSize, Nanos, Rate};
+use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 use serde_json::{Map, Value, json};
+
+/// OTG's least bit rate.
+const LEAST_BITS: u64 = 672;
+/// The slot of a frame that is a burst of its own; the pause behind it makes up its period.
+const SLOT: Nanos = Nanos::from_millis(1);
 
 /// What flags can say.
 #[derive(Clone, Debug)]
@@ -69,13 +74,14 @@ impl Quick {
     }
 
     fn flow(&self, n: u32, rx_names: &[String]) -> Value {
+        let (rate, duration) = self.pace(n);
         let mut flow = json!({
             "name": if self.streams > 1 { format!("stream {}", n + 1) } else { "stream".to_owned() },
             "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": rx_names}},
             "packet": self.packet(n),
             "size": self.size(),
-            "rate": self.rate(),
-            "duration": self.duration(),
+            "rate": rate,
+            "duration": duration,
             "metrics": {"enable": true, "loss": true, "timestamps": true,
                         "latency": {"enable": true, "mode": "cut_through"}},
         });
@@ -116,20 +122,59 @@ impl Quick {
         }
     }
 
-    /// One stream's share of the load. OTG rates are whole numbers; a rate that is not is rounded, at least 1.
-    fn rate(&self) -> Value {
+    /// Rate and duration of stream `n`. The streams' parts of the load add up to the whole.
+    fn pace(&self, n: u32) -> (Value, Value) {
         let streams = u64::from(self.streams.max(1));
-        match self.rate {
+        let part = |whole: u64| whole / streams + u64::from(u64::from(n) < whole % streams);
+        let pps = |pps: u64| json!({"choice": "pps", "pps": pps});
+        let slow = match self.rate {
             Rate::Frames(rate) => {
-                // Frames in an hour, so that slow rates round well.
-                let per_hour = rate.frames_within(Nanos::from_secs(3600));
-                json!({"choice": "pps", "pps": (per_hour / 3600 / streams).max(1)})
+                let whole = rate.frames_within(Nanos::from_secs(1));
+                if FrameRate::per_second(whole) == Some(rate) && whole >= streams {
+                    return (pps(part(whole)), self.duration());
+                }
+                Some(rate)
             }
-            Rate::Bits(bits) => json!({"choice": "bps", "bps": (bits.bits_per_second() / streams).max(672)}),
+            Rate::Bits(bits) if bits.bits_per_second() / streams >= LEAST_BITS => {
+                let bps = part(bits.bits_per_second());
+                return (json!({"choice": "bps", "bps": bps}), self.duration());
+            }
+            Rate::Bits(bits) => {
+                let (bytes, frames) = self.mean_size();
+                FrameRate::from_bits(bits, bytes, frames)
+            }
             Rate::Share(share) => {
-                let percentage = share.billionths() as f64 / 1e7 / streams as f64;
-                json!({"choice": "percentage", "percentage": percentage})
+                // Seven decimals are exact, and a float has twice as many.
+                let percentage = part(share.billionths()) as f64 / 1e7;
+                return (json!({"choice": "percentage", "percentage": percentage}), self.duration());
             }
+        };
+        let period = slow.map_or(Nanos::MAX, |rate| rate.due(streams));
+        if period > SLOT {
+            return (pps(1_000_000_000 / SLOT.as_u64()), self.singles(period));
+        }
+        // Fast and not whole: the next whole rate is within a thousandth.
+        (pps((1_000_000_000 / period.as_u64().max(1)).max(1)), self.duration())
+    }
+
+    /// One frame per period, for rates that OTG's whole numbers cannot say: bursts of one.
+    fn singles(&self, period: Nanos) -> Value {
+        let bursts = match self.length {
+            QuickLength::Time(time) => time.as_u64().div_ceil(period.as_u64()).max(1),
+            QuickLength::Packets(packets) => packets,
+            QuickLength::Continuous => 0,
+        };
+        let pause = period.saturating_sub(SLOT).as_u64();
+        json!({"choice": "burst", "burst": {"bursts": bursts, "packets": 1,
+               "inter_burst_gap": {"choice": "nanoseconds", "nanoseconds": pause}}})
+    }
+
+    /// Bytes of how many frames: the mean size as a fraction.
+    fn mean_size(&self) -> (u64, u64) {
+        match self.size {
+            QuickSize::Fixed(size) => (size.bytes().into(), 1),
+            QuickSize::Range(min, max) => (u64::from(min.bytes()) + u64::from(max.bytes()), 2),
+            QuickSize::Imix => (7 * 64 + 4 * 570 + 1518, 12),
         }
     }
 
@@ -194,7 +239,7 @@ fn yaml_object(members: &Map<String, Value>, indent: usize, begun: bool, out: &m
 mod tests {
     use super::*;
     use crate::Plan;
-    use packetrig_units::{BitRate, FrameRate, Share};
+    use packetrig_units::{BitRate, Share};
     use proptest::prelude::*;
 
     fn any_quick() -> impl Strategy<Value = Quick> {
@@ -254,5 +299,41 @@ mod tests {
         };
         let plan = Plan::read(&quick.yaml()).unwrap();
         assert_eq!(plan.streams[0].template.header_len(), 14 + 4 + 40 + 8);
+    }
+
+    fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::Timeline> {
+        let quick = Quick {
+            tx: "eth1".into(),
+            rx: vec!["eth2".into()],
+            size: QuickSize::Fixed(FrameSize::new(128)),
+            rate: rate.parse().unwrap(),
+            length,
+            streams,
+            vlan: None,
+            ipv6: false,
+        };
+        let bound = Plan::read(&quick.yaml()).unwrap().bind(&[None, None]).unwrap();
+        bound.streams.iter().map(|stream| stream.timeline).collect()
+    }
+
+    #[test]
+    fn rates_below_a_frame_per_second_and_between_are_kept() {
+        let one = slow("0.1pps", 1, QuickLength::Time(Nanos::from_secs(60)))[0];
+        assert_eq!((one.total(), one.due(3)), (Some(6), Nanos::from_secs(30)));
+        let one = slow("2.5pps", 1, QuickLength::Packets(7))[0];
+        assert_eq!((one.total(), one.due(5)), (Some(7), Nanos::from_secs(2)));
+        // 128 bytes are 1024 bits: one frame in two seconds.
+        let one = slow("512bit/s", 1, QuickLength::Continuous)[0];
+        assert_eq!((one.total(), one.due(4)), (None, Nanos::from_secs(8)));
+        let each = slow("1pps", 4, QuickLength::Continuous);
+        assert!(each.iter().all(|timeline| timeline.due(1) == Nanos::from_secs(4)), "{each:?}");
+    }
+
+    #[test]
+    fn the_parts_of_a_load_add_up() {
+        let each = slow("1000pps", 3, QuickLength::Time(Nanos::from_secs(1)));
+        assert_eq!(each.iter().map(|timeline| timeline.total().unwrap()).sum::<u64>(), 1000);
+        let uneven = slow("1500.5pps", 1, QuickLength::Time(Nanos::from_secs(100)))[0];
+        assert!((150_000..=150_100).contains(&uneven.total().unwrap()), "{uneven:?}");
     }
 }

@@ -3,8 +3,8 @@
 //! An [`Object`] remembers which keys were asked for; [`Object::close`] reports the others as unknown. A key that OTG
 //! has and packetrig does not is named with [`Object::refuse`].
 
-use crate::{Problem, Severity};
 use crate::document::{Node, Place, Value};
+use crate::{Problem, Severity};
 use std::cell::{Cell, RefCell};
 
 /// Where problems are noted.
@@ -60,6 +60,10 @@ pub(crate) struct Item<'a> {
 impl<'a> Item<'a> {
     pub(crate) fn root(node: &'a Node, notes: &'a Notes) -> Self {
         Self { path: String::new(), node, notes }
+    }
+
+    pub(crate) fn place(&self) -> Place {
+        self.node.place
     }
 
     pub(crate) fn error(&self, message: impl Into<String>) {
@@ -209,7 +213,8 @@ impl<'a> Object<'a> {
         self.asked.borrow_mut().extend(words);
         let member = |word: &str| self.members.iter().find(|(key, ..)| key == word).map(|(_, _, node)| node);
         let there = |null: bool| -> Vec<&'static str> {
-            let has = |word: &&'static str| member(word).is_some_and(|node| (node.value == Value::Null) == null);
+            let has =
+                |word: &&'static str| member(word).is_some_and(|node| (node.value == Value::Null) == null);
             words.iter().copied().filter(has).collect()
         };
         let given = there(false);

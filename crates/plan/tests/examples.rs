@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 
 fn examples() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let mut files: Vec<PathBuf> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
 }
@@ -19,7 +18,8 @@ fn every_example_is_a_plan_without_remarks_that_fits_a_gigabit_link() {
     assert!(files.len() >= 6, "{files:?}");
     for file in files {
         let name = file.display();
-        let plan = Plan::read(&fs::read_to_string(&file).unwrap()).unwrap_or_else(|why| panic!("{name}\n{why}"));
+        let plan =
+            Plan::read(&fs::read_to_string(&file).unwrap()).unwrap_or_else(|why| panic!("{name}\n{why}"));
         assert!(plan.warnings.is_empty(), "{name}: {:?}", plan.warnings);
         let speeds = vec![Some(BitRate::new(1_000_000_000)); plan.ports.len()];
         let bound = plan.bind(&speeds).unwrap_or_else(|why| panic!("{name}\n{why}"));

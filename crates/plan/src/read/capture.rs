@@ -1,6 +1,6 @@
 //! Captures and their filters. Mask bit 0 = must match; only fields that are named are looked at.
 
-use super::{Names, port_named};
+use super::{NOT_YET, Names, port_named};
 use crate::reader::{Item, Object};
 use crate::{Capture, CaptureFormat, Port};
 use packetrig_wire::filter::{Base, Condition, Filter};
@@ -64,7 +64,8 @@ pub(super) fn captures(config: &Object<'_>, ports: &[Port], names: &mut Names) -
 
 fn members(object: &Object<'_>, ports: &[Port], before: &[Capture]) -> Vec<usize> {
     let mut members = Vec::new();
-    for item in object.items("port_names") {
+    let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
+    for item in named {
         let Some(port) = port_named(&item, ports) else { continue };
         if let Some(other) = before.iter().find(|capture| capture.ports.contains(&port)) {
             item.error(format!("port `{}` is in capture `{}` already", ports[port].name, other.name));
@@ -99,6 +100,9 @@ fn named(fields: Object<'_>, base: Base, table: &[FieldDef]) -> Vec<Condition> {
             field.close();
             found.push(Condition { base, bit_offset: *bit_offset, bits: *bits, value, mask, negate });
         }
+    }
+    if base == Base::Frame {
+        fields.refuse(&["pfc_queue"], NOT_YET);
     }
     fields.close();
     found

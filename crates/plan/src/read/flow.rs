@@ -49,6 +49,7 @@ fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) ->
     let headers = headers(&object, context);
     let size = size(&object, context);
     let payload = payload(&object);
+    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
     let rate = rate(&object);
     let duration = duration(&object);
     let receivers = ends.as_ref().map_or(0, |(_, rx)| rx.len());
@@ -59,7 +60,16 @@ fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) ->
         template(item, FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable })?;
     warn_of_tags(item, &template, metrics, context.flow);
     let (tx, rx) = ends?;
-    Some(Stream { name, tx, rx, template: Arc::new(template), rate: rate?, duration: duration?, metrics })
+    Some(Stream {
+        place,
+        name,
+        tx,
+        rx,
+        template: Arc::new(template),
+        rate: rate?,
+        duration: duration?,
+        metrics,
+    })
 }
 
 fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
@@ -366,7 +376,12 @@ fn metrics(flow: &Object<'_>, receivers: usize) -> Metrics {
         enable
     });
     let ratio = object.object("rx_tx_ratio").map_or(1000, |ratio| expected(ratio, receivers));
-    object.refuse(&["predefined_metric_tags"], NOT_YET);
+    if let Some(tags) = object.object("predefined_metric_tags") {
+        if tags.flag("rx_name", false) {
+            tags.item.error(format!("not supported: {NOT_YET}"));
+        }
+        tags.close();
+    }
     object.close();
     Metrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
 }

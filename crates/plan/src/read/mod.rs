@@ -45,7 +45,12 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     if let Some(settings) = config.object("options") {
         let why = "packetrig has nothing to tune here";
         settings.ignore(&["port_options", "protocol_options", "per_port_options"], why);
-        settings.refuse(&["flow_options"], NOT_YET);
+        if let Some(flow) = settings.object("flow_options") {
+            if flow.flag("packet_loss_duration", false) {
+                flow.item.error(format!("not supported: {NOT_YET}"));
+            }
+            flow.close();
+        }
         settings.close();
     }
     config.refuse(&["devices"], NO_DEVICES);

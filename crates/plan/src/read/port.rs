@@ -60,8 +60,8 @@ pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], names: &mut Names)
     for item in config.items("layer1") {
         let Some(object) = item.object() else { continue };
         names.claim(&object);
-        let members: Vec<usize> =
-            object.items("port_names").iter().filter_map(|item| port_named(item, ports)).collect();
+        let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
+        let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, ports)).collect();
         let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
         let speed = object.get("speed").map(|_| object.word("speed", &words, SPEEDS[4].0));
         let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));

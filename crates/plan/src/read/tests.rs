@@ -236,3 +236,101 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_rate_without_a_number_has_the_default_of_its_unit() {
+    let unit = |unit: &str| plan(&format!("rate: {{choice: {unit}}}")).streams[0].rate;
+    assert_eq!(unit("pps"), Rate::Frames(FrameRate::per_second(1000).unwrap()));
+    assert_eq!(unit("percentage"), Rate::Share(packetrig_units::Share::WHOLE));
+    for bits in ["bps", "kbps", "mbps", "gbps"] {
+        assert_eq!(unit(bits), Rate::Bits(BitRate::new(1_000_000_000)), "{bits}");
+    }
+}
+
+#[test]
+fn null_is_absence_and_alone_it_is_an_empty_member() {
+    let rate = plan("rate: {choice: pps, pps: 5, bps: null}").streams[0].rate;
+    assert_eq!(rate, Rate::Frames(FrameRate::per_second(5).unwrap()));
+    let plan = plan("packet:\n- ethernet:\n- ipv4:\n- udp:");
+    assert_eq!(plan.streams[0].template.header_len(), 42);
+    assert!(error("rate: {pps: 5, bps: 1000}").message.contains("only one"));
+}
+
+#[test]
+fn numbers_may_be_hexadecimal_and_need_no_sign() {
+    let plan = plan("packet: [{ethernet: {ether_type: {value: 0x88a8}}}]");
+    assert_eq!(setting(&plan, 0, "ether_type"), Some(Setting::Pattern(Pattern::Value(0x88a8))));
+    assert!(error("size: {fixed: +128}").message.contains("whole number"));
+}
+
+#[test]
+fn unknown_fields_without_a_likely_meaning_get_the_list_of_known_ones() {
+    let hint = error("size: {fixed: 128, zzzzzzzz: 1}").hint.unwrap();
+    assert_eq!(hint, "known here: fixed, increment, random, weight_pairs, choice");
+}
+
+#[test]
+fn a_flood_of_problems_is_cut_and_counted() {
+    let many = (0..5000).map(|n| format!("key{n}: 1")).collect::<Vec<_>>().join("\n");
+    let problems = errors(&many);
+    assert_eq!(problems.len(), 1001);
+    assert_eq!(problems[1000].message, "4000 more problems are not listed");
+    // Warnings give way to errors, so that what stops the plan is among those listed.
+    let warned: Vec<String> =
+        (0..2000).map(|n| format!("- {{name: l{n}, port_names: [a], media: copper}}")).collect();
+    let problems = errors(&format!("{}layer1:\n{}\nbad: 1\n", with(""), warned.join("\n")));
+    assert!(problems.iter().any(|problem| problem.path == "bad"), "{}", problems.len());
+}
+
+#[test]
+fn an_overload_names_the_flows_and_where_the_first_asks_for_its_rate() {
+    let text = with("rate: {mbps: 900}\nsize: {fixed: 64}");
+    let problem =
+        Plan::read(&text).unwrap().bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap_err().0.remove(0);
+    assert!(
+        problem.message.contains("(f)") && problem.message.contains("1.181 Gbit/s"),
+        "{}",
+        problem.message
+    );
+    assert_eq!(problem.position.unwrap().0, text.lines().position(|line| line.contains("900")).unwrap() + 1);
+}
+
+#[test]
+fn pauses_in_bytes_and_percentages_need_a_link_speed() {
+    for members in ["rate: {percentage: 5}", "duration: {fixed_packets: {delay: {bytes: 100}}}"] {
+        let problem = plan(members).bind(&[None, None]).unwrap_err().0.remove(0);
+        assert!(problem.hint.unwrap().contains("layer1"), "{members}");
+    }
+    let bursts = "duration: {burst: {packets: 2, inter_burst_gap: {bytes: 1250}}}\nrate: {pps: 1000}";
+    let bound = plan(bursts).bind(&[Some(BitRate::new(1_000_000_000)); 2]).unwrap();
+    assert_eq!(bound.streams[0].timeline.due(2), Nanos::from_millis(2) + Nanos::from_micros(10));
+}
+
+#[test]
+fn defaults_that_clients_write_out_are_no_objection() {
+    let text = with("metrics: {enable: true, predefined_metric_tags: {rx_name: false}}")
+        + "options: {flow_options: {packet_loss_duration: false}}\ndevices: []\nlags: []\n";
+    assert_eq!(Plan::read(&text).unwrap().warnings, []);
+    assert!(error("metrics: {predefined_metric_tags: {rx_name: true}}").message.contains("not supported"));
+}
+
+#[test]
+fn anchors_within_anchors_do_not_multiply() {
+    let anchors: Vec<String> = (0..60).map(|level| format!("&x{level} [")).collect();
+    let text = ["a: ", &anchors.concat(), &"1,".repeat(200_000), &"]".repeat(60)].concat();
+    assert!(errors(&text)[0].message.contains("values"), "{:?}", errors(&text)[0]);
+}
+
+#[test]
+fn the_predefined_mixes_are_exact() {
+    let mean = |mix: &str| {
+        let plan = plan(&format!("size: {{weight_pairs: {{predefined: {mix}}}}}"));
+        plan.streams[0].template.spec().size.mean()
+    };
+    assert_eq!(mean("imix"), (7 * 64 + 4 * 570 + 1518, 12));
+    assert_eq!(mean("tcp_imix"), (5867 * 90 + 200 * 92 + 2366 * 594 + 1567 * 1518, 10_000));
+    assert_eq!(mean("ipsec_imix"), (5867 * 90 + 200 * 92 + 2366 * 594 + 1567 * 1418, 10_000));
+    // Sizes below Ethernet's smallest frame are padded.
+    assert_eq!(mean("ipv6_imix"), (5867 * 64 + 200 * 496 + 2366 * 594 + 1567 * 1518, 10_000));
+    assert_eq!(mean("standard_imix"), (6067 * 64 + 2366 * 594 + 1567 * 1518, 10_000));
+}
