@@ -39,8 +39,8 @@ struct Lane {
     spec: Arc<StreamSpec>,
     /// Frames in all; `u64::MAX` if endless.
     total: u64,
-    /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the tolerance
-    /// within which a frame is not late.
+    /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the
+    /// grace.
     cutoff: Option<Nanos>,
     counts: StreamTxCounts,
     send_error: Latency,
@@ -54,7 +54,7 @@ impl Lane {
         let limited = matches!(timeline.shape, Shape::Within(_));
         Self {
             total: timeline.total().unwrap_or(u64::MAX),
-            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + LATE_AFTER),
+            cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
             send_error: Latency::with_digits(DIGITS),
             stamp_bound: Latency::with_digits(DIGITS),
