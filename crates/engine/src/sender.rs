@@ -5,7 +5,7 @@
 //! ```
 //! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind sends as
 //! fast as the ring takes and counts what was late; it never moves the schedule. A stream with a time limit ends at
-//! that time (plus [`LATE_AFTER`]), whatever is left unsent.
+//! that time (plus [`GRACE`]), whatever is left unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
@@ -111,7 +111,10 @@ pub struct Sender<T, C> {
 
 impl<T, C> std::fmt::Debug for Sender<T, C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sender").field("streams", &self.lanes.len()).field("start", &self.start).finish()
+        f.debug_struct("Sender")
+            .field("streams", &self.lanes.len())
+            .field("start", &self.start)
+            .finish_non_exhaustive()
     }
 }
 

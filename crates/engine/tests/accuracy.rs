@@ -4,7 +4,7 @@ mod bed;
 
 use bed::{KEY, START, Trial, stream, template, timeline};
 use packetrig_engine::chaos::Mood;
-use packetrig_engine::sender::LATE_AFTER;
+use packetrig_engine::sender::GRACE;
 use packetrig_engine::sim::{Chance, LinkSpec, Skew};
 use packetrig_engine::stream::StreamSpec;
 use packetrig_plan::timeline::{Shape, Timeline};
@@ -193,7 +193,7 @@ fn a_sender_that_cannot_keep_up_says_so_and_does_not_stretch_its_time() {
     assert_eq!(sent.planned, 4000);
     // 2000 fit the line; the ring takes some more, which leave later.
     assert!((2000..=2400).contains(&sent.counts.frames), "{}", sent.counts.frames);
-    assert!(sent.counts.last.unwrap() < START + Nanos::from_secs(2) + LATE_AFTER);
+    assert!(sent.counts.last.unwrap() < START + Nanos::from_secs(2) + GRACE);
     assert!(sent.counts.late > 1500);
     assert_eq!(outcome.tx.handed_over, sent.counts.frames, "what is in the ring still leaves");
     assert_eq!(outcome.receive[0].counts.sequence.lost, 0, "unsent is not lost");
@@ -321,7 +321,7 @@ proptest! {
     ) {
         let streams = vec![stream(0, 128, timeline(pps, Shape::Frames(2000)))];
         let refuse = Chance::per_million(refuse);
-        let outcome = Trial { tx_mood, rx_mood, refuse, ..Trial::of(streams, link) }.run().unwrap();
+        let outcome = Trial { refuse, tx_mood, rx_mood, ..Trial::of(streams, link) }.run().unwrap();
         let (truth, sent, received) = (&outcome.truth, &outcome.send[0], &outcome.receive[0].counts);
         let sequence = &received.sequence;
         let (lost, held): (BTreeSet<_>, BTreeSet<_>) = (truth.lost.iter().collect(), truth.held.iter().collect());
