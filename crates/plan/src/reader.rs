@@ -11,6 +11,8 @@ use std::cell::{Cell, RefCell};
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     noted: RefCell<Vec<Problem>>,
+    /// Warnings among them.
+    warnings: Cell<usize>,
     unsaid: Cell<usize>,
 }
 
@@ -20,15 +22,19 @@ const MOST_NOTES: usize = 1_000;
 impl Notes {
     pub(crate) fn add(&self, problem: Problem) {
         let mut noted = self.noted.borrow_mut();
+        let is_warning = problem.severity == Severity::Warning;
         if noted.len() < MOST_NOTES {
+            self.warnings.set(self.warnings.get() + usize::from(is_warning));
             noted.push(problem);
             return;
         }
         self.unsaid.set(self.unsaid.get() + 1);
-        if problem.severity == Severity::Error {
-            if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == Severity::Warning) {
-                *warning = problem;
-            }
+        if is_warning || self.warnings.get() == 0 {
+            return;
+        }
+        if let Some(warning) = noted.iter_mut().find(|noted| noted.severity == Severity::Warning) {
+            *warning = problem;
+            self.warnings.set(self.warnings.get() - 1);
         }
     }
 
