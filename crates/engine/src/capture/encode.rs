@@ -133,7 +133,7 @@ mod tests {
         while let Ok((used, block)) = reader.next() {
             match block {
                 PcapBlockOwned::LegacyHeader(header) => {
-                    assert_eq!((header.snaplen, header.network.0), (100, 1))
+                    assert_eq!((header.snaplen, header.network.0), (100, 1));
                 }
                 PcapBlockOwned::Legacy(frame) => {
                     assert_eq!((frame.ts_usec, frame.origlen), (123_456, 1518));

@@ -69,10 +69,14 @@ impl Books<'_> {
         let mut tx_series = RateSeries::default();
         let sent: Vec<&SendResult> =
             result.send.iter().filter(|s| self.plan.plan.streams[s.stream].tx == port).collect();
-        sent.iter().for_each(|sent| tx_series.merge(&sent.series));
+        for sent in &sent {
+            tx_series.merge(&sent.series);
+        }
         let mut rx_series = RateSeries::default();
         let received: Vec<&ReceiveResult> = result.receive.iter().filter(|r| r.port == port).collect();
-        received.iter().for_each(|received| rx_series.merge(&received.series));
+        for received in &received {
+            rx_series.merge(&received.series);
+        }
         let mut ledger = Ledger::default();
         if !sent.is_empty() {
             sender_accounts(&mut ledger, &sent, &self.tx[port]);
@@ -148,7 +152,7 @@ impl Books<'_> {
     fn doubt_receiver(&self, received: &ReceiveResult, caveats: &mut Vec<Caveat>) {
         let stream = &self.plan.plan.streams[received.stream];
         let mut say = |doubt, text, matters| {
-            caveats.push(Caveat { doubt, subject: stream.name.clone(), text, matters })
+            caveats.push(Caveat { doubt, subject: stream.name.clone(), text, matters });
         };
         if received.counts.negative > 0 {
             say(

@@ -44,7 +44,7 @@ impl Opener for MockPorts {
             streams: vec![],
             sent: vec![],
             start: None,
-            stopped: None,
+            stopped: false,
         };
         let rx = MockRx {
             wire: Arc::clone(&self.wire),
@@ -63,13 +63,13 @@ struct MockTx {
     streams: Vec<Arc<StreamSpec>>,
     sent: Vec<u64>,
     start: Option<MonoTime>,
-    stopped: Option<MonoTime>,
+    stopped: bool,
 }
 
 impl MockTx {
     fn send_until(&mut self, now: MonoTime) {
         let Some(start) = self.start else { return };
-        let mut wire = self.wire.lock().unwrap();
+        let mut wire = self.wire.lock().expect("no test panics with it");
         for (spec, sent) in self.streams.iter().zip(&mut self.sent) {
             *sent = spec.timeline.due_before(now.since(start)).max(*sent);
             let number = usize::from(spec.number);
@@ -95,12 +95,12 @@ impl StreamTx for MockTx {
     fn control(&mut self, control: Control) {
         match control {
             Control::StartAt(start) => self.start = Some(start),
-            Control::Stop => self.stopped = self.stopped.or(Some(MonoTime::default())),
+            Control::Stop => self.stopped = true,
         }
     }
 
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
-        if self.stopped.is_some() {
+        if self.stopped {
             return Ok(Step::Done);
         }
         self.send_until(now);
@@ -181,7 +181,7 @@ impl StreamRx for MockRx {
     fn control(&mut self, _control: Control) {}
 
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
-        let wire = self.wire.lock().unwrap().clone();
+        let wire = self.wire.lock().expect("no test panics with it").clone();
         for lane in &mut self.streams {
             let sent = wire.get(usize::from(lane.spec.number)).copied().unwrap_or(0);
             for number in (lane.looked_at..sent).filter(|number| !self.lost.contains(number)) {
