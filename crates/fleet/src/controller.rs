@@ -102,10 +102,10 @@ impl Controller {
     pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
         match event {
             Event::Begin if self.phase == Phase::Draft => self.prepare(now),
-            Event::Begin | Event::Tick => {}
             Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
             Event::Telemetry(node, head, sample) if head == self.head => self.telemetry(node, sample, now),
-            Event::Reply(..) | Event::Telemetry(..) => {}
+            // Of another attempt, or nothing but time.
+            Event::Reply(..) | Event::Telemetry(..) | Event::Begin | Event::Tick => {}
             Event::Stop => self.stop(now),
         }
         self.expire(now);
@@ -436,9 +436,8 @@ impl Controller {
             }
             Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),
             Phase::Running { .. } if self.stopping.is_some() => (Command::Stop, Progress::Done),
-            Phase::Running { .. } => (Command::Query, Progress::Reported),
-            // Not a question, but a sign of life: an agent that hears nothing gives up.
-            Phase::Draining { .. } => (Command::Query, Progress::Reported),
+            // Also while draining, as a sign of life: an agent that hears nothing gives up.
+            Phase::Running { .. } | Phase::Draining { .. } => (Command::Query, Progress::Reported),
             Phase::Collecting { .. } => (Command::Finish { sent: self.sent_totals() }, Progress::Reported),
         };
         (peer.progress < reached).then_some(command)

@@ -53,7 +53,8 @@ impl PlanHash {
     /// The hash of `document`.
     pub fn of(document: &str) -> Self {
         let digest = Sha256::digest(document.as_bytes());
-        Self(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+        let hex = |text: String, byte: &u8| text + &format!("{byte:02x}");
+        Self(digest.iter().fold(String::new(), hex))
     }
     /// 64 hexadecimal digits.
     pub fn as_str(&self) -> &str {

@@ -33,7 +33,7 @@ fn messages_arrive_in_order<F: Fabric>(fabric: &F) {
     let (mut a, mut b, mut c) = (join(fabric, "a"), join(fabric, "b"), join(fabric, "c"));
     for command in [Command::Arm, Command::Stop, Command::Query] {
         let letter = envelope(a.name(), Body::Command(command));
-        a.post(&NodeName("b".into()), letter).unwrap();
+        a.post(&NodeName("b".into()), letter).expect("it works");
     }
     let got: Vec<Body> = (0..3).map(|_| b.receive(LONG).expect("not lost").body).collect();
     let wanted = [Command::Arm, Command::Stop, Command::Query].map(Body::Command);
@@ -51,8 +51,12 @@ fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
         a.post(&to, letter).expect("a slow reader is no error");
     }
     let letter = envelope(a.name(), Body::Reply(Reply::Armed));
-    a.post(&to, letter).unwrap();
-    assert_eq!(b.receive(LONG).unwrap().body, Body::Reply(Reply::Armed), "replies overtake telemetry");
+    a.post(&to, letter).expect("it works");
+    assert_eq!(
+        b.receive(LONG).expect("it works").body,
+        Body::Reply(Reply::Armed),
+        "replies overtake telemetry"
+    );
     let mut arrived = 0;
     while b.receive(SOON).is_some() {
         arrived += 1;
@@ -78,10 +82,10 @@ fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
         scope.spawn(|| {
             let letter = b.receive(LONG).expect("the question");
             let answer = envelope(b.name(), Body::Reply(Reply::Armed));
-            b.post(&letter.from, answer).unwrap();
+            b.post(&letter.from, answer).expect("it works");
         });
         let letter = envelope(a.name(), Body::Command(Command::Arm));
-        a.post(&NodeName("b".into()), letter).unwrap();
+        a.post(&NodeName("b".into()), letter).expect("it works");
         assert_eq!(a.receive(LONG).expect("the answer").body, Body::Reply(Reply::Armed));
     });
 }

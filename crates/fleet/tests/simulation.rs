@@ -133,12 +133,12 @@ impl Simulation {
 
     fn spread_trouble(&mut self) {
         for _ in 0..self.world.crashes {
-            let (victim, at) = (self.below(self.world.agents as u64), self.below(12_000));
-            self.nodes[victim as usize].dies = Some(self.now + Nanos::from_millis(at));
+            let (victim, at) = (self.pick(self.world.agents), self.below(12_000));
+            self.nodes[victim].dies = Some(self.now + Nanos::from_millis(at));
         }
         for _ in 0..self.world.failures {
-            let victim = self.below(self.world.agents as u64) as usize;
-            let step = ["prepare", "arm", "send", "finish"][self.below(4) as usize];
+            let victim = self.pick(self.world.agents);
+            let step = ["prepare", "arm", "send", "finish"][self.pick(4)];
             self.nodes[victim].fails_at = Some(step);
         }
         if let Some(at) = self.world.stop_at_ms {
@@ -153,6 +153,11 @@ impl Simulation {
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % bound.max(1)
+    }
+
+    fn pick(&mut self, of: usize) -> usize {
+        let drawn = self.below(u64::try_from(of).expect("a handful"));
+        usize::try_from(drawn).expect("below a usize")
     }
 
     fn at(&mut self, when: MonoTime, what: Happening) {
@@ -203,7 +208,8 @@ impl Simulation {
         for action in self.controller.handle(event, self.now) {
             match action {
                 Action::Send(to, head, command) => {
-                    let index = (0..self.world.agents).find(|index| name(*index) == to).unwrap();
+                    let index =
+                        (0..self.world.agents).find(|index| name(*index) == to).expect("there is one");
                     self.post(Happening::ToAgent(index, head, command));
                 }
                 Action::Emit(RunEventKind::StateChanged(state)) => {
@@ -244,7 +250,7 @@ impl Simulation {
 
     fn next_tick(&self, index: usize) -> MonoTime {
         let of = |what: &Happening| matches!(what, Happening::AgentTick(i) if *i == index);
-        self.queue.iter().find(|(_, what)| of(what)).map(|((at, _), _)| *at).unwrap()
+        self.queue.iter().find(|(_, what)| of(what)).map(|((at, _), _)| *at).expect("it is ticking")
     }
 
     fn perform(&mut self, index: usize, order: Order) -> Option<AgentEvent> {
@@ -255,7 +261,7 @@ impl Simulation {
                 self.post(Happening::ToController(index, head, reply));
                 None
             }
-            Order::Prepare(_) => Some(fails("prepare").unwrap_or(AgentEvent::Prepared(vec![]))),
+            Order::Prepare(_) => Some(fails("prepare").unwrap_or_else(|| AgentEvent::Prepared(vec![]))),
             Order::Arm => Some(fails("arm").unwrap_or_else(|| {
                 self.nodes[index].receiving = true;
                 AgentEvent::Armed
@@ -283,7 +289,7 @@ impl Simulation {
                 node.finished.push((self.now, sent));
                 let result = NodeResult { node: node.name.to_string(), ..NodeResult::default() };
                 let failed = (node.fails_at == Some("finish")).then(|| AgentEvent::Failed(fault("finish")));
-                Some(failed.unwrap_or(AgentEvent::Finished(Box::new(result))))
+                Some(failed.unwrap_or_else(|| AgentEvent::Finished(Box::new(result))))
             }
             Order::Release => {
                 self.nodes[index].sending_from = None;
@@ -319,8 +325,10 @@ impl Simulation {
         assert_eq!(names.len(), results.len(), "a result is counted once");
         if let Outcome::Complete { .. } = outcome {
             assert_eq!(results.len(), self.nodes.len(), "no COMPLETE with missing data");
-            let last_sender = self.nodes.iter().filter_map(|node| node.sender_ended).max().unwrap();
-            let first_receiver = self.nodes.iter().map(|node| node.finished[0].0).min().unwrap();
+            let last_sender =
+                self.nodes.iter().filter_map(|node| node.sender_ended).max().expect("there is one");
+            let first_receiver =
+                self.nodes.iter().map(|node| node.finished[0].0).min().expect("there is one");
             assert!(first_receiver >= last_sender + LIMITS.drain, "receivers outlive senders by the drain");
             for node in &self.nodes {
                 assert_eq!(

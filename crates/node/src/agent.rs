@@ -104,7 +104,7 @@ impl<E: Endpoint> Shell<'_, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let event = plane.sent().map(Event::SendersDone).unwrap_or_else(|error| self.failed(error));
+            let event = plane.sent().map_or_else(|error| self.failed(error), Event::SendersDone);
             self.feed(event);
         }
     }

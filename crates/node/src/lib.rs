@@ -15,5 +15,5 @@ mod tests;
 
 pub use agent::serve;
 pub use error::Error;
-pub use local::{RunOptions, run_local, run_local_on};
+pub use local::{OnEvent, RunOptions, run_local, run_local_on};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};

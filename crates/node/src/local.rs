@@ -24,6 +24,9 @@ const TURN: Nanos = Nanos::from_millis(20);
 /// for instance a pager; a controller that is gone ends the agent at once.
 const PATIENCE: Nanos = Nanos::from_secs(600);
 
+/// Who sees everything that happens.
+pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
+
 /// What a run needs beside its plan.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
@@ -54,7 +57,7 @@ pub fn run_local(
     document: &str,
     options: RunOptions,
     stop: &dyn Fn() -> bool,
-    on_event: &mut dyn FnMut(&RunEvent),
+    on_event: OnEvent<'_>,
 ) -> Result<RunReport, Error> {
     run_local_on(&mut EnginePlane, document, options, (stop, on_event))
 }
@@ -64,7 +67,7 @@ pub fn run_local_on<P: Planes + Send>(
     planes: &mut P,
     document: &str,
     options: RunOptions,
-    (stop, on_event): (&dyn Fn() -> bool, &mut dyn FnMut(&RunEvent)),
+    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
     let plan = Plan::read(document)?;
     let node = NodeName::local();
@@ -120,7 +123,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
 struct Loop<'a> {
     machine: Controller,
     endpoint: LocalEndpoint,
-    on_event: &'a mut dyn FnMut(&RunEvent),
+    on_event: OnEvent<'a>,
 }
 
 impl Loop<'_> {

@@ -1,1 +1,145 @@
+//! A report for tests: one measured stream with an awkward name, one without metrics, one port.
 
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{
+    Coverage, Criteria, LatencyError, LatencyReport, Loss, LossPlaces, PortReport, Received, RunReport,
+    SCHEMA_VERSION, Sent, StreamReport, Verdict,
+};
+use packetrig_fleet::{PlanHash, RunId};
+use packetrig_stats::ledger::Ledger;
+use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
+use packetrig_stats::result::CaptureResult;
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos};
+
+pub(crate) fn report(run: &str) -> RunReport {
+    let measured = stream("voice, \"gold\" <1>", true);
+    let plain = StreamReport { received: None, loss: None, latency: None, ..stream("plain", false) };
+    RunReport {
+        schema_version: SCHEMA_VERSION,
+        packetrig_version: "0.1.0".into(),
+        run: RunId(run.into()),
+        name: "a & b".into(),
+        plan_sha256: PlanHash::of("plan"),
+        started_wall_ns: 1_700_000_000_000_000_000,
+        sending: Some(Nanos::from_millis(1500)),
+        outcome: Outcome::Complete { stopped: false },
+        verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
+        criteria: Criteria::default(),
+        coverage: Coverage { reported: 1, expected: 1 },
+        streams: vec![measured, plain],
+        ports: vec![port()],
+        ledger: Ledger::default(),
+        imbalances: vec![],
+        unchecked: vec![],
+        lost: LossPlaces { total: 2, sender: Some(0), receiver: Some(0), path: Some(2) },
+        captures: vec![CaptureResult { port: 0, file: "elsewhere.pcapng".into(), written: 1, dropped: 0 }],
+        caveats: vec![],
+    }
+}
+
+fn series() -> RateSeries {
+    let mut series = RateSeries::with_room(4);
+    let at = |second: u64| MonoTime::from_nanos(second * 1_000_000_000);
+    series.add(at(0), at(0), 6, 384);
+    series.add(at(0), at(1), 4, 256);
+    // The room a worker reserves is not part of a report.
+    let mut plain = RateSeries::default();
+    plain.merge(&series);
+    plain
+}
+
+fn stream(name: &str, measured: bool) -> StreamReport {
+    let sent = Sent {
+        planned: 10,
+        frames: 10,
+        unsent: 0,
+        late: 1,
+        bytes: 640,
+        first: Some(Nanos::ZERO),
+        last: Some(Nanos::from_secs(1)),
+        rate: None,
+        rate_error_ppm: Some(-3),
+        send_error: None,
+        stamp_bound: None,
+        series: series(),
+    };
+    let received = Received {
+        frames: 8,
+        bytes: 512,
+        sequence: SequenceCounts { unique: 8, lost: 2, ..SequenceCounts::default() },
+        altered: 0,
+        corrupt: 0,
+        unnumbered: 0,
+        first: Some(Nanos::new(7)),
+        last: Some(Nanos::from_secs(1)),
+        rate: None,
+        series: series(),
+    };
+    let ns = Nanos::new;
+    let error = LatencyError {
+        tx_stamp: None,
+        rx_stamp: None,
+        tx_p99: Some(ns(5)),
+        tx_max: None,
+        rx_conversion: Some(ns(6)),
+    };
+    StreamReport {
+        name: name.into(),
+        tx_port: "tx".into(),
+        rx_ports: vec!["rx".into()],
+        measured,
+        sent: Some(sent),
+        received: Some(received),
+        loss: Some(Loss {
+            expected: 10,
+            lost: 2,
+            extra: 0,
+            percent: 20.0,
+            bursts: Some(1),
+            longest_burst: Some(2),
+            seconds: Some(1),
+        }),
+        latency: Some(LatencyReport {
+            count: 8,
+            min: ns(1),
+            mean: ns(2),
+            max: ns(9),
+            p50: ns(2),
+            p90: ns(3),
+            p99: ns(4),
+            p999: ns(5),
+            p9999: ns(9),
+            error,
+        }),
+        jitter: None,
+        per_port: vec![],
+    }
+}
+
+fn port() -> PortReport {
+    PortReport {
+        node: "local".into(),
+        info: PortInfo {
+            name: "tx".into(),
+            location: "ns/eth0".into(),
+            back_end: BackEnd::Packet,
+            why: "always there".into(),
+            driver: "veth".into(),
+            speed: None,
+            max_frame: 1518,
+            tx_stamp: StampKind::User,
+            rx_stamp: StampKind::Software,
+        },
+        tx: TxCounters { handed_over: 20, refused: 0, on_wire: Some(20), dropped: None },
+        tx_bytes: 1280,
+        rx: RxCounters::default(),
+        tx_rate: None,
+        rx_rate: None,
+        tx_series: series(),
+        rx_series: RateSeries::default(),
+        ledger: Ledger::default(),
+        clock_bound: Nanos::new(300),
+    }
+}

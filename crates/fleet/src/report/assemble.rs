@@ -33,7 +33,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
             coverage,
             outcome: &outcome,
         },
-        &facts.criteria,
+        facts.criteria,
     );
     RunReport {
         schema_version: SCHEMA_VERSION,

@@ -196,7 +196,7 @@ impl<'a> Findings<'a> {
             received,
             loss,
             latency: self.latency(index, &rows),
-            jitter: if let [(_, row)] = rows.as_slice() { row.jitter.clone() } else { None },
+            jitter: if let [(_, row)] = rows.as_slice() { row.jitter } else { None },
             per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
         }
     }
@@ -209,7 +209,7 @@ impl<'a> Findings<'a> {
             port: self.plan.ports[row.1.port].name.clone(),
             loss: sent.map(|frames| Loss::new(frames, &received.sequence, true)),
             latency: self.latency(stream, &[row]),
-            jitter: row.1.jitter.clone(),
+            jitter: row.1.jitter,
             received,
         }
     }

@@ -14,17 +14,16 @@ const SECOND: u64 = 1_000_000_000;
 
 /// One stream of 1001 frames of 128 bytes at 1000 frames/s, from port `tx` to `rx` ports.
 fn document(rx: &[&str], ratio: &str) -> String {
-    let mut text = String::from("ports:\n- {name: tx, location: t0}\n");
-    for name in rx {
-        text += &format!("- {{name: {name}, location: {name}}}\n");
-    }
-    text + &format!(
-        "flows:\n- name: s\n  tx_rx: {{choice: port, port: {{tx_name: tx, rx_names: [{}]}}}}\n  \
+    let port = |name: &&str| format!("- {{name: {name}, location: {name}}}\n");
+    let ports: String = rx.iter().map(port).fold(String::new(), |all, one| all + &one);
+    let names = rx.join(", ");
+    format!(
+        "ports:\n- {{name: tx, location: t0}}\n{ports}\
+         flows:\n- name: s\n  tx_rx: {{choice: port, port: {{tx_name: tx, rx_names: [{names}]}}}}\n  \
          packet:\n  - {{choice: ethernet, ethernet: {{}}}}\n  size: {{choice: fixed, fixed: 128}}\n  \
          rate: {{choice: pps, pps: 1000}}\n  \
          duration: {{choice: fixed_packets, fixed_packets: {{packets: 1001}}}}\n  \
-         metrics: {{enable: true, {ratio}latency: {{enable: true, mode: cut_through}}}}\n",
-        rx.join(", ")
+         metrics: {{enable: true, {ratio}latency: {{enable: true, mode: cut_through}}}}\n"
     )
 }
 
@@ -38,7 +37,9 @@ fn at(ms: u64) -> MonoTime {
 
 fn latency(ns: &[u64]) -> Latency {
     let mut times = Latency::with_digits(3);
-    ns.iter().for_each(|ns| times.record(Nanos::new(*ns)));
+    for ns in ns {
+        times.record(Nanos::new(*ns));
+    }
     times
 }
 

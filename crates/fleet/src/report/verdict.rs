@@ -73,7 +73,7 @@ pub(super) struct Evidence<'a> {
     pub(super) outcome: &'a Outcome,
 }
 
-pub(super) fn judge(evidence: &Evidence<'_>, criteria: &Criteria) -> Verdict {
+pub(super) fn judge(evidence: &Evidence<'_>, criteria: Criteria) -> Verdict {
     let mut failures = Vec::new();
     let mut doubts = doubts(evidence);
     // What our own sender and receiver dropped is no fault of the device under test.
@@ -148,11 +148,11 @@ fn unjudged(stream: &StreamReport) -> Vec<String> {
 
 impl StreamReport {
     /// What is wrong with this stream by the user's criteria, whoever did it; empty if it is as wanted.
-    pub fn faults(&self, criteria: &Criteria) -> Vec<String> {
+    pub fn faults(&self, criteria: Criteria) -> Vec<String> {
         self.lost_too_much(criteria).into_iter().chain(self.damage()).collect()
     }
 
-    fn lost_too_much(&self, criteria: &Criteria) -> Option<String> {
+    fn lost_too_much(&self, criteria: Criteria) -> Option<String> {
         let loss = self.loss.filter(|loss| loss.lost > 0)?;
         let allowed = u128::from(loss.expected) * u128::from(criteria.max_loss.billionths());
         let too_much = u128::from(loss.lost) * u128::from(Share::WHOLE.billionths()) > allowed;

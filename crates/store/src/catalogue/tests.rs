@@ -1,1 +1,167 @@
+use super::*;
+use crate::sample::report;
 
+fn store() -> (tempfile::TempDir, Catalogue) {
+    let place = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(&place.path().join("new")).unwrap();
+    (place, catalogue)
+}
+
+fn ids(catalogue: &Catalogue) -> Vec<String> {
+    catalogue.list(100).unwrap().into_iter().map(|summary| summary.run.0).collect()
+}
+
+#[test]
+fn a_recorded_run_is_listed_and_shown_as_it_was() {
+    let (_place, catalogue) = store();
+    let stored = report("20261121-080000-aaaaaa");
+    let directory = catalogue.record(&stored, "flows: []").unwrap();
+    let (summary, shown) = catalogue.show("20261121").unwrap();
+    assert_eq!(shown, stored);
+    assert_eq!((summary.sent, summary.lost, summary.streams), (20, 2, 2));
+    assert_eq!((summary.verdict.as_str(), summary.outcome.as_str()), ("FAIL", "complete"));
+    assert_eq!(summary.directory, directory);
+    assert_eq!(fs::read_to_string(directory.join("plan.yaml")).unwrap(), "flows: []");
+}
+
+#[test]
+fn the_newest_run_comes_first() {
+    let (_place, catalogue) = store();
+    for (run, at) in [("a", 5), ("c", 9), ("b", 7)] {
+        let mut report = report(run);
+        report.started_wall_ns = at;
+        catalogue.record(&report, "").unwrap();
+    }
+    assert_eq!(ids(&catalogue), ["c", "b", "a"]);
+    assert_eq!(catalogue.list(1).unwrap().len(), 1);
+}
+
+#[test]
+fn a_prefix_must_fit_one_run() {
+    let (_place, catalogue) = store();
+    for run in ["run-1", "run-12", "run_3"] {
+        catalogue.record(&report(run), "").unwrap();
+    }
+    assert_eq!(catalogue.find("run-12").unwrap().run.0, "run-12");
+    assert_eq!(catalogue.find("run-1").unwrap().run.0, "run-1", "in full, although another begins with it");
+    assert!(matches!(catalogue.find("run"), Err(Error::Ambiguous { count: 3, .. })));
+    assert!(matches!(catalogue.find("x"), Err(Error::Unknown(_))));
+    assert!(matches!(catalogue.find("run%"), Err(Error::Unknown(_))), "no wildcards");
+    assert!(matches!(catalogue.find("RUN-12"), Err(Error::Unknown(_))));
+}
+
+#[test]
+fn an_id_is_used_once_and_stays_inside_the_store() {
+    let (_place, catalogue) = store();
+    catalogue.record(&report("same"), "").unwrap();
+    assert!(matches!(catalogue.record(&report("same"), ""), Err(Error::Taken(_))));
+    for bad in ["", "..", "a/b", "a.b", &"x".repeat(101)] {
+        assert!(matches!(catalogue.record(&report(bad), ""), Err(Error::BadId(_))), "{bad}");
+    }
+    assert_eq!(ids(&catalogue), ["same"]);
+}
+
+#[test]
+fn captures_move_with_the_run() {
+    let (_place, catalogue) = store();
+    let draft = catalogue.begin(RunId("r".into())).unwrap();
+    let file = draft.capture_dir().unwrap().join("rx.pcapng");
+    fs::write(&file, "frames").unwrap();
+    let mut report = report("r");
+    report.captures[0].file = file.to_string_lossy().into_owned();
+    let (directory, stored) = draft.commit(report, "").unwrap();
+    assert_eq!(stored.captures[0].file, directory.join("captures/rx.pcapng").to_string_lossy());
+    assert_eq!(fs::read_to_string(&stored.captures[0].file).unwrap(), "frames");
+    assert_eq!(catalogue.show("r").unwrap().1, stored);
+}
+
+#[test]
+fn a_run_without_a_report_leaves_nothing() {
+    let (place, catalogue) = store();
+    let draft = catalogue.begin(RunId("r".into())).unwrap();
+    draft.capture_dir().unwrap();
+    assert!(matches!(catalogue.begin(RunId("r".into())), Err(Error::Taken(_))), "under way");
+    drop(draft);
+    assert_eq!(fs::read_dir(place.path().join("new/runs")).unwrap().count(), 0);
+    catalogue.record(&report("r"), "").unwrap();
+}
+
+#[test]
+fn a_crash_between_files_and_row_leaves_an_unlisted_directory() {
+    let (place, catalogue) = store();
+    catalogue.record(&report("before"), "").unwrap();
+    // The process dies while files are written, and just before the row is.
+    fs::create_dir(place.path().join("new/runs/half.partial")).unwrap();
+    fs::create_dir(place.path().join("new/runs/whole")).unwrap();
+    crate::files::write_run(&place.path().join("new/runs/whole"), &report("whole"), "").unwrap();
+    drop(catalogue);
+
+    let again = Catalogue::open(&place.path().join("new")).unwrap();
+    assert_eq!(ids(&again), ["before"]);
+    assert!(matches!(again.find("half"), Err(Error::Unknown(_))));
+    again.record(&report("after"), "").unwrap();
+    assert_eq!(ids(&again).len(), 2);
+}
+
+#[test]
+fn two_writers_take_turns() {
+    let (place, catalogue) = store();
+    let write = &|who: &str| {
+        let catalogue = Catalogue::open(&place.path().join("new")).unwrap();
+        for number in 0..20 {
+            catalogue.record(&report(&format!("{who}-{number}")), "").unwrap();
+        }
+    };
+    std::thread::scope(|scope| {
+        let writers = ["a", "b"].map(|who| scope.spawn(move || write(who)));
+        for writer in writers {
+            writer.join().unwrap();
+        }
+    });
+    assert_eq!(ids(&catalogue).len(), 40);
+}
+
+#[test]
+fn many_open_a_new_catalogue_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        let openers: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| Catalogue::open(place.path()).map(drop))).collect();
+        for opener in openers {
+            opener.join().unwrap().unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_a_newer_packetrig_wrote_is_refused_by_version() {
+    let (place, catalogue) = store();
+    let mut newer = report("r");
+    newer.schema_version = SCHEMA_VERSION + 1;
+    catalogue.record(&newer, "").unwrap();
+    assert!(matches!(catalogue.show("r"), Err(Error::TooNew { .. })));
+    catalogue.connection.pragma_update(None, "user_version", 99).unwrap();
+    drop(catalogue);
+    let error = Catalogue::open(&place.path().join("new")).unwrap_err();
+    assert!(matches!(error, Error::TooNew { found: 99, .. }), "{error}");
+}
+
+#[test]
+fn a_damaged_report_is_an_error_that_names_the_file() {
+    let (_place, catalogue) = store();
+    let directory = catalogue.record(&report("r"), "").unwrap();
+    fs::write(directory.join(REPORT), "{").unwrap();
+    let error = catalogue.show("r").unwrap_err();
+    assert!(error.to_string().contains("report.json"), "{error}");
+    fs::write(directory.join(REPORT), "{\"schema_version\": 1}").unwrap();
+    assert!(matches!(catalogue.show("r"), Err(Error::Damaged { .. })));
+}
+
+#[test]
+fn a_place_that_cannot_be_made_is_named() {
+    let place = tempfile::tempdir().unwrap();
+    let file = place.path().join("file");
+    fs::write(&file, "").unwrap();
+    let error = Catalogue::open(&file).unwrap_err();
+    assert!(matches!(error, Error::File { .. }) && error.to_string().contains("file"), "{error}");
+}

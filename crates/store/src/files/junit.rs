@@ -41,7 +41,7 @@ struct Counts {
 }
 
 fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut Counts) -> String {
-    let faults = stream.faults(&report.criteria);
+    let faults = stream.faults(report.criteria);
     if !faults.is_empty() {
         counts.failures += 1;
         element("failure", &faults)

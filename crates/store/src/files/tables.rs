@@ -3,7 +3,7 @@
 use super::csv::{Csv, cell};
 use packetrig_fleet::report::{LatencyReport, MeanRate, RunReport, StreamReport};
 use packetrig_stats::series::RateSeries;
-use packetrig_units::Nanos;
+use packetrig_units::{BitRate, Nanos};
 
 const STREAM_COLUMNS: &[&str] = &[
     "stream",
@@ -173,7 +173,7 @@ pub fn ports_csv(report: &RunReport) -> String {
             port.info.location.clone(),
             word(port.info.back_end),
             port.info.driver.clone(),
-            cell(port.info.speed.map(|speed| speed.bits_per_second())),
+            cell(port.info.speed.map(BitRate::bits_per_second)),
             word(port.info.tx_stamp),
             word(port.info.rx_stamp),
             port.tx.handed_over.to_string(),

@@ -1,1 +1,130 @@
+use super::*;
+use crate::sample::report;
+use packetrig_fleet::report::Verdict;
 
+/// Fields of a line without quotes inside.
+fn fields(line: &str) -> Vec<&str> {
+    line.split(',').collect()
+}
+
+fn value<'a>(csv: &'a str, line: usize, column: &str) -> &'a str {
+    let at = fields(csv.lines().next().unwrap()).iter().position(|name| *name == column).expect("a column");
+    fields(csv.lines().nth(line).unwrap())[at]
+}
+
+#[test]
+fn json_holds_the_whole_report() {
+    let report = report("r1");
+    assert_eq!(serde_json::from_str::<RunReport>(&json(&report)).unwrap(), report);
+    assert!(json(&report).contains("\"schema_version\": 1"));
+}
+
+#[test]
+fn a_stream_line_tells_absent_from_zero() {
+    let csv = streams_csv(&report("r1"));
+    assert_eq!(csv.lines().count(), 3);
+    assert!(csv.contains("\r\n\"voice, \"\"gold\"\" <1>\",tx,rx,10,10,0,1,640,"), "{csv}");
+    assert_eq!(value(&csv, 2, "stream"), "plain");
+    assert_eq!(value(&csv, 2, "rate_error_ppm"), "-3");
+    assert_eq!(value(&csv, 2, "lost"), "", "nothing is known of a stream without metrics");
+    let width = fields(csv.lines().next().unwrap()).len();
+    assert_eq!(fields(csv.lines().nth(2).unwrap()).len(), width);
+}
+
+#[test]
+fn the_measured_figures_are_in_their_columns() {
+    let mut report = report("r1");
+    report.streams[0].name = "simple".into();
+    let csv = streams_csv(&report);
+    let wanted = [
+        ("received", "8"),
+        ("unique", "8"),
+        ("expected", "10"),
+        ("lost", "2"),
+        ("lost_percent", "20.000000"),
+        ("longest_burst", "2"),
+        ("loss_seconds", "1"),
+        ("duplicates", "0"),
+        ("latency_min_ns", "1"),
+        ("latency_p9999_ns", "9"),
+        ("latency_error_p99_ns", "11"),
+        ("jitter_rfc3550_ns", ""),
+        ("first_rx_ns", "7"),
+    ];
+    for (column, expected) in wanted {
+        assert_eq!(value(&csv, 1, column), expected, "{column}");
+    }
+}
+
+#[test]
+fn ports_and_series_are_tables_too() {
+    let csv = ports_csv(&report("r1"));
+    for (column, expected) in [
+        ("back_end", "packet"),
+        ("rx_stamp", "software"),
+        ("tx_on_wire", "20"),
+        ("tx_dropped", ""),
+        ("tx_bytes", "1280"),
+    ] {
+        assert_eq!(value(&csv, 1, column), expected, "{column}");
+    }
+    let csv = series_csv(&report("r1"));
+    assert!(csv.contains("stream,plain,tx,1,4,256\r\n"), "{csv}");
+    assert!(csv.contains("port,tx,tx,0,6,384\r\n"), "{csv}");
+    assert_eq!(csv.lines().count(), 1 + 3 * 2 + 2);
+}
+
+#[test]
+fn junit_counts_what_it_holds() {
+    let mut report = report("r1");
+    let xml = junit(&report);
+    assert!(
+        xml.contains(
+            "name=\"a &amp; b\" tests=\"3\" failures=\"2\" errors=\"0\" skipped=\"1\" time=\"1.500\""
+        ),
+        "{xml}"
+    );
+    assert!(xml.contains("name=\"voice, &quot;gold&quot; &lt;1&gt;\""), "{xml}");
+    assert_eq!(xml.matches("<testcase").count(), 3);
+    assert_eq!(xml.matches("<failure").count(), 2);
+    assert_eq!(xml.matches("<skipped").count(), 1);
+
+    report.verdict = Verdict::Inconclusive(vec!["who knows".into()]);
+    let xml = junit(&report);
+    assert!(xml.contains("errors=\"1\"") && xml.contains("<error message=\"who knows\">"), "{xml}");
+
+    report.streams.clear();
+    report.verdict = Verdict::Pass;
+    assert!(junit(&report).contains("tests=\"1\" failures=\"0\" errors=\"0\" skipped=\"0\""));
+}
+
+#[test]
+fn tags_of_junit_are_balanced() {
+    let xml = junit(&report("r1"));
+    let mut open = Vec::new();
+    for tag in xml.split('<').skip(1).filter(|tag| !tag.starts_with('?')) {
+        let inner = tag.split('>').next().unwrap();
+        let name = inner.trim_start_matches('/').split([' ', '/']).next().unwrap();
+        match (inner.starts_with('/'), inner.ends_with('/')) {
+            (true, _) => assert_eq!(open.pop(), Some(name)),
+            (false, true) => {}
+            (false, false) => open.push(name),
+        }
+    }
+    assert_eq!(open, Vec::<&str>::new());
+}
+
+#[test]
+fn all_files_are_written_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    write_run(directory.path(), &report("r1"), "flows: []").unwrap();
+    let mut names: Vec<String> = fs::read_dir(directory.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["junit.xml", "plan.yaml", "ports.csv", "report.json", "series.csv", "streams.csv"]);
+    assert_eq!(fs::read_to_string(directory.path().join("plan.yaml")).unwrap(), "flows: []");
+    let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "");
+    assert!(nowhere.unwrap_err().to_string().contains("nowhere/plan.yaml"));
+}
