@@ -33,7 +33,7 @@ pub(crate) fn render(source: Source<'_>, problems: &[Problem], style: Style) -> 
     }
     if problems.len() > SHOWN {
         let more = problems.len() - SHOWN;
-        text.push_str(&format!("… and {more} more (`packetrig plan check --json` lists all)\n"));
+        text.extend([format!("… and {more} more (`packetrig plan check --json` lists all)\n")]);
     }
     text
 }

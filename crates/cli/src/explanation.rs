@@ -12,7 +12,7 @@ pub(crate) fn render(explanation: &Explanation, assumed: &[String], style: Style
     let mut text: String =
         explanation.streams.iter().take(SHOWN).map(|stream| stream_text(stream, style)).collect();
     if let Some(more) = explanation.streams.len().checked_sub(SHOWN).filter(|more| *more > 0) {
-        text.push_str(&format!("… and {more} more streams (`--json` explains all)\n"));
+        text.extend([format!("… and {more} more streams (`--json` explains all)\n")]);
     }
     text.extend(explanation.ports.iter().map(port_text));
     text.extend(
@@ -26,7 +26,7 @@ pub(crate) fn render(explanation: &Explanation, assumed: &[String], style: Style
 fn stream_text(stream: &StreamExplanation, style: Style) -> String {
     let to = if stream.rx.is_empty() { "nobody".to_owned() } else { stream.rx.join(", ") };
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
-    let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<8} {value}\n"));
+    let mut line = |name: &str, value: &str| text.extend([format!("  {name:<8} {value}\n")]);
     line("headers", &stream.headers);
     line("size", &stream.sizes);
     line("sends", &format!("{}{}", stream.rhythm, total(stream)));

@@ -11,7 +11,7 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
         table.add_row(row.iter().enumerate().map(|(index, text)| aligned(index, text)));
     }
     let text = table.to_string();
-    text.lines().map(|line| format!(" {}\n", line.trim_end())).collect()
+    text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
 
 fn aligned(index: usize, text: &str) -> Cell {

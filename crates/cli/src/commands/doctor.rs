@@ -98,7 +98,7 @@ fn render(examination: &Examination, style: Style) -> String {
     text.push_str(&fact("rights", &rights(machine)));
     text.extend(examination.findings.iter().map(|finding| remark(finding, style)));
     for interface in &examination.interfaces {
-        text.push_str(&format!("\n{}\n", style.bold(&interface.location)));
+        text.extend(["\n", &style.bold(&interface.location), "\n"]);
         text.extend(facts_of(&interface.facts).iter().map(|(name, value)| fact(name, value)));
         text.extend(interface.findings.iter().map(|finding| remark(finding, style)));
     }

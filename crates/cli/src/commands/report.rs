@@ -19,7 +19,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     match arguments.action {
         None => list(store, MOST, false, output)?,
         Some(ReportAction::List { store, most, json }) => {
-            list(store.directory.as_deref(), most, json, output)?
+            list(store.directory.as_deref(), most, json, output)?;
         }
         Some(ReportAction::Show { id, form, store }) => show(store.directory.as_deref(), &id, &form, output)?,
         Some(ReportAction::Path { id, store }) => {

@@ -64,7 +64,6 @@ impl Progress {
         self.tally.take(node, at, sample);
         let elapsed = self.started.map_or(Nanos::ZERO, |started| at.since(started));
         match &mut self.view {
-            View::Nothing => {}
             View::Bar(bar) => {
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
@@ -76,7 +75,7 @@ impl Progress {
                     *next = *next + LINE_EVERY;
                 }
             }
-            View::Lines { .. } => {}
+            View::Nothing | View::Lines { .. } => {}
         }
     }
 

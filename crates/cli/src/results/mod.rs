@@ -17,7 +17,7 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     let mut text = headline(report, style);
     let mut section = |title: &str, body: String| {
         if !body.is_empty() {
-            text.push_str(&format!("\n{}\n{body}", style.bold(title)));
+            text.extend(["\n", &style.bold(title), "\n", &body]);
         }
     };
     section("Streams", streams::counts(report));

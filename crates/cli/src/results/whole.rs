@@ -70,7 +70,7 @@ pub(super) fn ledger(report: &RunReport) -> String {
     for (side, accounts) in SIDES {
         let line = chain(accounts);
         if !line.is_empty() {
-            text.push_str(&format!("  {side:<14}{line}\n"));
+            text.extend([format!("  {side:<14}{line}\n")]);
         }
     }
     text.push_str(&lost(report));
