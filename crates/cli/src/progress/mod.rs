@@ -1,4 +1,4 @@
-//! Live progress of a run, made of its events: one line that changes on a terminal, one line each second elsewhere.
+//! Live progress of a run, made of its events: a few lines that change on a terminal, one line each second elsewhere.
 //!
 //! [`tally::Tally`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
 //! never the only place where something is said.
@@ -67,7 +67,7 @@ impl Progress {
             View::Bar(bar) => {
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(self.tally.to_string());
+                bar.set_message(self.tally.parts().join("\n  "));
             }
             View::Lines { next } if at >= *next && self.started.is_some() => {
                 remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.tally));
@@ -98,8 +98,8 @@ impl Progress {
 
 fn bar(planned: Option<Nanos>) -> ProgressBar {
     let template = match planned {
-        Some(_) => "{prefix} [{bar:24}] {elapsed} {wide_msg}",
-        None => "{prefix} {spinner} {elapsed} {wide_msg}",
+        Some(_) => "{prefix} [{bar:30}] {elapsed}\n  {msg}",
+        None => "{prefix} {spinner} {elapsed}\n  {msg}",
     };
     let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
     let length = planned.map(|planned| planned.as_u64() / 1_000_000);

@@ -63,28 +63,33 @@ impl Tally {
     }
 }
 
-impl fmt::Display for Tally {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Tally {
+    /// What was sent, what was received, what is lost and how late the rest was.
+    pub(crate) fn parts(&self) -> Vec<String> {
         let (Some((then, before)), Some((at, now))) = (self.past.front(), self.past.back()) else {
-            return f.write_str("nothing yet");
+            return vec!["nothing yet".to_owned()];
         };
         let length = at.since(*then);
-        let rates = |frames: u64, bytes: u64| {
-            let bits = per_second(bytes, length) * 8.0;
-            format!("{}, {}", scaled(per_second(frames, length), "fps"), scaled(bits, "bit/s"))
+        let part = |verb: &str, now: (u64, u64), before: (u64, u64)| {
+            let frames = per_second(now.0.saturating_sub(before.0), length);
+            let bits = per_second(now.1.saturating_sub(before.1), length) * 8.0;
+            format!("{verb} {} ({}, {})", count(now.0), scaled(frames, "fps"), scaled(bits, "bit/s"))
         };
-        let sent =
-            rates(now.sent.saturating_sub(before.sent), now.sent_bytes.saturating_sub(before.sent_bytes));
-        let received = rates(
-            now.received.saturating_sub(before.received),
-            now.received_bytes.saturating_sub(before.received_bytes),
-        );
-        write!(f, "sent {} ({sent})  received {} ({received})", count(now.sent), count(now.received))?;
-        write!(f, "  lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost))?;
+        let mut lost = format!("lost {} ({})", count(now.lost), percent(now.lost, now.received + now.lost));
         if let Some((least, mean, most)) = self.latency {
-            write!(f, "  latency {least}/{mean}/{most}")?;
+            lost.extend([format!("  latency {least}/{mean}/{most}")]);
         }
-        Ok(())
+        vec![
+            part("sent", (now.sent, now.sent_bytes), (before.sent, before.sent_bytes)),
+            part("received", (now.received, now.received_bytes), (before.received, before.received_bytes)),
+            lost,
+        ]
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.parts().join("  "))
     }
 }
 
