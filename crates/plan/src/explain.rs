@@ -237,3 +237,80 @@ fn display(form: Form, value: u128) -> String {
         Form::Ipv6 => Ipv6Addr::from_bits(value).to_string(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+
+    fn explained(flow: &str) -> Explanation {
+        let ports = "ports: [{name: a, location: eth1}, {name: b, location: lab/eth2}]";
+        let text =
+            format!("{ports}\nflows: [{{name: f, tx_rx: {{port: {{tx_name: a, rx_names: [b]}}}}, {flow}}}]");
+        let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}"));
+        explain(&plan.bind(&[Some(BitRate::new(1_000_000_000)), None]).unwrap())
+    }
+
+    const HEADERS: &str = "packet: [{ethernet: {src: {value: '02:00:00:00:00:01'}}}, {vlan: {id: {value: 7}}}, \
+        {ipv4: {src: {value: 198.18.0.1}, dst: {values: [198.19.0.1, 198.19.0.9]}}}, \
+        {udp: {src_port: {increment: {start: 5000, step: 2, count: 100}}, dst_port: {random: {min: 1, max: 9, seed: 3, count: 50}}}}]";
+
+    #[test]
+    fn amounts_and_rates_of_both_layers_are_worked_out() {
+        let all =
+            explained("size: {fixed: 1000}, rate: {pps: 1000}, duration: {fixed_packets: {packets: 5000}}");
+        let stream = &all.streams[0];
+        assert_eq!(
+            (stream.frames, stream.bytes, stream.lasts),
+            (Some(5000), Some(5_000_000), Some(Nanos::from_secs(5)))
+        );
+        assert_eq!((stream.l2_rate, stream.l1_rate), (BitRate::new(8_000_000), BitRate::new(8_160_000)));
+        assert_eq!(stream.rhythm, "5000 frames at 1000 frames/s");
+        assert!(stream.tag.starts_with("none"), "{}", stream.tag);
+        let (sender, receiver) = (&all.ports[0], &all.ports[1]);
+        assert_eq!((sender.sends_l1, sender.streams), (stream.l1_rate, (1, 0)));
+        assert_eq!(
+            (receiver.location.as_str(), receiver.streams, receiver.speed),
+            ("lab/eth2", (0, 1), None)
+        );
+    }
+
+    #[test]
+    fn headers_and_what_varies_in_them_are_said() {
+        let stream = explained(&format!("{HEADERS}, size: {{fixed: 128}}")).streams.remove(0);
+        let addressed = "ethernet 02:00:00:00:00:01 / vlan 7 / ipv4 198.18.0.1 > 198.19.0.1 / udp 5000 > ";
+        assert!(stream.headers.starts_with(addressed), "{}", stream.headers);
+        let varying: Vec<_> = stream
+            .varying
+            .iter()
+            .map(|field| (field.field.as_str(), field.how.as_str(), field.values))
+            .collect();
+        let wanted = [
+            ("ipv4.dst", "list of 2 values from 198.19.0.1", 2),
+            ("udp.src_port", "up from 5000 in steps of 2", 100),
+            ("udp.dst_port", "random from 1 to 9, seed 3", 50),
+        ];
+        assert_eq!(varying, wanted);
+        assert_eq!((stream.frames, stream.lasts), (None, None));
+    }
+
+    #[test]
+    fn what_does_not_fit_the_tag_is_said() {
+        let tag = |size: &str| {
+            explained(&format!("{HEADERS}, metrics: {{enable: true}}, size: {size}")).streams.remove(0).tag
+        };
+        assert!(tag("{fixed: 128}").starts_with("full: "));
+        assert!(tag("{fixed: 64}").starts_with("short: "));
+        assert!(tag("{increment: {start: 64, end: 128}}").starts_with("full where it fits"));
+    }
+
+    #[test]
+    fn mixes_and_bursts_are_told_in_words() {
+        let flow = "size: {weight_pairs: {predefined: imix}}, rate: {pps: 10}, \
+                    duration: {burst: {bursts: 3, packets: 5, inter_burst_gap: {microseconds: 2}}}";
+        let stream = explained(flow).streams.remove(0);
+        assert_eq!(stream.sizes, "mix of 7 x 64 B, 4 x 570 B, 1 x 1518 B, 353.8 B on average");
+        assert_eq!(stream.rhythm, "3 bursts of 5 frames at 10 frames/s, 2us apart");
+        assert_eq!(stream.frames, Some(15));
+    }
+}

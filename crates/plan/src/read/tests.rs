@@ -334,3 +334,72 @@ fn the_predefined_mixes_are_exact() {
     assert_eq!(mean("ipv6_imix"), (5867 * 64 + 200 * 496 + 2366 * 594 + 1567 * 1518, 10_000));
     assert_eq!(mean("standard_imix"), (6067 * 64 + 2366 * 594 + 1567 * 1518, 10_000));
 }
+
+#[test]
+fn layer_1_is_taken_over_and_what_it_cannot_do_is_a_warning() {
+    let text = with("")
+        + "layer1: [{name: l, port_names: [a], speed: speed_25_gbps, mtu: 9000, promiscuous: false, media: fiber}]\n";
+    let plan = Plan::read(&text).unwrap();
+    let port = &plan.ports[0];
+    assert_eq!(
+        (port.speed, port.mtu, port.promiscuous),
+        (Some(BitRate::new(25_000_000_000)), Some(9000), false)
+    );
+    assert_eq!((plan.ports[1].speed, plan.ports[1].promiscuous), (None, true));
+    assert_eq!(plan.warnings.len(), 1);
+    assert_eq!(plan.warnings[0].path, "layer1[0].media");
+}
+
+#[test]
+fn locations_are_interfaces_and_nothing_else() {
+    let location = |text: &str| text.parse::<crate::Location>();
+    assert_eq!(location("lab/eth1").unwrap().to_string(), "lab/eth1");
+    for foreign in ["localhost:5555", "10.0.0.1;2;3", "../eth1", "a/b/c", "", "an-interface-too-long", "ns/"]
+    {
+        assert!(location(foreign).is_err(), "{foreign}");
+    }
+    let text = with("").replace("ns/eth2", "localhost:5555");
+    let problem = errors(&text).remove(0);
+    assert_eq!(problem.path, "ports[1].location");
+    assert!(problem.hint.unwrap().contains("alias"));
+    assert!(errors(&with("").replace("ns/eth2", "eth1"))[0].message.contains("already"));
+}
+
+#[test]
+fn filter_masks_with_zero_must_match_and_padding_is_on_the_left() {
+    let filter = |field: &str| {
+        let text = with("") + "captures: [{name: c, port_names: [b], filters: [{" + field + "}]}]\n";
+        Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}")).captures.remove(0).filter
+    };
+    let mut frame = vec![0u8; 60];
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[5] = 0x0a;
+    assert!(filter("ethernet: {dst: {value: '0xa'}}").accepts(&frame));
+    assert!(!filter("ethernet: {dst: {value: '0b'}}").accepts(&frame));
+    assert!(filter("ethernet: {dst: {value: '0b', mask: '01'}}").accepts(&frame));
+    assert!(filter("ethernet: {dst: {value: '0b', negate: true}}").accepts(&frame));
+    let text =
+        with("") + "captures: [{name: c, port_names: [b], filters: [{vlan: {id: {value: '1000'}}}]}]\n";
+    assert!(errors(&text)[0].message.contains("12 bits"));
+}
+
+#[test]
+fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit() {
+    let flow = |n: u32| {
+        let packet = "[{ethernet: {}}, {ipv4: {}}, {tcp: {}}]";
+        let metrics = n >= 4095;
+        format!(
+            "- {{name: f{n}, tx_rx: {{port: {{tx_name: a}}}}, metrics: {{enable: {metrics}}}, size: {{fixed: 64}}, packet: {packet}}}"
+        )
+    };
+    let text = |flows: u32| {
+        let list: Vec<String> = (0..flows).map(flow).collect();
+        format!("ports: [{{name: a, location: eth1}}]\nflows:\n{}", list.join("\n"))
+    };
+    let plan = Plan::read(&text(4097)).unwrap();
+    let paths: Vec<&str> = plan.warnings.iter().map(|warning| warning.path.as_str()).collect();
+    assert_eq!(paths, ["flows[4095].size", "flows[4096].size"]);
+    let last = plan.warnings.last().unwrap();
+    assert!(last.message.contains("4096 flows apart"), "{}", last.message);
+    assert!(errors(&text(65_537)).iter().any(|problem| problem.message.contains("65536")));
+}
