@@ -383,3 +383,6 @@ impl Agent {
         self.ended.push_back((head.run.clone(), head.attempt));
     }
 }
+
+#[cfg(test)]
+mod tests;
