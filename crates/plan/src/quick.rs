@@ -249,8 +249,9 @@ mod tests {
             Just(QuickSize::Imix),
         ];
         let rate = prop_oneof![
-            (1u64..1_000_000).prop_map(|pps| Rate::Frames(FrameRate::per_second(pps).unwrap())),
-            (10_000u64..1_000_000).prop_map(|bps| Rate::Bits(BitRate::new(bps))),
+            (1u64..1_000_000, 1u64..100)
+                .prop_map(|(frames, seconds)| Rate::Frames(FrameRate::new(frames, seconds).unwrap())),
+            (1u64..1_000_000).prop_map(|bps| Rate::Bits(BitRate::new(bps))),
             (1u64..100).prop_map(|percent| Rate::Share(Share::from_billionths(percent * 10_000_000))),
         ];
         let length = prop_oneof![
@@ -258,8 +259,8 @@ mod tests {
             (1u64..1_000_000).prop_map(QuickLength::Packets),
             Just(QuickLength::Continuous),
         ];
-        (size, rate, length, 1u32..5, prop::option::of(1u16..4095), 1usize..4).prop_map(
-            |(size, rate, length, streams, vlan, receivers)| Quick {
+        (size, rate, length, 1u32..5, prop::option::of(1u16..4095), 1usize..4, any::<bool>()).prop_map(
+            |(size, rate, length, streams, vlan, receivers, ipv6)| Quick {
                 tx: "tx/eth0".into(),
                 rx: (0..receivers).map(|n| format!("rx/eth{n}")).collect(),
                 size,
@@ -267,7 +268,8 @@ mod tests {
                 length,
                 streams,
                 vlan,
-                ipv6: false,
+                // The mix has frames of 64 bytes, too small for IPv6 and UDP.
+                ipv6: ipv6 && size != QuickSize::Imix,
             },
         )
     }
@@ -277,8 +279,8 @@ mod tests {
         fn what_flags_make_is_a_plan(quick in any_quick()) {
             let plan = Plan::read(&quick.yaml()).map_err(|problems| TestCaseError::fail(format!("{problems}\n{}", quick.yaml())))?;
             prop_assert_eq!(plan.streams.len(), quick.streams as usize);
-            // A VLAN tag leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
-            prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some(), "{:?}", plan.warnings);
+            // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
+            prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some() || quick.ipv6, "{:?}", plan.warnings);
             let json = Plan::read(&quick.document().to_string()).unwrap();
             prop_assert_eq!(plan.streams[0].template.spec(), json.streams[0].template.spec());
             prop_assert_eq!(plan.streams[0].rate, json.streams[0].rate);
