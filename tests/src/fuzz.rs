@@ -65,7 +65,8 @@ pub fn wire(data: &[u8]) {
     let mut source = Source(data);
     let headers = headers(&mut source);
     let size = FrameSize::new(64 + source.word() % 1500);
-    let spec = FrameSpec { headers, size: SizePattern::Fixed(size), payload: Payload::IncrementByte, tagged: true };
+    let spec =
+        FrameSpec { headers, size: SizePattern::Fixed(size), payload: Payload::IncrementByte, tagged: true };
     let Ok(template) = Template::new(spec) else { return };
     let n = u64::from(source.word());
     let stamp = Stamp { key: KEY, stream: 7, time: u64::from(source.word()) };
@@ -81,7 +82,11 @@ pub fn wire(data: &[u8]) {
     let at = source.word() as usize % frame.len();
     frame[at] ^= 1 << (source.byte() % 8);
     if let Some(found) = tag::find(&frame, KEY).filter(|found| found.tag.stream == 7) {
-        assert_ne!(template.verify(n, KEY, &found, &frame, &mut scratch), Verdict::Intact, "bit at byte {at}");
+        assert_ne!(
+            template.verify(n, KEY, &found, &frame, &mut scratch),
+            Verdict::Intact,
+            "bit at byte {at}"
+        );
     }
 }
 

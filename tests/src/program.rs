@@ -122,7 +122,7 @@ impl Running {
 
     /// Starts a run of a document.
     pub fn run(document: &Document, more: &[&str]) -> Self {
-        let mut arguments = vec!["run", "{plan}", "--out", "{out}", "--store", "{out}-store", "--seed", "1"];
+        let mut arguments = vec!["run", "{plan}", "--out", "{out}", "--store", "{out}-store"];
         arguments.extend(more);
         Self::start(&arguments, &document.text())
     }

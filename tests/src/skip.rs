@@ -3,14 +3,42 @@
 use packetrig_sys::caps::Rights;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::Error;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
 
-/// The lab, or `None` for a caller without rights, who is told. With rights a lab that cannot be made is a failure.
-pub fn lab(made: Result<Lab, Error>) -> Option<Lab> {
-    match made {
-        Ok(lab) => Some(lab),
+/// A lab that has the machine for itself: two tests that load the same processors would make each other late, and a
+/// late sender is a doubt that the program rightly reports.
+#[derive(Debug)]
+pub struct OwnLab {
+    lab: Lab,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Deref for OwnLab {
+    type Target = Lab;
+
+    fn deref(&self) -> &Lab {
+        &self.lab
+    }
+}
+
+impl DerefMut for OwnLab {
+    fn deref_mut(&mut self) -> &mut Lab {
+        &mut self.lab
+    }
+}
+
+/// The lab that `make` makes, or `None` for a caller without rights, who is told. With rights a lab that cannot be made
+/// is a failure.
+pub fn lab(make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
+    static TURN: Mutex<()> = Mutex::new(());
+    // A test that failed leaves nothing behind that the next could trip over.
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    match make() {
+        Ok(lab) => Some(OwnLab { lab, _turn: turn }),
         Err(error) if !Rights::current().has("CAP_NET_ADMIN") => {
             say(&format!(
                 "no rights for a lab ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"

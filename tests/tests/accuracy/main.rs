@@ -14,7 +14,7 @@ use packetrig_tests::skip;
 /// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
 fn through(rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
     let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules };
-    let mut lab = skip::lab(Lab::with_device(2, plan))?;
+    let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
     let finished = run(&document);
     let device = lab.stop_device().unwrap();

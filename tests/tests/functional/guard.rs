@@ -1,6 +1,6 @@
 //! Interfaces that look like part of a real network, and interfaces that are in use.
 
-use super::document;
+use super::{await_traffic, document};
 use packetrig_sys::link::Links;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -17,7 +17,7 @@ fn give_address(lab: &Lab, port: usize, address: &str, prefix: u8) {
 
 #[test]
 fn a_foreign_address_is_refused_until_that_interface_is_confirmed() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     give_address(&lab, 0, "192.0.2.1", 24);
     let document = document(&lab).flow(Flow::new("f", 1));
     let (sender, receiver) = (lab.location(0), lab.location(1));
@@ -31,14 +31,14 @@ fn a_foreign_address_is_refused_until_that_interface_is_confirmed() {
 
 #[test]
 fn the_receiving_side_is_guarded_too() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     give_address(&lab, 1, "203.0.113.9", 24);
     run(&document(&lab).flow(Flow::new("f", 1))).assert_refused(8, &[&lab.location(1), "203.0.113.9"]);
 }
 
 #[test]
 fn benchmark_addresses_are_welcome() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     give_address(&lab, 0, "198.18.0.1", 15);
     let finished = run(&document(&lab).flow(Flow::new("f", 1)));
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
@@ -46,24 +46,14 @@ fn benchmark_addresses_are_welcome() {
 
 #[test]
 fn a_second_run_on_a_busy_port_is_refused_and_the_first_is_not_disturbed() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let endless = serde_json::json!({"choice": "continuous"});
     let mut first =
         Running::run(&document(&lab).flow(Flow::new("first", 1).with("duration", endless)), &["--quiet"]);
-    await_promiscuous(&lab);
+    await_traffic(&lab);
     run(&document(&lab).flow(Flow::new("second", 1))).assert_refused(6, &[INTERFACE, "in use"]);
     first.signal(rustix::process::Signal::INT);
     let first = first.finish();
-    assert_eq!(first.code, Some(0), "{}", first.stderr);
     first.report().assert_clean();
-}
-
-/// Waits until a run holds the receiving port.
-fn await_promiscuous(lab: &Lab) {
-    let mut links = Links::open(lab.ports()[1].netns()).unwrap();
-    let deadline = packetrig_sys::clock::monotonic_ns() + 60_000_000_000;
-    while !links.by_name(INTERFACE).unwrap().promiscuous {
-        assert!(packetrig_sys::clock::monotonic_ns() < deadline, "the run does not open its port");
-        packetrig_sys::clock::sleep_until_ns(packetrig_sys::clock::monotonic_ns() + 5_000_000);
-    }
+    assert_eq!(first.code, Some(0), "{}", first.stderr);
 }

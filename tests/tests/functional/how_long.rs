@@ -1,10 +1,7 @@
 //! Durations of every kind, and runs that are stopped.
 
-use super::document;
-use packetrig_sys::clock;
-use packetrig_sys::link::Links;
+use super::{await_traffic, document};
 use packetrig_testkit::Lab;
-use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::Flow;
 use packetrig_tests::program::{Running, run};
 use packetrig_tests::skip;
@@ -13,7 +10,7 @@ use serde_json::json;
 
 #[test]
 fn every_kind_of_duration_sends_its_number_of_frames() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let between =
         |gap| json!({"choice": "burst", "burst": {"bursts": 5, "packets": 40, "inter_burst_gap": gap}});
     let durations = [
@@ -47,7 +44,7 @@ fn every_kind_of_duration_sends_its_number_of_frames() {
 
 #[test]
 fn a_slow_stream_keeps_its_schedule() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let flow = Flow::new("slow", 1).with("rate", json!({"choice": "pps", "pps": 2})).packets(4);
     let report = run(&document(&lab).flow(flow)).report();
     report.assert_clean();
@@ -56,22 +53,9 @@ fn a_slow_stream_keeps_its_schedule() {
     assert!(span > 1_000_000_000, "{span} ns");
 }
 
-/// Waits until the sending interface has sent something.
-fn await_traffic(lab: &Lab) {
-    let port = &lab.ports()[0];
-    let mut links = Links::open(port.netns()).unwrap();
-    let index = links.by_name(INTERFACE).unwrap().index;
-    let before = links.counters(index).unwrap().tx_frames;
-    let deadline = clock::monotonic_ns() + 60_000_000_000;
-    while links.counters(index).unwrap().tx_frames < before + 100 {
-        assert!(clock::monotonic_ns() < deadline, "nothing is sent");
-        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
-    }
-}
-
 #[test]
 fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let flow = Flow::new("endless", 1).with("duration", json!({"choice": "continuous"}));
     let mut running = Running::run(&document(&lab).flow(flow), &["--quiet"]);
     await_traffic(&lab);
@@ -90,7 +74,7 @@ fn a_plan_without_end_is_ended_by_ctrl_c_and_reported() {
 #[test]
 fn a_run_cut_short_is_reported_with_what_was_not_sent() {
     for signal in [Signal::INT, Signal::TERM] {
-        let Some(lab) = skip::lab(Lab::pair()) else { return };
+        let Some(lab) = skip::lab(Lab::pair) else { return };
         let flow = Flow::new("long", 1).packets(1_000_000);
         let mut running = Running::run(&document(&lab).flow(flow), &["--quiet"]);
         await_traffic(&lab);

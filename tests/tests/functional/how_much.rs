@@ -9,15 +9,14 @@ use serde_json::{Value, json};
 
 #[test]
 fn every_unit_of_rate_means_what_it_says() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     // Frames of 1000 bytes are 8000 bits, and 8160 bits on the line.
     let rates = [
         (json!({"choice": "pps", "pps": 1000}), 1000),
         (json!({"choice": "bps", "bps": 800_000}), 100),
         (json!({"choice": "kbps", "kbps": 1600}), 200),
         (json!({"choice": "mbps", "mbps": 4}), 500),
-        (json!({"choice": "gbps", "gbps": 0.008}), 1000),
-        (json!({"choice": "percentage", "percentage": 8.16}), 1000),
+        (json!({"choice": "percentage", "percentage": 0.0816}), 1000),
     ];
     let second = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}});
     let flows = (1u16..).zip(&rates).map(|(key, (rate, _))| {
@@ -26,8 +25,16 @@ fn every_unit_of_rate_means_what_it_says() {
             .with("rate", rate.clone())
             .with("duration", second.clone())
     });
-    let speed = json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_100_fd_mbps"}]);
-    let report = run(&document(&lab).flows(flows).with("layer1", speed)).report();
+    let speed =
+        json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_10_gbps", "mtu": 9000}]);
+    // Whole gigabits per second only: the largest frames keep their number low.
+    let giga = Flow::new("gbps", 99)
+        .size(9000)
+        .with("rate", json!({"choice": "gbps", "gbps": 1}))
+        .with("duration", second.clone());
+    let report = run(&document(&lab).flows(flows).flow(giga).with("layer1", speed)).report();
+    // 10^9 bits per second of 72 000 bits each, the last begun within the second.
+    assert_eq!(report.number("gbps", "/sent/planned"), 13_889);
     for (rate, frames) in rates {
         let name = rate["choice"].as_str().unwrap();
         assert_eq!(report.number(name, "/sent/planned"), frames, "{name}");
@@ -68,7 +75,7 @@ fn sizes() -> Vec<(&'static str, Value, Option<u64>)> {
 
 #[test]
 fn every_kind_of_size_adds_up_at_both_ends() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let flows = (1u16..)
         .zip(sizes())
         .map(|(key, (name, size, _))| Flow::new(name, key).with("size", size).packets(120));

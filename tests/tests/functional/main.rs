@@ -6,10 +6,25 @@ mod how_long;
 mod how_much;
 mod restore;
 
+use packetrig_sys::clock;
+use packetrig_sys::link::Links;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::document::Document;
 
 fn document(lab: &Lab) -> Document {
     Document::new(&lab.ports().iter().map(LabPort::location).collect::<Vec<_>>())
+}
+
+/// Waits until the sending interface has sent something.
+fn await_traffic(lab: &Lab) {
+    let port = &lab.ports()[0];
+    let mut links = Links::open(port.netns()).unwrap();
+    let index = port.link.index;
+    let before = links.counters(index).unwrap().tx_frames;
+    let deadline = clock::monotonic_ns() + 60_000_000_000;
+    while links.counters(index).unwrap().tx_frames < before + 100 {
+        assert!(clock::monotonic_ns() < deadline, "nothing is sent");
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
+    }
 }

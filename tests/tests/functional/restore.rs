@@ -41,7 +41,7 @@ fn unquiet(port: &LabPort) {
 
 /// Runs until the port has changed, then sends signals, and expects the old state.
 fn assert_restored(signals: &[Signal], code: Option<i32>) {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     lab.ports().iter().for_each(unquiet);
     let before: Vec<State> = lab.ports().iter().map(state).collect();
     let duration = if signals.is_empty() {

@@ -114,7 +114,7 @@ fn echo_requests() {
     assert_read(
         100,
         vec![ethernet(1), ipv4(), header("icmp", echo.clone())],
-        &[("ip.proto", "1"), ("icmp.type", "8"), ("icmp.ident", "77,19712"), ("icmp.checksum.status", "1")],
+        &[("ip.proto", "1"), ("icmp.type", "8"), ("icmp.ident", "77"), ("icmp.checksum.status", "1")],
     );
     assert_read(
         100,
@@ -186,7 +186,7 @@ fn label_stacks() {
         &[
             ("eth.type", "0x8847"),
             ("mpls.label", "1000,2000"),
-            ("mpls.bottom", "False,True"),
+            ("mpls.bottom", "0,1"),
             ("ip.checksum.status", "1"),
         ],
     );
@@ -199,7 +199,7 @@ fn pause_frames_and_bytes_of_ones_own() {
     };
     let pause = header("ethernetpause", json!({"src": value("02:00:00:00:00:01"), "time": value(99)}));
     let Some(finished) = captured_unmeasured(flow(pause)) else { return };
-    let found = tools::tshark(&finished.capture(), &["eth.dst", "macc.opcode", "macc.pause.pause_time"]);
+    let found = tools::tshark(&finished.capture(), &["eth.dst", "macc.opcode", "macc.pause_time"]);
     assert_eq!(found[0], ["01:80:c2:00:00:01", "0x0001", "99"]);
     let own = header("custom", json!({"bytes": "02000001000102000000000188b5cafe"}));
     let Some(finished) = captured_unmeasured(flow(own)) else { return };
@@ -214,7 +214,7 @@ fn captured_unmeasured(flow: Flow) -> Option<packetrig_tests::program::Finished>
     if !packetrig_tests::skip::has_tool("tshark") {
         return None;
     }
-    let lab = packetrig_tests::skip::lab(Lab::pair())?;
+    let lab = packetrig_tests::skip::lab(Lab::pair)?;
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let document = packetrig_tests::document::Document::new(&locations).flow(flow).capture(1, "pcapng");
     let finished = packetrig_tests::program::run(&document);

@@ -16,7 +16,7 @@ fn captured(flow: Flow, format: &str) -> Option<Finished> {
     if !skip::has_tool("tshark") {
         return None;
     }
-    let lab = skip::lab(Lab::pair())?;
+    let lab = skip::lab(Lab::pair)?;
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let finished = run(&Document::new(&locations).flow(flow).capture(1, format));
     assert!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);

@@ -3,7 +3,7 @@
 
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
-use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::document::{Document, Flow, ethernet, ipv6, tcp};
 use packetrig_tests::program::{Finished, Running, run};
 use packetrig_tests::skip;
 use serde_json::json;
@@ -25,7 +25,11 @@ fn what_is_wrong_in_a_document_is_named_with_its_place() {
     let flow = || Flow::new("f", 1);
     let cases = [
         ("an unknown field", flow().with("colour", json!("red")), "flows[0].colour"),
-        ("a size no header fits in", flow().size(30), "flows[0].size"),
+        (
+            "a size its headers do not fit in",
+            flow().size(64).packet([ethernet(1), ipv6(), tcp()]),
+            "flows[0]",
+        ),
         ("a size beyond all frames", flow().size(1_000_000), "flows[0].size"),
         ("an unknown port", flow().between(0, &[7]), "port 7"),
         ("an unknown choice", flow().with("rate", json!({"choice": "warp", "warp": 9})), "flows[0].rate"),
@@ -56,7 +60,7 @@ fn what_is_wrong_in_a_document_is_named_with_its_place() {
 
 #[test]
 fn all_problems_are_reported_at_once() {
-    let flows = [Flow::new("a", 1).size(30), Flow::new("b", 2).with("colour", json!(1))];
+    let flows = [Flow::new("a", 1).size(1_000_000), Flow::new("b", 2).with("colour", json!(1))];
     let finished = check(&nowhere().flows(flows).text());
     let said = format!("{}{}", finished.stdout, finished.stderr);
     assert_eq!(finished.code, Some(PLAN), "{said}");
@@ -65,7 +69,7 @@ fn all_problems_are_reported_at_once() {
 
 #[test]
 fn a_port_asked_for_more_than_its_speed_is_refused() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let speed = json!([{"name": "l1", "port_names": ["port 0", "port 1"], "speed": "speed_10_fd_mbps"}]);
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let halves = ["a", "b"]
@@ -75,7 +79,7 @@ fn a_port_asked_for_more_than_its_speed_is_refused() {
 
 #[test]
 fn a_frame_longer_than_the_port_takes_is_refused() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
     let finished = run(&Document::new(&locations).flow(Flow::new("f", 1).size(13_000)));
     assert!(matches!(finished.code, Some(PLAN | WORLD)), "{:?} {}", finished.code, finished.stderr);
@@ -162,7 +166,7 @@ fn a_reader_that_goes_away_is_no_panic() {
 
 #[test]
 fn without_rights_a_run_says_which() {
-    let Some(lab) = skip::lab(Lab::pair()) else { return };
+    let Some(lab) = skip::lab(Lab::pair) else { return };
     if !skip::has_tool("setpriv") {
         return;
     }

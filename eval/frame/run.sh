@@ -1,0 +1,12 @@
+#!/bin/sh
+# Evaluates the frame beside its peers and writes target/eval/frame/. EVAL_QUICK=1 takes under a minute.
+# Works as root and as an ordinary user: everything happens in a private lab.
+set -eu
+cd "$(dirname "$0")/../.."
+CARGO=${CARGO:-cargo}
+"$CARGO" build --release --locked -p packetrig
+"$CARGO" build --release --locked -p packetrig-tests --bin eval_frame
+out=target/eval/frame
+mkdir -p "$out"
+exec "$CARGO" run -q --locked -p xtask -- lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
+	"$PWD/target/release/eval_frame" "$PWD/$out"

@@ -1,0 +1,145 @@
+//! Plots as SVG: grouped bars, and points over a logarithmic axis.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 760.0;
+const HEIGHT: f64 = 420.0;
+const LEFT: f64 = 90.0;
+const BOTTOM: f64 = 60.0;
+const TOP: f64 = 60.0;
+const RIGHT: f64 = 30.0;
+const COLOURS: [&str; 4] = ["#1b6ca8", "#d98e04", "#5a8f29", "#8a4f9e"];
+
+/// Titles of a plot and of its axes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Titles<'a> {
+    pub(crate) plot: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+}
+
+struct Canvas {
+    body: String,
+    y_top: f64,
+}
+
+impl Canvas {
+    fn new(titles: Titles<'_>, y_top: f64) -> Self {
+        let mut canvas = Self { body: String::new(), y_top };
+        canvas.text((WIDTH / 2.0, 24.0), "middle", titles.plot);
+        canvas.text(((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 12.0), "middle", titles.x);
+        canvas.push(format!(
+            "<text transform='translate(20,{}) rotate(-90)' text-anchor='middle'>{}</text>",
+            HEIGHT / 2.0,
+            escape(titles.y)
+        ));
+        for step in 0..=5u8 {
+            let value = canvas.y_top * f64::from(step) / 5.0;
+            let y = canvas.y(value);
+            canvas.push(format!(
+                "<line x1='{LEFT}' y1='{y:.1}' x2='{}' y2='{y:.1}' stroke='#ddd'/>",
+                WIDTH - RIGHT
+            ));
+            canvas.text((LEFT - 8.0, y + 4.0), "end", &short(value));
+        }
+        canvas
+    }
+
+    fn y(&self, value: f64) -> f64 {
+        HEIGHT - BOTTOM - (HEIGHT - BOTTOM - TOP) * (value / self.y_top)
+    }
+
+    fn push(&mut self, element: String) {
+        self.body.push_str(&element);
+        self.body.push('\n');
+    }
+
+    fn text(&mut self, (x, y): (f64, f64), anchor: &str, text: &str) {
+        self.push(format!("<text x='{x:.1}' y='{y:.1}' text-anchor='{anchor}'>{}</text>", escape(text)));
+    }
+
+    fn legend(&mut self, names: &[&str]) {
+        for (index, name) in (0u8..).zip(names) {
+            let x = LEFT + 160.0 * f64::from(index);
+            self.push(format!("<rect x='{x}' y='36' width='12' height='12' fill='{}'/>", colour(index)));
+            self.text((x + 18.0, 47.0), "start", name);
+        }
+    }
+
+    fn finish(self) -> String {
+        format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}' font-family='sans-serif' \
+             font-size='13'>\n<rect width='100%' height='100%' fill='white'/>\n{}</svg>\n",
+            self.body
+        )
+    }
+}
+
+/// Bars in groups: one group per label, one bar per name.
+pub(crate) fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f64>)]) -> String {
+    let mut canvas = Canvas::new(titles, ceiling(groups.iter().flat_map(|(_, values)| values)));
+    canvas.legend(names);
+    let room = (WIDTH - LEFT - RIGHT) / count(groups.len());
+    let bar = room * 0.8 / count(names.len());
+    for (group, (label, values)) in groups.iter().enumerate() {
+        let start = LEFT + room * (count(group) + 0.1);
+        canvas.text((start + room * 0.4, HEIGHT - BOTTOM + 20.0), "middle", label);
+        for (index, value) in (0u8..).zip(values) {
+            let (x, y) = (start + bar * f64::from(index), canvas.y(*value));
+            let height = HEIGHT - BOTTOM - y;
+            canvas.push(format!(
+                "<rect x='{x:.1}' y='{y:.1}' width='{:.1}' height='{height:.1}' fill='{}'/>",
+                bar * 0.92,
+                colour(index)
+            ));
+            canvas.text((x + bar * 0.46, y - 5.0), "middle", &short(*value));
+        }
+    }
+    canvas.finish()
+}
+
+/// Points (x, y) joined by a line, x on a logarithmic axis.
+pub(crate) fn points(titles: Titles<'_>, points: &[(f64, f64)]) -> String {
+    let mut canvas = Canvas::new(titles, ceiling(points.iter().map(|(_, y)| y)));
+    let logs = || points.iter().map(|(x, _)| x.log10());
+    let (low, high) = logs().fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(x), high.max(x)));
+    let place =
+        |x: f64| LEFT + 20.0 + (WIDTH - LEFT - RIGHT - 40.0) * (x.log10() - low) / (high - low).max(1e-9);
+    let mut line = String::new();
+    for (x, y) in points {
+        let (px, py) = (place(*x), canvas.y(*y));
+        write!(line, "{px:.1},{py:.1} ").unwrap_or(());
+        canvas.push(format!("<circle cx='{px:.1}' cy='{py:.1}' r='4' fill='{}'/>", COLOURS[0]));
+        canvas.text((px, HEIGHT - BOTTOM + 20.0), "middle", &short(*x));
+    }
+    canvas.push(format!("<polyline points='{line}' fill='none' stroke='{}'/>", COLOURS[0]));
+    canvas.finish()
+}
+
+fn colour(index: u8) -> &'static str {
+    COLOURS[usize::from(index) % COLOURS.len()]
+}
+
+fn count(n: usize) -> f64 {
+    f64::from(u32::try_from(n).unwrap_or(u32::MAX))
+}
+
+/// A round number above all values.
+fn ceiling<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
+    let largest = values.fold(0.0f64, |a, b| a.max(*b)).max(1e-6) * 1.08;
+    let unit = 10f64.powf(largest.log10().floor());
+    [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * unit).into_iter().find(|top| *top >= largest).unwrap_or(largest)
+}
+
+fn short(value: f64) -> String {
+    match value {
+        v if v >= 1e6 => format!("{:.2} M", v / 1e6),
+        v if v >= 1e3 => format!("{:.0} k", v / 1e3),
+        v if v >= 10.0 || v == 0.0 => format!("{v:.0}"),
+        v => format!("{v:.3}"),
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;")
+}
