@@ -56,6 +56,12 @@ impl Meter {
         Ok(Self { links, index, start })
     }
 
+    /// Starts anew from here.
+    pub(super) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
+        self.start = self.links.counters(self.index)?;
+        Ok(())
+    }
+
     /// What was counted since the start; `None` once the interface is gone.
     pub(super) fn read(&mut self) -> Option<Counters> {
         let now = self.links.counters(self.index).ok()?;

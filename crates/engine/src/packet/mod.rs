@@ -89,14 +89,17 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
+    let mut rx_meter = facts::Meter::start(&netns, link.index)?;
     let rx = RxRing::open(&netns, link.index, &location, rx_options)?;
+    // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
+    rx_meter.restart()?;
     let tx = TxRing::open(&netns, link.index, &location, tx_options(&link, options.largest))?;
     let info = describe(port, &location, &netns, &link)?;
-    let meter = || facts::Meter::start(&netns, link.index);
+    let tx_meter = facts::Meter::start(&netns, link.index)?;
     Ok(Opened {
         info,
-        tx: PacketTx::new(tx, meter()?),
-        rx: PacketRx::new(rx, meter()?),
+        tx: PacketTx::new(tx, tx_meter),
+        rx: PacketRx::new(rx, rx_meter),
         hold: PortHold { quieted, _lock: lock },
     })
 }
