@@ -24,9 +24,13 @@ pub struct Place {
 }
 
 impl Place {
-    fn of(mark: &Mark) -> Self {
+    /// Of a value of many lines, the first line: enough to find it, short enough to show.
+    fn of(mark: &Mark, text: &str) -> Self {
         let start = mark.start.byte_offset().unwrap_or(0);
-        let end = mark.end.byte_offset().unwrap_or(start).max(start);
+        let mut end = mark.end.byte_offset().unwrap_or(start).max(start);
+        if mark.end.line() > mark.start.line() {
+            end = text.get(start..end).and_then(|of| of.find('\n')).map_or(end, |line| start + line);
+        }
         Self { span: (start, end), position: (mark.start.line(), mark.start.col() + 1) }
     }
 
@@ -74,6 +78,7 @@ pub fn parse(text: &str) -> Result<Node, Refusal> {
     options.flow_nesting_limit = DEEPEST;
     options.block_nesting_limit = DEEPEST;
     let mut builder = Builder {
+        text,
         events: Parser::new_from_str_with_options(text, options),
         anchors: HashMap::new(),
         nodes: 0,
@@ -85,6 +90,7 @@ pub fn parse(text: &str) -> Result<Node, Refusal> {
 type Refusal = Box<Problem>;
 
 struct Builder<'a> {
+    text: &'a str,
     events: Parser<'a, granit_parser::StrInput<'a>>,
     /// Nodes that may be repeated, with the number of nodes in them.
     anchors: HashMap<usize, (Node, usize)>,
@@ -94,7 +100,7 @@ struct Builder<'a> {
 impl<'a> Builder<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Place), Refusal> {
         match self.events.next_event() {
-            Some(Ok((event, mark))) => Ok((event, Place::of(&mark))),
+            Some(Ok((event, mark))) => Ok((event, Place::of(&mark, self.text))),
             Some(Err(error)) => {
                 let marker = error.marker();
                 let at = marker.byte_offset().unwrap_or(0);
@@ -231,6 +237,12 @@ mod tests {
         let node = parse("a: 1\nbcd: xyz\n").unwrap();
         let Value::Object(members) = node.value else { panic!("an object") };
         assert_eq!((members[1].2.place.span, members[1].2.place.position), ((10, 13), (2, 6)));
+    }
+
+    #[test]
+    fn the_place_of_many_lines_is_the_first() {
+        let node = parse("first line\nsecond line\nthird line\n").unwrap();
+        assert_eq!((node.place.span, node.place.position), ((0, 10), (1, 1)));
     }
 
     #[test]

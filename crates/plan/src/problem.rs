@@ -30,6 +30,9 @@ pub struct Problem {
     pub position: Option<(usize, usize)>,
 }
 
+/// Characters of a path, a message or a hint.
+const LONGEST: usize = 600;
+
 impl Problem {
     /// An error without a place in a text.
     pub fn error(path: impl Into<String>, message: impl Into<String>) -> Self {
@@ -40,6 +43,18 @@ impl Problem {
     /// A warning without a place in a text.
     pub fn warning(path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(path, message) }
+    }
+
+    /// The same, cut to what a person reads: texts quoted from a document can be of any length.
+    pub(crate) fn shortened(mut self) -> Self {
+        let hint = self.hint.iter_mut();
+        for text in [&mut self.path, &mut self.message].into_iter().chain(hint) {
+            if let Some((end, _)) = text.char_indices().nth(LONGEST) {
+                text.truncate(end);
+                text.push('…');
+            }
+        }
+        self
     }
 
     /// The same with advice.

@@ -23,6 +23,7 @@ impl Notes {
     pub(crate) fn add(&self, problem: Problem) {
         let mut noted = self.noted.borrow_mut();
         let is_warning = problem.severity == Severity::Warning;
+        let problem = problem.shortened();
         if noted.len() < MOST_NOTES {
             self.warnings.set(self.warnings.get() + usize::from(is_warning));
             noted.push(problem);

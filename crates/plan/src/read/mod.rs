@@ -20,7 +20,7 @@ const NO_DEVICES: &str = "device emulation is not there yet; give `tx_rx.port` a
 const NOT_YET: &str = "packetrig does not do this yet";
 
 pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, Problems> {
-    let root = document::parse(text).map_err(|problem| Problems(vec![*problem]))?;
+    let root = document::parse(text).map_err(|problem| Problems(vec![problem.shortened()]))?;
     let notes = Notes::default();
     let mut plan =
         Plan { ports: Vec::new(), streams: Vec::new(), captures: Vec::new(), warnings: Vec::new() };

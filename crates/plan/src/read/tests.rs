@@ -403,3 +403,16 @@ fn more_flows_than_tags_can_name_are_refused_and_the_short_tag_has_its_own_limit
     assert!(last.message.contains("4096 flows apart"), "{}", last.message);
     assert!(errors(&text(65_537)).iter().any(|problem| problem.message.contains("65536")));
 }
+
+#[test]
+fn what_is_quoted_from_a_document_is_cut() {
+    let huge = "x".repeat(1_000_000);
+    for text in
+        [with(&format!("size: {{fixed: {huge}}}")), format!("{huge}: 1\n"), format!("{huge}: 1\n{huge}: 2\n")]
+    {
+        for problem in errors(&text) {
+            assert!(problem.path.len() + problem.message.len() < 2_000, "{}", problem.message.len());
+        }
+        assert!(!errors(&text).is_empty());
+    }
+}
