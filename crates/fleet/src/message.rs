@@ -88,6 +88,8 @@ pub struct Preparation {
     pub document: String,
     /// Key of the run's test tags, the same on all nodes.
     pub tag_key: u64,
+    /// From which everything is drawn that the plan leaves to chance, the same on all nodes.
+    pub seed: u64,
     /// Interfaces the user confirmed although they look like part of a real network, as locations.
     pub confirmed: Vec<String>,
     /// Where this node writes captures.

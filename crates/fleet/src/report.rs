@@ -42,6 +42,8 @@ pub struct RunFacts {
     pub plan: PlanHash,
     /// When it was asked for, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
+    /// From which everything was drawn that the plan leaves to chance: the same seed sends the same frames.
+    pub seed: u64,
     /// The nodes it was given to.
     pub nodes: Vec<NodeName>,
     /// What the user accepts.
@@ -79,6 +81,8 @@ pub struct RunReport {
     pub plan_sha256: PlanHash,
     /// When it was asked for, nanoseconds since 1970 (UTC).
     pub started_wall_ns: u64,
+    /// From which everything was drawn that the plan leaves to chance: the same seed sends the same frames.
+    pub seed: u64,
     /// From T to the moment the last sender was done; absent if nothing was sent.
     pub sending: Option<Nanos>,
     /// How it ended.

@@ -101,6 +101,7 @@ impl Simulation {
         let preparation = Preparation {
             document: "plan".into(),
             tag_key: 1,
+            seed: 2,
             confirmed: vec![],
             capture_dir: None,
             capture_all: false,

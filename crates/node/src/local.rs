@@ -12,7 +12,7 @@ use packetrig_fleet::message::{Body, Envelope, Head, Preparation};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::Plan;
+use packetrig_plan::{Plan, ReadOptions};
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +38,8 @@ pub struct RunOptions {
     pub started_wall_ns: u64,
     /// Key of its test tags.
     pub tag_key: u64,
+    /// From which everything is drawn that the plan leaves to chance; named in the report.
+    pub seed: u64,
     /// Locations the user confirmed for the lab guard (RFC 6815).
     pub confirmed: Vec<String>,
     /// Where captures go.
@@ -69,7 +71,7 @@ pub fn run_local_on<P: Planes + Send>(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
-    let plan = Plan::read(document)?;
+    let plan = Plan::read_with(document, ReadOptions { seed: options.seed })?;
     let node = NodeName::local();
     let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: PlanHash::of(document) };
     let facts = RunFacts {
@@ -77,6 +79,7 @@ pub fn run_local_on<P: Planes + Send>(
         name: options.name.clone(),
         plan: head.plan.clone(),
         started_wall_ns: options.started_wall_ns,
+        seed: options.seed,
         nodes: vec![node.clone()],
         criteria: options.criteria,
     };
@@ -113,6 +116,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
     Preparation {
         document: document.to_owned(),
         tag_key: options.tag_key,
+        seed: options.seed,
         confirmed: options.confirmed,
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
         capture_all: options.capture_all,

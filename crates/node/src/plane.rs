@@ -3,7 +3,7 @@
 use packetrig_engine::Error;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_fleet::message::{Preparation, SentTotal};
-use packetrig_plan::{Location, Plan};
+use packetrig_plan::{Location, Plan, ReadOptions};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
@@ -43,7 +43,7 @@ pub struct EnginePlane;
 
 impl Planes for EnginePlane {
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error> {
-        let plan = Plan::read(&preparation.document)?;
+        let plan = Plan::read_with(&preparation.document, ReadOptions { seed: preparation.seed })?;
         // What is no location cannot be a port of the plan either.
         let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<Location>().ok());
         let options = RigOptions {

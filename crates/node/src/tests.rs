@@ -55,7 +55,7 @@ impl Fake {
 
 impl Planes for Fake {
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
-        assert_eq!(preparation.tag_key, 77);
+        assert_eq!((preparation.tag_key, preparation.seed), (77, 5));
         self.note("prepare")?;
         Ok((Box::new(Open { fake: self.clone(), start: MonoTime::default() }), vec![]))
     }
@@ -129,6 +129,7 @@ fn options() -> RunOptions {
         name: "test".into(),
         started_wall_ns: 1,
         tag_key: 77,
+        seed: 5,
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,

@@ -23,6 +23,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         name: "a & b".into(),
         plan_sha256: PlanHash::of("plan"),
         started_wall_ns: 1_700_000_000_000_000_000,
+        seed: 11,
         sending: Some(Nanos::from_millis(1500)),
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),

@@ -37,6 +37,9 @@ pub(crate) struct Run {
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
+    /// Seed of what the plan leaves to chance [default: drawn, and named in the report]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
     /// Print the plan as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,

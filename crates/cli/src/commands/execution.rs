@@ -37,6 +37,8 @@ pub(crate) struct Request {
     pub(crate) confirmed: Vec<Location>,
     pub(crate) max_loss: Share,
     pub(crate) drain: Nanos,
+    /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
+    pub(crate) seed: Option<u64>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
 }
@@ -53,6 +55,7 @@ impl Request {
             confirmed: Vec::new(),
             max_loss: Share::from_billionths(0),
             drain: DRAIN,
+            seed: None,
             json: false,
             quiet: false,
         }
@@ -72,6 +75,8 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
         tag_key: identity::entropy(),
+        // Short enough to type, and for readers of JSON whose numbers are floats.
+        seed: request.seed.unwrap_or_else(|| identity::entropy() & 0xffff_ffff),
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,

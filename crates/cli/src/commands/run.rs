@@ -29,6 +29,7 @@ fn request(arguments: Arguments, document: Document) -> Request {
         confirmed: arguments.confirm,
         max_loss: arguments.max_loss.0,
         drain: arguments.drain,
+        seed: arguments.seed,
         json: arguments.json,
         quiet: arguments.quiet,
     }

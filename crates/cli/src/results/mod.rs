@@ -36,10 +36,11 @@ fn headline(report: &RunReport, style: Style) -> String {
         report.sending.map_or_else(|| "nothing was sent".to_owned(), |time| format!("sent for {time}"));
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
     format!(
-        "{}{name}, {} UTC, {sending}, run {}\n",
+        "{}{name}, {} UTC, {sending}, run {}, seed {}\n",
         style.bold(&format!("Run {}", report.run)),
         identity::date(report.started_wall_ns),
-        report.outcome.state()
+        report.outcome.state(),
+        report.seed
     )
 }
 

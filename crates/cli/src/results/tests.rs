@@ -72,6 +72,7 @@ fn report() -> RunReport {
         name: "first".into(),
         plan_sha256: PlanHash::of(""),
         started_wall_ns: 0,
+        seed: 3,
         sending: Some(Nanos::from_secs(10)),
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),

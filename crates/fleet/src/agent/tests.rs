@@ -15,6 +15,7 @@ fn preparation() -> Command {
     Command::Prepare(Box::new(Preparation {
         document: DOCUMENT.into(),
         tag_key: 1,
+        seed: 2,
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,

@@ -15,6 +15,7 @@ fn controller(names: &[&str]) -> Controller {
     let preparation = Preparation {
         document: "p".into(),
         tag_key: 1,
+        seed: 2,
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,

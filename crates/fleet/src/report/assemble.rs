@@ -42,6 +42,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         name: facts.name.clone(),
         plan_sha256: facts.plan.clone(),
         started_wall_ns: facts.started_wall_ns,
+        seed: facts.seed,
         sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
         verdict,
         criteria: facts.criteria,

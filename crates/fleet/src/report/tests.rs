@@ -129,6 +129,7 @@ fn facts() -> RunFacts {
         name: "test".into(),
         plan: PlanHash::of("x"),
         started_wall_ns: SECOND,
+        seed: 9,
         nodes: vec![NodeName::local()],
         criteria: Criteria::default(),
     }
