@@ -106,11 +106,14 @@ fn flow(key: u16, frames: u64) -> Flow {
     let burst = json!({"choice": "burst", "burst": {"bursts": frames / 50, "packets": 50,
         "inter_burst_gap": {"choice": "microseconds", "microseconds": 20_000}}});
     let packet = packets[usize::from(key) % packets.len()].clone();
-    // In the smallest frames of the mix a longer stack leaves no payload in front of the tag that could be damaged.
-    let size =
-        if key % 4 == 1 && key % 5 != 0 { sizes[0].clone() } else { sizes[usize::from(key) % 4].clone() };
-    let flow = Flow::new(name(key), key).packet(packet).with("size", size).pps(1500).packets(frames);
-    if key % 3 == 0 { flow.with("duration", burst).pps(5000) } else { flow }
+    // Behind a longer stack the smallest frames of the mix have no payload in front of the tag that could be damaged.
+    let size = match (key % 5, key % 4) {
+        (0, _) => &sizes[1],
+        (_, 1) => &sizes[0],
+        (_, other) => &sizes[usize::from(other)],
+    };
+    let flow = Flow::new(name(key), key).packet(packet).with("size", size.clone()).pps(1500).packets(frames);
+    if key.is_multiple_of(3) { flow.with("duration", burst).pps(5000) } else { flow }
 }
 
 fn list(accounts: &Accounts, unnumbered: u64) -> [u64; 11] {
@@ -155,7 +158,7 @@ fn summary(table: &Table) -> String {
             if row[2] == row[3] { row[2].clone() } else { format!("**{} ≠ {}**", row[2], row[3]) }
         };
         let cells: Vec<String> = rows.iter().map(cell).collect();
-        text.push_str(&format!("| {} | {} |\n", rows[0][0], cells.join(" | ")));
+        text.extend(["| ", &rows[0][0], " | ", &cells.join(" | "), " |\n"]);
     }
     text
 }

@@ -1,0 +1,301 @@
+//! The hot loops allocate nothing: sender and receiver in front of rings of fixed slots, with an allocator that counts.
+//!
+//! Many streams that vary in header, size and rhythm are sent, then received with losses, copies, late frames, damaged
+//! payloads, damaged tags and frames of strangers, so that every way through the loops is taken.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts and passes on")]
+
+use packetrig_engine::Error;
+use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
+use packetrig_engine::receiver::Receiver;
+use packetrig_engine::sender::Sender;
+use packetrig_engine::sim::VirtualClock;
+use packetrig_engine::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
+use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
+use packetrig_wire::header::{Header, Kind};
+use packetrig_wire::pattern::Pattern;
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::{Mix, SizePattern};
+use packetrig_wire::tag::TagKey;
+use packetrig_wire::{FrameSpec, Template};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Counts what the calling thread asks for.
+struct Counting;
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches only a
+// thread-local number that needs neither initialisation nor destruction.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's layout, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: as for `dealloc`; the new size is the caller's.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// What `work` asks the allocator for, in calls.
+fn allocations(work: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    work();
+    ALLOCATIONS.get() - before
+}
+
+const KEY: TagKey = TagKey(7);
+const START: MonoTime = MonoTime::from_nanos(1_000_000_000);
+const STREAMS: u16 = 64;
+const FRAMES: u64 = 200;
+const LONGEST: usize = 1514;
+
+fn spec(number: u16) -> Arc<StreamSpec> {
+    let port = Pattern::Random { min: 1, max: 65_535, seed: 3, count: 1000 };
+    let address = Pattern::Step { start: 0xc612_0000, step: 1, count: 5000, down: false };
+    let mut headers = vec![Header::new(Kind::Ethernet).with("src", 0x0200_0000_0000 + u128::from(number))];
+    if number.is_multiple_of(3) {
+        headers.push(Header::new(Kind::Vlan).with("id", Pattern::Values(vec![1, 2, 3])));
+    }
+    headers.push(Header::new(Kind::Ipv4).with("src", address).with("dst", 0xc613_0001));
+    headers.push(Header::new(Kind::Udp).with("src_port", port).with("dst_port", 9));
+    let mix =
+        Mix::new(&[(FrameSize::new(80), 7), (FrameSize::new(570), 4), (FrameSize::new(1518), 1)]).unwrap();
+    let size = match number % 3 {
+        0 => SizePattern::Weighted(mix),
+        1 => SizePattern::Random { min: FrameSize::new(80), max: FrameSize::new(1518), seed: 5 },
+        _ => SizePattern::Fixed(FrameSize::new(100)),
+    };
+    let frame = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
+    let shape = if number.is_multiple_of(2) {
+        Shape::Frames(FRAMES)
+    } else {
+        Shape::Bursts { bursts: FRAMES / 10, frames: 10, pause: Nanos::from_micros(50) }
+    };
+    let rate = FrameRate::per_second(1000 + u64::from(number)).unwrap();
+    Arc::new(StreamSpec {
+        number,
+        template: Arc::new(Template::new(frame).unwrap()),
+        timeline: Timeline { rate, delay: Nanos::ZERO, shape },
+        latency: true,
+    })
+}
+
+fn streams() -> Vec<Arc<StreamSpec>> {
+    (0..STREAMS).map(spec).collect()
+}
+
+/// Frames one after another in memory that is there from the start.
+#[derive(Debug)]
+struct Tape {
+    bytes: Vec<u8>,
+    ends: Vec<(usize, MonoTime)>,
+}
+
+impl Tape {
+    fn new(frames: usize) -> Self {
+        Self { bytes: Vec::with_capacity(frames * LONGEST), ends: Vec::with_capacity(frames) }
+    }
+
+    fn push(&mut self, frame: &[u8], at: MonoTime) {
+        self.bytes.extend_from_slice(frame);
+        self.ends.push((self.bytes.len(), at));
+    }
+
+    fn frame(&self, n: usize) -> (&[u8], MonoTime) {
+        let start = n.checked_sub(1).map_or(0, |before| self.ends[before].0);
+        let (end, at) = self.ends[n];
+        (&self.bytes[start..end], at)
+    }
+}
+
+/// Records what is sent; full every now and then, as a ring is.
+struct Recorder {
+    tape: Arc<Mutex<Tape>>,
+    slot: Vec<u8>,
+    clock: VirtualClock,
+    calls: u64,
+    taken: u64,
+}
+
+impl FrameTx for Recorder {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        self.calls += 1;
+        let room = if self.calls.is_multiple_of(5) { 0 } else { want };
+        for filled in 0..room {
+            let Some(length) = fill(&mut self.slot) else { return filled };
+            self.tape.lock().unwrap().push(&self.slot[..length], self.clock.now());
+            self.taken += 1;
+        }
+        room
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn pending(&self) -> usize {
+        0
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        Ok(TxCounters {
+            handed_over: self.taken,
+            on_wire: Some(self.taken),
+            dropped: Some(0),
+            ..TxCounters::default()
+        })
+    }
+}
+
+/// Plays a tape.
+struct Player {
+    tape: Tape,
+    next: usize,
+}
+
+impl FrameRx for Player {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let end = (self.next + most).min(self.tape.ends.len());
+        for n in self.next..end {
+            let (bytes, at) = self.tape.frame(n);
+            sink(RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::Software });
+        }
+        let given = end - self.next;
+        self.next = end;
+        Ok(given)
+    }
+
+    fn wait(&mut self, _within: Nanos) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        let seen = self.next as u64;
+        Ok(RxCounters { arrived: Some(seen), seen, ..RxCounters::default() })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// Sends everything; returns the tape and what the loop allocated.
+fn send() -> (Tape, u64) {
+    let clock = VirtualClock::new(START);
+    let total = usize::from(STREAMS) * usize::try_from(FRAMES).unwrap();
+    let tape = Arc::new(Mutex::new(Tape::new(total)));
+    let recorder = Recorder {
+        tape: Arc::clone(&tape),
+        slot: vec![0; LONGEST],
+        clock: clock.clone(),
+        calls: 0,
+        taken: 0,
+    };
+    let mut sender = Sender::new(recorder, clock.clone());
+    sender.arm(TxJob { key: KEY, streams: streams() }).unwrap();
+    sender.control(Control::StartAt(START));
+    let allocated = allocations(|| {
+        loop {
+            match sender.step(clock.now()).unwrap() {
+                Step::Busy => {}
+                Step::IdleUntil(until) => clock.advance_to(until),
+                Step::Done => break,
+            }
+        }
+    });
+    let sent: u64 = sender.finish().iter().map(|sent| sent.counts.frames).sum();
+    assert_eq!(sent, u64::from(STREAMS) * FRAMES);
+    drop(sender);
+    (Arc::into_inner(tape).unwrap().into_inner().unwrap(), allocated)
+}
+
+/// The same frames after a bad journey.
+fn spoil(tape: &Tape) -> Tape {
+    let mut spoilt = Tape::new(tape.ends.len() * 2);
+    let mut late: Vec<Vec<u8>> = Vec::new();
+    for n in 0..tape.ends.len() {
+        let (bytes, at) = tape.frame(n);
+        let mut bytes = bytes.to_vec();
+        let arrival = at + Nanos::from_micros(30 + n as u64 % 100);
+        let end = bytes.len();
+        match n % 37 {
+            1 => continue,
+            2 => late.push(bytes.clone()),
+            3 => spoilt.push(&bytes, arrival),
+            4 => bytes[end - 17] ^= 1,
+            5 => bytes[end - 10] ^= 1,
+            6 => bytes[0] ^= 2,
+            7 => bytes.iter_mut().for_each(|byte| *byte ^= 0x5a),
+            _ => {}
+        }
+        if n % 37 != 2 {
+            spoilt.push(&bytes, arrival);
+        }
+        if n % 500 == 499 {
+            late.drain(..).for_each(|frame| spoilt.push(&frame, arrival));
+        }
+    }
+    spoilt
+}
+
+#[test]
+fn sending_allocates_nothing() {
+    let (tape, allocated) = send();
+    assert_eq!((tape.ends.len() as u64, allocated), (u64::from(STREAMS) * FRAMES, 0));
+}
+
+#[test]
+fn receiving_allocates_nothing() {
+    let (sent, _) = send();
+    let tape = spoil(&sent);
+    let frames = tape.ends.len();
+    let mut receiver = Receiver::new(Player { tape, next: 0 });
+    receiver.arm(RxJob { port: 0, key: KEY, streams: streams(), taps: Vec::new() }).unwrap();
+    receiver.control(Control::StartAt(START));
+    let allocated = allocations(|| {
+        // A bounded bite per step: more steps than frames is more than enough.
+        for _ in 0..=frames {
+            receiver.step(START).unwrap();
+        }
+    });
+    let counters = receiver.port_counters().unwrap();
+    let results = receiver.finish(&vec![FRAMES; usize::from(STREAMS)]);
+    let sum = |of: fn(&packetrig_stats::counts::StreamRxCounts) -> u64| {
+        results.iter().map(|r| of(&r.counts)).sum::<u64>()
+    };
+    // Every way through the loop was taken.
+    assert!(
+        sum(|c| c.sequence.duplicates) > 0
+            && sum(|c| c.sequence.lost) > 0
+            && sum(|c| c.sequence.reordered) > 0
+    );
+    assert!(
+        sum(|c| c.corrupt) > 0 && sum(|c| c.altered) > 0 && sum(|c| c.unnumbered) > 0 && counters.foreign > 0
+    );
+    assert_eq!((counters.seen, allocated), (frames as u64, 0));
+}
+
+#[test]
+fn the_counter_counts() {
+    // Not even an optimiser may leave this one out.
+    assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(std::hint::black_box(5u64))))), 1);
+}
