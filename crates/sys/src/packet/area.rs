@@ -43,11 +43,11 @@ impl Area {
     /// Plain zeroed memory, for tests.
     #[cfg(test)]
     pub(super) fn plain(len: usize) -> Self {
-        let layout = std::alloc::Layout::from_size_align(len, 16).unwrap();
+        let layout = std::alloc::Layout::from_size_align(len, 16).expect("tests ask for little");
         assert!(len > 0);
         // SAFETY: the layout is not empty, by the assertion.
         let memory = unsafe { std::alloc::alloc_zeroed(layout) };
-        Self { base: NonNull::new(memory).unwrap(), len, plain: Some(layout) }
+        Self { base: NonNull::new(memory).expect("memory for a test"), len, plain: Some(layout) }
     }
 
     /// A status word. The kernel changes it at any time.
