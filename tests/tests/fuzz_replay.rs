@@ -3,6 +3,7 @@
 use packetrig_tests::fuzz;
 use std::path::Path;
 
+#[expect(clippy::unwrap_used, reason = "a corpus that cannot be read fails the test")]
 fn replay(target: &str, body: fn(&[u8])) {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus").join(target);
     let seeds: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -10,6 +10,7 @@ use packetrig_testkit::lab::{INTERFACE, Lab, LabPort};
 use packetrig_units::Nanos;
 
 /// `None`, said aloud, where rights are missing; any other failure is one.
+#[expect(clippy::print_stdout, reason = "a skipped test has to be seen")]
 fn lab(made: Result<Lab, packetrig_testkit::device::Error>) -> Option<Lab> {
     match made {
         Ok(lab) => Some(lab),

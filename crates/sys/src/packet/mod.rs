@@ -3,7 +3,7 @@
 //! Each ring owns one AF_PACKET socket and one mapping of its memory; dropping it unmaps and closes, by which the kernel
 //! also ends promiscuous mode. A ring stays in the network namespace it was opened in. Frames are without FCS.
 //!
-//! The arithmetic of the rings ([`tx::Slots`], [`rx::Blocks`]) works on any memory, so its tests play the kernel's part
+//! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part
 //! themselves. Invariant: a byte is touched only while the status word says that it is ours.
 
 mod area;

@@ -1,6 +1,6 @@
 //! The headers a frame can have, described by tables: which fields, where, how wide, what an absent one means.
 //!
-//! The tables ([`tables`]) carry OTG's field names, so that the plan reader needs no code per header; the template
+//! The tables (`tables`) carry OTG's field names, so that the plan reader needs no code per header; the template
 //! compiler needs none either. A header that depends on its fields' *presence* (GRE's checksum, VLAN's place) is a
 //! table too, with the presence as a condition on the compiled image.
 //!
