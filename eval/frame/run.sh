@@ -8,5 +8,8 @@ CARGO=${CARGO:-cargo}
 "$CARGO" build --release --locked -p packetrig-tests --bin eval_frame
 out=target/eval/frame
 mkdir -p "$out"
+# Named on the report: a number without its day and its code says little.
+EVAL_OF="$(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
+export EVAL_OF
 exec "$CARGO" run -q --locked -p xtask -- lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
 	"$PWD/target/release/eval_frame" "$PWD/$out"

@@ -64,7 +64,8 @@ impl Output {
         let cpus = packetrig_sys::sched::cpus().map_or(0, |cpus| cpus.len());
         let length = if quick { "quick" } else { "full" };
         output.say(&format!(
-            "# Evaluation of the frame\n\nKernel {}, {cpus} processors, {length} run.\n",
+            "# Evaluation of the frame\n\n{}, kernel {}, {cpus} processors, {length} run.\n",
+            std::env::var("EVAL_OF").unwrap_or_else(|_| "Unknown code".to_owned()),
             packetrig_sys::kernel::release()
         ))?;
         Ok(output)
@@ -97,11 +98,12 @@ impl Output {
 
     /// A goal's line, shown at the end.
     pub(crate) fn goal(&mut self, what: &str, measured: &str, wanted: &str, goal: &Goal) {
-        self.goals.push(match goal {
-            Goal::Met => format!("goal frame.{what}: measured {measured}, wanted {wanted}: met"),
-            Goal::Missed => format!("goal frame.{what}: measured {measured}, wanted {wanted}: missed"),
-            Goal::Unsupported(why) => format!("goal frame.{what}: unsupported: {why}"),
-        });
+        let verdict = match goal {
+            Goal::Met => "met".to_owned(),
+            Goal::Missed => "missed".to_owned(),
+            Goal::Unsupported(why) => format!("unsupported: {why}"),
+        };
+        self.goals.push(format!("goal frame.{what}: measured {measured}, wanted {wanted}: {verdict}"));
     }
 
     /// The goals, and the page as a file.

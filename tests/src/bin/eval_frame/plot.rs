@@ -128,7 +128,11 @@ fn count(n: usize) -> f64 {
 fn ceiling<'a>(values: impl Iterator<Item = &'a f64>) -> f64 {
     let largest = values.fold(0.0f64, |a, b| a.max(*b)).max(1e-6) * 1.08;
     let unit = 10f64.powf(largest.log10().floor());
-    [1.0, 2.0, 2.5, 5.0, 10.0].map(|m| m * unit).into_iter().find(|top| *top >= largest).unwrap_or(largest)
+    [1.0, 1.25, 1.5, 2.0, 2.5, 4.0, 5.0, 7.5, 10.0]
+        .map(|m| m * unit)
+        .into_iter()
+        .find(|top| *top >= largest)
+        .unwrap_or(largest)
 }
 
 fn short(value: f64) -> String {
@@ -136,7 +140,7 @@ fn short(value: f64) -> String {
         v if v >= 1e6 => format!("{:.2} M", v / 1e6),
         v if v >= 1e3 => format!("{:.0} k", v / 1e3),
         v if v >= 10.0 || v == 0.0 => format!("{v:.0}"),
-        v => format!("{v:.3}"),
+        v => format!("{v:.2}"),
     }
 }
 

@@ -72,7 +72,7 @@ fn judge(output: &mut Output, size: u32, [ours, trafgen, tcpreplay]: [Option<f64
     let (Some(ours), Some(best)) = (ours, best) else {
         let goal =
             Goal::Unsupported("neither trafgen nor tcpreplay is installed: scripts/setup.sh eval".to_owned());
-        return output.goal(&what, "", "", &goal);
+        return output.goal(&what, "nothing", ">= 1.0x", &goal);
     };
     let ratio = ours / best;
     output.goal(&what, &format!("{ratio:.2}x of the best peer"), ">= 1.0x", &(ratio >= 1.0).into());
