@@ -8,17 +8,23 @@ mod patterns;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::document::{Document, Flow};
-use packetrig_tests::program::{Finished, run};
+use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip;
 
 /// Captures a flow's frames; `None` without rights or without tshark.
 fn captured(flow: Flow, format: &str) -> Option<Finished> {
+    captured_with(flow, format, &[])
+}
+
+/// The same, with more flags.
+fn captured_with(flow: Flow, format: &str, more: &[&str]) -> Option<Finished> {
     if !skip::has_tool("tshark") {
         return None;
     }
     let lab = skip::lab(Lab::pair)?;
     let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
-    let finished = run(&Document::new(&locations).flow(flow).capture(1, format));
+    let document = Document::new(&locations).flow(flow).capture(1, format);
+    let finished = Running::run(&document, &[&["--quiet"], more].concat()).finish();
     assert!(finished.code == Some(0), "{}{}", finished.stdout, finished.stderr);
     Some(finished)
 }

@@ -1,6 +1,6 @@
 //! Every kind of pattern, as tshark reads it frame by frame.
 
-use super::captured;
+use super::{captured, captured_with};
 use packetrig_tests::document::{Flow, ethernet, ipv4, value};
 use packetrig_tests::tools;
 use serde_json::{Value, json};
@@ -8,8 +8,14 @@ use std::collections::BTreeSet;
 
 /// The destination ports of frames whose UDP destination port has this pattern.
 fn ports(pattern: Value) -> Option<Vec<u64>> {
+    ports_with(pattern, &[])
+}
+
+/// The same, with more flags.
+fn ports_with(pattern: Value, more: &[&str]) -> Option<Vec<u64>> {
     let udp = json!({"choice": "udp", "udp": {"src_port": value(1), "dst_port": pattern}});
-    let finished = captured(Flow::new("f", 1).packets(60).packet([ethernet(1), ipv4(), udp]), "pcapng")?;
+    let flow = Flow::new("f", 1).packets(60).packet([ethernet(1), ipv4(), udp]);
+    let finished = captured_with(flow, "pcapng", more)?;
     let frames = tools::tshark(&finished.capture(), &["udp.dstport", "udp.checksum.status"]);
     assert!(frames.iter().all(|f| f[1] == "1"), "{frames:?}");
     Some(frames.iter().map(|f| f[0].parse().unwrap()).collect())
@@ -39,6 +45,15 @@ fn random_values_lie_in_their_range_and_repeat_after_their_count() {
     assert!(found.iter().all(|port| (1000..2000).contains(port)));
     assert_eq!((&found[..20], &found[..20]), (&found[20..40], &found[40..]));
     assert!(found[..20].iter().collect::<BTreeSet<_>>().len() > 10, "{found:?}");
+}
+
+#[test]
+fn what_a_plan_leaves_to_chance_comes_from_the_seed_of_the_run() {
+    let by_chance =
+        || json!({"choice": "random", "random": {"min": 0, "max": 65_535, "seed": 0, "count": 60}});
+    let Some(found) = ports_with(by_chance(), &["--seed", "7"]) else { return };
+    assert_eq!(Some(&found), ports_with(by_chance(), &["--seed", "7"]).as_ref());
+    assert_ne!(Some(&found), ports_with(by_chance(), &["--seed", "8"]).as_ref());
 }
 
 #[test]
