@@ -21,9 +21,10 @@ pub fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
 }
 
-/// How many frames tcpdump reads from a file.
+/// How many frames tcpdump reads from a file. As the root it believes to be: in an ordinary user's lab it can become nobody else.
 pub fn tcpdump_count(file: &Path) -> usize {
-    let output = Command::new("tcpdump").args(["-nn", "-r"]).arg(file).output().expect("tcpdump runs");
+    let output =
+        Command::new("tcpdump").args(["-nn", "-Z", "root", "-r"]).arg(file).output().expect("tcpdump runs");
     assert!(output.status.success(), "tcpdump: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8_lossy(&output.stdout).lines().filter(|line| !line.starts_with([' ', '\t'])).count()
 }
