@@ -51,8 +51,8 @@ fn series() -> RateSeries {
     plain
 }
 
-fn stream(name: &str, measured: bool) -> StreamReport {
-    let sent = Sent {
+fn sent() -> Sent {
+    Sent {
         planned: 10,
         frames: 10,
         unsent: 0,
@@ -65,8 +65,11 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         send_error: None,
         stamp_bound: None,
         series: series(),
-    };
-    let received = Received {
+    }
+}
+
+fn received() -> Received {
+    Received {
         frames: 8,
         bytes: 512,
         sequence: SequenceCounts { unique: 8, lost: 2, ..SequenceCounts::default() },
@@ -77,7 +80,10 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         last: Some(Nanos::from_secs(1)),
         rate: None,
         series: series(),
-    };
+    }
+}
+
+fn stream(name: &str, measured: bool) -> StreamReport {
     let ns = Nanos::new;
     let error = LatencyError {
         tx_stamp: None,
@@ -91,8 +97,8 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         tx_port: "tx".into(),
         rx_ports: vec!["rx".into()],
         measured,
-        sent: Some(sent),
-        received: Some(received),
+        sent: Some(sent()),
+        received: Some(received()),
         loss: Some(Loss {
             expected: 10,
             lost: 2,
