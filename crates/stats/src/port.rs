@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum BackEnd {
     /// AF_PACKET rings.
     Packet,
+    /// XDP: live frames and rings filled by a program.
+    Xdp,
     /// A simulated link in virtual time.
     Sim,
     /// A test double.
