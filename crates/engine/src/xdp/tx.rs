@@ -94,7 +94,8 @@ impl LiveSender {
             room -= 1;
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
-            let cutoff = cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
+            let cutoff =
+                cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
             live.push(&Run {
                 due_ns: run.due.as_nanos(),
                 step: run.step,
@@ -112,7 +113,8 @@ impl LiveSender {
         let (Some(live), Some(start)) = (&self.live, self.start) else { return };
         for (lane, counted) in self.counted.iter_mut().enumerate() {
             let counts = live.lane(u32::try_from(lane).unwrap_or(u32::MAX));
-            let (frames, bytes) = (counts.frames - counted.frames, counts.bytes.saturating_sub(counted.bytes));
+            let (frames, bytes) =
+                (counts.frames - counted.frames, counts.bytes.saturating_sub(counted.bytes));
             if frames > 0 {
                 let at = MonoTime::from_nanos(counts.last_ns).min(now);
                 self.series[lane].add(start, at, frames, bytes);
@@ -183,7 +185,11 @@ fn stream_counts(counts: LaneCounts) -> StreamTxCounts {
 
 fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
     for (bucket, frames) in frames.iter().enumerate().filter(|(_, frames)| **frames > 0) {
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a count is one")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count is one"
+        )]
         let frames = ((*frames as f64 * share).round() as u64).max(1);
         times.record_many(Nanos::new(buckets::largest(bucket).min(longest)), frames);
     }
@@ -262,8 +268,9 @@ impl StreamTx for LiveSender {
             handed_over: built,
             refused: 0,
             on_wire: interface.map(|counters| counters.tx_frames),
-            dropped: interface
-                .map(|counters| crate::packet::lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)),
+            dropped: interface.map(|counters| {
+                crate::packet::lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)
+            }),
         })
     }
 

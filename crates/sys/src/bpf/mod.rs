@@ -14,7 +14,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 pub use object::{Instruction, Object};
 
-const RIGHTS: &str = "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
+const RIGHTS: &str =
+    "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
 
 /// Kinds of map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

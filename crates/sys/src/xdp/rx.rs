@@ -153,13 +153,7 @@ impl Rings {
     }
 
     /// Gives frames of one ring as long as no other has an older one.
-    fn drain(
-        &mut self,
-        ring: usize,
-        most: usize,
-        settled: u64,
-        sink: &mut dyn FnMut(XdpFrame<'_>),
-    ) -> usize {
+    fn drain(&mut self, ring: usize, most: usize, settled: u64, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
         let others = self.cursors.iter().enumerate().filter(|(i, c)| *i != ring && c.read < c.written);
         let until = others.map(|(_, c)| c.next).min().unwrap_or(u64::MAX).min(settled);
         let mut given = 0;
@@ -171,11 +165,7 @@ impl Rings {
             let at = ring * VALUE + DATA + offset(cursor.read);
             let full_len = self.area.number(at + 8) as usize;
             let len = (self.area.number(at + 12) as usize).min(LONGEST as usize);
-            sink(XdpFrame {
-                bytes: self.area.bytes(at + HEAD, len),
-                full_len,
-                monotonic_ns: cursor.next,
-            });
+            sink(XdpFrame { bytes: self.area.bytes(at + HEAD, len), full_len, monotonic_ns: cursor.next });
             self.cursors[ring].read += (HEAD + len.next_multiple_of(8)) as u64;
             self.note_next(ring);
             given += 1;

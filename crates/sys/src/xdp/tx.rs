@@ -347,9 +347,7 @@ impl LiveTx {
 
     /// Counts of a lane.
     pub fn lane(&self, lane: u32) -> LaneCounts {
-        let read = |field: usize| {
-            self.lanes.long(lane as usize * LANE + 8 * field).load(Ordering::Relaxed)
-        };
+        let read = |field: usize| self.lanes.long(lane as usize * LANE + 8 * field).load(Ordering::Relaxed);
         LaneCounts {
             frames: read(0),
             bytes: read(1),
