@@ -39,6 +39,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let middle = middle(arguments, faults, &document);
     announce(arguments, entered);
     let mut lab = Lab::build("", &PORTS, middle)?;
+    if arguments.back_end == Some(BackEndName::Xdp) {
+        lab.take_live_frames()?;
+    }
     let exit = execution::execute(&request(arguments, document), output)?;
     let report = lab.stop_device()?;
     if arguments.device == Device::Reference && !arguments.json {
