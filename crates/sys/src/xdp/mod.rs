@@ -13,6 +13,14 @@ use crate::{Error, netns::NetNs};
 static RECEIVE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
 static SEND: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
 
+/// `return XDP_DROP`.
+const DISCARD: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
+
+/// Drops everything that arrives, in the driver: the least that receiving can cost.
+pub fn discard(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
+    Program::load("discard", &DISCARD, true)?.attach(netns, index, true, object)
+}
+
 /// `return XDP_PASS`.
 const PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
 
