@@ -31,6 +31,12 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
         .map_err(|errno| Error::call("sched_setaffinity", object(), errno))
 }
 
+/// Asks that the calling thread goes before ordinary ones (niceness -15); needs CAP_SYS_NICE.
+pub fn request_precedence() -> Result<(), Error> {
+    rustix::process::setpriority_process(None, -15)
+        .map_err(|errno| Error::call("setpriority", "this thread", errno))
+}
+
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.
 pub fn request_fifo(priority: i32) -> Result<(), Error> {
     let parameters = libc::sched_param { sched_priority: priority };

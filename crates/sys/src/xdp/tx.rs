@@ -14,7 +14,7 @@ use super::{SECTION, SEND};
 use crate::area::Area;
 use crate::bpf::{Map, MapKind, Program};
 use crate::netns::NetNs;
-use crate::{Error, signal};
+use crate::{Error, sched, signal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -275,6 +275,7 @@ impl LiveTx {
         signal::allow_nudges()?;
         let shared = Arc::clone(&self.shared);
         self.thread = Some(netns.spawn_in(name, move || {
+            sched::request_precedence().unwrap_or(());
             while !shared.quit.load(Ordering::Acquire) {
                 shared.program.run_live(&shared.frame, shared.batch, u32::MAX)?;
             }
