@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub enum BackEnd {
     /// AF_PACKET rings.
     Packet,
+    /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
+    Pktgen,
     /// A simulated link in virtual time.
     Sim,
     /// A test double.

@@ -16,6 +16,7 @@ pub mod netdev;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pktgen;
 pub mod sched;
 pub mod signal;
 pub mod userns;
