@@ -154,7 +154,6 @@ fn everything_else_is_refused_by_name() {
             r#"{"choice": "random", "random": {"min": 100, "max": 200}}"#,
             "flows[0].size: back end pktgen",
         ),
-        ("rate", r#"{"choice": "pps", "pps": 0.4}"#, "flows[0].rate"),
         ("duration", r#"{"choice": "burst", "burst": {"bursts": 2, "packets": 5}}"#, "flows[0].duration"),
         (
             "metrics",
@@ -170,7 +169,13 @@ fn everything_else_is_refused_by_name() {
 }
 
 #[test]
-fn its_mark_needs_room_behind_the_headers() {
+fn sizes_and_rates_have_bounds() {
+    let slow = read(&[
+        ("rate", r#"{"choice": "bps", "bps": 700}"#),
+        ("size", r#"{"choice": "fixed", "fixed": 1000}"#),
+    ]);
+    assert!(slow.unwrap_err()[0].starts_with("flows[0].rate: back end pktgen"));
+    // Its mark needs room behind the headers.
     let vlan = r#"{"choice": "vlan", "vlan": {"id": {"value": 5}}},"#;
     let smallest = ("size", r#"{"choice": "fixed", "fixed": 64}"#);
     assert!(read(&[smallest]).is_ok());
