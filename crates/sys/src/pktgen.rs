@@ -90,7 +90,8 @@ impl Pktgen {
     pub fn set(&self, device: &str, option: &str) -> Result<(), Error> {
         let file = &mut &self.device(device)?.file;
         let object = || format!("pktgen's {device}: {option}");
-        let written = file.write_all(option.as_bytes());
+        // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
+        let written = file.write_all(format!("{option}\n").as_bytes());
         let result = self.progress(device)?.result;
         match written {
             Ok(()) if result.starts_with(TAKEN) => Ok(()),
