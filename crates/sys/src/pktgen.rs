@@ -56,7 +56,8 @@ pub struct Running {
 }
 
 impl Pktgen {
-    /// The generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if somebody uses it.
+    /// The generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig
+    /// has it, `EBUSY` if somebody else has given it devices.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
         let netns = NetNs::duplicate(netns)?;
         let threads = netns.run_in(thread_names)??;
@@ -64,7 +65,7 @@ impl Pktgen {
         let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
         for thread in &pktgen.threads {
             if has_devices(&pktgen.in_namespace(thread, read)?) {
-                return Err(Error::Busy { object: object(&pktgen.netns), holder: None });
+                return Err(in_use(&pktgen.netns));
             }
         }
         Ok(pktgen)
@@ -170,6 +171,18 @@ impl Running {
 
 fn object(netns: &NetNs) -> String {
     format!("pktgen in {}", netns.label())
+}
+
+/// Somebody configured it by hand, or was killed before cleaning up.
+fn in_use(netns: &NetNs) -> Error {
+    Error::Call {
+        call: "open",
+        object: object(netns),
+        source: std::io::Error::from_raw_os_error(libc::EBUSY),
+        remedy: Some(
+            "it has devices; `echo rem_device_all` into each /proc/net/pktgen/kpktgend_* takes them away",
+        ),
+    }
 }
 
 fn path_of(file: &str) -> String {

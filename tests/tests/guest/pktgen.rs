@@ -9,7 +9,10 @@ use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::pktgen::Pktgen;
 use packetrig_testkit::Lab;
+use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::document::{Document, Flow, ethernet, tcp, udp, value, vlan};
 use packetrig_tests::{skip, tools};
 use packetrig_units::Nanos;
@@ -71,6 +74,13 @@ fn assert_sound(result: &NodeResult) {
     }
     let grave: Vec<_> = result.caveats.iter().filter(|caveat| caveat.matters).collect();
     assert!(grave.is_empty(), "{grave:?}");
+}
+
+/// Offloads of the sending port that are on.
+fn offloads(lab: &Lab) -> Vec<Offload> {
+    let ethtool = Ethtool::open(lab.ports()[0].netns()).unwrap();
+    let on = |offload: &Offload| ethtool.offload(INTERFACE, *offload).unwrap_or(false);
+    Offload::ALL.into_iter().filter(on).collect()
 }
 
 fn counting(start: impl Into<Value>, step: impl Into<Value>, count: u64) -> Value {
@@ -150,18 +160,34 @@ fn ipv6_is_sent_as_well() {
 }
 
 #[test]
-fn several_streams_share_a_port_and_end_by_themselves() {
+fn several_streams_share_a_port() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let flows = [flow(1).pps(2000).packets(700), flow(2).packets(30), flow(3).packets(1)];
+    let directory = tempfile::tempdir().unwrap();
+    let result = run(&document(&lab).flows(flows), directory.path(), |_| false);
+    assert_sound(&result);
+    assert_eq!(result.send.iter().map(|sent| sent.counts.frames).collect::<Vec<_>>(), [700, 30, 1]);
+}
+
+#[test]
+fn a_stream_with_a_time_limit_ends_by_itself() {
     if !skip::in_guest() {
         return;
     }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let second = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}});
-    let flows =
-        [flow(1).pps(2000).packets(700), flow(2).pps(500).with("duration", second), flow(3).packets(1)];
     let directory = tempfile::tempdir().unwrap();
-    let result = run(&document(&lab).flows(flows), directory.path(), |_| false);
-    assert_sound(&result);
-    assert_eq!(result.send.iter().map(|sent| sent.counts.frames).collect::<Vec<_>>(), [700, 500, 1]);
+    let document = document(&lab).flow(flow(1).pps(500).with("duration", second));
+    let result = run(&document, directory.path(), |_| false);
+    // A slow machine may not reach its rate; then the rest is unsent, and said to be.
+    let sent = result.send[0].counts.frames;
+    assert_eq!(result.send[0].planned, 500);
+    assert!((1..=500).contains(&sent), "{sent}");
+    assert_eq!(result.ports[0].tx.on_wire, Some(sent));
+    assert_eq!(result.ports[0].ledger.balance(), []);
 }
 
 #[test]
@@ -187,6 +213,7 @@ fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
         return;
     }
     let Some(lab) = skip::lab(Lab::pair) else { return };
+    let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
     let wrong = Flow::new("f", 1).packet([ethernet(1), packetrig_tests::document::ipv4(), tcp()]);
     let Err(Error::Plan(problems)) = prepare(&document(&lab).flow(flow(2)).flow(wrong), directory.path())
@@ -203,6 +230,7 @@ fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
     inside(lab.ports()[0].netns(), "! grep -q eth0 /proc/thread-self/net/pktgen/kpktgend_*");
     let result = run(&document(&lab).flow(flow(1)), directory.path(), |_| false);
     assert_eq!(result.send[0].counts.frames, 100);
+    assert_eq!(offloads(&lab), before);
 }
 
 #[test]
@@ -215,8 +243,12 @@ fn the_generator_of_a_namespace_has_one_user() {
     let document = document(&lab).flow(flow(1));
     let first = prepare(&document, directory.path()).unwrap();
     let netns = lab.ports()[0].netns();
-    let second = packetrig_sys::pktgen::Pktgen::open(netns).unwrap_err().to_string();
+    let second = Pktgen::open(netns).unwrap_err().to_string();
     assert!(second.contains("in use by process"), "{second}");
     drop(first);
-    packetrig_sys::pktgen::Pktgen::open(netns).unwrap();
+    inside(netns, "echo add_device eth0 > /proc/thread-self/net/pktgen/kpktgend_0");
+    let third = Pktgen::open(netns).unwrap_err().to_string();
+    assert!(third.contains("rem_device_all"), "{third}");
+    inside(netns, "echo rem_device_all > /proc/thread-self/net/pktgen/kpktgend_0");
+    Pktgen::open(netns).unwrap();
 }

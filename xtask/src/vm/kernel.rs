@@ -126,20 +126,29 @@ fn dependencies(module: &[u8]) -> Option<Vec<String>> {
 
 /// Downloads the distribution's newest kernel package and unpacks what is needed of it.
 fn unpack(target: &Path, unpacked: &Path) -> Result<()> {
-    let download = target.join("download");
-    for directory in [unpacked, &download] {
+    // A place of our own, and one step at the end: somebody else may be doing the same.
+    let place = target.join(format!("unpack-{}", std::process::id()));
+    let (download, linux) = (place.join("download"), place.join("linux"));
+    for directory in [&download, &linux] {
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     }
     let package = newest_package()?;
     crate::report(&format!("vm: downloading {package}; it is unpacked below {}", target.display()));
-    let got = Command::new("apt-get").args(["download", "-q", &package]).current_dir(&download).output();
+    let done = fetch(&package, &download).and_then(|file| extract(&file, &linux));
+    if done.is_ok() && !unpacked.exists() {
+        std::fs::rename(&linux, unpacked).with_context(|| unpacked.display().to_string())?;
+    }
+    std::fs::remove_dir_all(&place).with_context(|| place.display().to_string())?;
+    done
+}
+
+fn fetch(package: &str, into: &Path) -> Result<PathBuf> {
+    let got = Command::new("apt-get").args(["download", "-q", package]).current_dir(into).output();
     let got = got.context("apt-get does not run: only Debian and its relatives are served")?;
     let complaint = String::from_utf8_lossy(&got.stderr);
     ensure!(got.status.success(), "apt-get download {package}: {}", complaint.trim());
-    let name = std::fs::read_dir(&download)?.flatten().map(|entry| entry.path());
-    let file = name.into_iter().next().context("apt-get downloaded nothing")?;
-    extract(&file, unpacked)?;
-    std::fs::remove_dir_all(&download).context("the download cannot be removed")
+    let file = std::fs::read_dir(into)?.flatten().next().context("apt-get downloaded nothing")?;
+    Ok(file.path())
 }
 
 fn newest_package() -> Result<String> {
