@@ -21,7 +21,8 @@ use crate::packet::facts::Meter;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::receiver::Receiver;
 use crate::rig::{Hold, OpenPort, Opener, PacketPorts};
-use packetrig_plan::{Location, Port};
+use crate::stream::StreamSpec;
+use packetrig_plan::{Location, Port, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::Links;
@@ -52,6 +53,12 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
         rx: Box::new(Receiver::new(opened.rx)),
         hold: Box::new(PktgenHold { _checksums: checksums, packet: opened.hold, doubts }),
     })
+}
+
+/// Whether the generator can send these streams: every reason against it at once, each with its path in the plan. Takes
+/// no rights; arming a port asks the same.
+pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), Problems> {
+    options::read_all(streams).map(drop)
 }
 
 /// Ports that send by the kernel's generator; those that only receive are on AF_PACKET rings.

@@ -4,12 +4,13 @@
 
 use super::headers;
 use crate::stream::StreamSpec;
-use packetrig_plan::Problem;
 use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::{Problem, Problems};
 use packetrig_units::{FrameSize, Nanos};
 use packetrig_wire::payload::Payload;
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{Stamp, TagKey};
+use std::sync::Arc;
 
 /// Largest number of ten digits: the kernel reads no more.
 const MOST_FRAMES: u64 = 9_999_999_999;
@@ -51,6 +52,18 @@ impl Reading {
     pub(super) fn option(&mut self, option: String) {
         self.options.push(option);
     }
+}
+
+/// The settings of all streams of a port, or all that stands in the way of any.
+pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<Settings>, Problems> {
+    let (mut settings, mut problems) = (Vec::new(), Vec::new());
+    for stream in streams {
+        match read(stream) {
+            Ok(read) => settings.push(read),
+            Err(found) => problems.extend(found),
+        }
+    }
+    if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
 }
 
 /// The settings of a stream, or all that stands in the way.

@@ -1,5 +1,4 @@
 use super::*;
-use crate::stream::StreamSpec;
 use packetrig_plan::Plan;
 
 /// A document with one flow; `changes` are put into it by path, in JSON.

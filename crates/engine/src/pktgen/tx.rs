@@ -12,7 +12,6 @@ use crate::packet::facts::Meter;
 use crate::port::Clock;
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
-use packetrig_plan::Problems;
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
@@ -174,15 +173,8 @@ impl PktgenTx {
 impl StreamTx for PktgenTx {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        let mut problems = Vec::new();
-        for (place, spec) in job.streams.into_iter().enumerate() {
-            let settings = match options::read(&spec) {
-                Ok(settings) => settings,
-                Err(found) => {
-                    problems.extend(found);
-                    continue;
-                }
-            };
+        let settings = options::read_all(&job.streams)?;
+        for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
             let device = format!("{}@{place}", self.interface);
             self.generator.add(place, &device)?;
             settings.options.iter().try_for_each(|option| self.generator.set(&device, option))?;
@@ -191,7 +183,7 @@ impl StreamTx for PktgenTx {
             let counts = StreamTxCounts::default();
             self.lanes.push(Lane { spec, device, size: settings.size, counts, errors: 0, series });
         }
-        if problems.is_empty() { Ok(()) } else { Err(Problems(problems).into()) }
+        Ok(())
     }
 
     fn control(&mut self, control: Control) {
