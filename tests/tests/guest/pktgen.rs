@@ -10,6 +10,7 @@ use packetrig_plan::Plan;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::Links;
 use packetrig_sys::pktgen::Pktgen;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -205,6 +206,32 @@ fn an_endless_stream_ends_when_it_is_stopped() {
     // Stopped before the generator has noticed that it was started.
     let result = run(&document(&lab).flow(endless(1).pps(1000)), directory.path(), |_| true);
     assert_eq!(result.ports[0].tx.on_wire, Some(result.send[0].counts.frames));
+}
+
+#[test]
+fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let before = offloads(&lab);
+    let directory = tempfile::tempdir().unwrap();
+    let mut rig = prepare(&document(&lab).flow(endless(1).pps(1000)), directory.path()).unwrap();
+    let clock = RealClock::new();
+    rig.start_at(clock.now());
+    let give_up = clock.now() + PATIENCE;
+    while rig.sent().unwrap().iter().all(|(_, frames)| *frames == 0) {
+        assert!(clock.now() < give_up, "nothing is sent");
+        clock.wait(clock.now() + Nanos::from_millis(10));
+    }
+    drop(rig);
+    let port = &lab.ports()[0];
+    inside(port.netns(), "! grep -q eth0 /proc/thread-self/net/pktgen/kpktgend_*");
+    let mut links = Links::open(port.netns()).unwrap();
+    let sent = links.counters(port.link.index).unwrap().tx_frames;
+    clock.wait(clock.now() + Nanos::from_millis(200));
+    assert_eq!(links.counters(port.link.index).unwrap().tx_frames, sent);
+    assert_eq!(offloads(&lab), before);
 }
 
 #[test]

@@ -201,3 +201,15 @@ fn what_is_not_quite_as_planned_is_said() {
     ]);
     assert_eq!(third, ["flows[0]: a frame every 333333 ns, in place of 3000 frames/s"]);
 }
+
+#[test]
+fn a_machine_without_the_generator_says_what_it_needs() {
+    if std::path::Path::new("/proc/net/pktgen").exists() {
+        return;
+    }
+    let refused = open(&plan(&[]).ports[0], OpenOptions::default());
+    let Err(Error::Kernel(packetrig_sys::Error::Unsupported(unsupported))) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(unsupported.feature, "back end pktgen");
+}
