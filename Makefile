@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -70,7 +70,11 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (60) each; needs a nightly compiler 
 
 eval-frame: ## Measure the frame against its peers: tables and plots in target/eval/frame (EVAL_QUICK=1: under a minute)
 	@scripts/setup.sh eval
-	eval/frame/run.sh
+	eval/run.sh frame
+
+eval-rate: ## Measure sending, receiving and capture at line rate against peers and the machine's limit (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh rate
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

@@ -61,6 +61,18 @@ pub fn in_guest() -> bool {
     inside
 }
 
+/// Whether BPF programs can be loaded: not by an ordinary user, who is told. Any other failure is one.
+pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
+    match tried {
+        Ok(()) => true,
+        Err(error) if error.is_permission() => {
+            say(&format!("no rights for back end xdp ({error})"));
+            false
+        }
+        Err(error) => panic!("a BPF program cannot be used: {error}"),
+    }
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();

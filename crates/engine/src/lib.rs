@@ -22,6 +22,7 @@ pub mod rig;
 pub mod sender;
 pub mod sim;
 pub mod stream;
+pub mod xdp;
 
 mod error;
 mod worker;

@@ -172,16 +172,6 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
         }
         Ok(())
     }
-
-    /// Frames a stream should have sent by the time it ended.
-    fn planned(&self, lane: &Lane) -> u64 {
-        let elapsed = match (self.start, self.stopped) {
-            (None, _) => return 0,
-            (Some(start), Some(stopped)) => stopped.since(start),
-            (Some(_), None) => return lane.total,
-        };
-        lane.spec.timeline.due_before(elapsed).max(lane.counts.frames)
-    }
 }
 
 impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
@@ -236,11 +226,11 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
     }
 
     fn finish(&mut self) -> Vec<SendResult> {
-        let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
-        let results = self.lanes.drain(..).zip(planned).map(|(lane, planned)| SendResult {
+        let (start, stopped) = (self.start, self.stopped);
+        let results = self.lanes.drain(..).map(|lane| SendResult {
             stream: lane.spec.number.into(),
             counts: lane.counts,
-            planned,
+            planned: lane.spec.planned(start, stopped, lane.counts.frames),
             send_error: lane.send_error,
             stamp_bound: lane.stamp_bound,
             series: lane.series,

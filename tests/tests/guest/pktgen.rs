@@ -3,7 +3,6 @@
 use super::{document, inside};
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
-use packetrig_engine::pktgen::PktgenPorts;
 use packetrig_engine::port::Clock;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_plan::Plan;
@@ -40,9 +39,9 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),
         capture_all: false,
+        back_end: Some(BackEnd::Pktgen),
     };
-    let mut rig =
-        Rig::prepare_with(Plan::read(&document.text()).unwrap(), &options, &PktgenPorts::default())?;
+    let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;
     Ok(rig)
 }

@@ -57,7 +57,7 @@ impl Meter {
     }
 
     /// Starts anew from here.
-    pub(super) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
+    pub(crate) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
         self.start = self.links.counters(self.index)?;
         Ok(())
     }

@@ -20,16 +20,14 @@ use crate::Error;
 use crate::packet::facts::Meter;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::receiver::Receiver;
-use crate::rig::{Hold, OpenPort, Opener, PacketPorts};
+use crate::rig::{Hold, OpenPort};
 use crate::stream::StreamSpec;
-use packetrig_plan::{Location, Port, Problems};
+use packetrig_plan::{Port, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::pktgen::Pktgen;
-use packetrig_units::FrameSize;
-use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Opens a port that the kernel's generator sends from.
@@ -59,23 +57,6 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
 /// no rights; arming a port asks the same.
 pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), Problems> {
     options::read_all(streams).map(drop)
-}
-
-/// Ports that send by the kernel's generator; those that only receive are on AF_PACKET rings.
-#[derive(Clone, Debug, Default)]
-pub struct PktgenPorts {
-    /// Interfaces the user confirmed.
-    pub confirmed: BTreeSet<Location>,
-}
-
-impl Opener for PktgenPorts {
-    fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
-        let confirmed = self.confirmed.contains(&port.location);
-        match largest {
-            Some(_) => open(port, OpenOptions { confirmed, largest }),
-            None => PacketPorts { confirmed: self.confirmed.clone() }.open(port, None),
-        }
-    }
 }
 
 /// Doubts that come up while sending, in words, for the port's hold to tell.

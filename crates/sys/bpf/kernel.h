@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* What the programs here need of the kernel, so that no header has to be installed. Numbers: linux/bpf.h. */
+#pragma once
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+struct xdp_md {
+	u32 data, data_end, data_meta, ingress_ifindex, rx_queue_index, egress_ifindex;
+};
+
+enum { XDP_ABORTED, XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT };
+
+static void *(*bpf_map_lookup_elem)(void *map, const void *key) = (void *)1;
+static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
+static u32 (*bpf_get_smp_processor_id)(void) = (void *)8;
+static long (*bpf_redirect)(u32 ifindex, u64 flags) = (void *)23;
+static long (*bpf_xdp_adjust_tail)(struct xdp_md *ctx, int delta) = (void *)65;
+static u64 (*bpf_xdp_get_buff_len)(struct xdp_md *ctx) = (void *)188;
+static long (*bpf_xdp_load_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u32 len) = (void *)189;
+static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u32 len) = (void *)190;
+
+#define SEC(name) __attribute__((section(name), used))
+#define INLINE static inline __attribute__((always_inline))
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
+#define WRITE_ONCE(x, v) (*(volatile typeof(x) *)&(x) = (v))
+#define LIKELY(x) __builtin_expect(!!(x), 1)
+#define UNLIKELY(x) __builtin_expect(!!(x), 0)
+/* Keeps the compiler from merging the checked value with another that the verifier has lost track of. */
+#define PIN(x) asm volatile("" : "+r"(x))
+
+/* Maps are created by the loader, which finds them by the names of these symbols. */
+#define MAP(name) struct map_symbol name SEC("maps")
+struct map_symbol {
+	u32 unused;
+};
