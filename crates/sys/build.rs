@@ -29,7 +29,9 @@ fn main() {
 fn compile(source: &Path, object: &Path) {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror", "-c"];
-    match Command::new(clang).args(flags).arg(source).arg("-o").arg(object).status() {
+    let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let ordered = (target == "x86_64" || target == "x86").then_some("-DORDERED_STORES");
+    match Command::new(clang).args(flags).args(ordered).arg(source).arg("-o").arg(object).status() {
         Ok(status) if status.success() => {}
         Ok(status) => fail(&format!("clang on {}: {status}", source.display())),
         Err(error) => fail(&format!(

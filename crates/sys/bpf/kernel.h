@@ -31,6 +31,49 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 /* Keeps the compiler from merging the checked value with another that the verifier has lost track of. */
 #define PIN(x) asm volatile("" : "+r"(x))
 
+/* Frames up to this are copied word by word, which is faster than the helper's way for any length. */
+#define SHORT 128u
+
+/*
+ * Copies a frame of 8 to SHORT bytes out of or into memory of at least SHORT + 8 bytes; the last word overlaps the one before.
+ * Zero if it was not all there.
+ */
+#define COPY_SHORT(ctx, len, FROM, TO) ({ \
+	u8 *frame = (void *)(long)(ctx)->data, *end = (void *)(long)(ctx)->data_end; \
+	u32 last = (len) - 8; \
+	int done = 0; \
+	_Pragma("unroll") \
+	for (u32 i = 0; i < SHORT; i += 8) { \
+		if (i + 8 > (len) || frame + i + 8 > end) \
+			break; \
+		*(u64 *)(TO + i) = *(const u64 *)(FROM + i); \
+	} \
+	PIN(last); \
+	last &= SHORT - 1; \
+	if (frame + last + 8 <= end) { \
+		*(u64 *)(TO + last) = *(const u64 *)(FROM + last); \
+		done = 1; \
+	} \
+	done; \
+})
+
+/*
+ * Publishes a counter that tells another processor that what was written before it is there. Processors that keep stores in
+ * order (build.rs says which) need no more than a store; on others an addition that returns the old value is a full
+ * barrier.
+ */
+#ifdef ORDERED_STORES
+#define PUBLISH(counter, more) do { \
+	asm volatile("" ::: "memory"); \
+	WRITE_ONCE(counter, counter + (more)); \
+} while (0)
+#else
+#define PUBLISH(counter, more) do { \
+	u64 before = __sync_fetch_and_add(&(counter), (more)); \
+	PIN(before); \
+} while (0)
+#endif
+
 /* Maps are created by the loader, which finds them by the names of these symbols. */
 #define MAP(name) struct map_symbol name SEC("maps")
 struct map_symbol {

@@ -61,11 +61,10 @@ int receive(struct xdp_md *ctx)
 	record->full_len = full;
 	record->len = len;
 	PIN(len);
-	if (len > 0)
-		bpf_xdp_load_bytes(ctx, 0, record + 1, len);
-	/* The record before the counter, on every processor: an addition that returns the old value is a full barrier. */
-	u64 before = __sync_fetch_and_add(&ring->written, need);
-	PIN(before);
+	u8 *bytes = (void *)(record + 1);
+	if ((len < 8 || len > SHORT || !COPY_SHORT(ctx, len, frame, bytes)) && len > 0)
+		bpf_xdp_load_bytes(ctx, 0, bytes, len);
+	PUBLISH(ring->written, need);
 	return XDP_DROP;
 }
 

@@ -49,3 +49,13 @@ fn why(features: XdpFeatures) -> String {
     let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
     format!("asked for: live frames out, XDP {receive} in")
 }
+
+/// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.
+pub fn time_per_frame(streams: &[std::sync::Arc<crate::stream::StreamSpec>]) -> Result<(u32, u32), Error> {
+    let compiled = tables::compile(streams)?;
+    let options = packetrig_sys::xdp::tx::LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
+    let mut live = packetrig_sys::xdp::tx::LiveTx::open(1, &compiled.tables, options)?;
+    let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream without sizes"))?;
+    let len = compiled.tables.shapes[shape as usize].len as usize;
+    Ok((live.time_per_frame(shape)?, XdpRx::time_per_frame(&vec![0; len])?))
+}

@@ -176,6 +176,20 @@ impl Program {
         Ok((attr.answer, out))
     }
 
+    /// The kernel's own measure of one run, in ns: the mean of `repeat` runs on a copy of `frame`.
+    pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
+        let mut attr = attr::TestRun {
+            program: call::number(self.fd.as_fd()),
+            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            data_in: frame.as_ptr().addr() as u64,
+            repeat,
+            ..attr::TestRun::default()
+        };
+        call::plain(Command::TestRun, &mut attr)
+            .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
+        Ok(attr.duration)
+    }
+
     /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and does with each
     /// what the program answers. Blocks until `repeat` runs are over or a signal comes for this thread, whose network
     /// namespace is the one frames are redirected in.

@@ -370,6 +370,14 @@ impl LiveTx {
         ((0..BUCKETS).map(|bucket| read(BOUNDS + 8 * bucket)).collect(), read(BOUNDS_MAX))
     }
 
+    /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
+    pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
+        const FRAMES: u32 = 1 << 20;
+        let run = Run { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
+        assert!(self.thread.is_none() && self.push(&run), "only before the start");
+        self.shared.program.time(&self.shared.frame, FRAMES)
+    }
+
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
     pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
         let run = Run { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
