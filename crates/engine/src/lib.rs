@@ -15,6 +15,7 @@ pub mod chaos;
 pub mod clock;
 pub mod doctor;
 pub mod packet;
+pub mod pktgen;
 pub mod port;
 pub mod receiver;
 pub mod rig;

@@ -11,6 +11,8 @@ pub enum BackEnd {
     Packet,
     /// XDP: live frames and rings filled by a program.
     Xdp,
+    /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
+    Pktgen,
     /// A simulated link in virtual time.
     Sim,
     /// A test double.

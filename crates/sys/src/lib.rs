@@ -18,6 +18,7 @@ pub mod netdev;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pktgen;
 pub mod sched;
 pub mod signal;
 pub mod userns;

@@ -6,7 +6,7 @@
 //!
 //! Invariant: the interface is changed only between taking the lock and giving it back.
 
-mod facts;
+pub(crate) mod facts;
 pub mod guard;
 pub mod quiet;
 mod rx;

@@ -4,6 +4,7 @@
 use crate::Error;
 use crate::clock::RealClock;
 use crate::packet::{self, OpenOptions, PortHold};
+use crate::pktgen;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::{StreamRx, StreamTx};
@@ -81,6 +82,8 @@ impl Opener for MachinePorts {
         let options = OpenOptions { confirmed, largest };
         match self.back_end {
             Some(BackEnd::Xdp) => xdp::open(port, options),
+            // It only sends: a port that receives is on rings.
+            Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             _ => Self::open_packet(port, options),
         }
     }
