@@ -2,9 +2,11 @@
 
 mod quantities;
 mod run;
+mod test;
 
 pub(crate) use quantities::Size;
 pub(crate) use run::{FromFlags, Run};
+pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::Location;
@@ -35,6 +37,9 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Say what this machine and its interfaces can do, and what to change for more
     Doctor(Doctor),
+    /// Test methods
+    #[command(subcommand)]
+    Test(Test),
     /// List and show past runs
     Report(Report),
 }
@@ -93,6 +98,8 @@ pub(crate) enum BackEndName {
     Packet,
     /// XDP: live frames out, rings filled by a BPF program in
     Xdp,
+    /// The kernel's packet generator, for the fields it can do; counts only what it sent
+    Pktgen,
 }
 
 impl From<BackEndName> for BackEnd {
@@ -100,6 +107,7 @@ impl From<BackEndName> for BackEnd {
         match name {
             BackEndName::Packet => Self::Packet,
             BackEndName::Xdp => Self::Xdp,
+            BackEndName::Pktgen => Self::Pktgen,
         }
     }
 }

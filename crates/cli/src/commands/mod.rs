@@ -1,5 +1,6 @@
 //! One module per command: request in, calls of the rooms below, text out.
 
+mod calibrate;
 mod demo;
 mod doctor;
 mod execution;
@@ -8,7 +9,7 @@ mod quick;
 mod report;
 mod run;
 
-use crate::args::Command;
+use crate::args::{Command, Test};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -20,6 +21,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
+        Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),
         Command::Report(arguments) => report::perform(arguments, output),
     }
 }
