@@ -26,7 +26,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = ports(plan, &results);
     let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
-    caveats.extend(limits::near(&ports, &facts.limits, lost));
+    caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let verdict = judge(
         &Evidence {
             streams: &streams,
