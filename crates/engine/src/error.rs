@@ -13,6 +13,17 @@ pub enum Error {
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),
+    /// User: the filter expression is not understood. World, when libpcap is missing.
+    #[error(transparent)]
+    Expression(#[from] packetrig_sys::pcap::PcapError),
+    /// User: libpcap understands the filter expression, and we do not understand libpcap.
+    #[error("filter `{expression}` cannot be used: {reason}")]
+    Filter {
+        /// As it was given.
+        expression: String,
+        /// Why.
+        reason: packetrig_wire::bpf::Unsupported,
+    },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File {

@@ -16,8 +16,10 @@ pub mod netdev;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pcap;
 pub mod sched;
 pub mod signal;
+pub mod testrun;
 pub mod userns;
 
 pub use error::{Error, Unsupported};

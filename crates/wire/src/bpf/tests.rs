@@ -18,7 +18,7 @@ const ENDINGS: Endings<'static> = Endings {
 fn unsound_programs_are_refused_by_name() {
     let refused = |insns: &[ClassicInsn]| Program::new(insns.to_vec()).unwrap_err();
     assert_eq!(refused(&[]), Unsupported::Length(0));
-    assert_eq!(refused(&[insn(6, 0, 0, 1); LONGEST + 1]), Unsupported::Length(LONGEST + 1));
+    assert_eq!(refused(&vec![insn(6, 0, 0, 1); LONGEST + 1]), Unsupported::Length(LONGEST + 1));
     assert_eq!(refused(&[insn(0x28, 0, 0, 12)]), Unsupported::Target(0), "runs off its end");
     assert_eq!(refused(&[insn(0x15, 1, 0, 0), insn(6, 0, 0, 0)]), Unsupported::Target(0));
     assert_eq!(refused(&[insn(0x05, 0, 0, u32::MAX), insn(6, 0, 0, 0)]), Unsupported::Target(0));
