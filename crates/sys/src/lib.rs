@@ -4,6 +4,7 @@
 //! operation and names its invariants. Each module opens with who owns which descriptor or mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
+pub mod bulk;
 pub mod caps;
 pub mod clock;
 pub mod error;

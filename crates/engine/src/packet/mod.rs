@@ -10,10 +10,12 @@ mod facts;
 pub mod guard;
 pub mod quiet;
 mod rx;
+mod tap;
 mod tx;
 
 pub(crate) use facts::relatives;
 pub use rx::PacketRx;
+pub use tap::{PacketTap, TapOptions};
 pub use tx::PacketTx;
 
 use crate::Error;
