@@ -1,5 +1,6 @@
 //! One module per command: request in, calls of the rooms below, text out.
 
+mod capture;
 mod demo;
 mod doctor;
 mod execution;
@@ -19,6 +20,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Run(arguments) => run::perform(*arguments, output),
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
+        Command::Capture(arguments) => capture::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Report(arguments) => report::perform(arguments, output),
     }
