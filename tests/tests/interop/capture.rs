@@ -1,5 +1,8 @@
 //! Files of `packetrig capture`, read by others.
 
+use packetrig_engine::packet::quiet::LOUD;
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::link::{Link, Links};
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
@@ -193,6 +196,26 @@ fn capinfos_finds_who_captured_what_and_how_much_was_dropped() {
     for part in ["packetrig", "Linux", "Filter string = udp", "nanoseconds", "Number of stat entries = 1"] {
         assert!(text.contains(part), "no `{part}` in {text}");
     }
+}
+
+#[test]
+fn capturing_leaves_the_interface_as_it_is() {
+    let Some(lab) = lab() else { return };
+    let port = &lab.ports()[1];
+    let look = || {
+        let link = Links::open(port.netns()).unwrap().by_name(&port.link.name).unwrap();
+        let ethtool = Ethtool::open(port.netns()).unwrap();
+        let offloads = LOUD.map(|offload| ethtool.offload(&link.name, offload).ok());
+        // Promiscuous mode is the exception.
+        (Link { promiscuous: false, ..link }, offloads)
+    };
+    let before = look();
+    let mut running = Running::start(&["capture", &port.location(), "-w", "x.pcapng"], "");
+    running.await_remark("listening");
+    assert_eq!(look(), before);
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().code, Some(0));
+    assert_eq!(look(), before);
 }
 
 #[test]

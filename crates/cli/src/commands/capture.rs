@@ -112,7 +112,10 @@ fn exit(summary: &Summary) -> Exit {
 fn result(arguments: &Arguments, summary: &Summary) -> String {
     let counts = &summary.counts;
     let passed = counts.frames + counts.kernel_dropped;
-    let row = |what: &str, frames: u64, why: &str| vec![what.to_owned(), count(frames), why.to_owned()];
+    let row = |what: &str, frames: u64, why: &str| {
+        let why = if frames > 0 { why } else { "" };
+        vec![what.to_owned(), count(frames), why.to_owned()]
+    };
     let mut rows = vec![row("passed the filter", passed, "")];
     if let Some(recorded) = &summary.recorded {
         rows.push(row("written", recorded.written, ""));
