@@ -3,7 +3,7 @@
 use packetrig_engine::{Error, filter};
 use packetrig_sys::pcap::{self, PcapError};
 use packetrig_sys::testrun::Loaded;
-use packetrig_wire::bpf::{EbpfInsn, Endings, Program};
+use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
 use packetrig_wire::pattern::mix;
 
 const EXPRESSIONS: &[&str] = &[
@@ -246,4 +246,50 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
             assert_eq!(loaded.run(frame).unwrap(), wanted, "`{expression}` on {frame:02x?}");
         }
     }
+}
+
+/// A program of every instruction there is, at random, that is sound more often than not.
+fn random_program(seed: u64) -> Option<Program> {
+    let mut dice = Dice(seed, 0);
+    let codes = [
+        0x00, 0x01, 0x02, 0x03, 0x04, 0x05, 0x07, 0x0c, 0x14, 0x15, 0x1c, 0x1d, 0x20, 0x24, 0x25, 0x28, 0x2c,
+        0x2d, 0x30, 0x34, 0x35, 0x3c, 0x3d, 0x40, 0x44, 0x45, 0x48, 0x4c, 0x4d, 0x50, 0x54, 0x5c, 0x60, 0x61,
+        0x64, 0x6c, 0x74, 0x7c, 0x80, 0x81, 0x84, 0x87, 0x94, 0x9c, 0xa4, 0xac, 0xb1,
+    ];
+    let length = 3 + dice.below(40);
+    let mut insns: Vec<ClassicInsn> = (0..length)
+        .map(|_| {
+            let small = u32::from(dice.byte());
+            let k =
+                dice.of(&[small % 16, small % 16, small, small << 24, u32::MAX - small, 60_000 + small * 40]);
+            ClassicInsn { code: dice.of(&codes), jt: dice.byte() % 4, jf: dice.byte() % 4, k }
+        })
+        .collect();
+    // Where jumps may lead: the last one returns what was computed.
+    insns.extend([0, 1, 0].map(|k| ClassicInsn { code: 6, jt: 0, jf: 0, k }));
+    insns.push(ClassicInsn { code: 0x16, jt: 0, jf: 0, k: 0 });
+    let jumps_to_the_end = ClassicInsn { code: 0x05, jt: 0, jf: 0, k: 3 };
+    insns.insert(length, jumps_to_the_end);
+    Program::new(insns).ok()
+}
+
+#[test]
+fn translations_of_any_program_pass_the_verifier_and_agree_with_our_interpreter() {
+    let frames: Vec<_> = (0..40).map(frame).filter(|frame| frame.len() >= 14).collect();
+    let (mut programs, mut passed) = (0, 0);
+    for program in (0..3000).filter_map(random_program) {
+        let code: Vec<_> = program.translate(ENDINGS).unwrap().into_iter().map(EbpfInsn::to_bytes).collect();
+        let loaded = match Loaded::xdp(&code) {
+            Ok(loaded) => loaded,
+            Err(packetrig_sys::Error::Unsupported(missing)) => return say(&missing),
+            Err(error) => panic!("{:?}: {error}", program.insns()),
+        };
+        programs += 1;
+        for frame in &frames {
+            let wanted = if program.matches(frame) { MATCH } else { MISMATCH };
+            passed += usize::from(wanted == MATCH);
+            assert_eq!(loaded.run(frame).unwrap(), wanted, "{:?} on {frame:02x?}", program.insns());
+        }
+    }
+    assert!(programs > 500 && passed > 1000, "{programs} programs, {passed} passed: too few to tell");
 }

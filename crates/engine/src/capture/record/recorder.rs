@@ -71,6 +71,8 @@ pub struct Recorder {
     /// Files begun.
     files: u64,
     begun: MonoTime,
+    /// Whether no frame is in the file yet.
+    is_empty: bool,
     flushed: MonoTime,
     passed: u64,
     queue_dropped: u64,
@@ -123,6 +125,7 @@ impl Recorder {
             encoded: Vec::with_capacity(FIXED),
             files: 1,
             begun: now,
+            is_empty: true,
             flushed: now,
             passed: 0,
             queue_dropped: 0,
@@ -150,6 +153,7 @@ impl Recorder {
         self.feed.put(bytes);
         self.feed.put(around.tail());
         self.feed.complete(1);
+        self.is_empty = false;
     }
 
     /// To be called when nothing arrives: what waits for its block to become full goes to the disk before long, and to
@@ -204,11 +208,12 @@ impl Recorder {
         at.as_nanos().saturating_add_signed(self.offset.offset_ns)
     }
 
-    /// Whether a record of this length at this time belongs into another file.
+    /// Whether a record of this length at this time belongs into another file. A file has at least one.
     fn is_full(&self, length: usize, at: MonoTime) -> bool {
         let rotation = self.spec.rotation;
         let over = |most: u64| self.feed.position() + (length + FIXED) as u64 > most;
-        rotation.bytes.is_some_and(over) || rotation.every.is_some_and(|every| at.since(self.begun) >= every)
+        let is_due = |every| at.since(self.begun) >= every;
+        !self.is_empty && (rotation.bytes.is_some_and(over) || rotation.every.is_some_and(is_due))
     }
 
     /// Goes on with the next file; `false` if the queue has no room for that now.
@@ -221,6 +226,7 @@ impl Recorder {
         self.files += 1;
         self.feed.next_file(target(&self.spec, self.files));
         self.begun = at;
+        self.is_empty = true;
         self.begin();
         true
     }
