@@ -131,7 +131,7 @@ impl Feed {
         true
     }
 
-    /// The disk's thread lives longer than this, and the channel has no end: never refused.
+    /// The disk's thread lives longer than this: never refused.
     fn order(&self, order: Order) {
         self.orders.send(order).unwrap_or(());
     }

@@ -5,7 +5,7 @@ use super::disk::{Disk, Done, Tally, Target};
 use super::feed::{BLOCK, Block, Feed};
 use crate::Error;
 use crate::port::RxFrame;
-use crossbeam_channel::{bounded, unbounded};
+use crossbeam_channel::bounded;
 use packetrig_plan::CaptureFormat;
 use packetrig_sys::clock::Offset;
 use packetrig_units::{MonoTime, Nanos};
@@ -103,7 +103,8 @@ impl Recorder {
     pub fn start(spec: RecordSpec, offset: Offset, now: MonoTime) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
-        let (orders, orders_out) = unbounded();
+        // Never full: behind each order to open a file comes a block with its beginning.
+        let (orders, orders_out) = bounded(2 * blocks + 2);
         for _ in 0..blocks {
             free_in.send(Block::new()).map_err(|_| Error::Bug("a new queue is full"))?;
         }
@@ -200,7 +201,7 @@ impl Recorder {
         self.end(now);
         self.feed.flush();
         // The disk's thread ends when there can be no more orders.
-        self.feed = Feed::new(crossbeam_channel::never(), unbounded().0);
+        self.feed = Feed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
     }
 
