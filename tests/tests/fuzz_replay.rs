@@ -37,3 +37,8 @@ fn tags_are_sought_in_any_bytes() {
 fn plans_are_read_or_refused() {
     replay("plan", fuzz::plan);
 }
+
+#[test]
+fn filters_end_and_translate() {
+    replay("filter", fuzz::filter);
+}

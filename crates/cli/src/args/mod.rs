@@ -1,9 +1,11 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
+mod capture;
 mod quantities;
 mod run;
 mod test;
 
+pub(crate) use capture::{Capture, Direction};
 pub(crate) use quantities::Size;
 pub(crate) use run::{FromFlags, Run};
 pub(crate) use test::{Calibrate, Test};
@@ -35,6 +37,8 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Run a plan on an embedded lab: two ports and a device under test, no hardware and no root needed
     Demo(Demo),
+    /// Capture what arrives at an interface, filtered, without losing count of a frame
+    Capture(Box<Capture>),
     /// Say what this machine and its interfaces can do, and what to change for more
     Doctor(Doctor),
     /// Test methods
