@@ -3,7 +3,8 @@
  * Receives: every frame, with the time it came, into a ring that user space maps. One ring per processor, because a
  * processor runs one instance of a program at a time: each ring has one writer and one reader.
  *
- * A frame that finds no room is counted, never waited for. Nothing reaches the kernel's stack: the port is ours.
+ * A frame that finds no room is counted, never waited for. Whether frames go on to the kernel's stack is a setting.
+ * A filter, if there is one, is a program of its own in front, which calls this one for frames that pass.
  * The layout of `struct ring` and of a record is known to src/xdp/rx.rs.
  */
 #include "kernel.h"
@@ -16,8 +17,7 @@ struct ring {
 	u64 seen;	/* frames */
 	u64 seen_bytes;
 	u64 dropped;	/* for want of room */
-	u64 unwanted;	/* not wanted by the filter */
-	u64 pad0[3];
+	u64 pad0[4];
 	u64 read;	/* bytes ever read; the reader's */
 	u64 pad1[503];
 	u8 data[RING_BYTES + 16384]; /* a record may run over the end: nothing wraps inside */
@@ -29,7 +29,11 @@ struct record {
 	u32 len;	/* as it is here */
 };
 
-/* One number: bytes of a frame to keep at most. */
+struct settings {
+	u32 snap;	/* bytes of a frame to keep at most */
+	u32 answer;	/* what becomes of a frame afterwards */
+};
+
 MAP(settings);
 MAP(rings);
 
@@ -38,14 +42,14 @@ int receive(struct xdp_md *ctx)
 {
 	u32 cpu = bpf_get_smp_processor_id(), zero = 0;
 	struct ring *ring = bpf_map_lookup_elem(&rings, &cpu);
-	u32 *snap = bpf_map_lookup_elem(&settings, &zero);
-	if (!ring || !snap)
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+	if (!ring || !s)
 		return XDP_PASS;
 	u64 now = bpf_ktime_get_ns();
 	u32 full = bpf_xdp_get_buff_len(ctx);
 	u32 len = full;
-	if (len > *snap)
-		len = *snap;
+	if (len > s->snap)
+		len = s->snap;
 	if (len > LONGEST)
 		len = LONGEST;
 	u64 written = ring->written;
@@ -54,7 +58,7 @@ int receive(struct xdp_md *ctx)
 	ring->seen_bytes += full;
 	if (UNLIKELY(written + need - READ_ONCE(ring->read) > RING_BYTES)) {
 		ring->dropped += 1;
-		return XDP_DROP;
+		return s->answer;
 	}
 	struct record *record = (void *)(ring->data + (written & (RING_BYTES - 8)));
 	record->time = now;
@@ -65,7 +69,7 @@ int receive(struct xdp_md *ctx)
 	if ((len < 8 || len > SHORT || !COPY_SHORT(ctx, len, frame, bytes)) && len > 0)
 		bpf_xdp_load_bytes(ctx, 0, bytes, len);
 	PUBLISH(ring->written, need);
-	return XDP_DROP;
+	return s->answer;
 }
 
 char licence[] SEC("license") = "Dual BSD/GPL";

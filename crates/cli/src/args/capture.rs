@@ -53,6 +53,12 @@ pub(crate) struct Capture {
     /// Do not ask the card for frames to other stations
     #[arg(short = 'p', long)]
     pub(crate) no_promiscuous: bool,
+    /// Way to receive: packet, or xdp (faster, needs root; what is captured does not reach the kernel's stack)
+    #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
+    pub(crate) back_end: Receiver,
+    /// With back end xdp: what is captured goes on to the kernel's stack
+    #[arg(long)]
+    pub(crate) pass: bool,
     /// Memory between capturing and disk
     #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "write")]
     pub(crate) queue: Bytes,
@@ -77,6 +83,13 @@ impl From<Format> for CaptureFormat {
             Format::Pcap => Self::Pcap,
         }
     }
+}
+
+/// Back ends that can listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Receiver {
+    Packet,
+    Xdp,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -5,7 +5,7 @@ mod quantities;
 mod run;
 mod test;
 
-pub(crate) use capture::{Capture, Direction};
+pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use quantities::Size;
 pub(crate) use run::{FromFlags, Run};
 pub(crate) use test::{Calibrate, Test};

@@ -20,7 +20,7 @@ use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::search::ZeroLoss;
 use packetrig_sys::{clock, kernel, signal, userns};
-use packetrig_testkit::Lab;
+use packetrig_testkit::{Lab, Middle};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
 /// Faster than any rig on ordinary kernels: the first trial finds what is possible at all.
@@ -51,19 +51,16 @@ impl Trial {
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
-    let mut ends = None;
-    let _lab = match (&arguments.tx, &arguments.rx) {
-        (Some(tx), Some(rx)) => {
-            ends = Some((tx.to_string(), rx.to_string()));
-            None
-        }
-        _ => {
-            // Nothing has started a thread yet: only a process with one thread may change its user namespace.
-            userns::enter_lab()?;
-            Some(Lab::build("", &["a", "b"], packetrig_testkit::Middle::Cable)?)
-        }
+    let ends = arguments.tx.as_ref().zip(arguments.rx.as_ref());
+    let _lab = if ends.is_some() {
+        None
+    } else {
+        // Nothing has started a thread yet: only a process with one thread may change its user namespace.
+        userns::enter_lab()?;
+        Some(Lab::build("", &["a", "b"], Middle::Cable)?)
     };
-    let (tx, rx) = ends.unwrap_or_else(|| ("a/eth0".into(), "b/eth0".into()));
+    let in_lab = || ("a/eth0".to_owned(), "b/eth0".to_owned());
+    let (tx, rx) = ends.map_or_else(in_lab, |(tx, rx)| (tx.to_string(), rx.to_string()));
     signal::latch()?;
     let mut bench = Bench { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();

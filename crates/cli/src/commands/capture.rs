@@ -1,6 +1,6 @@
 //! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
 
-use crate::args::{Capture as Arguments, Direction};
+use crate::args::{Capture as Arguments, Direction, Receiver};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, per_second, scaled};
@@ -13,8 +13,10 @@ use packetrig_engine::capture::record::{
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
 use packetrig_engine::packet::{PacketTap, TapOptions};
-use packetrig_engine::port::Clock;
+use packetrig_engine::port::{Clock, FrameRx};
+use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_plan::CaptureFormat;
+use packetrig_sys::clock::Offset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
@@ -31,13 +33,41 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let expression = arguments.expression.join(" ");
     let program = if expression.trim().is_empty() { None } else { Some(filter::compile(&expression)?) };
     signal::latch()?;
+    let summary = match arguments.back_end {
+        Receiver::Packet => {
+            let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
+            let (offset, is_up) = (tap.offset(), tap.is_up());
+            listen(arguments, &expression, tap, (offset, is_up))?
+        }
+        Receiver::Xdp => {
+            let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
+            let tap = XdpTap::open(&arguments.port, &options)?;
+            let (offset, is_up) = (tap.offset(), tap.is_up());
+            listen(arguments, &expression, tap, (offset, is_up))?
+        }
+    };
+    let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
+    if is_standard_output {
+        remark(text.trim_end());
+    } else {
+        output.text(text);
+    }
+    Ok(exit(&summary))
+}
+
+/// Captures until a limit or a signal.
+fn listen<R: FrameRx>(
+    arguments: &Arguments,
+    expression: &str,
+    mut tap: R,
+    (offset, is_up): (Offset, bool),
+) -> Result<Summary, Error> {
     let clock = RealClock::new();
-    let mut tap = PacketTap::open(&arguments.port, options(arguments, program))?;
-    if !tap.is_up() {
+    if !is_up {
         remark(format_args!("capture: {} is down; nothing arrives until it is up", arguments.port));
     }
-    let recorder = match spec(arguments, &expression) {
-        Some(spec) => Some(Recorder::start(spec, tap.offset(), clock.now())?),
+    let recorder = match spec(arguments, expression) {
+        Some(spec) => Some(Recorder::start(spec, offset, clock.now())?),
         None => None,
     };
     if !arguments.quiet {
@@ -49,14 +79,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let summary =
         record::record(&mut tap, &clock, recorder, (limits, &stop), &mut |counts| live.show(counts));
     live.finish();
-    let summary = summary?;
-    let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
-    if is_standard_output {
-        remark(text.trim_end());
-    } else {
-        output.text(text);
-    }
-    Ok(exit(&summary))
+    Ok(summary?)
 }
 
 fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) -> TapOptions {

@@ -9,9 +9,11 @@
 mod runs;
 mod rx;
 mod tables;
+mod tap;
 mod tx;
 
 pub use rx::XdpFrames;
+pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 
 use crate::Error;
@@ -28,8 +30,8 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     let mut rx_meter = claim.meter()?;
-    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST };
-    let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options)?;
+    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass: false };
+    let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
     info.back_end = BackEnd::Xdp;

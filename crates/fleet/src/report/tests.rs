@@ -125,6 +125,7 @@ fn node(counts: &[u64]) -> NodeResult {
 
 fn facts() -> RunFacts {
     RunFacts {
+        limits: Vec::new(),
         run: RunId("r1".into()),
         name: "test".into(),
         plan: PlanHash::of("x"),

@@ -229,6 +229,12 @@ impl Map {
         self.name
     }
 
+    /// The two instructions that load this map into a register.
+    pub(crate) fn load_into(&self, register: u8) -> [Instruction; 2] {
+        let descriptor = u64::from(call::number(self.fd.as_fd()));
+        [0x18 | u64::from(register) << 8 | object::MAP_DESCRIPTOR | descriptor << 32, 0]
+    }
+
     fn descriptor(&self) -> i32 {
         self.fd.as_raw_fd()
     }

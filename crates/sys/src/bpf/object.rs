@@ -10,7 +10,7 @@ use crate::{Error, Unsupported};
 pub type Instruction = u64;
 
 /// `src_reg` of a two-part load whose value is the descriptor of a map.
-const MAP_DESCRIPTOR: u64 = 1 << 12;
+pub(super) const MAP_DESCRIPTOR: u64 = 1 << 12;
 const RELOCATIONS: u32 = 9;
 const SYMBOLS: u32 = 2;
 

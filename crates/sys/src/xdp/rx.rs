@@ -7,7 +7,7 @@
 
 use super::{RECEIVE, SECTION};
 use crate::area::Area;
-use crate::bpf::{Attachment, Map, MapKind, Program};
+use crate::bpf::{Attachment, Instruction, Map, MapKind, Program};
 use crate::netns::NetNs;
 use crate::{Error, clock, sched};
 use std::sync::atomic::Ordering;
@@ -21,7 +21,6 @@ pub const SETTLED_NS: u64 = 100_000;
 const WRITTEN: usize = 0;
 const SEEN: usize = 8;
 const DROPPED: usize = 24;
-const UNWANTED: usize = 32;
 const READ: usize = 64;
 const DATA: usize = 4096;
 const RING_BYTES: usize = 16 << 20;
@@ -29,6 +28,9 @@ const RING: u64 = RING_BYTES as u64;
 const SLACK: usize = 16_384;
 const VALUE: usize = DATA + RING_BYTES + SLACK;
 const HEAD: usize = 16;
+// enum xdp_action
+const DROP: u32 = 1;
+const PASS: u32 = 2;
 
 /// How to receive.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +39,13 @@ pub struct XdpRxOptions {
     pub native: bool,
     /// Bytes of a frame to keep at most.
     pub snap: u32,
+    /// Frames go on to the kernel's stack afterwards; otherwise they end here.
+    pub pass: bool,
 }
+
+/// Makes the program in front of the rings: instructions that go to the first slice of instructions for frames that are
+/// wanted, and to the second for others. Both use R6 as the context.
+pub type Filter<'a> = &'a dyn Fn(&[Instruction], &[Instruction]) -> Vec<Instruction>;
 
 /// A frame in a ring.
 #[derive(Clone, Copy, Debug)]
@@ -57,8 +65,6 @@ pub struct XdpRxStats {
     pub arrived: u64,
     /// Of them, those that found their ring full.
     pub dropped: u64,
-    /// Of them, those that the filter did not want.
-    pub unwanted: u64,
 }
 
 /// Rings of an interface.
@@ -66,22 +72,38 @@ pub struct XdpRxStats {
 pub struct XdpRx {
     // Detached first.
     _attachment: Attachment,
+    /// Holds the program behind a filter: a table of programs empties when nobody holds it.
+    _behind: Option<Map>,
     rings: Rings,
 }
 
 impl XdpRx {
     /// Receives on an interface from now on. What is received does not reach the kernel's stack.
-    pub fn open(netns: &NetNs, index: u32, object: &str, options: XdpRxOptions) -> Result<Self, Error> {
+    pub fn open(
+        netns: &NetNs,
+        index: u32,
+        object: &str,
+        options: XdpRxOptions,
+        filter: Option<Filter<'_>>,
+    ) -> Result<Self, Error> {
         let processors = sched::possible_cpus();
-        let (program, rings) = load(options.snap, processors)?;
+        let (program, rings) = load(options, processors)?;
         let rings = Rings::new(rings.share()?, processors as usize);
-        let attachment = program.attach(netns, index, options.native, object)?;
-        Ok(Self { _attachment: attachment, rings })
+        let (first, behind) = match filter {
+            Some(filter) => {
+                let (first, behind) = in_front(&program, filter)?;
+                (first, Some(behind))
+            }
+            None => (program, None),
+        };
+        let attachment = first.attach(netns, index, options.native, object)?;
+        Ok(Self { _attachment: attachment, _behind: behind, rings })
     }
 
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
-        let (program, _rings) = load(LONGEST, sched::possible_cpus())?;
+        let options = XdpRxOptions { native: true, snap: LONGEST, pass: false };
+        let (program, _rings) = load(options, sched::possible_cpus())?;
         let fitting = RING / (HEAD + frame.len().next_multiple_of(8)) as u64;
         program.time(frame, u32::try_from(fitting).unwrap_or(1))
     }
@@ -97,10 +119,22 @@ impl XdpRx {
     }
 }
 
-fn load(snap: u32, processors: u32) -> Result<(Program, Map), Error> {
+/// A program that calls another for the frames it wants, and the table through which it does.
+fn in_front(program: &Program, filter: Filter<'_>) -> Result<(Program, Map), Error> {
+    let table = Map::create("behind", MapKind::Programs, 4, 1)?;
+    table.set_program(0, program)?;
+    // r1 = context; r2 = table (two instructions); r3 = 0; call bpf_tail_call; then, if that failed, pass.
+    let [load, rest] = table.load_into(2);
+    let pass = [0xb7 | 2 << 32, 0x95];
+    let wanted = [0x61bf, load, rest, 0x3b7, 0x85 | 12 << 32, pass[0], pass[1]];
+    Ok((Program::load("filter", &filter(&wanted, &pass), true)?, table))
+}
+
+fn load(options: XdpRxOptions, processors: u32) -> Result<(Program, Map), Error> {
     let rings = Map::create("rings", MapKind::SharedArray, VALUE, processors)?;
-    let settings = Map::create("settings", MapKind::Array, 4, 1)?;
-    settings.set(0, &snap.min(LONGEST).to_ne_bytes())?;
+    let settings = Map::create("settings", MapKind::Array, 8, 1)?;
+    let answer = if options.pass { PASS } else { DROP };
+    settings.set(0, &[options.snap.min(LONGEST).to_ne_bytes(), answer.to_ne_bytes()].concat())?;
     let code = RECEIVE.program(SECTION, &[&rings, &settings])?;
     Ok((Program::load("receive", &code, true)?, rings))
 }
@@ -191,7 +225,7 @@ impl Rings {
                 .map(|ring| self.area.long(ring * VALUE + field).load(Ordering::Relaxed))
                 .sum()
         };
-        XdpRxStats { dropped: sum(DROPPED), unwanted: sum(UNWANTED), arrived: sum(SEEN) }
+        XdpRxStats { dropped: sum(DROPPED), arrived: sum(SEEN) }
     }
 }
 

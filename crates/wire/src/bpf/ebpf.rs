@@ -82,6 +82,18 @@ impl EbpfInsn {
         [self.code, registers, off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
     }
 
+    /// An instruction as the kernel holds it on a little-endian machine.
+    pub fn from_word(word: u64) -> Self {
+        let [code, registers, off0, off1, imm @ ..] = word.to_le_bytes();
+        Self {
+            code,
+            dst: registers & 0xf,
+            src: registers >> 4,
+            off: i16::from_le_bytes([off0, off1]),
+            imm: i32::from_le_bytes(imm),
+        }
+    }
+
     /// R0 = `value`.
     pub const fn return_value(value: i32) -> Self {
         Self { code: CLASS_ALU64 | alu::MOV, dst: 0, src: 0, off: 0, imm: value }

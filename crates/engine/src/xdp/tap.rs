@@ -1,0 +1,109 @@
+//! Listening at an interface through XDP: for captures at rates the kernel's own receive path does not reach.
+//!
+//! The filter runs in front of the rings, so a frame nobody wants costs next to nothing and goes on to the kernel's stack.
+//! What is captured ends here, unless the user wants it to go on. Nothing is locked or made quiet.
+//!
+//! Invariant: a frame is given if and only if the filter accepts it.
+
+use super::XdpFrames;
+use crate::Error;
+use crate::packet::Meter;
+use crate::port::{FrameRx, RxFrame};
+use packetrig_plan::Location;
+use packetrig_stats::port::RxCounters;
+use packetrig_sys::bpf::Instruction;
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::link::Links;
+use packetrig_sys::netdev;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+use packetrig_units::Nanos;
+use packetrig_wire::bpf::{EbpfInsn, Endings, Program, Unsupported};
+
+/// How to listen.
+#[derive(Clone, Debug)]
+pub struct XdpTapOptions {
+    /// Frames to give; `None` gives all.
+    pub filter: Option<Program>,
+    /// Bytes of a frame that are wanted.
+    pub snap_len: Option<u32>,
+    /// Frames that are given go on to the kernel's stack, too.
+    pub pass: bool,
+}
+
+/// An interface that is listened at.
+#[derive(Debug)]
+pub struct XdpTap {
+    frames: XdpFrames,
+    offset: Offset,
+    is_up: bool,
+}
+
+impl XdpTap {
+    /// Listens from now on.
+    pub fn open(location: &Location, options: &XdpTapOptions) -> Result<Self, Error> {
+        let name = location.to_string();
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        let snap = options.snap_len.unwrap_or(LONGEST);
+        let rx = XdpRxOptions { native: features.native, snap, pass: options.pass };
+        let rings = match &options.filter {
+            None => XdpRx::open(&netns, link.index, &name, rx, None)?,
+            Some(program) => {
+                // Whether it can be translated does not depend on what follows.
+                translate(program, &[], &[]).map_err(|reason| not_translated(&name, reason))?;
+                let filter = |wanted: &[Instruction], others: &[Instruction]| {
+                    translate(program, wanted, others).unwrap_or_default()
+                };
+                XdpRx::open(&netns, link.index, &name, rx, Some(&filter))?
+            }
+        };
+        let frames = XdpFrames::new(rings, Meter::start(&netns, link.index)?);
+        Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
+    }
+
+    /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
+    pub fn offset(&self) -> Offset {
+        self.offset
+    }
+
+    /// Whether the interface was up when listening began.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+}
+
+fn not_translated(name: &str, reason: Unsupported) -> Error {
+    Error::Filter { expression: name.to_owned(), reason }
+}
+
+/// The filter's program, with the kernel's instructions at its two ends.
+fn translate(
+    program: &Program,
+    on_match: &[Instruction],
+    on_mismatch: &[Instruction],
+) -> Result<Vec<Instruction>, Unsupported> {
+    let decode = |code: &[Instruction]| code.iter().copied().map(EbpfInsn::from_word).collect::<Vec<_>>();
+    let (on_match, on_mismatch) = (decode(on_match), decode(on_mismatch));
+    let code = program.translate(Endings { on_match: &on_match, on_mismatch: &on_mismatch })?;
+    Ok(code.into_iter().map(|insn| u64::from_ne_bytes(insn.to_bytes())).collect())
+}
+
+impl FrameRx for XdpTap {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        self.frames.receive(most, sink)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        self.frames.wait(within)
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        self.frames.counters()
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::new(self.offset.bound_ns)
+    }
+}
