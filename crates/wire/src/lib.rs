@@ -15,6 +15,7 @@ pub mod checksum;
 pub mod filter;
 pub mod header;
 pub mod pattern;
+pub mod pcap;
 pub mod payload;
 pub mod size;
 pub mod tag;
