@@ -13,10 +13,11 @@
 mod bits;
 pub mod checksum;
 pub mod filter;
+pub mod foreign;
 pub mod header;
 pub mod pattern;
-pub mod pcap;
 pub mod payload;
+pub mod pcap;
 pub mod size;
 pub mod tag;
 mod template;

@@ -48,13 +48,8 @@ impl File {
         let used = used.filter(|used| *used <= MOST_BLOCK).ok_or(Damage::Length(kept.into()))?;
         let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(Step::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
-        let record = Record {
-            bytes,
-            full_len,
-            at_ns: Some(at_ns),
-            link_type: self.link_type,
-            has_fcs: self.has_fcs,
-        };
+        let record =
+            Record { bytes, full_len, at_ns: Some(at_ns), link_type: self.link_type, has_fcs: self.has_fcs };
         Ok(Step::Record { record, used })
     }
 }

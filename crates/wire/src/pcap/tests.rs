@@ -109,8 +109,7 @@ impl Pen {
 
     fn enhanced(self, interface: u32, units: u64, bytes: &[u8], full_len: u32) -> Vec<u8> {
         let (high, low) = (u32::try_from(units >> 32).unwrap(), u32::try_from(units & 0xffff_ffff).unwrap());
-        let mut body =
-            self.words(&[interface, high, low, u32::try_from(bytes.len()).unwrap(), full_len]);
+        let mut body = self.words(&[interface, high, low, u32::try_from(bytes.len()).unwrap(), full_len]);
         body.extend(bytes);
         self.block(6, &body)
     }
