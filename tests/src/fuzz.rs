@@ -117,9 +117,10 @@ pub fn plan(data: &[u8]) {
         Err(problems) => return assert!(!problems.0.is_empty(), "refused without a reason"),
     };
     for stream in &plan.streams {
+        let Some(template) = stream.frames.template() else { continue };
         for n in 0..3 {
-            let mut frame = vec![0; stream.template.size(n).kernel_len()];
-            stream.template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+            let mut frame = vec![0; template.size(n).kernel_len()];
+            template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
         }
     }
     let speeds = vec![Some(BitRate::new(10_000_000_000)); plan.ports.len()];

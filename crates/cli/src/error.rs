@@ -129,7 +129,7 @@ fn of_engine(error: &packetrig_engine::Error) -> Exit {
     match error {
         Engine::Kernel(error) => of_kernel(error),
         Engine::Guard(_) => Exit::Unconfirmed,
-        Engine::Plan(_) | Engine::NoCaptureDirectory => Exit::Plan,
+        Engine::Plan(_) | Engine::Recording { .. } | Engine::NoCaptureDirectory => Exit::Plan,
         Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,
         _ => Exit::World,
     }

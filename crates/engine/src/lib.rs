@@ -17,6 +17,7 @@ pub mod doctor;
 pub mod packet;
 pub mod port;
 pub mod receiver;
+pub mod replay;
 pub mod rig;
 pub mod sender;
 pub mod sim;

@@ -10,7 +10,7 @@ use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::VirtualClock;
-use packetrig_engine::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
@@ -93,7 +93,7 @@ fn spec(number: u16) -> Arc<StreamSpec> {
     let rate = FrameRate::per_second(1000 + u64::from(number)).unwrap();
     Arc::new(StreamSpec {
         number,
-        template: Arc::new(Template::new(frame).unwrap()),
+        source: Source::Made(Arc::new(Template::new(frame).unwrap())),
         timeline: Timeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
     })

@@ -1,9 +1,11 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
 mod quantities;
+mod replay;
 mod run;
 
 pub(crate) use quantities::Size;
+pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -27,6 +29,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Execute a plan: send, receive, measure, report
     Run(Box<Run>),
+    /// Send the frames of a capture file: at their own times, faster, slower or at a rate, and verify what arrives
+    Replay(Box<Replay>),
     /// Check or explain a plan without running it
     #[command(subcommand)]
     Plan(Plan),

@@ -1,8 +1,10 @@
 //! Flows: where from and to, what, how much, how long, what to measure.
 
 use super::packet::{Context, headers, hex_bytes};
+use super::replay::{self, Source};
 use super::{NO_DEVICES, NOT_YET, Names, port_named};
 use crate::reader::{Item, Object};
+use crate::recording::Frames;
 use crate::{Amount, Duration, Gap, Metrics, Port, Problem, ReadOptions, Stream};
 use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
 use packetrig_wire::pattern::mix;
@@ -46,30 +48,30 @@ fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) ->
     let object = item.object()?;
     let name = names.claim(&object);
     let ends = object.require("tx_rx").and_then(|item| tx_rx(&item, ports));
-    let headers = headers(&object, context);
-    let size = size(&object, context);
-    let payload = payload(&object);
-    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
-    let rate = rate(&object);
-    let duration = duration(&object);
     let receivers = ends.as_ref().map_or(0, |(_, rx)| rx.len());
     let metrics = metrics(&object, receivers);
+    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
+    let source = match object.object("x_replay") {
+        Some(replay) => replay::source(&object, replay, metrics.enable),
+        None => made(item, &object, context, metrics),
+    };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
+    let (Source { frames, rate, duration }, (tx, rx)) = (source?, ends?);
+    Some(Stream { place, name, tx, rx, frames, rate, duration, metrics })
+}
+
+/// Frames made from headers, sizes and a payload.
+fn made(item: &Item<'_>, object: &Object<'_>, context: Context, metrics: Metrics) -> Option<Source> {
+    let headers = headers(object, context);
+    let size = size(object, context);
+    let payload = payload(object);
+    let rate = rate(object);
+    let duration = duration(object);
     let template =
         template(item, FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable })?;
     warn_of_tags(item, &template, metrics, context.flow);
-    let (tx, rx) = ends?;
-    Some(Stream {
-        place,
-        name,
-        tx,
-        rx,
-        template: Arc::new(template),
-        rate: rate?,
-        duration: duration?,
-        metrics,
-    })
+    Some(Source { frames: Frames::Made(Arc::new(template)), rate: rate?, duration: duration? })
 }
 
 fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
@@ -257,7 +259,7 @@ fn payload(flow: &Object<'_>) -> Option<Payload> {
     Some(payload)
 }
 
-fn rate(flow: &Object<'_>) -> Option<Rate> {
+pub(super) fn rate(flow: &Object<'_>) -> Option<Rate> {
     let Some(object) = flow.object("rate") else { return usual_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     let unit = object.choice(&units, "pps");

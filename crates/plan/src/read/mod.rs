@@ -7,6 +7,7 @@ mod capture;
 mod flow;
 mod packet;
 mod port;
+mod replay;
 #[cfg(test)]
 mod tests;
 
