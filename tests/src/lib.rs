@@ -8,5 +8,6 @@
 pub mod document;
 pub mod fuzz;
 pub mod program;
+pub mod recording;
 pub mod skip;
 pub mod tools;

@@ -3,6 +3,7 @@
 
 mod faults;
 mod many;
+mod replays;
 mod rewrites;
 
 use packetrig_testkit::Lab;

@@ -4,6 +4,7 @@
 mod guard;
 mod how_long;
 mod how_much;
+mod replay;
 mod restore;
 
 use packetrig_sys::clock;

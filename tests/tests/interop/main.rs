@@ -4,6 +4,7 @@
 mod files;
 mod headers;
 mod patterns;
+mod replay;
 
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
