@@ -5,6 +5,8 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts and passes on")]
 
+mod replay;
+
 use packetrig_engine::Error;
 use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
 use packetrig_engine::receiver::Receiver;
@@ -200,9 +202,13 @@ impl FrameRx for Player {
 
 /// Sends everything; returns the tape and what the loop allocated.
 fn send() -> (Tape, u64) {
+    send_these(streams(), u64::from(STREAMS) * FRAMES)
+}
+
+/// The same for other streams, which have so many frames.
+fn send_these(streams: Vec<Arc<StreamSpec>>, total: u64) -> (Tape, u64) {
     let clock = VirtualClock::new(START);
-    let total = usize::from(STREAMS) * usize::try_from(FRAMES).unwrap();
-    let tape = Arc::new(Mutex::new(Tape::new(total)));
+    let tape = Arc::new(Mutex::new(Tape::new(usize::try_from(total).unwrap())));
     let recorder = Recorder {
         tape: Arc::clone(&tape),
         slot: vec![0; LONGEST],
@@ -211,7 +217,7 @@ fn send() -> (Tape, u64) {
         taken: 0,
     };
     let mut sender = Sender::new(recorder, clock.clone());
-    sender.arm(TxJob { key: KEY, streams: streams() }).unwrap();
+    sender.arm(TxJob { key: KEY, streams }).unwrap();
     sender.control(Control::StartAt(START));
     let allocated = allocations(|| {
         loop {
@@ -223,7 +229,7 @@ fn send() -> (Tape, u64) {
         }
     });
     let sent: u64 = sender.finish().iter().map(|sent| sent.counts.frames).sum();
-    assert_eq!(sent, u64::from(STREAMS) * FRAMES);
+    assert_eq!(sent, total);
     drop(sender);
     (Arc::into_inner(tape).unwrap().into_inner().unwrap(), allocated)
 }

@@ -73,42 +73,68 @@ impl Reader {
     /// Reads the file once. `Some`: it is over.
     fn pass(&mut self, batch: &mut Batch, clockwork: &mut Clockwork) -> io::Result<Option<Stopped>> {
         let Self { track, stream, input, free, full } = self;
-        let recording = track.recording();
-        let longest = recording.facts.largest.kernel_len();
-        let (mut scratch, mut any, mut too_long) = (Vec::with_capacity(2048), false, false);
         // Counted once, not once a pass.
-        let skipped_before = (clockwork.pass > 0).then_some(input.skipped);
+        let skipped = (clockwork.pass > 0).then_some(input.skipped);
+        let mut pass = Pass::new(track.recording(), *stream, batch, clockwork);
         loop {
-            let ending = input.next(&mut |picked: Picked<'_>| {
-                let due = clockwork.due(recording, picked.at_ns);
-                let mut frame = picked.frame(recording.facts.has_fcs);
-                if !recording.rewrite.is_empty() {
-                    scratch.clear();
-                    scratch.extend_from_slice(frame);
-                    recording.rewrite.apply(&mut scratch);
-                    frame = &scratch;
-                }
-                too_long |= frame.len() > longest;
-                if !too_long {
-                    batch.push(frame, due, place(recording, *stream, frame));
-                    any = true;
-                }
-            })?;
-            if too_long {
+            let ending = input.next(&mut |picked| pass.take(&picked))?;
+            if pass.is_other {
                 return Ok(Some(Stopped::Changed));
             }
             if let Some(ending) = ending {
-                input.skipped = skipped_before.unwrap_or(input.skipped);
+                input.skipped = skipped.unwrap_or(input.skipped);
                 track.note_ending(ending, input.skipped);
-                return Ok((!any).then_some(Stopped::Changed));
+                return Ok(pass.is_empty.then_some(Stopped::Changed));
             }
-            if batch.is_full() {
+            if pass.batch.is_full() {
                 let Ok(next) = free.recv() else { return Ok(Some(Stopped::Unwanted)) };
-                if full.send(std::mem::replace(batch, next)).is_err() {
+                if full.send(std::mem::replace(pass.batch, next)).is_err() {
                     return Ok(Some(Stopped::Unwanted));
                 }
             }
         }
+    }
+}
+
+/// One reading of the file.
+struct Pass<'a> {
+    recording: &'a Recording,
+    stream: u16,
+    batch: &'a mut Batch,
+    clockwork: &'a mut Clockwork,
+    scratch: Vec<u8>,
+    /// No frame so far.
+    is_empty: bool,
+    /// A frame is longer than any that was there when the plan was made.
+    is_other: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        recording: &'a Recording,
+        stream: u16,
+        batch: &'a mut Batch,
+        clockwork: &'a mut Clockwork,
+    ) -> Self {
+        Self { recording, stream, batch, clockwork, scratch: Vec::new(), is_empty: true, is_other: false }
+    }
+
+    /// Puts a packet into the batch, as it shall be sent.
+    fn take(&mut self, picked: &Picked<'_>) {
+        let due = self.clockwork.due(self.recording, picked.at_ns);
+        let mut frame = picked.frame(self.recording.facts.has_fcs);
+        if !self.recording.rewrite.is_empty() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(frame);
+            self.recording.rewrite.apply(&mut self.scratch);
+            frame = &self.scratch;
+        }
+        if frame.len() > self.recording.facts.largest.kernel_len() {
+            self.is_other = true;
+            return;
+        }
+        self.batch.push(frame, due, place(self.recording, self.stream, frame));
+        self.is_empty = false;
     }
 }
 

@@ -71,18 +71,14 @@ impl Track {
         let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
         let mut said: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
         said.extend(remarks.ending.as_ref().and_then(Ending::remark).map(|text| (text, false)));
-        match &remarks.stopped {
+        let failure = match &remarks.stopped {
             Some(Stopped::Changed) => {
-                said.push((
-                    "the file has changed since the plan was made: not all of it was sent".to_owned(),
-                    true,
-                ));
+                Some("the file has changed since the plan was made: not all of it was sent".to_owned())
             }
-            Some(Stopped::Failed(why)) => {
-                said.push((format!("the file could not be read to its end: {why}"), true))
-            }
-            Some(Stopped::Done | Stopped::Unwanted) | None => {}
-        }
+            Some(Stopped::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
+            Some(Stopped::Done | Stopped::Unwanted) | None => None,
+        };
+        said.extend(failure.map(|text| (text, true)));
         said
     }
 

@@ -27,12 +27,11 @@ pub(super) fn source(flow: &Object<'_>, replay: Object<'_>, tagged: bool) -> Opt
     let recording = recording(&replay, tagged);
     replay.close();
     let recording = recording?;
-    let rate = match recording.timing {
-        Timing::Even => flow::rate(flow)?,
-        _ => {
-            flow.refuse(&["rate"], "the times come from `x_replay`");
-            recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
-        }
+    let rate = if recording.timing == Timing::Even {
+        flow::rate(flow)?
+    } else {
+        flow.refuse(&["rate"], "the times come from `x_replay`");
+        recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
     };
     let amount = match recording.shape() {
         Shape::Frames(frames) => Amount::Packets(frames),

@@ -115,7 +115,8 @@ fn ipv4(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
     let fragment = u16::from_be_bytes([header[6], header[7]]);
     let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
     let ip = Ip { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
-    let carried = Carried { protocol: header[9], at: at + header_len, end, is_first: fragment & 0x1fff == 0 };
+    let carried =
+        Carried { protocol: header[9], at: at + header_len, end, is_first: fragment.trailing_zeros() >= 13 };
     Some((ip, Some(carried)))
 }
 

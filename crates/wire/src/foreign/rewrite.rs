@@ -105,7 +105,7 @@ impl VlanEdit {
 
     fn apply(self, frame: &mut Vec<u8>) {
         let is_tagged =
-            frame.len() >= 18 && matches!((frame[12], frame[13]), (0x81, 0) | (0x88, 0xa8) | (0x91, 0));
+            frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
         match self {
             Self::Push(id) => {
                 let [high, low] = id.to_be_bytes();

@@ -45,7 +45,7 @@ impl File {
             return Ok(Step::More(PACKET_HEADER));
         };
         let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
-        let used = used.filter(|used| *used <= MOST_BLOCK).ok_or(Damage::Length(kept.into()))?;
+        let used = used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| Damage::Length(kept.into()))?;
         let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(Step::More(used)) };
         let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
         let record =

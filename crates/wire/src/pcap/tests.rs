@@ -127,7 +127,7 @@ fn interfaces_have_their_own_units_and_offsets() {
         let offset = if pen.0 { 3i64.to_be_bytes() } else { 3i64.to_le_bytes() };
         file.extend(pen.interface(1, 0, &[(2, b"eth0"), (9, &[9]), (0, &[])]));
         file.extend(pen.interface(1, 0, &[]));
-        file.extend(pen.interface(101, 0, &[(9, &[0x80 | 10]), (14, &offset)]));
+        file.extend(pen.interface(101, 0, &[(9, &[0x8a]), (14, &offset)]));
         file.extend(pen.block(0xbad, &[1; 33]));
         file.extend(pen.enhanced(0, 1_700_000_000_123_456_789, b"one", 3));
         file.extend(pen.enhanced(1, 1_700_000_000_123_456, b"two", 1500));
@@ -176,7 +176,7 @@ fn what_a_file_says_of_the_check_sequence_is_known() {
     };
     let mut file = Pen(false).classic(true, &[(1, vec![1; 60], 0)]);
     assert_eq!(fcs(&file), None);
-    file[20..24].copy_from_slice(&(1u32 | 1 << 26 | 2 << 28).to_le_bytes());
+    file[20..24].copy_from_slice(&0x2400_0001u32.to_le_bytes());
     assert_eq!(fcs(&file), Some(true));
     let mut file = Pen(false).section();
     file.extend(Pen(false).interface(1, 0, &[(13, &[0])]));
