@@ -5,9 +5,11 @@
 
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};
+use packetrig_wire::foreign::{self, Rewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{Header, Kind};
 use packetrig_wire::pattern::{Pattern, mix};
 use packetrig_wire::payload::Payload;
+use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, Stamp, TagKey};
 use packetrig_wire::{FrameSpec, Template, Verdict};
@@ -106,6 +108,38 @@ pub fn tag(data: &[u8]) {
     if let Some(found) = tag::find(data, key) {
         assert!(found.end <= data.len() && found.end >= found.tag.form.bytes());
         template.verify(u64::from(found.tag.sequence), key, &found, data, &mut scratch);
+    }
+}
+
+/// Any bytes are a capture file, or damaged at some point; whatever frames it has can be rewritten, tagged and judged.
+pub fn pcap(data: &[u8]) {
+    let rewrite = Rewrite {
+        addresses: ["0.0.0.0/0=198.18.0.0/0", "::/0=2001::/0"].map(|map| map.parse().expect("a map")).into(),
+        vlan: Some(VlanEdit::Push(7)),
+        ..Rewrite::default()
+    };
+    let (mut decoder, mut at) = (Decoder::new(), 0);
+    while at < data.len() {
+        match decoder.next(&data[at..]) {
+            Ok(Step::Record { record, used }) => {
+                assert!(used > 0 && used <= data.len() - at);
+                let mut frame = record.bytes.to_vec();
+                rewrite.apply(&mut frame);
+                if let Some(place) = TagPlace::of(&frame) {
+                    place.write(1, Stamp { key: KEY, stream: 1, time: 1 }, &mut frame);
+                    let ours =
+                        tag::candidates(&frame, KEY).any(|found| foreign::verify(&frame, &found).is_some());
+                    assert!(ours, "a tag that was written is found");
+                }
+                at += used;
+            }
+            Ok(Step::Skip(bytes)) => {
+                assert!(bytes > 0);
+                at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
+            }
+            Ok(Step::More(more)) => return assert!(more > data.len() - at && more <= MOST_NEEDED),
+            Err(_) => return,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ fn segment(protocol: u8, addresses: &[u8], payload: &[u8]) -> Vec<u8> {
 
 /// Bytes that are not the same in any two frames.
 fn payload(n: u64, len: usize) -> Vec<u8> {
-    (0..len).map(|i| (n as usize * 31 + i * 7 + i / 256).to_le_bytes()[0]).collect()
+    (0..len).map(|i| ((n % 65_536) as usize * 31 + i * 7 + i / 256).to_le_bytes()[0]).collect()
 }
 
 /// A UDP frame over IPv4 whose source address ends with `key`.

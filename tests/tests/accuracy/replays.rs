@@ -13,7 +13,8 @@ const FRAMES: u64 = 3000;
 fn through(rule: Rule) -> Option<(Report, DeviceReport)> {
     let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule] };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
-    let frame = |n: u64| if n % 2 == 0 { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
+    let frame =
+        |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
     let frames: Vec<_> = (0..FRAMES).map(|n| Recorded { at: n * 150_000, bytes: frame(n) }).collect();
     let (_directory, file) = stored(&frames);
     let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1)];

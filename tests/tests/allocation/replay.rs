@@ -17,7 +17,7 @@ fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
     let rewrite = Rewrite { vlan: "push:7".parse().ok(), ..Rewrite::default() };
     let facts = survey(&file, &rewrite).unwrap().facts;
     let recording = Recording { file, timing, loops: 3, rewrite, tagged: true, facts };
-    let rate = recording.mean_rate().or(FrameRate::per_second(1_000_000)).unwrap();
+    let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
     let timeline = Timeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
     let source = Source::Recorded(Arc::new(Track::new(Arc::new(recording))));
     Arc::new(StreamSpec { number: 0, source, timeline, latency: true })

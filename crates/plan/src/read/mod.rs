@@ -5,6 +5,7 @@
 
 mod capture;
 mod flow;
+mod metrics;
 mod packet;
 mod port;
 mod replay;
