@@ -89,9 +89,11 @@ impl Lane {
             Frames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
-        let behind = now.since(due);
-        self.send_error.record(behind);
-        self.counts.late += u64::from(behind > LATE_AFTER);
+        if self.frames.are_paced() {
+            let behind = now.since(due);
+            self.send_error.record(behind);
+            self.counts.late += u64::from(behind > LATE_AFTER);
+        }
         self.counts.frames += 1;
         self.counts.bytes += bytes;
         self.counts.first.get_or_insert(now);

@@ -40,6 +40,11 @@ impl Frames {
         })
     }
 
+    /// Whether they have instants to be sent at.
+    pub(crate) fn are_paced(&self) -> bool {
+        !matches!(self, Self::Played(playing) if playing.timing == Timing::Fastest)
+    }
+
     /// Whether there are no more.
     pub(crate) fn have_ended(&mut self) -> bool {
         match self {

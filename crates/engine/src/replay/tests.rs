@@ -180,6 +180,29 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
 }
 
 #[test]
+fn a_block_of_gigabytes_is_skipped_without_reading_it() {
+    use std::os::unix::fs::FileExt;
+    const HUGE: u32 = 0xf000_0000;
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let packet = |at: u32| [words(&[6, 92, 0, 0, at, 60, 60]), vec![7; 60], words(&[92])].concat();
+    let begin = [
+        words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28, 1, 20, 1, 0, 20]),
+        packet(1),
+        words(&[0xbad, HUGE]),
+    ];
+    let (_directory, path) = stored(&begin.concat());
+    let end = begin.concat().len() as u64 - 8 + u64::from(HUGE);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(end).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 1);
+    file.write_all_at(&packet(3), end).unwrap();
+    let found = survey(&path, &Rewrite::default()).unwrap();
+    assert_eq!((found.facts.frames, found.facts.span), (2, Nanos::from_micros(2)));
+    file.set_len(end - 1).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().ending, Ending::Cut);
+}
+
+#[test]
 fn a_dropped_player_ends_its_reader() {
     let packets: Vec<_> = (0..20_000u64).map(|n| packet(n, 1, 60)).collect();
     let (_directory, path) = stored(&file(1, &packets));

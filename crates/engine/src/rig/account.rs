@@ -138,7 +138,7 @@ impl Books<'_> {
             say(Doubt::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
         }
         if port.rx.foreign > 0 {
-            let text = format!("{} frames arrived that are not of this run", port.rx.foreign);
+            let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
             say(Doubt::ForeignFrames, text, false);
         }
         for imbalance in port.ledger.balance() {
