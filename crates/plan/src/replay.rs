@@ -175,6 +175,22 @@ mod tests {
     }
 
     #[test]
+    fn no_more_files_are_replayed_at_once_than_there_are_threads_for() {
+        let whole = replay(Timing::Fastest, None).document().unwrap();
+        let plan = |flows: usize| {
+            let named = |n| {
+                let mut flow = whole["flows"][0].clone();
+                flow["name"] = format!("replay {n}").into();
+                flow
+            };
+            let flows: Vec<Value> = (0..flows).map(named).collect();
+            Plan::read(&json!({"ports": whole["ports"], "flows": flows}).to_string())
+        };
+        assert!(plan(64).is_ok());
+        assert!(plan(65).unwrap_err().to_string().contains("at most 64 files"));
+    }
+
+    #[test]
     fn what_contradicts_the_file_is_refused() {
         let mut document = replay(Timing::Fastest, None).document().unwrap();
         document["flows"][0]["size"] = json!({"fixed": 64});

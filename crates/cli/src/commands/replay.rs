@@ -9,6 +9,7 @@ use crate::output::{Output, Style, remark};
 use packetrig_engine::replay::{Survey, survey};
 use packetrig_plan::recording::{Recording, Speed, Timing};
 use packetrig_plan::replay::Replay;
+use packetrig_units::Nanos;
 use packetrig_wire::foreign::Rewrite;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
@@ -72,10 +73,13 @@ fn say(arguments: &Arguments, survey: &Survey) {
     let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
     remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
     let doubts = survey.skipped.reasons().into_iter().chain(survey.ending.remark());
+    let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
+    let timeless =
+        is_timeless.then(|| "the file has no times: it is sent as fast as the link takes it".to_owned());
     let untagged = (is_tagged(arguments) && survey.untaggable > 0).then(|| {
         format!("{} of {frames} frames have no place for a tag: they go without", survey.untaggable)
     });
-    for doubt in doubts.chain(untagged) {
+    for doubt in doubts.chain(timeless).chain(untagged) {
         remark(format_args!("{} {doubt}", style.doubtful("warning:")));
     }
 }

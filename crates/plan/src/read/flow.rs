@@ -16,6 +16,8 @@ use packetrig_wire::{Error, FrameSpec, Template};
 use std::sync::Arc;
 
 const MOST_STREAMS: usize = 1 << 16;
+/// Each takes a thread and some MiB.
+const MOST_RECORDINGS: usize = 64;
 /// Larger than any frame a port takes; the port's own limit is checked when it is known.
 const LARGEST: u64 = 16_383;
 const SMALLEST: u64 = 12;
@@ -38,11 +40,15 @@ pub(super) fn flows(
         config.item.error(format!("{} flows; a run can tell {MOST_STREAMS} apart", items.len()));
         return Vec::new();
     }
-    items
+    let streams: Vec<Stream> = items
         .iter()
         .enumerate()
         .filter_map(|(index, item)| flow(item, Context { options, flow: index as u64 }, ports, names))
-        .collect()
+        .collect();
+    if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MOST_RECORDINGS {
+        config.item.error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
+    }
+    streams
 }
 
 fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) -> Option<Stream> {
