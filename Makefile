@@ -3,9 +3,12 @@ CARGO ?= cargo
 # rustup's place is on few default paths; tools for networks are in sbin.
 export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/sbin:/sbin
 LAB := $(CARGO) run -q --locked -p xtask -- lab --
+BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
+# Without what a guest needs, `make test` goes on and says so; `make test-vm` does not.
+VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame clean check-fmt check-scripts check-rooms check-docs test-lab
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -14,9 +17,9 @@ demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded
 	@scripts/setup.sh demo
 	$(CARGO) run --release --locked -p packetrig -- demo $(DEMO)
 
-test: ## What CI runs: formatting, lints, rooms, licences, all tests in a private lab, docs
+test: ## What CI runs: formatting, lints, rooms, licences, all tests in a private lab, docs, a guest if there is QEMU
 	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory check-fmt check-scripts lint check-rooms test-lab check-docs
+	@$(MAKE) --no-print-directory check-fmt check-scripts lint check-rooms test-lab check-docs check-vm
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
@@ -28,7 +31,7 @@ check-fmt:
 	$(CARGO) fmt --all --check
 
 check-scripts:
-	@for script in .ci/run $$(find scripts eval -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
+	@for script in .ci/run $$(find scripts eval xtask -name '*.sh'); do echo "sh -n $$script"; sh -n "$$script" || exit 1; done
 	@for script in $$(find scripts eval examples -name '*.py'); do echo "python3 $$script (syntax)"; \
 		python3 -c 'import ast, sys; ast.parse(open(sys.argv[1]).read(), sys.argv[1])' "$$script" || exit 1; done
 
@@ -40,6 +43,16 @@ check-rooms:
 test-lab:
 	$(CARGO) test --workspace --locked --no-run
 	$(LAB) $(CARGO) test --workspace --locked --offline
+
+test-vm: ## Tests inside a QEMU guest with Debian's kernel: VLAN devices, netem, pktgen
+	@scripts/setup.sh vm
+	@$(MAKE) --no-print-directory check-vm VM_FLAGS=
+
+# Built outside and only run inside, where the machine's files are read-only and processors are slow.
+check-vm:
+	$(CARGO) build -q --locked -p xtask -p packetrig
+	PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test --workspace --locked --test guest \
+		--config 'target."cfg(unix)".runner = ["$(BUILT)/xtask", "vm"$(VM_FLAGS:%=, "%"), "--"]'
 
 check-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
@@ -57,7 +70,11 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (60) each; needs a nightly compiler 
 
 eval-frame: ## Measure the frame against its peers: tables and plots in target/eval/frame (EVAL_QUICK=1: under a minute)
 	@scripts/setup.sh eval
-	eval/frame/run.sh
+	eval/run.sh frame
+
+eval-rate: ## Measure sending, receiving and capture at line rate against peers and the machine's limit (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh rate
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

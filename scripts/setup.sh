@@ -3,6 +3,7 @@
 #
 #   setup.sh demo   a C compiler (the catalogue's SQLite is built from source)
 #   setup.sh test   also the tools that judge captures and labs in the tests
+#   setup.sh vm     also what runs a guest with another kernel
 #   setup.sh eval   also the generators packetrig is measured against
 #
 # Rust itself is not installed: it is checked, with the command to get it. Running this again is harmless.
@@ -77,13 +78,13 @@ give_up() {
     say "going on without: tests that need these tools are skipped and listed"
 }
 
-case $level in demo | test | eval) ;; *) fail "unknown level '$level'; use demo, test or eval" ;; esac
+case $level in demo | test | vm | eval) ;; *) fail "unknown level '$level'; use demo, test, vm or eval" ;; esac
 
 check_rust
 check_c
 # eBPF toolchain: clang and libbpf headers join the list here when the XDP back end comes. Nothing uses them yet.
 case $level in
-test | eval)
+test | vm | eval)
     check_rust_component fmt rustfmt
     check_rust_component clippy clippy
     want ip iproute2
@@ -94,6 +95,10 @@ test | eval)
     ;;
 esac
 case $level in
+vm)
+    want qemu-system-x86_64 qemu-system-x86
+    want busybox busybox-static
+    ;;
 eval)
     want trafgen netsniff-ng
     want tcpreplay tcpreplay

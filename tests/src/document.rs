@@ -69,6 +69,11 @@ impl Flow {
         }))
     }
 
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.0["name"].as_str().unwrap_or_default()
+    }
+
     /// With a member set.
     #[must_use]
     pub fn with(mut self, key: &str, value: Value) -> Self {

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod eval;
 pub mod fuzz;
 pub mod program;
 pub mod recording;

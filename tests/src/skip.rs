@@ -9,6 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
 
+/// Set by `cargo run -p xtask -- vm` for what it runs.
+const GUEST: &str = "PACKETRIG_GUEST";
+
 /// A lab that has the machine for itself: two tests that load the same processors would make each other late, and a
 /// late sender is a doubt that the program rightly reports.
 #[derive(Debug)]
@@ -46,6 +49,27 @@ pub fn lab(make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
             None
         }
         Err(error) => panic!("a lab cannot be made: {error}"),
+    }
+}
+
+/// Whether this is the guest of `cargo run -p xtask -- vm`, whose kernel has what the caller needs. Elsewhere it says so.
+pub fn in_guest() -> bool {
+    let inside = std::env::var_os(GUEST).is_some();
+    if !inside {
+        say("not in the guest; `make test-vm` runs it there");
+    }
+    inside
+}
+
+/// Whether BPF programs can be loaded: not by an ordinary user, who is told. Any other failure is one.
+pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
+    match tried {
+        Ok(()) => true,
+        Err(error) if error.is_permission() => {
+            say(&format!("no rights for back end xdp ({error})"));
+            false
+        }
+        Err(error) => panic!("a BPF program cannot be used: {error}"),
     }
 }
 

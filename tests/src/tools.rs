@@ -21,6 +21,20 @@ pub fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
 }
 
+/// The frames of a pcap file, as their bytes: a header of 24 bytes, then records of 16 bytes and a frame.
+pub fn frames_of(file: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(file).expect("the capture can be read");
+    let mut rest = bytes.get(24..).unwrap_or_default();
+    let mut frames = Vec::new();
+    while let Some((head, behind)) = rest.split_first_chunk::<16>() {
+        let length = u32::from_le_bytes([head[8], head[9], head[10], head[11]]) as usize;
+        let (frame, next) = behind.split_at(length);
+        frames.push(frame.to_vec());
+        rest = next;
+    }
+    frames
+}
+
 /// How many frames tcpdump reads from a file.
 pub fn tcpdump_count(file: &Path) -> usize {
     let output = tcpdump().args(["-nn", "-r"]).arg(file).output().expect("tcpdump runs");

@@ -1,4 +1,5 @@
-//! Chores of the workspace: `layers` and `licences` hold the walls, `lab` gives a command a private network.
+//! Chores of the workspace: `layers` and `licences` hold the walls, `lab` gives a command a private network, `vm` a
+//! machine with another kernel.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
 #![forbid(unsafe_code)]
@@ -7,11 +8,12 @@ mod lab;
 mod layers;
 mod licences;
 mod metadata;
+mod vm;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers | licences | lab -- COMMAND…";
+const USAGE: &str = "usage: cargo run -p xtask -- layers | licences | lab -- COMMAND… | vm -- COMMAND…";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -30,6 +32,7 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
         ["layers"] => Ok(check("layers", &layers::check()?)),
         ["licences"] => Ok(check("licences", &licences::check()?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
+        ["vm", ref words @ ..] => vm::run(words),
         _ => bail!(USAGE),
     }
 }

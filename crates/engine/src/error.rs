@@ -13,6 +13,16 @@ pub enum Error {
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),
+    /// User: the back end that was asked for cannot do this.
+    #[error("back end {back_end} cannot send flows[{stream}]: {reason}")]
+    NotForBackEnd {
+        /// The stream, by index.
+        stream: u16,
+        /// Which.
+        back_end: &'static str,
+        /// Why.
+        reason: String,
+    },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File {

@@ -15,6 +15,7 @@ pub mod chaos;
 pub mod clock;
 pub mod doctor;
 pub mod packet;
+pub mod pktgen;
 pub mod port;
 pub mod receiver;
 pub mod replay;
@@ -22,6 +23,7 @@ pub mod rig;
 pub mod sender;
 pub mod sim;
 pub mod stream;
+pub mod xdp;
 
 mod error;
 mod worker;

@@ -111,16 +111,13 @@ impl Lane {
 
     /// Frames it should have sent by the time it ended.
     fn planned(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
-        let elapsed = match (start, stopped) {
-            (None, _) => return 0,
-            (Some(start), Some(stopped)) => stopped.since(start),
-            (Some(_), None) => return self.total,
-        };
-        let due = match &mut self.frames {
-            Frames::Made(_) => self.spec.timeline.due_before(elapsed),
-            Frames::Played(playing) => playing.due_before(&self.spec.timeline, self.counts.frames, elapsed),
-        };
-        due.max(self.counts.frames)
+        let sent = self.counts.frames;
+        match (&mut self.frames, start, stopped) {
+            (Frames::Played(playing), Some(start), Some(stopped)) => {
+                playing.due_before(&self.spec.timeline, sent, stopped.since(start)).max(sent)
+            }
+            _ => self.spec.planned(start, stopped, sent),
+        }
     }
 }
 
@@ -261,11 +258,10 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
 
     fn finish(&mut self) -> Vec<SendResult> {
         let (start, stopped) = (self.start, self.stopped);
-        let planned: Vec<u64> = self.lanes.iter_mut().map(|lane| lane.planned(start, stopped)).collect();
-        let results = self.lanes.drain(..).zip(planned).map(|(lane, planned)| SendResult {
+        let results = self.lanes.drain(..).map(|mut lane| SendResult {
             stream: lane.spec.number.into(),
             counts: lane.counts,
-            planned,
+            planned: lane.planned(start, stopped),
             send_error: lane.send_error,
             stamp_bound: lane.stamp_bound,
             series: lane.series,

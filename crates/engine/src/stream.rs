@@ -78,6 +78,19 @@ impl StreamSpec {
     }
 }
 
+impl StreamSpec {
+    /// Frames that should have been sent by the time a sender ended, of which it sent `frames`: none before the start, those due
+    /// by the time it was stopped, all if it was not.
+    pub fn planned(&self, start: Option<MonoTime>, stopped: Option<MonoTime>, frames: u64) -> u64 {
+        let due = match (start, stopped) {
+            (None, _) => return 0,
+            (Some(start), Some(stopped)) => self.timeline.due_before(stopped.since(start)),
+            (Some(_), None) => return self.timeline.total().unwrap_or(u64::MAX),
+        };
+        due.max(frames)
+    }
+}
+
 /// Seconds in a day.
 const DAY: usize = 86_400;
 /// Seconds of series reserved in all: 128 MiB, touched only as time passes.

@@ -11,6 +11,7 @@ use crate::stream::{Control, Step, StreamRx, StreamTx};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_sys::sched;
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -134,6 +135,8 @@ fn run<W: Work>(
     shared: &Shared<W::Counts>,
     ready: &Sender<()>,
 ) -> Result<W, Error> {
+    // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
+    sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
     let mut publications = 0;
     loop {

@@ -4,7 +4,7 @@
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 use crate::outcome::Fault;
-use packetrig_stats::port::PortInfo;
+use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -96,6 +96,8 @@ pub struct Preparation {
     pub capture_dir: Option<String>,
     /// Capture every receiving port, whatever the plan says.
     pub capture_all: bool,
+    /// The back end the user insists on.
+    pub back_end: Option<BackEnd>,
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.

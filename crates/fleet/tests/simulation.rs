@@ -105,6 +105,7 @@ impl Simulation {
             confirmed: vec![],
             capture_dir: None,
             capture_all: false,
+            back_end: None,
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let nodes = names.iter().map(|name| Node {

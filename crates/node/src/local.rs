@@ -13,6 +13,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
+use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,6 +47,8 @@ pub struct RunOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port, whatever the plan says.
     pub capture_all: bool,
+    /// The back end the user insists on.
+    pub back_end: Option<BackEnd>,
     /// From the last sender's end until receivers stop.
     pub drain: Nanos,
     /// What the user accepts.
@@ -120,6 +123,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
         confirmed: options.confirmed,
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
         capture_all: options.capture_all,
+        back_end: options.back_end,
     }
 }
 

@@ -133,6 +133,7 @@ fn options() -> RunOptions {
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,
+        back_end: None,
         drain: Nanos::from_millis(1),
         criteria: Criteria::default(),
     }

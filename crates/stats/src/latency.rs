@@ -46,6 +46,19 @@ impl Latency {
         self.exact.max = self.exact.max.max(ns);
     }
 
+    /// Takes in `count` times of which no more is known than this one.
+    pub fn record_many(&mut self, time: Nanos, count: u64) {
+        if count == 0 {
+            return;
+        }
+        let ns = time.as_u64();
+        self.histogram.saturating_record_n(ns.clamp(1, LONGEST), count);
+        self.exact.count += count;
+        self.exact.sum += u128::from(ns) * u128::from(count);
+        self.exact.min = self.exact.min.min(ns);
+        self.exact.max = self.exact.max.max(ns);
+    }
+
     /// Adds another distribution to this one; the coarser resolution of the two is what remains.
     pub fn merge(&mut self, other: &Self) {
         for pair in other.histogram.iter_recorded() {

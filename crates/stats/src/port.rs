@@ -9,6 +9,10 @@ use serde::{Deserialize, Serialize};
 pub enum BackEnd {
     /// AF_PACKET rings.
     Packet,
+    /// XDP: live frames and rings filled by a program.
+    Xdp,
+    /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
+    Pktgen,
     /// A simulated link in virtual time.
     Sim,
     /// A test double.

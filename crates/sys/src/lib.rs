@@ -4,6 +4,8 @@
 //! operation and names its invariants. Each module opens with who owns which descriptor or mapping.
 #![expect(unsafe_code, reason = "the kernel interface lives here and nowhere else")]
 
+mod area;
+pub mod bpf;
 pub mod caps;
 pub mod clock;
 pub mod error;
@@ -16,8 +18,10 @@ pub mod netdev;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pktgen;
 pub mod sched;
 pub mod signal;
 pub mod userns;
+pub mod xdp;
 
 pub use error::{Error, Unsupported};

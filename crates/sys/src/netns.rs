@@ -10,6 +10,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
 
 /// Where `ip netns` and we keep named namespaces.
 pub const DIRECTORY: &str = "/run/netns";
@@ -90,6 +91,22 @@ impl NetNs {
             self.enter()?;
             Ok(work())
         })
+    }
+
+    /// Starts a thread that lives in this namespace.
+    pub fn spawn_in<T: Send + 'static>(
+        &self,
+        name: String,
+        work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+    ) -> Result<JoinHandle<Result<T, Error>>, Error> {
+        let inside = self.duplicate()?;
+        std::thread::Builder::new()
+            .name(name.clone())
+            .spawn(move || {
+                inside.enter()?;
+                work()
+            })
+            .map_err(|error| Error::call("spawn", name, error))
     }
 
     /// Leaves the calling thread in this namespace: for threads about to end only.

@@ -12,6 +12,13 @@ pub fn cpus() -> Result<Vec<usize>, Error> {
     Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).collect())
 }
 
+/// One more than the highest number a processor of this machine can have.
+pub fn possible_cpus() -> u32 {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = text.trim().rsplit([',', '-']).next().and_then(|last| last.parse::<u32>().ok());
+    last.unwrap_or(0) + 1
+}
+
 /// Keeps the calling thread on one processor.
 pub fn pin(cpu: usize) -> Result<(), Error> {
     let object = || format!("processor {cpu}");
@@ -22,6 +29,12 @@ pub fn pin(cpu: usize) -> Result<(), Error> {
     set.set(cpu);
     rustix::thread::sched_setaffinity(None, &set)
         .map_err(|errno| Error::call("sched_setaffinity", object(), errno))
+}
+
+/// Asks that the calling thread goes before ordinary ones (niceness -15); needs CAP_SYS_NICE.
+pub fn request_precedence() -> Result<(), Error> {
+    rustix::process::setpriority_process(None, -15)
+        .map_err(|errno| Error::call("setpriority", "this thread", errno))
 }
 
 /// Asks for the FIFO real-time class at `priority` (1 to 99); needs CAP_SYS_NICE or an RLIMIT_RTPRIO that allows it.

@@ -1,10 +1,12 @@
-//! A latch for the signals that ask a process to end.
+//! A latch for the signals that ask a process to end, and a nudge for threads that wait in the kernel.
 //!
 //! The handlers are the process's; there is one latch, and it is never taken back. A handler does nothing but set a
 //! flag. A second interrupt finds the default action, so that a user who insists gets out.
 
 use crate::Error;
+use std::os::unix::thread::JoinHandleExt;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread::JoinHandle;
 
 static FIRST: AtomicI32 = AtomicI32::new(0);
 
@@ -24,6 +26,26 @@ pub fn received() -> Option<i32> {
     }
 }
 
+/// The signal that only interrupts: its handler does nothing.
+fn nudge_signal() -> i32 {
+    libc::SIGRTMIN() + 7
+}
+
+/// Makes [`nudge`] possible; to be called once before.
+pub fn allow_nudges() -> Result<(), Error> {
+    handle(nudge_signal(), ignore, 0)
+}
+
+/// Interrupts the system call a thread is in, if it is in one. It may come too early, so repeat it until the thread has
+/// noticed.
+pub fn nudge<T>(thread: &JoinHandle<T>) {
+    // SAFETY: the handle is not joined yet, so the thread's identity is valid even if it has ended; the signal has a
+    // handler.
+    unsafe { libc::pthread_kill(thread.as_pthread_t(), nudge_signal()) };
+}
+
+extern "C" fn ignore(_signal: i32) {}
+
 extern "C" fn note(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
     if FIRST.load(Ordering::Acquire) == 0 {
@@ -32,12 +54,17 @@ extern "C" fn note(signal: i32) {
 }
 
 fn install(signal: i32) -> Result<(), Error> {
+    // RESETHAND: the second one meets the default action.
+    handle(signal, note, libc::SA_RESETHAND | libc::SA_RESTART)
+}
+
+/// Sets a handler, which must be async-signal-safe.
+fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
     let object = || format!("signal {signal}");
     // SAFETY: sigaction is plain data for which all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = note as extern "C" fn(i32) as usize;
-    // RESETHAND: the second one meets the default action.
-    action.sa_flags = libc::SA_RESETHAND | libc::SA_RESTART;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = flags;
     // SAFETY: the set is a live field of our own structure.
     let emptied = unsafe { libc::sigemptyset(&raw mut action.sa_mask) };
     if emptied != 0 {

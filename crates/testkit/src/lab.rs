@@ -10,9 +10,11 @@
 mod ready;
 
 use crate::device::{self, Device, DeviceReport, FaultPlan};
+use packetrig_sys::bpf::Attachment;
+use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::{Link, Links, Mac, VethEnd};
 use packetrig_sys::netns::{self, NetNs};
-use packetrig_sys::{Error, kernel};
+use packetrig_sys::{Error, kernel, xdp};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The interface of every tester port.
@@ -38,6 +40,7 @@ pub enum Middle {
 #[derive(Debug)]
 pub struct Lab {
     device: Option<Device>,
+    passes: Vec<Attachment>,
     ports: Vec<LabPort>,
     device_space: Option<Space>,
 }
@@ -109,7 +112,7 @@ impl Lab {
             ready::await_forwarding(&ports)?;
             None
         };
-        Ok(Self { device, ports, device_space: Some(device_space) })
+        Ok(Self { device, passes: Vec::new(), ports, device_space: Some(device_space) })
     }
 
     fn cabled(spaces: Vec<Space>) -> Result<Self, Error> {
@@ -117,7 +120,7 @@ impl Lab {
             cable((a, INTERFACE, 0), (b, INTERFACE, 1))?;
         }
         let ports = spaces.into_iter().map(LabPort::open).collect::<Result<_, _>>()?;
-        Ok(Self { device: None, ports, device_space: None })
+        Ok(Self { device: None, passes: Vec::new(), ports, device_space: None })
     }
 
     /// The tester ports.
@@ -133,6 +136,20 @@ impl Lab {
     /// The namespace of what stands between the ports; `None` for a cable.
     pub fn device_netns(&self) -> Option<&NetNs> {
         self.device_space.as_ref().map(|space| &space.netns)
+    }
+
+    /// Makes the device's end of every cable take the live frames of back end `xdp`.
+    pub fn take_live_frames(&mut self) -> Result<(), Error> {
+        let Some(space) = &self.device_space else { return Ok(()) };
+        let mut links = Links::open(&space.netns)?;
+        let ethtool = Ethtool::open(&space.netns)?;
+        for port in (0..self.ports.len()).map(device_port) {
+            let index = links.by_name(&port)?.index;
+            // A VLAN tag that travels beside its frame is not seen by a program at the other end.
+            ethtool.set_offload(&port, Offload::TxVlan, false)?;
+            self.passes.push(xdp::pass(&space.netns, index, &port)?);
+        }
+        Ok(())
     }
 
     /// Stops the reference device and takes its report; an empty one if there is none.

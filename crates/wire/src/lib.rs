@@ -22,4 +22,5 @@ pub mod size;
 pub mod tag;
 mod template;
 
+pub use template::parts;
 pub use template::{Error, FrameSpec, Template, Verdict};

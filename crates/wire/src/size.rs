@@ -134,6 +134,19 @@ impl SizePattern {
         }
     }
 
+    /// Every size it can give, each once.
+    pub fn all(&self) -> Vec<FrameSize> {
+        let mut sizes: Vec<FrameSize> = match self {
+            Self::Fixed(size) => vec![*size],
+            Self::Increment { .. } => (0..self.steps()).map(|n| self.at(n)).collect(),
+            Self::Random { min, max, .. } => (min.bytes()..=max.bytes()).map(FrameSize::new).collect(),
+            Self::Weighted(mix) => mix.shares().map(|(size, _)| size).collect(),
+        };
+        sizes.sort_unstable();
+        sizes.dedup();
+        sizes
+    }
+
     /// The mean size as an exact fraction: (sum of bytes, number of frames) over one period or, for random
     /// sizes, of the distribution.
     pub fn mean(&self) -> (u64, u64) {

@@ -1,6 +1,7 @@
 //! What the program reports is what the reference device did, frame for frame.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod back_ends;
 mod faults;
 mod many;
 mod replays;
@@ -9,15 +10,23 @@ mod rewrites;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{Accounts, Classifier, DeviceReport, FaultPlan, Rule};
 use packetrig_tests::document::{Document, Flow};
-use packetrig_tests::program::{Report, run};
+use packetrig_tests::program::{Report, Running};
 use packetrig_tests::skip;
 
 /// Runs flows from port 0 to port 1 through a device with these rules; `None` without rights.
 fn through(rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
+    through_on("packet", rules, flows)
+}
+
+/// The same on a back end; `None` also where it cannot run.
+fn through_on(back_end: &str, rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
     let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
-    let finished = run(&document);
+    if back_end == "xdp" && !skip::may_use_bpf(lab.take_live_frames()) {
+        return None;
+    }
+    let finished = Running::run(&document, &["--quiet", "--back-end", back_end]).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
     Some((finished.report(), device))

@@ -10,6 +10,7 @@ pub(crate) use run::{FromFlags, Run};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::Location;
+use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -81,9 +82,30 @@ pub(crate) struct Demo {
     /// Also capture what arrives, as pcapng
     #[arg(long)]
     pub(crate) capture: bool,
+    /// Insist on a way to send and receive: packet, or xdp (needs root)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) back_end: Option<BackEndName>,
     /// Print the report as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// A back end the user can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BackEndName {
+    /// AF_PACKET rings: every kernel, every card
+    Packet,
+    /// XDP: live frames out, rings filled by a BPF program in
+    Xdp,
+}
+
+impl From<BackEndName> for BackEnd {
+    fn from(name: BackEndName) -> Self {
+        match name {
+            BackEndName::Packet => Self::Packet,
+            BackEndName::Xdp => Self::Xdp,
+        }
+    }
 }
 
 /// The demo's device under test.

@@ -1,6 +1,6 @@
 //! Arguments of `packetrig run`.
 
-use super::{Size, Store};
+use super::{BackEndName, Size, Store};
 use clap::Args;
 use packetrig_plan::Location;
 use packetrig_units::{Nanos, Rate};
@@ -37,6 +37,9 @@ pub(crate) struct Run {
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
+    /// Insist on a way to send and receive: packet, or xdp (faster, needs root) [default: packet]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) back_end: Option<BackEndName>,
     /// Seed of what the plan leaves to chance [default: drawn, and named in the report]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,

@@ -4,7 +4,7 @@
 //! it is a run like any other. The lab goes with the process, whatever happens.
 
 use super::execution::{self, Request};
-use crate::args::{Demo as Arguments, Device};
+use crate::args::{BackEndName, Demo as Arguments, Device};
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -37,8 +37,11 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let entered = userns::enter_lab()?;
     let document = document(arguments.time);
     let middle = middle(arguments, faults, &document);
-    announce(arguments.device, entered);
+    announce(arguments, entered);
     let mut lab = Lab::build("", &PORTS, middle)?;
+    if arguments.back_end == Some(BackEndName::Xdp) {
+        lab.take_live_frames()?;
+    }
     let exit = execution::execute(&request(arguments, document), output)?;
     let report = lab.stop_device()?;
     if arguments.device == Device::Reference && !arguments.json {
@@ -47,8 +50,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     Ok(exit)
 }
 
-fn announce(device: Device, entered: Entered) {
-    let device = match device {
+fn announce(arguments: &Arguments, entered: Entered) {
+    let device = match arguments.device {
         Device::Bridge => "a bridge of the Linux kernel",
         Device::Reference => "packetrig's reference device",
     };
@@ -58,9 +61,12 @@ fn announce(device: Device, entered: Entered) {
         "as root, in namespaces of its own"
     };
     remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
-    remark(
-        "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
-    );
+    match arguments.back_end {
+        Some(BackEndName::Xdp) => remark("demo: back end xdp, because you asked for it"),
+        _ => remark(
+            "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
+        ),
+    }
 }
 
 /// The plan's text for this lab.
@@ -124,6 +130,7 @@ fn request(arguments: &Arguments, document: Document) -> Request {
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
+    request.back_end = arguments.back_end.map(Into::into);
     request.json = arguments.json;
     request
 }

@@ -14,6 +14,7 @@ use packetrig_fleet::report::{Criteria, RunReport, Verdict};
 use packetrig_node::RunOptions;
 use packetrig_plan::{Location, Plan};
 use packetrig_stats::caveat::Doubt;
+use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
 use packetrig_sys::{clock, signal};
 use packetrig_units::{Nanos, Share};
@@ -35,6 +36,8 @@ pub(crate) struct Request {
     pub(crate) capture: bool,
     /// Locations the user confirmed for the lab guard.
     pub(crate) confirmed: Vec<Location>,
+    /// The back end the user insists on.
+    pub(crate) back_end: Option<BackEnd>,
     pub(crate) max_loss: Share,
     pub(crate) drain: Nanos,
     /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
@@ -53,6 +56,7 @@ impl Request {
             store: None,
             capture: false,
             confirmed: Vec::new(),
+            back_end: None,
             max_loss: Share::from_billionths(0),
             drain: DRAIN,
             seed: None,
@@ -80,6 +84,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,
+        back_end: request.back_end,
         drain: request.drain,
         criteria: Criteria { max_loss: request.max_loss },
     };

@@ -27,6 +27,7 @@ fn request(arguments: Arguments, document: Document) -> Request {
         store: arguments.store.directory,
         capture: arguments.capture,
         confirmed: arguments.confirm,
+        back_end: arguments.back_end.map(Into::into),
         max_loss: arguments.max_loss.0,
         drain: arguments.drain,
         seed: arguments.seed,

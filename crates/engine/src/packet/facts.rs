@@ -43,27 +43,27 @@ fn related(all: &[&Link], index: u32) -> BTreeSet<u32> {
 
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
-pub(super) struct Meter {
+pub(crate) struct Meter {
     links: Links,
     index: u32,
     start: Counters,
 }
 
 impl Meter {
-    pub(super) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
+    pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
         let mut links = Links::open(netns)?;
         let start = links.counters(index)?;
         Ok(Self { links, index, start })
     }
 
     /// Starts anew from here.
-    pub(super) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
+    pub(crate) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
         self.start = self.links.counters(self.index)?;
         Ok(())
     }
 
     /// What was counted since the start; `None` once the interface is gone.
-    pub(super) fn read(&mut self) -> Option<Counters> {
+    pub(crate) fn read(&mut self) -> Option<Counters> {
         let now = self.links.counters(self.index).ok()?;
         let start = self.start;
         // Some drivers start from zero when they are brought up again.

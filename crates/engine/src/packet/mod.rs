@@ -6,15 +6,16 @@
 //!
 //! Invariant: the interface is changed only between taking the lock and giving it back.
 
-mod facts;
+pub(crate) mod facts;
 pub mod guard;
 pub mod quiet;
 mod rx;
 mod tx;
 
-pub(crate) use facts::relatives;
+pub(crate) use facts::{Meter, relatives};
 pub use rx::PacketRx;
 pub use tx::PacketTx;
+pub(crate) use tx::lost_on_transmit;
 
 use crate::Error;
 use packetrig_plan::{Location, Port};
@@ -74,33 +75,65 @@ impl PortHold {
     }
 }
 
-/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the receive ring.
-pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
+/// An interface taken for test traffic: guarded, locked, quiet; no ring yet.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    pub(crate) netns: NetNs,
+    pub(crate) link: Link,
+    /// `ns/ifname`, as the user writes it.
+    pub(crate) location: String,
+    hold: PortHold,
+}
+
+/// Takes the interface of a port.
+pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let name = &port.location.interface;
     let location = location_text(&port.location);
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
     let mut links = Links::open(&netns)?;
     let link = links.by_name(name)?;
     let relatives = relatives(&packetrig_sys::facts::interfaces(&netns)?, link.index);
-    guard::judge(&location, &relatives, options.confirmed)?;
+    guard::judge(&location, &relatives, confirmed)?;
     let lock =
         Lock::take(&netns, &format!("packetrig/interface/{}", link.index), &format!("port {location}"))?;
     let wish = quiet::Wish { mtu: port.mtu };
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
+    Ok(Claim { netns, link, location, hold: PortHold { quieted, _lock: lock } })
+}
+
+impl Claim {
+    /// The interface's own counters from now on.
+    pub(crate) fn meter(&self) -> Result<Meter, Error> {
+        Ok(Meter::start(&self.netns, self.link.index)?)
+    }
+
+    /// What the port is, on AF_PACKET rings.
+    pub(crate) fn describe(&self, port: &Port) -> Result<PortInfo, Error> {
+        describe(port, &self.location, &self.netns, &self.link)
+    }
+
+    /// What keeps it taken.
+    pub(crate) fn into_hold(self) -> PortHold {
+        self.hold
+    }
+}
+
+/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the receive ring.
+pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
+    let claim = claim(port, options.confirmed)?;
+    let Claim { netns, link, location, .. } = &claim;
     let rx_options = RxOptions { promiscuous: port.promiscuous, ..RxOptions::default() };
-    let mut rx_meter = facts::Meter::start(&netns, link.index)?;
-    let rx = RxRing::open(&netns, link.index, &location, rx_options)?;
+    let mut rx_meter = claim.meter()?;
+    let rx = RxRing::open(netns, link.index, location, rx_options)?;
     // At once: a frame that is in the ring and not in the interface's count would unbalance the ledger.
     rx_meter.restart()?;
-    let tx = TxRing::open(&netns, link.index, &location, tx_options(&link, options.largest))?;
-    let info = describe(port, &location, &netns, &link)?;
-    let tx_meter = facts::Meter::start(&netns, link.index)?;
+    let tx = TxRing::open(netns, link.index, location, tx_options(link, options.largest))?;
     Ok(Opened {
-        info,
-        tx: PacketTx::new(tx, tx_meter),
+        info: claim.describe(port)?,
+        tx: PacketTx::new(tx, claim.meter()?),
         rx: PacketRx::new(rx, rx_meter),
-        hold: PortHold { quieted, _lock: lock },
+        hold: claim.into_hold(),
     })
 }
 

@@ -95,7 +95,7 @@ const NETDOWN: i32 = 100;
 
 /// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
 /// than what it took and did not transmit.
-fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
+pub(crate) fn lost_on_transmit(taken: u64, transmitted: u64, dropped: u64) -> u64 {
     dropped.min(taken.saturating_sub(transmitted))
 }
 

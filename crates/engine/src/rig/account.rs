@@ -137,6 +137,12 @@ impl Books<'_> {
         if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
             say(Doubt::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
         }
+        if port.info.driver == "veth" && port.tx.handed_over > 0 && port.tx.on_wire == Some(0) {
+            let text = "the other end of this virtual cable takes no live frames: switch its GRO on \
+                        (`ethtool -K IF gro on`) or use back end packet"
+                .to_owned();
+            say(Doubt::SenderShort, text, true);
+        }
         if port.rx.foreign > 0 {
             let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
             say(Doubt::ForeignFrames, text, false);

@@ -10,7 +10,7 @@ mod account;
 mod bench;
 mod open;
 
-pub use open::{Hold, OpenPort, Opener, PacketPorts};
+pub use open::{Hold, MachinePorts, OpenPort, Opener};
 
 use crate::Error;
 use crate::clock::RealClock;
@@ -18,7 +18,7 @@ use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
-use packetrig_stats::port::PortInfo;
+use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
@@ -37,6 +37,8 @@ pub struct RigOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
     pub capture_all: bool,
+    /// The back end the user insists on.
+    pub back_end: Option<BackEnd>,
 }
 
 /// See the module.
@@ -64,7 +66,8 @@ impl std::fmt::Debug for Rig {
 impl Rig {
     /// Opens the plan's ports on AF_PACKET rings: guards, locks, quiets them, allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
-        Self::prepare_with(plan, options, &PacketPorts { confirmed: options.confirmed.clone() })
+        let (confirmed, back_end) = (options.confirmed.clone(), options.back_end);
+        Self::prepare_with(plan, options, &MachinePorts { confirmed, back_end })
     }
 
     /// As [`Self::prepare`], with ports from `opener`.

@@ -1,13 +1,16 @@
-//! Where ports come from. The packet back end is the default; tests and other back ends bring their own opener.
+//! Where ports come from: interfaces of this machine, on the back end the user insists on or the default one. Tests bring
+//! their own opener.
 
 use crate::Error;
 use crate::clock::RealClock;
 use crate::packet::{self, OpenOptions, PortHold};
+use crate::pktgen;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::{StreamRx, StreamTx};
+use crate::xdp;
 use packetrig_plan::{Location, Port};
-use packetrig_stats::port::PortInfo;
+use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_units::FrameSize;
 use std::collections::BTreeSet;
 
@@ -64,17 +67,31 @@ pub trait Opener {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
 
-/// Ports on AF_PACKET rings.
+/// Interfaces of this machine.
 #[derive(Clone, Debug, Default)]
-pub struct PacketPorts {
-    /// Interfaces the user confirmed.
+pub struct MachinePorts {
+    /// Those the user confirmed.
     pub confirmed: BTreeSet<Location>,
+    /// The back end the user insists on.
+    pub back_end: Option<BackEnd>,
 }
 
-impl Opener for PacketPorts {
+impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
-        let opened = packet::open(port, OpenOptions { confirmed, largest })?;
+        let options = OpenOptions { confirmed, largest };
+        match self.back_end {
+            Some(BackEnd::Xdp) => xdp::open(port, options),
+            // It only sends: a port that receives is on rings.
+            Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
+            _ => Self::open_packet(port, options),
+        }
+    }
+}
+
+impl MachinePorts {
+    fn open_packet(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+        let opened = packet::open(port, options)?;
         Ok(OpenPort {
             info: opened.info,
             tx: Box::new(Sender::new(opened.tx, RealClock::new())),

@@ -19,6 +19,7 @@ fn preparation() -> Command {
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,
+        back_end: None,
     }))
 }
 

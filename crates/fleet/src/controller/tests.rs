@@ -19,6 +19,7 @@ fn controller(names: &[&str]) -> Controller {
         confirmed: vec![],
         capture_dir: None,
         capture_all: false,
+        back_end: None,
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let mut controller = Controller::new(head, preparation, &names, Limits::local(Nanos::from_millis(200)));

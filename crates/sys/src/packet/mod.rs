@@ -6,7 +6,6 @@
 //! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part
 //! themselves. Invariant: a byte is touched only while the status word says that it is ours.
 
-mod area;
 mod rx;
 mod socket;
 mod tx;

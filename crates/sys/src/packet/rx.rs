@@ -8,7 +8,8 @@
 //! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
 //! sends through the interface are not delivered.
 
-use super::{area::Area, socket};
+use super::socket;
+use crate::area::Area;
 use crate::{Error, clock, netns::NetNs};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;

@@ -17,7 +17,8 @@
 //! end of a virtual link never reads a slot that is being written again. The price: the kernel then no longer compares
 //! the length with the MTU, so that is done here.
 
-use super::{area::Area, socket};
+use super::socket;
+use crate::area::Area;
 use crate::{Error, link::Links, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::SendFlags;

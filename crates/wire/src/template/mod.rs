@@ -9,6 +9,7 @@
 //! fill of any size; only the headers and the tag are summed per frame.
 
 mod compile;
+pub mod parts;
 #[cfg(test)]
 mod tests;
 

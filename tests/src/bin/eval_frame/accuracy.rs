@@ -3,12 +3,12 @@
 //! Achieved is what the kernel counted at the peer, over the time between its stamps on the first frame and on the last:
 //! nothing the sender says about itself.
 
-use crate::Effort;
-use crate::output::{Output, Table};
-use crate::plot::{self, Titles};
 use packetrig_sys::link::Links;
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::eval::Effort;
+use packetrig_tests::eval::output::{Output, Table};
+use packetrig_tests::eval::plot::{self, Titles};
 use packetrig_tests::program::run;
 use serde_json::Value;
 

@@ -1,11 +1,11 @@
 //! Sixteen mixed streams through the reference device: found = injected, in every account of every stream.
 
-use crate::Effort;
-use crate::output::{Output, Table};
 use anyhow::ensure;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::{Accounts, Classifier, Fault, FaultPlan, Rule, Select};
 use packetrig_tests::document::{Document, Flow, ethernet, ipv4, ipv6, tcp, udp, vlan};
+use packetrig_tests::eval::Effort;
+use packetrig_tests::eval::output::{Output, Table};
 use packetrig_tests::program::{Report, run};
 use serde_json::{Value, json};
 

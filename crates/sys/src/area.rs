@@ -6,11 +6,11 @@ use crate::Error;
 use rustix::mm::{MapFlags, ProtFlags};
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// A stretch of shared memory, aligned to 16 bytes at least.
 #[derive(Debug)]
-pub(super) struct Area {
+pub(crate) struct Area {
     base: NonNull<u8>,
     len: usize,
     /// Present in tests only: plain memory in place of a mapping.
@@ -21,8 +21,8 @@ pub(super) struct Area {
 unsafe impl Send for Area {}
 
 impl Area {
-    /// Maps the ring of a packet socket.
-    pub(super) fn map(socket: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
+    /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map.
+    pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
         let failed = |errno| Error::call("mmap", object, errno);
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let base = unsafe {
@@ -31,7 +31,7 @@ impl Area {
                 len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::POPULATE,
-                socket,
+                owner,
                 0,
             )
         }
@@ -42,7 +42,7 @@ impl Area {
 
     /// Plain zeroed memory, for tests.
     #[cfg(test)]
-    pub(super) fn plain(len: usize) -> Self {
+    pub(crate) fn plain(len: usize) -> Self {
         let layout = std::alloc::Layout::from_size_align(len, 16).expect("tests ask for little");
         assert!(len > 0);
         // SAFETY: the layout is not empty, by the assertion.
@@ -51,7 +51,7 @@ impl Area {
     }
 
     /// A status word. The kernel changes it at any time.
-    pub(super) fn word(&self, offset: usize) -> &AtomicU32 {
+    pub(crate) fn word(&self, offset: usize) -> &AtomicU32 {
         assert!(
             offset.is_multiple_of(4) && offset + 4 <= self.len,
             "status word at {offset} of {}",
@@ -64,8 +64,18 @@ impl Area {
         unsafe { AtomicU32::from_ptr(word.as_ptr()) }
     }
 
+    /// A counter of 64 bits, which the other party may change at any time.
+    pub(crate) fn long(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.len, "counter at {offset} of {}", self.len);
+        // SAFETY: in bounds, by the assertion.
+        let long = unsafe { self.base.add(offset) }.cast::<u64>();
+        // SAFETY: aligned, because base is to 16 and offset to 8; alive as long as `self`; and every party accesses
+        // counters atomically.
+        unsafe { AtomicU64::from_ptr(long.as_ptr()) }
+    }
+
     /// Bytes that the status word says are ours.
-    pub(super) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         let start = self.start_of(offset, len);
         // SAFETY: in bounds (checked) and alive as long as `self`; the caller saw in the status word that the kernel
         // does not write here now.
@@ -73,7 +83,7 @@ impl Area {
     }
 
     /// Bytes that the status word says are ours, to be written.
-    pub(super) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
+    pub(crate) fn bytes_mut(&mut self, offset: usize, len: usize) -> &mut [u8] {
         let start = self.start_of(offset, len);
         // SAFETY: in bounds (checked) and alive as long as `self`, which is borrowed exclusively; the caller saw in the
         // status word that the kernel neither reads nor writes here now.
@@ -81,13 +91,13 @@ impl Area {
     }
 
     /// The 32-bit number at `offset`.
-    pub(super) fn number(&self, offset: usize) -> u32 {
+    pub(crate) fn number(&self, offset: usize) -> u32 {
         let bytes = self.bytes(offset, 4);
         u32::from_ne_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
     }
 
     /// The 16-bit number at `offset`.
-    pub(super) fn short(&self, offset: usize) -> u16 {
+    pub(crate) fn short(&self, offset: usize) -> u16 {
         let bytes = self.bytes(offset, 2);
         u16::from_ne_bytes([bytes[0], bytes[1]])
     }

@@ -1,5 +1,6 @@
 //! Tables, plots and goals, on standard output and in files.
 
+use super::Effort;
 use anyhow::Context;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -7,7 +8,8 @@ use std::path::{Path, PathBuf};
 
 /// Where results go.
 #[derive(Debug)]
-pub(crate) struct Output {
+pub struct Output {
+    name: &'static str,
     directory: PathBuf,
     page: String,
     goals: Vec<String>,
@@ -15,7 +17,7 @@ pub(crate) struct Output {
 
 /// A goal's end.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Goal {
+pub enum Goal {
     /// Reached.
     Met,
     /// Not reached.
@@ -32,13 +34,16 @@ impl From<bool> for Goal {
 
 /// A table to be shown as Markdown and saved as CSV.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Table {
-    pub(crate) head: Vec<String>,
-    pub(crate) rows: Vec<Vec<String>>,
+pub struct Table {
+    /// Column titles.
+    pub head: Vec<String>,
+    /// Rows of as many cells.
+    pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(head: &[&str]) -> Self {
+    /// A table without rows.
+    pub fn new(head: &[&str]) -> Self {
         Self { head: head.iter().map(|&h| h.to_owned()).collect(), rows: Vec::new() }
     }
 
@@ -58,13 +63,15 @@ impl Table {
 }
 
 impl Output {
-    pub(crate) fn new(directory: &Path, quick: bool) -> anyhow::Result<Self> {
+    /// Begins the page.
+    pub fn new(name: &'static str, directory: &Path, effort: Effort) -> anyhow::Result<Self> {
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
-        let mut output = Self { directory: directory.to_owned(), page: String::new(), goals: Vec::new() };
+        let mut output =
+            Self { name, directory: directory.to_owned(), page: String::new(), goals: Vec::new() };
         let cpus = packetrig_sys::sched::cpus().map_or(0, |cpus| cpus.len());
-        let length = if quick { "quick" } else { "full" };
+        let length = if effort.quick { "quick" } else { "full" };
         output.say(&format!(
-            "# Evaluation of the frame\n\n{}, kernel {}, {cpus} processors, {length} run.\n",
+            "# Evaluation: {name}\n\n{}, kernel {}, {cpus} processors, {length} run.\n",
             std::env::var("EVAL_OF").unwrap_or_else(|_| "Unknown code".to_owned()),
             packetrig_sys::kernel::release()
         ))?;
@@ -72,42 +79,43 @@ impl Output {
     }
 
     /// Text on the page.
-    pub(crate) fn say(&mut self, text: &str) -> anyhow::Result<()> {
+    pub fn say(&mut self, text: &str) -> anyhow::Result<()> {
         writeln!(self.page, "{text}")?;
         writeln!(std::io::stdout(), "{text}").context("standard output")
     }
 
     /// A table on the page, and its file.
-    pub(crate) fn table(&mut self, name: &str, table: &Table) -> anyhow::Result<()> {
+    pub fn table(&mut self, name: &str, table: &Table) -> anyhow::Result<()> {
         self.save(&format!("{name}.csv"), &table.csv())?;
         self.say(&table.markdown())
     }
 
     /// A file beside the page.
-    pub(crate) fn save(&self, name: &str, text: &str) -> anyhow::Result<()> {
+    pub fn save(&self, name: &str, text: &str) -> anyhow::Result<()> {
         let path = self.directory.join(name);
         std::fs::write(&path, text).with_context(|| path.display().to_string())
     }
 
     /// A plot beside the page.
-    pub(crate) fn plot(&mut self, name: &str, title: &str, svg: &str) -> anyhow::Result<()> {
+    pub fn plot(&mut self, name: &str, title: &str, svg: &str) -> anyhow::Result<()> {
         self.save(&format!("{name}.svg"), svg)?;
         writeln!(self.page, "![{title}]({name}.svg)\n")?;
         Ok(())
     }
 
     /// A goal's line, shown at the end.
-    pub(crate) fn goal(&mut self, what: &str, measured: &str, wanted: &str, goal: &Goal) {
+    pub fn goal(&mut self, what: &str, measured: &str, wanted: &str, goal: &Goal) {
         let verdict = match goal {
             Goal::Met => "met".to_owned(),
             Goal::Missed => "missed".to_owned(),
             Goal::Unsupported(why) => format!("unsupported: {why}"),
         };
-        self.goals.push(format!("goal frame.{what}: measured {measured}, wanted {wanted}: {verdict}"));
+        self.goals
+            .push(format!("goal {}.{what}: measured {measured}, wanted {wanted}: {verdict}", self.name));
     }
 
     /// The goals, and the page as a file.
-    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+    pub fn finish(mut self) -> anyhow::Result<()> {
         for goal in std::mem::take(&mut self.goals) {
             self.say(&goal)?;
         }

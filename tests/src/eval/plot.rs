@@ -12,10 +12,13 @@ const COLOURS: [&str; 4] = ["#1b6ca8", "#d98e04", "#5a8f29", "#8a4f9e"];
 
 /// Titles of a plot and of its axes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Titles<'a> {
-    pub(crate) plot: &'a str,
-    pub(crate) x: &'a str,
-    pub(crate) y: &'a str,
+pub struct Titles<'a> {
+    /// Of the plot.
+    pub plot: &'a str,
+    /// Of the horizontal axis.
+    pub x: &'a str,
+    /// Of the vertical axis.
+    pub y: &'a str,
 }
 
 struct Canvas {
@@ -76,7 +79,7 @@ impl Canvas {
 }
 
 /// Bars in groups: one group per label, one bar per name.
-pub(crate) fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f64>)]) -> String {
+pub fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f64>)]) -> String {
     let mut canvas = Canvas::new(titles, ceiling(groups.iter().flat_map(|(_, values)| values)));
     canvas.legend(names);
     let room = (WIDTH - LEFT - RIGHT) / count(groups.len());
@@ -99,7 +102,7 @@ pub(crate) fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f6
 }
 
 /// Points (x, y) joined by a line, x on a logarithmic axis.
-pub(crate) fn points(titles: Titles<'_>, points: &[(f64, f64)]) -> String {
+pub fn points(titles: Titles<'_>, points: &[(f64, f64)]) -> String {
     let mut canvas = Canvas::new(titles, ceiling(points.iter().map(|(_, y)| y)));
     let logs = || points.iter().map(|(x, _)| x.log10());
     let (low, high) = logs().fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(x), high.max(x)));

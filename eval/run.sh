@@ -1,15 +1,16 @@
 #!/bin/sh
-# Evaluates the frame beside its peers and writes target/eval/frame/. EVAL_QUICK=1 takes under a minute.
+# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-cd "$(dirname "$0")/../.."
+name=${1:?"which evaluation: frame, rate"}
+cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 "$CARGO" build --release --locked -p packetrig
-"$CARGO" build --release --locked -p packetrig-tests --bin eval_frame
-out=target/eval/frame
+"$CARGO" build --release --locked -p packetrig-tests --bin "eval_$name"
+out=target/eval/$name
 mkdir -p "$out"
 # Named on the report: a number without its day and its code says little.
 EVAL_OF="$(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 export EVAL_OF
 exec "$CARGO" run -q --locked -p xtask -- lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
-	"$PWD/target/release/eval_frame" "$PWD/$out"
+	"$PWD/target/release/eval_$name" "$PWD/$out"

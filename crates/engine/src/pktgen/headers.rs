@@ -1,0 +1,233 @@
+//! A flow's headers as the generator's options, or what of them it cannot send.
+//!
+//! Pure: no file is opened. Invariant: without a problem, every setting of the plan is either an option or what the
+//! generator writes anyway.
+
+use super::options::Reading;
+use packetrig_wire::header::{Absent, Computed, FieldDef, Header, Kind, Setting};
+use packetrig_wire::pattern::Pattern;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// What the generator writes, whatever it is told.
+const FIXED: [(Kind, &str, u128); 12] = [
+    (Kind::Ipv4, "version", 4),
+    (Kind::Ipv4, "header_length", 5),
+    (Kind::Ipv4, "reserved", 0),
+    (Kind::Ipv4, "dont_fragment", 0),
+    (Kind::Ipv4, "more_fragments", 0),
+    (Kind::Ipv4, "fragment_offset", 0),
+    (Kind::Ipv4, "time_to_live", HOPS),
+    (Kind::Ipv4, "protocol", UDP),
+    (Kind::Ipv6, "version", 6),
+    (Kind::Ipv6, "flow_label", 0),
+    (Kind::Ipv6, "next_header", UDP),
+    (Kind::Ipv6, "hop_limit", HOPS),
+];
+/// Hops that its packets may take.
+const HOPS: u128 = 32;
+const UDP: u128 = 17;
+const ORDER: &str = "sends ethernet, at most two vlan, ipv4 or ipv6, and udp, in this order and nothing else";
+
+/// A header in its place.
+struct Part<'a> {
+    /// `packet[1].vlan`, below the flow.
+    path: String,
+    header: &'a Header,
+    /// Its bytes in the flow's first frame, and all behind them.
+    bytes: &'a [u8],
+    /// What follows it.
+    next: Option<Kind>,
+}
+
+impl Part<'_> {
+    fn field(&self, name: &str) -> Option<&'static FieldDef> {
+        self.header.kind().fields().iter().find(|field| field.name == name)
+    }
+
+    /// A field's value in the flow's first frame.
+    fn value(&self, name: &str) -> u128 {
+        let Some(field) = self.field(name) else { return 0 };
+        let bit = |at: u32| u128::from(self.bytes[at as usize / 8] >> (7 - at % 8) & 1);
+        (field.at..field.at + field.bits).fold(0, |value, at| value << 1 | bit(at))
+    }
+
+    fn pattern(&self, name: &str) -> Option<&Pattern> {
+        match self.header.setting(name) {
+            Some(Setting::Pattern(pattern)) if pattern.varies() => Some(pattern),
+            _ => None,
+        }
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        format!("{}.{name}", self.path)
+    }
+
+    /// What the generator writes into a field that no option sets; `None` if it works it out.
+    fn written(&self, field: &FieldDef) -> Option<u128> {
+        match field.absent {
+            Absent::Computed(Computed::EtherType) => self.next.and_then(ether_type),
+            _ => FIXED
+                .iter()
+                .find(|(kind, name, _)| *kind == self.header.kind() && *name == field.name)
+                .map(|fixed| fixed.2),
+        }
+    }
+}
+
+/// Reads a stack of headers; `frame` is the flow's first frame.
+pub(super) fn read(reading: &mut Reading, headers: &[Header], frame: &[u8]) {
+    let kinds: Vec<Kind> = headers.iter().map(Header::kind).collect();
+    let tags = kinds.iter().skip(1).take_while(|kind| **kind == Kind::Vlan).count().min(2);
+    let mut at = 0;
+    for (place, header) in headers.iter().enumerate() {
+        let path = format!("packet[{place}].{}", header.kind().name());
+        let part = Part { path, header, bytes: &frame[at..], next: kinds.get(place + 1).copied() };
+        at += header.len();
+        match (header.kind(), place) {
+            (Kind::Ethernet, 0) => ethernet(reading, &part),
+            (Kind::Vlan, 1) if tags == 2 => vlan(reading, &part, "svlan"),
+            (Kind::Vlan, _) if (1..=tags).contains(&place) => vlan(reading, &part, "vlan"),
+            (Kind::Ipv4, _) if place == tags + 1 => ipv4(reading, &part),
+            (Kind::Ipv6, _) if place == tags + 1 => ipv6(reading, &part),
+            (Kind::Udp, _) if place == tags + 2 => udp(reading, &part),
+            // What is behind a header in the wrong place is not worth a word.
+            (_, _) if place == tags + 2 => return reading.refuse(&part.path, "sends UDP only"),
+            _ => return reading.refuse(&part.path, ORDER),
+        }
+    }
+    if kinds.len() < tags + 3 {
+        reading.refuse("packet", ORDER);
+    }
+}
+
+/// Refuses settings that are neither options nor what is written anyway.
+fn check(reading: &mut Reading, part: &Part<'_>, options: &[&str]) {
+    for (field, setting) in part.header.settings() {
+        if options.iter().any(|option| field.name.starts_with(option)) {
+            continue;
+        }
+        let written = part.written(field);
+        if written.is_some_and(|written| *setting == Setting::Pattern(Pattern::Value(written))) {
+            continue;
+        }
+        let what = written.map_or_else(
+            || "works this field out itself".to_owned(),
+            |written| match field.bits {
+                16 => format!("writes {written:#06x} here"),
+                _ => format!("writes {written} here"),
+            },
+        );
+        reading.refuse(&part.path_of(field.name), what);
+    }
+}
+
+fn ethernet(reading: &mut Reading, part: &Part<'_>) {
+    check(reading, part, &["dst", "src"]);
+    for name in ["dst", "src"] {
+        constant(reading, part, name);
+        let bytes = part.value(name).to_be_bytes();
+        let digits: Vec<String> = bytes[10..].iter().map(|byte| format!("{byte:02x}")).collect();
+        reading.option(format!("{name}_mac {}", digits.join(":")));
+    }
+    not_zero(reading, part, "src");
+}
+
+fn vlan(reading: &mut Reading, part: &Part<'_>, prefix: &str) {
+    const FIELDS: [(&str, &str); 3] = [("id", "id"), ("priority", "p"), ("cfi", "cfi")];
+    check(reading, part, &FIELDS.map(|(name, _)| name));
+    for (name, option) in FIELDS {
+        constant(reading, part, name);
+        reading.option(format!("{prefix}_{option} {}", part.value(name)));
+    }
+}
+
+fn ipv4(reading: &mut Reading, part: &Part<'_>) {
+    check(reading, part, &["src", "dst", "priority."]);
+    for (field, _) in part.header.settings().filter(|(field, _)| field.name.starts_with("priority.")) {
+        constant(reading, part, field.name);
+    }
+    reading.option(format!("tos {:02x}", part.value("priority.raw")));
+    if part.header.len() > 20 {
+        reading.refuse(&part.path_of("options"), "sends no IPv4 options");
+    }
+    for name in ["src", "dst"] {
+        let (first, last) = range(reading, part, name);
+        let address = |value: u128| Ipv4Addr::from_bits(u32::try_from(value).unwrap_or(u32::MAX));
+        reading.option(format!("{name}_min {}", address(first)));
+        reading.option(format!("{name}_max {}", address(last)));
+    }
+    reading.hops_open |= part.header.setting("time_to_live").is_none();
+}
+
+fn ipv6(reading: &mut Reading, part: &Part<'_>) {
+    check(reading, part, &["src", "dst", "traffic_class"]);
+    constant(reading, part, "traffic_class");
+    reading.option(format!("traffic_class {:02x}", part.value("traffic_class")));
+    for name in ["src", "dst"] {
+        constant(reading, part, name);
+        reading.option(format!("{name}6 {}", Ipv6Addr::from_bits(part.value(name))));
+    }
+    not_zero(reading, part, "src");
+    reading.hops_open |= part.header.setting("hop_limit").is_none();
+}
+
+fn udp(reading: &mut Reading, part: &Part<'_>) {
+    check(reading, part, &["src_port", "dst_port", "checksum"]);
+    for (name, option) in [("src_port", "udp_src"), ("dst_port", "udp_dst")] {
+        let (first, last) = range(reading, part, name);
+        // The generator's bound of a range of ports is the first that is not in it, but a single port is its own bound.
+        let bound = if last > first { last + 1 } else { last };
+        if bound > u128::from(u16::MAX) {
+            reading.refuse(&part.path_of(name), "cannot send a range that ends with 65535");
+        }
+        reading.option(format!("{option}_min {first}"));
+        reading.option(format!("{option}_max {bound}"));
+    }
+    match part.header.setting("checksum") {
+        None => reading.option("flag UDPCSUM".into()),
+        Some(Setting::Pattern(Pattern::Value(0))) => reading.option("flag !UDPCSUM".into()),
+        Some(_) => reading.refuse(&part.path_of("checksum"), "writes a good checksum or 0"),
+    }
+}
+
+/// Refuses a field that varies.
+fn constant(reading: &mut Reading, part: &Part<'_>, name: &str) {
+    if part.pattern(name).is_some() {
+        reading.refuse(&part.path_of(name), "cannot vary this field");
+    }
+}
+
+/// The generator takes zero for "not said" and writes the interface's own address.
+fn not_zero(reading: &mut Reading, part: &Part<'_>, name: &str) {
+    if part.value(name) == 0 {
+        reading.refuse(&part.path_of(name), "writes the interface's own address in place of zero: give one");
+    }
+}
+
+/// First and last value of a field that may count up.
+fn range(reading: &mut Reading, part: &Part<'_>, name: &str) -> (u128, u128) {
+    let first = part.value(name);
+    let most = part.field(name).map_or(0, |field| (1 << field.bits) - 1);
+    match part.pattern(name) {
+        None => (first, first),
+        Some(Pattern::Step { step: 1, count, down: false, .. }) if first + u128::from(count - 1) <= most => {
+            (first, first + u128::from(count - 1))
+        }
+        Some(_) => {
+            reading.refuse(
+                &part.path_of(name),
+                "varies this field by counting up in steps of 1, without a wrap",
+            );
+            (first, first)
+        }
+    }
+}
+
+fn ether_type(kind: Kind) -> Option<u128> {
+    match kind {
+        Kind::Vlan => Some(0x8100),
+        Kind::Ipv4 => Some(0x0800),
+        Kind::Ipv6 => Some(0x86dd),
+        _ => None,
+    }
+}

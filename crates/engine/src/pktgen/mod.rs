@@ -1,0 +1,127 @@
+//! The `pktgen` back end: the kernel's own packet generator sends, AF_PACKET rings receive.
+//!
+//! It is the reference for sending rates, and no more: frames carry no test tag, so nothing of them is measured but how
+//! many were sent; receivers count them as foreign frames, or as unnumbered ones where the headers match. What the
+//! generator cannot do is refused by name, before anything is sent.
+//!
+//! What it does differently from the plan, which is a caveat of the port: it begins up to 100 ms after its instant,
+//! keeps whole nanoseconds between frames, writes a lifetime of 32 hops where the plan says nothing, and begins ranges
+//! of addresses and ports with their second value.
+//!
+//! Invariant: the interface and the generator are ours as long as the hold lives; the generator is empty afterwards.
+
+mod headers;
+mod options;
+mod tx;
+
+pub use tx::PktgenTx;
+
+use crate::Error;
+use crate::packet::facts::Meter;
+use crate::packet::{self, OpenOptions, PortHold};
+use crate::receiver::Receiver;
+use crate::rig::{Hold, OpenPort};
+use crate::stream::StreamSpec;
+use packetrig_plan::{Port, Problems};
+use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::pktgen::Pktgen;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Opens a port that the kernel's generator sends from.
+pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+    let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+    // The generator first: a machine without it is told so, and no interface is touched.
+    let generator = Pktgen::open(&netns)?;
+    let opened = packet::open(port, options)?;
+    let interface = &port.location.interface;
+    let index = Links::open(&netns)?.by_name(interface)?.index;
+    let checksums = Checksums::complete(&netns, interface);
+    let doubts = Doubts::default();
+    let meter = Meter::start(&netns, index)?;
+    Ok(OpenPort {
+        info: PortInfo {
+            back_end: BackEnd::Pktgen,
+            why: "asked for: the kernel's packet generator".into(),
+            ..opened.info
+        },
+        tx: Box::new(PktgenTx::new(generator, interface, meter, doubts.clone())),
+        rx: Box::new(Receiver::new(opened.rx)),
+        hold: Box::new(PktgenHold { _checksums: checksums, packet: opened.hold, doubts }),
+    })
+}
+
+/// Whether the generator can send these streams: every reason against it at once, each with its path in the plan. Takes
+/// no rights; arming a port asks the same.
+pub fn check(streams: &[Arc<StreamSpec>]) -> Result<(), Problems> {
+    options::read_all(streams).map(drop)
+}
+
+/// Doubts that come up while sending, in words, for the port's hold to tell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Doubts(Arc<Mutex<Vec<String>>>);
+
+impl Doubts {
+    fn note(&self, doubt: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(doubt);
+    }
+
+    fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Keeps a port ours. Fields drop in this order.
+#[derive(Debug)]
+struct PktgenHold {
+    _checksums: Checksums,
+    packet: PortHold,
+    doubts: Doubts,
+}
+
+impl Hold for PktgenHold {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.packet.await_carrier()
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        self.packet.caveats().iter().cloned().chain(self.doubts.all()).collect()
+    }
+}
+
+/// While this lives, the generator writes whole checksums: where the interface offers to do it, it leaves them half done,
+/// and a virtual cable carries them like that.
+#[derive(Debug)]
+struct Checksums {
+    netns: Option<NetNs>,
+    interface: String,
+}
+
+impl Checksums {
+    fn complete(netns: &NetNs, interface: &str) -> Self {
+        let changed = set_offload(netns, interface, false);
+        Self {
+            netns: changed.then(|| NetNs::duplicate(netns).ok()).flatten(),
+            interface: interface.to_owned(),
+        }
+    }
+}
+
+impl Drop for Checksums {
+    fn drop(&mut self) {
+        if let Some(netns) = &self.netns {
+            set_offload(netns, &self.interface, true);
+        }
+    }
+}
+
+/// Whether it was the other way before. A driver that has no such thing to switch writes them itself.
+fn set_offload(netns: &NetNs, interface: &str, on: bool) -> bool {
+    let set = Ethtool::open(netns).and_then(|ethtool| ethtool.set_offload(interface, Offload::TxCsum, on));
+    set.unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests;

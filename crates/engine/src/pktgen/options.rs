@@ -1,0 +1,137 @@
+//! A stream as the generator's options, or why it cannot send it: every reason at once, each with its path in the plan.
+//!
+//! Pure: no file is opened. Invariant: every number in an option is one that the kernel takes as it is.
+
+use super::headers;
+use crate::stream::StreamSpec;
+use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_plan::{Problem, Problems};
+use packetrig_units::{FrameSize, Nanos};
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::tag::{Stamp, TagKey};
+use std::sync::Arc;
+
+/// Largest number of ten digits: the kernel reads no more.
+const MOST_FRAMES: u64 = 9_999_999_999;
+/// From here on the kernel takes a pause for "never".
+const PAUSE_BOUND: u64 = 0x7fff_ffff;
+/// What the generator puts behind the headers at least: its own mark, number and time.
+const MARK: usize = 16;
+/// Frames over which the pause is compared with the rate.
+const MANY: u64 = 1_000_000;
+
+/// What a device of the generator is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Settings {
+    /// Options, in the order in which they must be written.
+    pub(super) options: Vec<String>,
+    /// The size of every frame.
+    pub(super) size: FrameSize,
+    /// What is not quite as the plan says.
+    pub(super) doubts: Vec<String>,
+}
+
+/// Collects options and problems of one flow.
+#[derive(Debug)]
+pub(super) struct Reading {
+    flow: String,
+    options: Vec<String>,
+    pub(super) problems: Vec<Problem>,
+    /// The plan leaves the number of hops open.
+    pub(super) hops_open: bool,
+}
+
+impl Reading {
+    /// Notes what the generator cannot do at this path below the flow.
+    pub(super) fn refuse(&mut self, below: &str, what: impl AsRef<str>) {
+        let message = format!("back end pktgen {}", what.as_ref());
+        self.problems.push(Problem::error(format!("{}.{below}", self.flow), message));
+    }
+
+    pub(super) fn option(&mut self, option: String) {
+        self.options.push(option);
+    }
+}
+
+/// The settings of all streams of a port, or all that stands in the way of any.
+pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<Settings>, Problems> {
+    let (mut settings, mut problems) = (Vec::new(), Vec::new());
+    for stream in streams {
+        match read(stream) {
+            Ok(read) => settings.push(read),
+            Err(found) => problems.extend(found),
+        }
+    }
+    if problems.is_empty() { Ok(settings) } else { Err(Problems(problems)) }
+}
+
+/// The settings of a stream, or all that stands in the way.
+pub(super) fn read(stream: &StreamSpec) -> Result<Settings, Vec<Problem>> {
+    let flow = format!("flows[{}]", stream.number);
+    let mut reading = Reading { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
+    let Some(template) = stream.source.template() else {
+        reading.refuse("x_replay", "sends no capture files");
+        return Err(reading.problems);
+    };
+    let spec = template.spec();
+    if spec.tagged {
+        let what = "writes no test tag, so loss and latency cannot be measured: set it to false";
+        reading.refuse("metrics.enable", what);
+    }
+    if spec.payload != Payload::default() {
+        reading.refuse("payload", "writes zeros and a mark of its own");
+    }
+    let mut frame = vec![0; template.size(0).kernel_len()];
+    template.render(0, Stamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
+    headers::read(&mut reading, &spec.headers, &frame);
+    let size = size(&mut reading, &spec.size, template.header_len());
+    let mut doubts = schedule(&mut reading, &stream.timeline);
+    if reading.hops_open {
+        doubts.push(format!("{}: its packets may take 32 hops", reading.flow));
+    }
+    if !reading.problems.is_empty() {
+        return Err(reading.problems);
+    }
+    // The kernel takes an outer VLAN tag only when there is an inner one.
+    reading.options.sort_by_key(|option| option.starts_with("svlan"));
+    Ok(Settings { options: reading.options, size, doubts })
+}
+
+fn size(reading: &mut Reading, size: &SizePattern, headers: usize) -> FrameSize {
+    let SizePattern::Fixed(fixed) = size else {
+        reading.refuse("size", "sends frames of one size");
+        return size.max();
+    };
+    let least = FrameSize::from_kernel_len(headers + MARK);
+    if *fixed < least {
+        reading.refuse("size", format!("makes frames with these headers at least {} B long", least.bytes()));
+    }
+    reading.option(format!("pkt_size {}", fixed.kernel_len()));
+    *fixed
+}
+
+/// How many and how fast; what is not exact is told.
+fn schedule(reading: &mut Reading, timeline: &Timeline) -> Vec<String> {
+    if matches!(timeline.shape, Shape::Bursts { .. }) {
+        reading.refuse("duration", "sends no bursts with pauses");
+    }
+    if timeline.delay != Nanos::ZERO {
+        reading.refuse("duration", "cannot delay the first frame");
+    }
+    // Endless is 0 for the kernel.
+    let frames = timeline.total().unwrap_or(0);
+    if frames > MOST_FRAMES || timeline.total() == Some(0) {
+        reading.refuse("duration", format!("sends 1 to {MOST_FRAMES} frames, or goes on until stopped"));
+    }
+    let pause = timeline.rate.due(1).as_u64();
+    if pause >= PAUSE_BOUND {
+        reading.refuse("rate", "sends a frame every two seconds at least");
+    }
+    reading.option(format!("count {frames}"));
+    reading.option(format!("delay {pause}"));
+    reading.option("clone_skb 0".into());
+    let exact = timeline.rate.due(MANY).as_u64() == pause.saturating_mul(MANY);
+    let doubt = format!("{}: a frame every {pause} ns, in place of {}", reading.flow, timeline.rate);
+    if exact { Vec::new() } else { vec![doubt] }
+}

@@ -1,0 +1,260 @@
+//! The transmit half: streams as devices of the generator, watched while the kernel sends.
+//!
+//! The kernel begins up to 100 ms after it is told, and counts by itself; what it says is looked at every
+//! [`LOOK`]. A stream with a time limit that has not sent everything by then is stopped, as on any other back end.
+//!
+//! Invariant: a count is the generator's own, never what was asked for.
+
+use super::{Doubts, options};
+use crate::Error;
+use crate::clock::RealClock;
+use crate::packet::facts::Meter;
+use crate::port::Clock;
+use crate::sender::{GRACE, LATE_AFTER};
+use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::timeline::Shape;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::port::TxCounters;
+use packetrig_stats::result::SendResult;
+use packetrig_stats::series::RateSeries;
+use packetrig_sys::pktgen::{Pktgen, Progress, Running};
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use std::sync::Arc;
+
+/// How often the generator's counts are read.
+const LOOK: Nanos = Nanos::from_millis(20);
+/// Significant digits of the send-time histograms, as in the generic sender.
+const DIGITS: u8 = 2;
+
+/// A stream, sent by a device of its own.
+#[derive(Debug)]
+struct Lane {
+    spec: Arc<StreamSpec>,
+    device: String,
+    size: FrameSize,
+    counts: StreamTxCounts,
+    errors: u64,
+    series: RateSeries,
+}
+
+impl Lane {
+    fn take(&mut self, progress: &Progress, start: MonoTime, now: MonoTime) {
+        let new = progress.sent.saturating_sub(self.counts.frames);
+        let bytes = new * u64::from(self.size.bytes());
+        self.counts.frames += new;
+        self.counts.bytes += bytes;
+        self.errors = progress.errors;
+        if self.counts.frames > 0 {
+            self.counts.first = Some(from_micros(progress.started_us));
+            self.counts.last = Some(from_micros(progress.stopped_us));
+        }
+        if new > 0 {
+            self.series.add(start, now, new, bytes);
+        }
+        // The generator keeps its own pace from its first frame on, so the others are as late as that one.
+        let is_late = self.lag(start).is_some_and(|lag| lag > LATE_AFTER);
+        self.counts.late = if is_late { self.counts.frames } else { 0 };
+    }
+
+    /// How long after the start the first frame left.
+    fn lag(&self, start: MonoTime) -> Option<Nanos> {
+        self.counts.first.map(|first| first.since(start))
+    }
+
+    /// Whether a time limit has passed, counted from the first frame.
+    fn is_over(&self, now: MonoTime) -> bool {
+        let Shape::Within(length) = self.spec.timeline.shape else { return false };
+        self.counts.first.is_some_and(|first| now >= first + length + GRACE)
+    }
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// Not started yet.
+    Waiting,
+    /// The kernel sends.
+    Running(Running),
+    /// Everything is sent, or was stopped.
+    Over,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct PktgenTx {
+    generator: Pktgen,
+    interface: String,
+    meter: Meter,
+    doubts: Doubts,
+    clock: RealClock,
+    lanes: Vec<Lane>,
+    phase: Phase,
+    start: Option<MonoTime>,
+    /// When the caller stopped what was not over by itself.
+    stopped: Option<MonoTime>,
+    look_at: MonoTime,
+}
+
+impl PktgenTx {
+    pub(super) fn new(generator: Pktgen, interface: &str, meter: Meter, doubts: Doubts) -> Self {
+        Self {
+            generator,
+            interface: interface.to_owned(),
+            meter,
+            doubts,
+            clock: RealClock::new(),
+            lanes: Vec::new(),
+            phase: Phase::Waiting,
+            start: None,
+            stopped: None,
+            look_at: MonoTime::default(),
+        }
+    }
+
+    fn look(&mut self, start: MonoTime, now: MonoTime) -> Result<(), Error> {
+        for lane in &mut self.lanes {
+            lane.take(&self.generator.progress(&lane.device)?, start, now);
+        }
+        Ok(())
+    }
+
+    /// Watches the kernel send; `None` when it has ended.
+    fn watch(&mut self, running: Running, start: MonoTime, now: MonoTime) -> Result<Option<Running>, Error> {
+        let is_over = running.is_over();
+        if now < self.look_at && !is_over {
+            return Ok(Some(running));
+        }
+        self.look_at = now + LOOK;
+        if is_over {
+            running.join()?;
+            self.look(start, now)?;
+            self.tell(start);
+            return Ok(None);
+        }
+        self.look(start, now)?;
+        // Again and again: a generator that has not begun yet does not hear it.
+        if self.stopped.is_some() || self.lanes.iter().all(|lane| lane.is_over(now)) {
+            self.generator.stop()?;
+        }
+        Ok(Some(running))
+    }
+
+    /// What has to be said once all is sent.
+    fn tell(&self, start: MonoTime) {
+        let lags = self.lanes.iter().filter_map(|lane| lane.lag(start));
+        if let Some(lag) = lags.max().filter(|lag| *lag > LATE_AFTER) {
+            self.doubts.note(format!("{}: pktgen began {lag} after its instant", self.interface));
+        }
+        let errors: u64 = self.lanes.iter().map(|lane| lane.errors).sum();
+        if errors > 0 {
+            self.doubts.note(format!(
+                "{}: pktgen met {errors} errors and sent other frames instead",
+                self.interface
+            ));
+        }
+    }
+
+    /// Frames a stream should have sent by the time it ended.
+    fn planned(&self, lane: &Lane) -> u64 {
+        let total = lane.spec.timeline.total();
+        match (self.start, self.stopped, total) {
+            (None, _, _) => 0,
+            (Some(_), None, Some(total)) => total,
+            // What the generator owes is counted from its own beginning: how late that was is told apart.
+            (Some(_), stopped, _) => {
+                let end = stopped.or(lane.counts.last).unwrap_or_default();
+                let elapsed = lane.counts.first.map_or(Nanos::ZERO, |first| end.since(first));
+                lane.spec.timeline.due_before(elapsed).max(lane.counts.frames)
+            }
+        }
+    }
+}
+
+impl StreamTx for PktgenTx {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        let streams = job.streams.len();
+        let settings = options::read_all(&job.streams)?;
+        for (place, (spec, settings)) in job.streams.into_iter().zip(settings).enumerate() {
+            let device = format!("{}@{place}", self.interface);
+            self.generator.add(place, &device)?;
+            settings.options.iter().try_for_each(|option| self.generator.set(&device, option))?;
+            settings.doubts.into_iter().for_each(|doubt| self.doubts.note(doubt));
+            let series = RateSeries::with_room(spec.series_room(streams));
+            let counts = StreamTxCounts::default();
+            self.lanes.push(Lane { spec, device, size: settings.size, counts, errors: 0, series });
+        }
+        Ok(())
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+                self.start = Some(start);
+            }
+            Control::StartAt(_) => {}
+            Control::Stop => {
+                if self.stopped.is_none() && !matches!(self.phase, Phase::Over) {
+                    self.stopped = Some(self.clock.now());
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        let (phase, step) = match (std::mem::replace(&mut self.phase, Phase::Over), self.start) {
+            (Phase::Over, _) => (Phase::Over, Step::Done),
+            (Phase::Waiting, _) if self.stopped.is_some() => (Phase::Over, Step::Done),
+            (Phase::Waiting, Some(start)) if start <= now => {
+                (Phase::Running(self.generator.start()?), Step::IdleUntil(now + LOOK))
+            }
+            (Phase::Waiting, start) => (Phase::Waiting, Step::IdleUntil(start.unwrap_or(now + LOOK))),
+            (Phase::Running(running), start) => match self.watch(running, start.unwrap_or(now), now)? {
+                Some(running) => (Phase::Running(running), Step::IdleUntil(self.look_at)),
+                None => (Phase::Over, Step::Done),
+            },
+        };
+        self.phase = phase;
+        Ok(step)
+    }
+
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        self.lanes.iter().map(|lane| lane.counts).collect()
+    }
+
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        // Read after our own counts, so that the interface is never behind them for want of time.
+        let sent: u64 = self.lanes.iter().map(|lane| lane.counts.frames).sum();
+        let interface = self.meter.read();
+        Ok(TxCounters {
+            handed_over: sent,
+            refused: 0,
+            on_wire: interface.map(|counters| counters.tx_frames),
+            // No more is lost than what it took and did not transmit.
+            dropped: interface
+                .map(|counters| counters.tx_dropped.min(sent.saturating_sub(counters.tx_frames))),
+        })
+    }
+
+    fn finish(&mut self) -> Vec<SendResult> {
+        let planned: Vec<u64> = self.lanes.iter().map(|lane| self.planned(lane)).collect();
+        let start = self.start.unwrap_or_default();
+        let result = |(lane, planned): (Lane, u64)| {
+            let mut send_error = Latency::with_digits(DIGITS);
+            // Known of the first frame only.
+            lane.lag(start).into_iter().for_each(|lag| send_error.record(lag));
+            SendResult {
+                stream: lane.spec.number.into(),
+                counts: lane.counts,
+                planned,
+                send_error,
+                stamp_bound: Latency::with_digits(DIGITS),
+                series: lane.series,
+            }
+        };
+        self.lanes.drain(..).zip(planned).map(result).collect()
+    }
+}
+
+fn from_micros(micros: u64) -> MonoTime {
+    MonoTime::from_nanos(micros.saturating_mul(1000))
+}

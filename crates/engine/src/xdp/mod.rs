@@ -1,0 +1,61 @@
+//! The `xdp` back end: live frames out, rings filled by a BPF program in.
+//!
+//! Sending implements the stream level itself: user space plans runs of frames ([`runs`]), the kernel makes the bytes
+//! ([`tables`] is what it makes them of). Receiving is frame level ([`rx`]), under the generic receiver, so its numbers are
+//! the same as those of every other back end.
+//!
+//! Invariant: what the program cannot make exactly as the template does is refused by name before the run.
+
+mod runs;
+mod rx;
+mod tables;
+mod tx;
+
+pub use rx::XdpFrames;
+pub use tx::LiveSender;
+
+use crate::Error;
+use crate::packet::{self, OpenOptions};
+use crate::receiver::Receiver;
+use crate::rig::OpenPort;
+use packetrig_plan::Port;
+use packetrig_stats::port::{BackEnd, StampKind};
+use packetrig_sys::netdev::{self, XdpFeatures};
+use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+
+/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings.
+pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+    let claim = packet::claim(port, options.confirmed)?;
+    let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
+    let mut rx_meter = claim.meter()?;
+    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST };
+    let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options)?;
+    rx_meter.restart()?;
+    let mut info = claim.describe(port)?;
+    info.back_end = BackEnd::Xdp;
+    info.why = why(features);
+    info.tx_stamp = StampKind::Software;
+    info.rx_stamp = if features.native { StampKind::Driver } else { StampKind::Software };
+    let tx = LiveSender::new(&claim, claim.meter()?)?;
+    Ok(OpenPort {
+        info,
+        tx: Box::new(tx),
+        rx: Box::new(Receiver::new(XdpFrames::new(rx, rx_meter))),
+        hold: Box::new(claim.into_hold()),
+    })
+}
+
+fn why(features: XdpFeatures) -> String {
+    let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
+    format!("asked for: live frames out, XDP {receive} in")
+}
+
+/// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.
+pub fn time_per_frame(streams: &[std::sync::Arc<crate::stream::StreamSpec>]) -> Result<(u32, u32), Error> {
+    let compiled = tables::compile(streams)?;
+    let options = packetrig_sys::xdp::tx::LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
+    let mut live = packetrig_sys::xdp::tx::LiveTx::open(1, &compiled.tables, options)?;
+    let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream without sizes"))?;
+    let len = compiled.tables.shapes[shape as usize].len as usize;
+    Ok((live.time_per_frame(shape)?, XdpRx::time_per_frame(&vec![0; len])?))
+}

@@ -1,0 +1,93 @@
+//! Cuts the schedules of all streams of a port into runs: frames of one stream and one size, evenly spaced, with no other
+//! stream's frame due between them.
+//!
+//! Pure. Each run starts from the exact due time of its first frame, so nothing drifts however many there are.
+
+use crate::stream::StreamSpec;
+use packetrig_plan::timeline::Shape;
+use packetrig_units::{FrameSize, MonoTime};
+use packetrig_wire::Template;
+use packetrig_wire::size::SizePattern;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// Frames in a run at most: few enough that `index * step` fits 64 bits.
+const MOST: u64 = 1 << 14;
+
+/// Frames of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PlannedRun {
+    pub(super) lane: usize,
+    pub(super) size: FrameSize,
+    /// Number of the first.
+    pub(super) number: u64,
+    pub(super) count: u64,
+    /// When the first is due.
+    pub(super) due: MonoTime,
+    /// From one to the next, in 2^-20 ns.
+    pub(super) step: u64,
+}
+
+/// Cuts runs off, in the order in which they are due.
+#[derive(Debug)]
+pub(super) struct Runs {
+    lanes: Vec<(Arc<StreamSpec>, u64)>,
+    due: BinaryHeap<Reverse<(MonoTime, usize)>>,
+    start: MonoTime,
+}
+
+impl Runs {
+    pub(super) fn new(streams: &[Arc<StreamSpec>], start: MonoTime) -> Self {
+        let lanes: Vec<_> = streams.iter().map(|spec| (Arc::clone(spec), 0)).collect();
+        let due = lanes.iter().enumerate();
+        let due = due.filter(|(_, (spec, _))| spec.timeline.total() != Some(0));
+        let due = due.map(|(lane, (spec, _))| Reverse((start + spec.timeline.due(0), lane))).collect();
+        Self { lanes, due, start }
+    }
+
+    /// Whether nothing is left.
+    pub(super) fn is_over(&self) -> bool {
+        self.due.is_empty()
+    }
+
+    /// The next run whose first frame is due before `until`. Frames due at or after it are left for later runs.
+    pub(super) fn next(&mut self, until: MonoTime) -> Option<PlannedRun> {
+        let Reverse((due, lane)) = *self.due.peek()?;
+        if due >= until {
+            return None;
+        }
+        self.due.pop();
+        let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
+        let (start, (spec, next)) = (self.start, &mut self.lanes[lane]);
+        // A stream without a template was refused when its tables were to be compiled.
+        let template = spec.source.template()?;
+        let number = *next;
+        let count = count(spec, template, number, start, others);
+        let last = spec.timeline.due(number + count - 1);
+        let span = last.saturating_sub(spec.timeline.due(number)).as_u64();
+        let step = (span << 20).checked_div(count - 1).unwrap_or(0);
+        *next += count;
+        if spec.timeline.total().is_none_or(|total| *next < total) {
+            self.due.push(Reverse((start + spec.timeline.due(*next), lane)));
+        }
+        Some(PlannedRun { lane, size: template.size(number), number, count, due, step })
+    }
+}
+
+/// How many frames from `number` on make a run that ends before `until`; at least one.
+fn count(spec: &StreamSpec, template: &Template, number: u64, start: MonoTime, until: MonoTime) -> u64 {
+    let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
+    if let Shape::Bursts { frames, .. } = spec.timeline.shape {
+        most = most.min(frames - number % frames);
+    }
+    let most = most.max(1);
+    if matches!(template.spec().size, SizePattern::Fixed(_)) {
+        return most;
+    }
+    let size = template.size(number);
+    (1..most).find(|n| template.size(number + n) != size).unwrap_or(most)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,69 @@
+use super::*;
+use packetrig_plan::timeline::Timeline;
+use packetrig_units::{FrameRate, Nanos};
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::Mix;
+use packetrig_wire::{FrameSpec, Template};
+use proptest::prelude::*;
+
+fn spec(number: u16, size: SizePattern, timeline: Timeline) -> Arc<StreamSpec> {
+    let frames = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: true };
+    let template = Arc::new(Template::new(frames).unwrap());
+    Arc::new(StreamSpec { number, source: crate::stream::Source::Made(template), timeline, latency: true })
+}
+
+fn any_size() -> impl Strategy<Value = SizePattern> {
+    let size = FrameSize::new;
+    prop_oneof![
+        Just(SizePattern::Fixed(size(64))),
+        Just(SizePattern::Increment { start: size(64), end: size(200), step: 40 }),
+        Just(SizePattern::Weighted(Mix::new(&[(size(64), 3), (size(1518), 1)]).unwrap())),
+    ]
+}
+
+fn any_timeline() -> impl Strategy<Value = Timeline> {
+    let shape = prop_oneof![
+        (0u64..900).prop_map(Shape::Frames),
+        (1u64..20_000_000).prop_map(|ns| Shape::Within(Nanos::new(ns))),
+        (1u64..9, 1u64..60, 0u64..3_000_000).prop_map(|(bursts, frames, pause)| Shape::Bursts {
+            bursts,
+            frames,
+            pause: Nanos::new(pause)
+        }),
+    ];
+    (100u64..3_000_000, 1u64..7, 0u64..1_000_000, shape).prop_map(|(frames, seconds, delay, shape)| {
+        Timeline { rate: FrameRate::new(frames, seconds).unwrap(), delay: Nanos::new(delay), shape }
+    })
+}
+
+proptest! {
+    /// Every frame is in one run, at its time to the nanosecond, of its size, and in the order of all streams.
+    #[test]
+    fn runs_hold_every_frame_at_its_time(lanes in prop::collection::vec((any_size(), any_timeline()), 1..4), grant in 1_000u64..5_000_000) {
+        let specs: Vec<_> = (0..).zip(lanes).map(|(n, (size, timeline))| spec(n, size, timeline)).collect();
+        let start = MonoTime::from_nanos(1_000_000_000);
+        let mut runs = Runs::new(&specs, start);
+        let mut next = vec![0u64; specs.len()];
+        let mut until = start;
+        let mut last = start;
+        while !runs.is_over() {
+            until = until + Nanos::new(grant);
+            while let Some(run) = runs.next(until) {
+                prop_assert_eq!(run.number, next[run.lane]);
+                prop_assert!(run.count > 0 && run.due >= last);
+                let spec = &specs[run.lane];
+                for n in 0..run.count {
+                    let due = run.due + Nanos::new((n * run.step) >> 20);
+                    let exact = start + spec.timeline.due(run.number + n);
+                    prop_assert!(due <= exact && exact.since(due) <= Nanos::new(2), "frame {} of lane {}", run.number + n, run.lane);
+                    prop_assert!(due < until);
+                    prop_assert_eq!(spec.source.template().unwrap().size(run.number + n), run.size);
+                    last = last.max(due);
+                }
+                next[run.lane] += run.count;
+            }
+        }
+        let totals: Vec<u64> = specs.iter().map(|spec| spec.timeline.total().unwrap()).collect();
+        prop_assert_eq!(next, totals);
+    }
+}

@@ -1,0 +1,63 @@
+//! The receive half: frames from the program's rings, already stamped on the monotonic clock.
+
+use crate::Error;
+use crate::packet::Meter;
+use crate::port::{FrameRx, RxFrame};
+use packetrig_stats::port::{RxCounters, StampKind};
+use packetrig_sys::clock;
+use packetrig_sys::xdp::rx::XdpRx;
+use packetrig_units::{MonoTime, Nanos};
+
+/// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
+/// by the program, so nothing hangs on being quick.
+const LOOK_AGAIN: Nanos = Nanos::from_micros(300);
+
+/// The receive half of a port on XDP.
+#[derive(Debug)]
+pub struct XdpFrames {
+    rings: XdpRx,
+    meter: Meter,
+    seen: u64,
+}
+
+impl XdpFrames {
+    pub(crate) fn new(rings: XdpRx, meter: Meter) -> Self {
+        Self { rings, meter, seen: 0 }
+    }
+}
+
+impl FrameRx for XdpFrames {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let given = self.rings.receive(most, &mut |frame| {
+            sink(RxFrame {
+                bytes: frame.bytes,
+                full_len: frame.full_len,
+                at: MonoTime::from_nanos(frame.monotonic_ns),
+                stamp: StampKind::Driver,
+            });
+        });
+        self.seen += given as u64;
+        Ok(given)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        clock::sleep_until_ns(clock::monotonic_ns() + within.min(LOOK_AGAIN).as_u64());
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        let stats = self.rings.stats();
+        let interface = self.meter.read();
+        Ok(RxCounters {
+            arrived: interface.map(|counters| counters.rx_frames),
+            dropped: interface.map(|counters| counters.rx_dropped),
+            ring_dropped: stats.dropped,
+            seen: self.seen,
+            ..RxCounters::default()
+        })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}

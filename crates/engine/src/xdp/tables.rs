@@ -1,0 +1,191 @@
+//! From streams to the tables of `bpf/send.bpf.c`: one shape per stream and frame size, its varying fields, its fills.
+//!
+//! Pure. What the program has no room or no arithmetic for is refused, naming stream and reason.
+
+use crate::Error;
+use crate::stream::StreamSpec;
+use packetrig_sys::xdp::tx::{CHECKS, Check, FILL, IMAGE, LONGEST, OPS, Op, OpKind, Shape, Tables};
+use packetrig_units::FrameSize;
+use packetrig_wire::parts::{OpenChecksum, Parts, VaryingField};
+use packetrig_wire::pattern::Pattern;
+use packetrig_wire::tag::TagForm;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Shapes that fit the table.
+const MOST_SHAPES: usize = 1 << 17;
+
+/// Tables, and where to find a stream's shape.
+#[derive(Debug, Default)]
+pub(super) struct Compiled {
+    pub(super) tables: Tables,
+    /// By lane: shape by frame size.
+    pub(super) shapes: Vec<BTreeMap<FrameSize, u32>>,
+}
+
+/// Compiles the tables of these streams, one lane each.
+pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
+    let mut compiled = Compiled::default();
+    for (lane, spec) in (0u32..).zip(streams) {
+        let shapes = compiled.stream(lane, spec).map_err(|reason| Error::NotForBackEnd {
+            stream: spec.number,
+            back_end: "xdp",
+            reason,
+        })?;
+        compiled.shapes.push(shapes);
+    }
+    compiled.tables.lanes = number(streams.len());
+    Ok(compiled)
+}
+
+impl Compiled {
+    fn stream(&mut self, lane: u32, spec: &StreamSpec) -> Result<BTreeMap<FrameSize, u32>, String> {
+        let Some(template) = spec.source.template() else {
+            return Err("its frames come from a capture file".to_owned());
+        };
+        let mut shapes = BTreeMap::new();
+        let mut ops = None;
+        for size in template.spec().size.all() {
+            let parts = template.parts(size, spec.number);
+            check_limits(&parts)?;
+            let ops = match ops {
+                Some(ops) => ops,
+                // Fields and the checksums that cover them are the same in every size.
+                None => *ops.insert(self.fields(&parts)?),
+            };
+            let shape = self.shape(lane, spec.number, &parts, ops)?;
+            if self.tables.shapes.len() == MOST_SHAPES {
+                return Err(format!("its plan has more than {MOST_SHAPES} combinations of stream and size"));
+            }
+            shapes.insert(size, number(self.tables.shapes.len()));
+            self.tables.shapes.push(shape);
+        }
+        Ok(shapes)
+    }
+
+    fn fields(&mut self, parts: &Parts) -> Result<(u32, u32), String> {
+        let first = number(self.tables.ops.len());
+        for field in &parts.fields {
+            let op = self.field(field)?;
+            self.tables.ops.push(op);
+        }
+        Ok((first, number(parts.fields.len())))
+    }
+
+    fn field(&mut self, field: &VaryingField) -> Result<Op, String> {
+        let window = field.at / 16 * 16;
+        let behind = |bits: u32| (window + bits).checked_sub(field.at + field.bits);
+        let (wide, shift) = match (behind(64), behind(128)) {
+            (Some(shift), _) => (false, shift),
+            (None, Some(0)) => (true, 0),
+            _ => return Err(format!("a field of {} bits at bit {} varies", field.bits, field.at)),
+        };
+        let (kind, start, step, count, seed, values_from) = self.values(&field.pattern)?;
+        let mask = if field.bits >= 128 { u128::MAX } else { (1 << field.bits) - 1 };
+        let checks = field.checks.iter().fold(0, |bits, check| bits | 1 << check);
+        let at = window / 8;
+        Ok(Op { kind, start, step, count, seed, mask, at, shift, wide, checks, values_from })
+    }
+
+    #[expect(clippy::type_complexity, reason = "the columns of an op that come from its pattern")]
+    fn values(&mut self, pattern: &Pattern) -> Result<(OpKind, u128, u128, u64, u64, u32), String> {
+        Ok(match pattern {
+            Pattern::Value(value) => (OpKind::StepUp, *value, 0, 1, 0, 0),
+            Pattern::Values(values) => {
+                let first = number(self.tables.values.len());
+                self.tables.values.extend(values);
+                (OpKind::Values, 0, 0, values.len() as u64, 0, first)
+            }
+            Pattern::Step { start, step, count, down } => {
+                let kind = if *down { OpKind::StepDown } else { OpKind::StepUp };
+                (kind, *start, *step, *count, 0, 0)
+            }
+            Pattern::Random { min, max, seed, count } => {
+                let Some(span) = max.saturating_sub(*min).checked_add(1) else {
+                    return Ok((OpKind::RandomWhole, 0, 0, *count, *seed, 0));
+                };
+                if span > u128::from(u64::MAX) {
+                    return Err("a random field has more than 2^64 values, and not all".into());
+                }
+                (OpKind::Random, *min, span, *count, *seed, 0)
+            }
+        })
+    }
+
+    fn shape(&mut self, lane: u32, stream: u16, parts: &Parts, ops: (u32, u32)) -> Result<Shape, String> {
+        let len = parts.image.len();
+        let tag_len = parts.tag.map_or(0, TagForm::bytes);
+        let tag_at = len - tag_len;
+        let whole = len <= IMAGE;
+        let fill = &parts.image[parts.header_len..tag_at];
+        let image = if whole { &parts.image[..] } else { &parts.image[..parts.header_len] };
+        let mut tail = [0; 16];
+        tail[..tag_len].copy_from_slice(&parts.image[tag_at..]);
+        let checks = parts.checks.iter().map(|check| close(check, tag_at));
+        Ok(Shape {
+            lane,
+            len: number(len),
+            image: image.to_vec(),
+            fill: if whole { 0 } else { self.fill(fill) },
+            fill_at: number(parts.header_len),
+            fill_len: if whole { 0 } else { number(fill.len()) },
+            tag_at: number(tag_at),
+            tag_len: number(tag_len),
+            stream,
+            tail,
+            ops,
+            checks: checks.collect::<Result<_, _>>()?,
+        })
+    }
+
+    /// A fill that begins with these bytes: fills of different sizes share one, because the shorter is the longer's beginning.
+    fn fill(&mut self, bytes: &[u8]) -> u32 {
+        let fills = &mut self.tables.fills;
+        let common = |fill: &Vec<u8>| fill.iter().zip(bytes).all(|(a, b)| a == b);
+        // The last one is this stream's, if any is.
+        if let Some(last) = fills.last_mut().filter(|fill| common(fill)) {
+            if last.len() < bytes.len() {
+                *last = bytes.to_vec();
+            }
+        } else {
+            fills.push(bytes.to_vec());
+        }
+        number(fills.len() - 1)
+    }
+}
+
+fn check_limits(parts: &Parts) -> Result<(), String> {
+    let limits = [
+        (parts.image.len(), LONGEST, "bytes in a frame"),
+        (parts.header_len, IMAGE, "bytes of headers"),
+        (parts.image.len() - parts.header_len, FILL, "bytes of payload"),
+        (parts.fields.len(), OPS, "varying fields"),
+        (parts.checks.len(), CHECKS, "checksums"),
+    ];
+    match limits.into_iter().find(|(found, most, _)| found > most) {
+        Some((found, most, what)) => Err(format!("{found} {what}, and there is room for {most}")),
+        None => Ok(()),
+    }
+}
+
+fn close(check: &OpenChecksum, tag_at: usize) -> Result<Check, String> {
+    if !check.start.is_multiple_of(2) {
+        return Err("a checksum begins at an odd byte".into());
+    }
+    Ok(Check {
+        base: check.base.into(),
+        at: u16::try_from(check.at).map_err(|_| "a checksum is too far behind")?,
+        bad: check.bad,
+        never_zero: check.never_zero,
+        tag_words: (0..7).filter(|word| 2 * word + 2 <= check.tag).fold(0, |bits, word| bits | 1 << word),
+        tag_swapped: tag_at % 2 == 1,
+        into: check.into.iter().fold(0, |bits, outer| bits | 1 << outer),
+    })
+}
+
+fn number(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests;

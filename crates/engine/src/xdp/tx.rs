@@ -1,0 +1,283 @@
+//! The transmit half at the stream level: plans runs a little ahead, watches the program's counters.
+//!
+//! The program has no more work than [`GRANT`] ahead, so a sender whose process stops sending orders stops by itself soon
+//! after. Each second's frames are counted when they are seen in the counters, within [`PERIOD`] of leaving.
+
+use super::runs::Runs;
+use super::tables::{self, Compiled};
+use crate::Error;
+use crate::packet::{Claim, Meter};
+use crate::sender::{GRACE, LATE_AFTER};
+use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::timeline::Shape;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::port::TxCounters;
+use packetrig_stats::result::SendResult;
+use packetrig_stats::series::RateSeries;
+use packetrig_sys::clock;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::xdp::buckets;
+use packetrig_sys::xdp::tx::{LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS, Run};
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::Arc;
+
+/// How far ahead the program knows what to send.
+const GRANT: Nanos = Nanos::from_millis(20);
+/// How often runs are planned and counters looked at.
+const PERIOD: Nanos = Nanos::from_millis(1);
+/// Time that one batch may take at the planned rate: a shorter one makes stamps honest, a longer one saves time per frame.
+const BATCH_TIME: Nanos = Nanos::from_micros(20);
+const DIGITS: u8 = 2;
+
+/// The transmit half of a port on live frames.
+#[derive(Debug)]
+pub struct LiveSender {
+    netns: NetNs,
+    index: u32,
+    location: String,
+    meter: Meter,
+    streams: Vec<Arc<StreamSpec>>,
+    compiled: Compiled,
+    live: Option<LiveTx>,
+    runs: Option<Runs>,
+    start: Option<MonoTime>,
+    stopped: Option<MonoTime>,
+    series: Vec<RateSeries>,
+    counted: Vec<LaneCounts>,
+    /// Calls of the program when everything was made: two batches later it has left.
+    drained_at: Option<u64>,
+    /// What went wrong at the start, for the next step to say.
+    trouble: Option<Error>,
+}
+
+impl LiveSender {
+    pub(crate) fn new(claim: &Claim, meter: Meter) -> Result<Self, Error> {
+        Ok(Self {
+            netns: NetNs::duplicate(&claim.netns)?,
+            index: claim.link.index,
+            location: claim.location.clone(),
+            meter,
+            streams: Vec::new(),
+            compiled: Compiled::default(),
+            live: None,
+            runs: None,
+            start: None,
+            stopped: None,
+            series: Vec::new(),
+            counted: Vec::new(),
+            drained_at: None,
+            trouble: None,
+        })
+    }
+
+    fn begin(&mut self, start: MonoTime) -> Result<(), Error> {
+        self.start = Some(start);
+        self.runs = Some(Runs::new(&self.streams, start));
+        self.plan_ahead(start)?;
+        let name = format!("live-{}", self.location);
+        if let Some(live) = &mut self.live {
+            live.start(&self.netns, name)?;
+        }
+        Ok(())
+    }
+
+    /// Pushes the runs that are due before the grant ends.
+    fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
+        let (Some(live), Some(runs), Some(start)) = (&mut self.live, &mut self.runs, self.start) else {
+            return Ok(());
+        };
+        let until = now.max(start) + GRANT;
+        let mut room = RUNS - live.waiting();
+        while room > 0 {
+            let Some(run) = runs.next(until) else { break };
+            room -= 1;
+            let shape = self.compiled.shapes[run.lane].get(&run.size);
+            let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
+            let cutoff =
+                cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
+            live.push(&Run {
+                due_ns: run.due.as_nanos(),
+                step: run.step,
+                number: run.number,
+                cutoff_ns: cutoff,
+                count: u32::try_from(run.count).unwrap_or(u32::MAX),
+                shape,
+            });
+        }
+        Ok(())
+    }
+
+    /// Adds what was sent since the last look to the second it is now.
+    fn look(&mut self, now: MonoTime) {
+        let (Some(live), Some(start)) = (&self.live, self.start) else { return };
+        for (lane, counted) in self.counted.iter_mut().enumerate() {
+            let counts = live.lane(u32::try_from(lane).unwrap_or(u32::MAX));
+            let (frames, bytes) =
+                (counts.frames - counted.frames, counts.bytes.saturating_sub(counted.bytes));
+            if frames > 0 {
+                let at = MonoTime::from_nanos(counts.last_ns).min(now);
+                self.series[lane].add(start, at, frames, bytes);
+            }
+            *counted = counts;
+        }
+    }
+
+    /// Whether everything that was planned has left.
+    fn has_left(&mut self) -> bool {
+        let (Some(live), Some(runs)) = (&self.live, &self.runs) else { return false };
+        if !runs.is_over() || !live.is_drained() {
+            return false;
+        }
+        let calls = live.progress().calls;
+        let drained = *self.drained_at.get_or_insert(calls);
+        calls >= drained + 2 * u64::from(MOST_BATCH)
+    }
+
+    fn end(&mut self) -> Result<(), Error> {
+        if let Some(live) = &mut self.live {
+            live.end()?;
+        }
+        self.look(MonoTime::from_nanos(clock::monotonic_ns()));
+        Ok(())
+    }
+
+    fn result(&self, lane: usize) -> SendResult {
+        let spec = &self.streams[lane];
+        let counts = self.counted[lane];
+        let (mut send_error, mut stamp_bound) = (Latency::with_digits(DIGITS), Latency::with_digits(DIGITS));
+        if let Some(live) = &self.live {
+            let errors = live.errors(u32::try_from(lane).unwrap_or(u32::MAX));
+            fill(&mut send_error, &errors, counts.error_max_ns, 1.0);
+            let (bounds, longest) = live.bounds();
+            let frames: u64 = bounds.iter().sum();
+            // Batches hold frames of all streams: each stream has its share of them.
+            let share = if frames == 0 { 0.0 } else { counts.frames as f64 / frames as f64 };
+            fill(&mut stamp_bound, &bounds, longest, share);
+        }
+        SendResult {
+            stream: spec.number.into(),
+            counts: stream_counts(counts),
+            planned: spec.planned(self.start, self.stopped, counts.frames),
+            send_error,
+            stamp_bound,
+            series: self.series[lane].clone(),
+        }
+    }
+}
+
+/// When a stream with a time limit sends no more, since the start.
+fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
+    let limited = matches!(spec.timeline.shape, Shape::Within(_));
+    limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
+}
+
+fn stream_counts(counts: LaneCounts) -> StreamTxCounts {
+    let at = |ns| (counts.frames > 0).then(|| MonoTime::from_nanos(ns));
+    StreamTxCounts {
+        untagged: 0,
+        frames: counts.frames,
+        bytes: counts.bytes,
+        late: counts.late,
+        first: at(counts.first_ns),
+        last: at(counts.last_ns),
+    }
+}
+
+fn fill(times: &mut Latency, frames: &[u64], longest: u64, share: f64) {
+    for (bucket, frames) in frames.iter().enumerate().filter(|(_, frames)| **frames > 0) {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share of a count is one"
+        )]
+        let frames = ((*frames as f64 * share).round() as u64).max(1);
+        times.record_many(Nanos::new(buckets::largest(bucket).min(longest)), frames);
+    }
+}
+
+/// A power of two that takes about [`BATCH_TIME`] at this rate.
+fn batch_for(streams: &[Arc<StreamSpec>]) -> u32 {
+    let in_time: u64 = streams.iter().map(|spec| spec.timeline.rate.frames_within(BATCH_TIME)).sum();
+    let most = u32::try_from(in_time).unwrap_or(MOST_BATCH).clamp(1, MOST_BATCH);
+    1 << most.ilog2()
+}
+
+impl StreamTx for LiveSender {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        self.compiled = tables::compile(&job.streams)?;
+        let late_after_ns = LATE_AFTER.as_u64();
+        let options = LiveOptions { key: job.key.0, late_after_ns, batch: batch_for(&job.streams) };
+        self.live = Some(LiveTx::open(self.index, &self.compiled.tables, options)?);
+        let streams = job.streams.len();
+        let series = |spec: &Arc<StreamSpec>| RateSeries::with_room(spec.series_room(streams));
+        self.series = job.streams.iter().map(series).collect();
+        self.counted = vec![LaneCounts::default(); streams];
+        self.streams = job.streams;
+        Ok(())
+    }
+
+    fn control(&mut self, control: Control) {
+        match control {
+            Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
+                self.trouble = self.begin(start).err();
+            }
+            Control::StartAt(_) => {}
+            Control::Stop => {
+                if let Some(live) = &self.live {
+                    live.stop();
+                }
+                let over = self.has_left();
+                if self.stopped.is_none() && !(self.start.is_some() && over) {
+                    self.stopped = Some(MonoTime::from_nanos(clock::monotonic_ns()));
+                }
+                self.runs = None;
+            }
+        }
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        let Some(start) = self.start else {
+            let idle = Step::IdleUntil(now + Nanos::from_millis(5));
+            return Ok(if self.stopped.is_some() { Step::Done } else { idle });
+        };
+        if let Some(trouble) = self.trouble.take() {
+            return Err(trouble);
+        }
+        self.plan_ahead(now)?;
+        self.look(now);
+        if self.stopped.is_some() || self.has_left() {
+            self.end()?;
+            return Ok(Step::Done);
+        }
+        let live = self.live.as_mut().ok_or(Error::Bug("a sender started before it was armed"))?;
+        live.check()?;
+        if live.progress().failed > 0 {
+            return Err(Error::Bug("the send program could not make a frame"));
+        }
+        Ok(Step::IdleUntil(now.max(start - GRANT) + PERIOD))
+    }
+
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        self.counted.iter().copied().map(stream_counts).collect()
+    }
+
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        let built = self.live.as_ref().map_or(0, |live| live.progress().built);
+        let interface = self.meter.read();
+        Ok(TxCounters {
+            handed_over: built,
+            refused: 0,
+            on_wire: interface.map(|counters| counters.tx_frames),
+            dropped: interface.map(|counters| {
+                crate::packet::lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)
+            }),
+        })
+    }
+
+    fn finish(&mut self) -> Vec<SendResult> {
+        // The thread ended in the last step; if it could not, its error was that step's.
+        drop(self.end());
+        (0..self.streams.len()).map(|lane| self.result(lane)).collect()
+    }
+}

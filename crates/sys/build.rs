@@ -1,0 +1,48 @@
+//! Compiles the BPF programs in `bpf/` with clang.
+//!
+//! A missing clang fails with one sentence naming the package. `PACKETRIG_SKIP_BPF=1` puts empty objects in their
+//! place, for checks of the Rust code alone; loading them fails.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, exit};
+
+const PROGRAMS: [&str; 2] = ["receive", "send"];
+
+fn main() {
+    println!("cargo::rerun-if-changed=bpf");
+    println!("cargo::rerun-if-env-changed=PACKETRIG_SKIP_BPF");
+    println!("cargo::rerun-if-env-changed=CLANG");
+    let out = PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default());
+    for program in PROGRAMS {
+        let (source, object) =
+            (Path::new("bpf").join(format!("{program}.bpf.c")), out.join(format!("{program}.o")));
+        if std::env::var_os("PACKETRIG_SKIP_BPF").is_some() {
+            if let Err(error) = std::fs::write(&object, []) {
+                fail(&format!("{}: {error}", object.display()));
+            }
+            continue;
+        }
+        compile(&source, &object);
+    }
+}
+
+fn compile(source: &Path, object: &Path) {
+    let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
+    let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror", "-c"];
+    let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
+    let ordered = (target == "x86_64" || target == "x86").then_some("-DORDERED_STORES");
+    match Command::new(clang).args(flags).args(ordered).arg(source).arg("-o").arg(object).status() {
+        Ok(status) if status.success() => {}
+        Ok(status) => fail(&format!("clang on {}: {status}", source.display())),
+        Err(error) => fail(&format!(
+            "clang, which compiles {}, could not be run ({error}): install the package `clang`, or set \
+             PACKETRIG_SKIP_BPF=1 for a build without the xdp back end",
+            source.display()
+        )),
+    }
+}
+
+fn fail(text: &str) -> ! {
+    println!("cargo::error={text}");
+    exit(1)
+}

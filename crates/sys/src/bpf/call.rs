@@ -1,0 +1,137 @@
+//! The system call itself, and the shapes of its argument (`union bpf_attr` in linux/bpf.h).
+//!
+//! A shape that is shorter than the kernel's means zeros behind it, so each holds only what we set.
+
+use std::io::Error;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+pub(super) const ARRAY: u32 = 2;
+pub(super) const PROGRAM_ARRAY: u32 = 3;
+pub(super) const MMAPABLE: u32 = 1 << 10;
+pub(super) const XDP: u32 = 6;
+pub(super) const ATTACH_XDP: u32 = 37;
+pub(super) const HAS_FRAGS: u32 = 1 << 5;
+pub(super) const LIVE_FRAMES: u32 = 1 << 1;
+pub(super) const GENERIC_MODE: u32 = 1 << 1;
+pub(super) const DRIVER_MODE: u32 = 1 << 2;
+
+/// What is asked (`enum bpf_cmd`).
+#[derive(Clone, Copy, Debug)]
+#[repr(i32)]
+pub(super) enum Command {
+    MapCreate = 0,
+    MapUpdate = 2,
+    ProgramLoad = 5,
+    TestRun = 10,
+    LinkCreate = 28,
+}
+
+/// The argument's shapes.
+pub(super) mod attr {
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct MapCreate {
+        pub(in crate::bpf) map_type: u32,
+        pub(in crate::bpf) key_size: u32,
+        pub(in crate::bpf) value_size: u32,
+        pub(in crate::bpf) max_entries: u32,
+        pub(in crate::bpf) map_flags: u32,
+        pub(in crate::bpf) inner: u32,
+        pub(in crate::bpf) numa: u32,
+        pub(in crate::bpf) name: [u8; 16],
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct MapUpdate {
+        pub(in crate::bpf) map: u32,
+        pub(in crate::bpf) pad: u32,
+        pub(in crate::bpf) key: u64,
+        pub(in crate::bpf) value: u64,
+        pub(in crate::bpf) flags: u64,
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct ProgramLoad {
+        pub(in crate::bpf) kind: u32,
+        pub(in crate::bpf) instructions: u32,
+        pub(in crate::bpf) code: u64,
+        pub(in crate::bpf) licence: u64,
+        pub(in crate::bpf) log_level: u32,
+        pub(in crate::bpf) log_size: u32,
+        pub(in crate::bpf) log: u64,
+        pub(in crate::bpf) version: u32,
+        pub(in crate::bpf) flags: u32,
+        pub(in crate::bpf) name: [u8; 16],
+        pub(in crate::bpf) interface: u32,
+        pub(in crate::bpf) attach_type: u32,
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct LinkCreate {
+        pub(in crate::bpf) program: u32,
+        pub(in crate::bpf) target: u32,
+        pub(in crate::bpf) attach_type: u32,
+        pub(in crate::bpf) flags: u32,
+        pub(in crate::bpf) rest: [u64; 4],
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct TestRun {
+        pub(in crate::bpf) program: u32,
+        pub(in crate::bpf) answer: u32,
+        pub(in crate::bpf) size_in: u32,
+        pub(in crate::bpf) size_out: u32,
+        pub(in crate::bpf) data_in: u64,
+        pub(in crate::bpf) data_out: u64,
+        pub(in crate::bpf) repeat: u32,
+        pub(in crate::bpf) duration: u32,
+        pub(in crate::bpf) context_size_in: u32,
+        pub(in crate::bpf) context_size_out: u32,
+        pub(in crate::bpf) context_in: u64,
+        pub(in crate::bpf) context_out: u64,
+        pub(in crate::bpf) flags: u32,
+        pub(in crate::bpf) processor: u32,
+        pub(in crate::bpf) batch: u32,
+        pub(in crate::bpf) pad: u32,
+    }
+}
+
+/// Calls; the answer is a number.
+pub(super) fn plain<A>(command: Command, attr: &mut A) -> Result<i64, Error> {
+    // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
+    // holds for the time of the call, of the lengths named beside them.
+    let answer =
+        unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, attr as *mut A, size_of::<A>()) };
+    if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer) }
+}
+
+/// Calls; the answer is a new descriptor.
+pub(super) fn descriptor<A>(command: Command, attr: &mut A) -> Result<OwnedFd, Error> {
+    let fd = i32::try_from(plain(command, attr)?).map_err(Error::other)?;
+    // SAFETY: the kernel has just made this descriptor for us, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// A descriptor as the argument's shapes hold it.
+pub(super) fn number(fd: BorrowedFd<'_>) -> u32 {
+    u32::try_from(fd.as_raw_fd()).unwrap_or(u32::MAX)
+}
+
+/// The address of a value, which must outlive the call.
+pub(super) fn address<T>(value: &T) -> u64 {
+    std::ptr::from_ref(value).addr() as u64
+}
+
+/// A name as the kernel shows it: 15 characters, letters, digits, `_` and `.` only.
+pub(super) fn short_name(name: &str) -> [u8; 16] {
+    let mut short = [0; 16];
+    let fitting = name.bytes().filter(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.'));
+    for (to, from) in short[..15].iter_mut().zip(fitting) {
+        *to = from;
+    }
+    short
+}

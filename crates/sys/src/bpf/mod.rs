@@ -1,0 +1,235 @@
+//! BPF programs and maps: loading, attaching to an interface, running on live frames, sharing memory.
+//!
+//! Programs come from C ([`object`]) or as instructions. A [`Map`], [`Program`] or [`Attachment`] owns one descriptor;
+//! a program keeps its maps alive, an attachment its program, and both end with their descriptor, also when the process is
+//! killed. Nothing is pinned in a file system.
+
+mod call;
+pub mod object;
+
+use crate::area::Area;
+use crate::{Error, netns::NetNs};
+use call::{Command, attr};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+pub use object::{Instruction, Object};
+
+const RIGHTS: &str =
+    "needs CAP_BPF and CAP_NET_ADMIN on the machine itself: run as root, or use back end packet";
+
+/// Kinds of map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MapKind {
+    /// Values by index, to be written with [`Map::set`].
+    Array,
+    /// The same, and user space shares the memory ([`Map::share`]).
+    SharedArray,
+    /// Programs by index, for tail calls.
+    Programs,
+}
+
+/// A map: values of one size, by index.
+#[derive(Debug)]
+pub struct Map {
+    fd: OwnedFd,
+    name: &'static str,
+    value: usize,
+    entries: u32,
+}
+
+impl Map {
+    /// A map of `entries` zeroed values of `value` bytes.
+    pub fn create(name: &'static str, kind: MapKind, value: usize, entries: u32) -> Result<Self, Error> {
+        let (map_type, map_flags) = match kind {
+            MapKind::Array => (call::ARRAY, 0),
+            MapKind::SharedArray => (call::ARRAY, call::MMAPABLE),
+            MapKind::Programs => (call::PROGRAM_ARRAY, 0),
+        };
+        let value_size = u32::try_from(value).unwrap_or(u32::MAX);
+        let mut attr = attr::MapCreate {
+            map_type,
+            key_size: 4,
+            value_size,
+            max_entries: entries.max(1),
+            map_flags,
+            name: call::short_name(name),
+            ..attr::MapCreate::default()
+        };
+        let fd = call::descriptor(Command::MapCreate, &mut attr)
+            .map_err(|error| Error::call("bpf(MAP_CREATE)", name, error).with_rights(RIGHTS))?;
+        Ok(Self { fd, name, value, entries: entries.max(1) })
+    }
+
+    /// Writes the value at `index`.
+    pub fn set(&self, index: u32, value: &[u8]) -> Result<(), Error> {
+        assert_eq!(value.len(), self.value, "a value of map {}", self.name);
+        let mut attr = attr::MapUpdate {
+            map: call::number(self.fd.as_fd()),
+            key: call::address(&index),
+            value: value.as_ptr().addr() as u64,
+            ..attr::MapUpdate::default()
+        };
+        call::plain(Command::MapUpdate, &mut attr)
+            .map(drop)
+            .map_err(|error| Error::call("bpf(MAP_UPDATE)", self.name, error))
+    }
+
+    /// Puts a program at `index`, as the target of a tail call.
+    pub fn set_program(&self, index: u32, program: &Program) -> Result<(), Error> {
+        self.set(index, &call::number(program.fd.as_fd()).to_ne_bytes())
+    }
+
+    /// The memory of all values, whose size must be a whole number of pages.
+    pub(crate) fn share(&self) -> Result<Area, Error> {
+        Area::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
+    }
+}
+
+/// A loaded XDP program.
+#[derive(Debug)]
+pub struct Program {
+    fd: OwnedFd,
+    name: &'static str,
+}
+
+/// How a run on live frames ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveEnd {
+    /// A signal came.
+    Interrupted,
+    /// As often as asked.
+    Repeated,
+}
+
+impl Program {
+    /// Loads instructions. `frags` says that it handles frames in several pieces.
+    pub fn load(name: &'static str, code: &[Instruction], frags: bool) -> Result<Self, Error> {
+        let licence = c"Dual BSD/GPL";
+        let mut attr = attr::ProgramLoad {
+            kind: call::XDP,
+            instructions: u32::try_from(code.len()).unwrap_or(u32::MAX),
+            code: code.as_ptr().addr() as u64,
+            licence: licence.as_ptr().addr() as u64,
+            flags: if frags { call::HAS_FRAGS } else { 0 },
+            name: call::short_name(name),
+            attach_type: call::ATTACH_XDP,
+            ..attr::ProgramLoad::default()
+        };
+        match call::descriptor(Command::ProgramLoad, &mut attr) {
+            Ok(fd) => Ok(Self { fd, name }),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
+                Err(Error::call("bpf(PROG_LOAD)", name, error).with_rights(RIGHTS))
+            }
+            Err(error) => Err(Self::explain(name, &mut attr, error)),
+        }
+    }
+
+    /// Loads again to hear what the verifier says; its last lines name the fault.
+    fn explain(name: &'static str, attr: &mut attr::ProgramLoad, error: std::io::Error) -> Error {
+        let mut log = vec![0u8; 1 << 20];
+        attr.log_level = 1;
+        attr.log_size = 1 << 20;
+        attr.log = log.as_mut_ptr().addr() as u64;
+        drop(call::descriptor(Command::ProgramLoad, attr));
+        let text = String::from_utf8_lossy(&log);
+        let text = text.trim_end_matches(['\0', '\n']);
+        let last: Vec<&str> = text.lines().rev().take(6).collect();
+        let last: Vec<&str> = last.into_iter().rev().collect();
+        Error::call("bpf(PROG_LOAD)", format!("{name} [{}]", last.join(" | ")), error)
+    }
+
+    /// Attaches it to an interface, in the driver if `native`, else in the kernel's generic path. It is detached when the
+    /// attachment is dropped.
+    pub fn attach(&self, netns: &NetNs, index: u32, native: bool, object: &str) -> Result<Attachment, Error> {
+        let mut attr = attr::LinkCreate {
+            program: call::number(self.fd.as_fd()),
+            target: index,
+            attach_type: call::ATTACH_XDP,
+            flags: if native { call::DRIVER_MODE } else { call::GENERIC_MODE },
+            ..attr::LinkCreate::default()
+        };
+        let linked = netns.run_in(|| call::descriptor(Command::LinkCreate, &mut attr))?;
+        let fd = linked.map_err(|error| match error.raw_os_error() {
+            Some(libc::EBUSY | libc::EEXIST) => {
+                Error::Busy { object: format!("the XDP hook of {object}"), holder: None }
+            }
+            _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
+        })?;
+        Ok(Attachment { _fd: fd })
+    }
+
+    /// Runs it once on a copy of `frame`: what it answers, and the frame as it left it.
+    pub fn run_once(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), Error> {
+        let mut out = vec![0u8; frame.len() + 256];
+        let mut attr = attr::TestRun {
+            program: call::number(self.fd.as_fd()),
+            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            size_out: u32::try_from(out.len()).unwrap_or(u32::MAX),
+            data_in: frame.as_ptr().addr() as u64,
+            data_out: out.as_mut_ptr().addr() as u64,
+            repeat: 1,
+            ..attr::TestRun::default()
+        };
+        call::plain(Command::TestRun, &mut attr)
+            .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
+        out.truncate(attr.size_out as usize);
+        Ok((attr.answer, out))
+    }
+
+    /// The kernel's own measure of one run, in ns: the mean of `repeat` runs on a copy of `frame`.
+    pub fn time(&self, frame: &[u8], repeat: u32) -> Result<u32, Error> {
+        let mut attr = attr::TestRun {
+            program: call::number(self.fd.as_fd()),
+            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            data_in: frame.as_ptr().addr() as u64,
+            repeat,
+            ..attr::TestRun::default()
+        };
+        call::plain(Command::TestRun, &mut attr)
+            .map_err(|error| Error::call("bpf(PROG_TEST_RUN)", self.name, error))?;
+        Ok(attr.duration)
+    }
+
+    /// Runs it over and over on frames of the kernel's own, as long as `frame` at first, `batch` of them in turn, and does with each
+    /// what the program answers. Blocks until `repeat` runs are over or a signal comes for this thread, whose network
+    /// namespace is the one frames are redirected in.
+    pub fn run_live(&self, frame: &[u8], batch: u32, repeat: u32) -> Result<LiveEnd, Error> {
+        let mut attr = attr::TestRun {
+            program: call::number(self.fd.as_fd()),
+            size_in: u32::try_from(frame.len()).unwrap_or(u32::MAX),
+            data_in: frame.as_ptr().addr() as u64,
+            repeat,
+            flags: call::LIVE_FRAMES,
+            batch,
+            ..attr::TestRun::default()
+        };
+        match call::plain(Command::TestRun, &mut attr) {
+            Ok(_) => Ok(LiveEnd::Repeated),
+            Err(error) if error.raw_os_error() == Some(libc::EINTR) => Ok(LiveEnd::Interrupted),
+            Err(error) => Err(Error::call("bpf(PROG_TEST_RUN)", self.name, error).with_rights(RIGHTS)),
+        }
+    }
+}
+
+/// A program at work on an interface; dropping it detaches.
+#[derive(Debug)]
+pub struct Attachment {
+    _fd: OwnedFd,
+}
+
+impl AsFd for Map {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Map {
+    /// Its name in objects.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn descriptor(&self) -> i32 {
+        self.fd.as_raw_fd()
+    }
+}

@@ -1,0 +1,114 @@
+//! BPF programs out of the ELF objects that clang makes of `bpf/*.bpf.c`.
+//!
+//! Reads what our own build makes and no more: 64-bit little-endian, one program per section, references to maps by
+//! symbol. Knows no BTF; maps are created by the caller and found by name.
+
+use super::Map;
+use crate::{Error, Unsupported};
+
+/// One instruction, as the kernel reads it.
+pub type Instruction = u64;
+
+/// `src_reg` of a two-part load whose value is the descriptor of a map.
+const MAP_DESCRIPTOR: u64 = 1 << 12;
+const RELOCATIONS: u32 = 9;
+const SYMBOLS: u32 = 2;
+
+/// A compiled object.
+#[derive(Clone, Copy, Debug)]
+pub struct Object<'a> {
+    bytes: &'a [u8],
+}
+
+#[derive(Clone, Copy)]
+struct Section {
+    name: usize,
+    kind: u32,
+    start: usize,
+    len: usize,
+    link: usize,
+    info: usize,
+}
+
+impl<'a> Object<'a> {
+    /// An object in memory.
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes }
+    }
+
+    /// The program in the section of that name, its map references replaced by the maps' descriptors.
+    pub fn program(&self, section: &str, maps: &[&Map]) -> Result<Vec<Instruction>, Error> {
+        if self.bytes.is_empty() {
+            return Err(Unsupported {
+                feature: "back end xdp",
+                needs: "a build with clang".into(),
+                found: "one made with PACKETRIG_SKIP_BPF".into(),
+            }
+            .into());
+        }
+        self.linked(section, maps).ok_or_else(|| {
+            Error::call(
+                "link",
+                format!("the program `{section}`"),
+                std::io::Error::from(std::io::ErrorKind::InvalidData),
+            )
+        })
+    }
+
+    fn linked(&self, name: &str, maps: &[&Map]) -> Option<Vec<Instruction>> {
+        let sections = self.sections()?;
+        let names = self.section(self.half(62)?.into())?;
+        let (index, program) =
+            sections.iter().enumerate().find(|(_, s)| self.text(names.start + s.name) == Some(name))?;
+        let code = self.bytes.get(program.start..program.start + program.len)?;
+        let mut code: Vec<Instruction> =
+            code.chunks_exact(8).map(|c| u64::from_le_bytes(c.try_into().unwrap_or_default())).collect();
+        for relocations in sections.iter().filter(|s| s.kind == RELOCATIONS && s.info == index) {
+            let symbols = sections.get(relocations.link).filter(|s| s.kind == SYMBOLS)?;
+            let strings = sections.get(symbols.link)?;
+            for at in (relocations.start..relocations.start + relocations.len).step_by(16) {
+                let (place, info) = (self.long(at)?, self.long(at + 8)?);
+                let symbol = symbols.start + 24 * usize::try_from(info >> 32).ok()?;
+                let name = self.text(strings.start + self.word(symbol)? as usize)?;
+                let map = maps.iter().find(|map| map.name() == name)?;
+                let descriptor = u64::try_from(map.descriptor()).ok()?;
+                let load = code.get_mut(usize::try_from(place / 8).ok()?)?;
+                *load = (*load & 0xffff_0fff) | MAP_DESCRIPTOR | descriptor << 32;
+            }
+        }
+        Some(code)
+    }
+
+    fn sections(&self) -> Option<Vec<Section>> {
+        (0..self.half(60)?).map(|index| self.section(index.into())).collect()
+    }
+
+    fn section(&self, index: usize) -> Option<Section> {
+        let at = usize::try_from(self.long(40)?).ok()? + index * usize::from(self.half(58)?);
+        Some(Section {
+            name: self.word(at)? as usize,
+            kind: self.word(at + 4)?,
+            start: usize::try_from(self.long(at + 24)?).ok()?,
+            len: usize::try_from(self.long(at + 32)?).ok()?,
+            link: self.word(at + 40)? as usize,
+            info: self.word(at + 44)? as usize,
+        })
+    }
+
+    fn text(&self, at: usize) -> Option<&'a str> {
+        let rest = self.bytes.get(at..)?;
+        std::str::from_utf8(&rest[..rest.iter().position(|b| *b == 0)?]).ok()
+    }
+
+    fn half(&self, at: usize) -> Option<u16> {
+        Some(u16::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
+    }
+
+    fn long(&self, at: usize) -> Option<u64> {
+        Some(u64::from_le_bytes(self.bytes.get(at..)?.first_chunk().copied()?))
+    }
+}

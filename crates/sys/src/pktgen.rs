@@ -1,0 +1,284 @@
+//! The kernel's packet generator, driven through its files under `/proc/net/pktgen`.
+//!
+//! Each network namespace has a set of its own: kernel threads (one per processor), and devices that are given to them. A
+//! [`Pktgen`] owns the set of one namespace, by a lock that every packetrig asks for and by refusing a set that somebody
+//! else has filled; dropping it takes its devices away. The module is not loaded here: that changes the machine.
+
+use crate::lock::Lock;
+use crate::{Error, Unsupported, netns::NetNs};
+use std::fs::{File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::thread::JoinHandle;
+
+/// Of the calling thread's namespace: `/proc/net` would be that of the process's first thread.
+const DIRECTORY: &str = "/proc/thread-self/net/pktgen";
+const CONTROL: &str = "pgctrl";
+const RIGHTS: &str = "needs CAP_NET_ADMIN in the machine's first user namespace: run as root";
+/// What the kernel says of an option it took.
+const TAKEN: &str = "OK";
+
+/// The generator of a network namespace.
+#[derive(Debug)]
+pub struct Pktgen {
+    netns: NetNs,
+    threads: Vec<String>,
+    devices: Vec<Device>,
+    _lock: Lock,
+}
+
+/// What the generator sends from: an interface, or one of several senders on it (`eth1@2`).
+#[derive(Debug)]
+struct Device {
+    name: String,
+    /// Stays valid wherever it is used: the namespace matters only when it is opened.
+    file: File,
+}
+
+/// How far a device has come.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Frames that the interface's driver took.
+    pub sent: u64,
+    /// Frames that it refused for good.
+    pub errors: u64,
+    /// First attempt, monotonic clock, microseconds; 0 before it.
+    pub started_us: u64,
+    /// Last attempt or now, on the same clock; 0 before the first.
+    pub stopped_us: u64,
+    /// What the kernel says of the last command or run.
+    pub result: String,
+}
+
+/// A run of all devices of a namespace. It goes on by itself when this is dropped.
+#[derive(Debug)]
+pub struct Running {
+    thread: JoinHandle<Result<(), Error>>,
+}
+
+impl Pktgen {
+    /// The generator of `netns`. [`Error::Unsupported`] without the module, [`Error::Busy`] if another packetrig
+    /// has it, `EBUSY` if somebody else has given it devices.
+    pub fn open(netns: &NetNs) -> Result<Self, Error> {
+        let netns = NetNs::duplicate(netns)?;
+        let threads = netns.run_in(thread_names)??;
+        let lock = Lock::take(&netns, "packetrig/pktgen", &object(&netns))?;
+        let pktgen = Self { netns, threads, devices: Vec::new(), _lock: lock };
+        for thread in &pktgen.threads {
+            if has_devices(&pktgen.in_namespace(thread, read)?) {
+                return Err(in_use(&pktgen.netns));
+            }
+        }
+        Ok(pktgen)
+    }
+
+    /// Kernel threads that devices can be given to.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// Gives a device to a kernel thread (counted from 0, and from the first again after the last).
+    pub fn add(&mut self, thread: usize, device: &str) -> Result<(), Error> {
+        let thread = self.threads[thread % self.threads.len()].clone();
+        let command = format!("add_device {device}");
+        self.in_namespace(&thread, |path| write(path, &command))?;
+        let file = self.in_namespace(device, open)?;
+        self.devices.push(Device { name: device.to_owned(), file });
+        Ok(())
+    }
+
+    /// Sets an option of a device, like `count 1000`. The kernel takes numbers of more than ten digits for shorter ones,
+    /// and wraps those that do not fit: the caller knows the bounds.
+    pub fn set(&self, device: &str, option: &str) -> Result<(), Error> {
+        let file = &mut &self.device(device)?.file;
+        let object = || format!("pktgen's {device}: {option}");
+        // The kernel reads on behind the end of what is written, until it meets a blank or a newline.
+        let written = file.write_all(format!("{option}\n").as_bytes());
+        let result = self.progress(device)?.result;
+        match written {
+            Ok(()) if result.starts_with(TAKEN) => Ok(()),
+            Ok(()) => Err(Error::call("write", object(), std::io::Error::other(result))),
+            Err(error) => Err(Error::call("write", object(), error)),
+        }
+    }
+
+    /// How far a device has come.
+    pub fn progress(&self, device: &str) -> Result<Progress, Error> {
+        let file = &mut &self.device(device)?.file;
+        let mut text = String::new();
+        let done = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
+        done.map_err(|error| Error::call("read", format!("pktgen's {device}"), error))?;
+        Ok(parse(&text))
+    }
+
+    /// Starts all devices. The kernel's threads notice within 100 ms.
+    pub fn start(&self) -> Result<Running, Error> {
+        let netns = NetNs::duplicate(&self.netns)?;
+        // The write returns when everything is sent; a signal to its thread, the end of the process above all, stops it.
+        let work = move || netns.run_in(|| write(&path_of(CONTROL), "start"))?;
+        let thread = std::thread::Builder::new().name("pktgen".into()).spawn(work);
+        let thread = thread.map_err(|error| Error::call("spawn", "pktgen", error))?;
+        Ok(Running { thread })
+    }
+
+    /// Stops all devices. One that was started but has not noticed yet does not hear it: to be repeated until it ends.
+    pub fn stop(&self) -> Result<(), Error> {
+        self.in_namespace(CONTROL, |path| write(path, "stop"))
+    }
+
+    fn device(&self, name: &str) -> Result<&Device, Error> {
+        self.devices.iter().find(|device| device.name == name).ok_or_else(|| Error::Missing {
+            what: "pktgen device",
+            name: name.to_owned(),
+            remedy: "it has to be added first",
+        })
+    }
+
+    fn in_namespace<T: Send>(
+        &self,
+        file: &str,
+        act: impl FnOnce(&str) -> Result<T, Error> + Send,
+    ) -> Result<T, Error> {
+        let path = path_of(file);
+        self.netns.run_in(|| act(&path))?
+    }
+}
+
+impl Drop for Pktgen {
+    fn drop(&mut self) {
+        if self.devices.is_empty() {
+            return;
+        }
+        // A device that is sending cannot be taken away. Nobody is left to be told of a failure.
+        self.stop().unwrap_or(());
+        self.devices.clear();
+        for thread in &self.threads {
+            self.in_namespace(thread, |path| write(path, "rem_device_all")).unwrap_or(());
+        }
+    }
+}
+
+impl Running {
+    /// Whether all devices have ended.
+    pub fn is_over(&self) -> bool {
+        self.thread.is_finished()
+    }
+
+    /// Waits for the end of all devices.
+    pub fn join(self) -> Result<(), Error> {
+        self.thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+fn object(netns: &NetNs) -> String {
+    format!("pktgen in {}", netns.label())
+}
+
+/// Somebody configured it by hand, or was killed before cleaning up.
+fn in_use(netns: &NetNs) -> Error {
+    Error::Call {
+        call: "open",
+        object: object(netns),
+        source: std::io::Error::from_raw_os_error(libc::EBUSY),
+        remedy: Some(
+            "it has devices; `echo rem_device_all` into each /proc/net/pktgen/kpktgend_* takes them away",
+        ),
+    }
+}
+
+fn path_of(file: &str) -> String {
+    format!("{DIRECTORY}/{file}")
+}
+
+/// Kernel threads of the calling thread's namespace.
+fn thread_names() -> Result<Vec<String>, Error> {
+    let entries = std::fs::read_dir(DIRECTORY).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::Unsupported(Unsupported {
+            feature: "back end pktgen",
+            needs: "the kernel module pktgen: `modprobe pktgen`".into(),
+            found: "no /proc/net/pktgen".into(),
+        }),
+        _ => Error::call("read", DIRECTORY, error),
+    })?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with("kpktgend_")).collect();
+    names.sort();
+    if names.is_empty() {
+        return Err(Error::call("read", DIRECTORY, std::io::Error::other("no thread of pktgen is there")));
+    }
+    Ok(names)
+}
+
+fn open(path: &str) -> Result<File, Error> {
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    opened.map_err(|error| Error::call("open", path, error).with_rights(RIGHTS))
+}
+
+fn read(path: &str) -> Result<String, Error> {
+    let mut text = String::new();
+    open(path)?.read_to_string(&mut text).map_err(|error| Error::call("read", path, error))?;
+    Ok(text)
+}
+
+fn write(path: &str, command: &str) -> Result<(), Error> {
+    // The kernel takes the last byte of `start` for a newline.
+    let written = open(path)?.write_all(format!("{command}\n").as_bytes());
+    written.map_err(|error| Error::call("write", format!("{path}: {command}"), error).with_rights(RIGHTS))
+}
+
+/// Whether a kernel thread's file names any device.
+fn has_devices(text: &str) -> bool {
+    let lines = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("Running:").or_else(|| line.strip_prefix("Stopped:")));
+    lines.into_iter().any(|names| !names.trim().is_empty())
+}
+
+fn parse(text: &str) -> Progress {
+    let number = |key: &str| {
+        let behind = text.split_once(key).map(|(_, behind)| behind.trim_start());
+        let digits = behind.map(|behind| behind.split(|c: char| !c.is_ascii_digit()).next().unwrap_or(""));
+        digits.and_then(|digits| digits.parse().ok()).unwrap_or(0)
+    };
+    let result = text.split_once("Result:").map_or("", |(_, result)| result.trim());
+    Progress {
+        sent: number("pkts-sofar:"),
+        errors: number("errors:"),
+        started_us: number("started:"),
+        stopped_us: number("stopped:"),
+        result: result.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHOWN: &str = "Params: count 1000  min_pkt_size: 60  max_pkt_size: 60\n     frags: 0  delay: 100000\nCurrent:\n     \
+        pkts-sofar: 864  errors: 3\n     started: 5636643us  stopped: 5722838us idle: 72789us\nResult: OK: 7(c1+d6) usec, \
+        864 (60byte,0frags)\n  10010pps 4Mb/sec (4804800bps) errors: 3\n";
+
+    #[test]
+    fn progress_is_read_from_what_the_kernel_shows() {
+        let progress = parse(SHOWN);
+        assert_eq!((progress.sent, progress.errors), (864, 3));
+        assert_eq!((progress.started_us, progress.stopped_us), (5_636_643, 5_722_838));
+        assert!(progress.result.starts_with("OK: 7("), "{}", progress.result);
+        assert_eq!(parse("Result: No such parameter \"x\"\n").result, "No such parameter \"x\"");
+    }
+
+    #[test]
+    fn a_thread_with_devices_is_in_use() {
+        assert!(!has_devices("Running: \nStopped: \nResult: NA\n"));
+        assert!(has_devices("Running: \nStopped: eth0@0 \nResult: OK\n"));
+        assert!(has_devices("Running: eth0 \nStopped: \nResult: OK\n"));
+    }
+
+    #[test]
+    fn a_kernel_without_it_says_what_it_needs() {
+        if std::path::Path::new(DIRECTORY).exists() {
+            return;
+        }
+        let refused = NetNs::current().and_then(|netns| Pktgen::open(&netns)).err();
+        assert!(refused.is_some_and(|error| error.to_string().contains("modprobe pktgen")));
+    }
+}

@@ -1,0 +1,36 @@
+//! The histogram that `bpf/send.bpf.c` keeps: eight buckets in each octave, so a value is known to an eighth.
+
+/// Buckets in all.
+pub const BUCKETS: usize = 320;
+
+/// The largest value that falls into a bucket.
+pub fn largest(bucket: usize) -> u64 {
+    if bucket < 8 {
+        return bucket as u64;
+    }
+    let (octave, part) = (bucket / 8 + 2, (bucket % 8) as u64);
+    ((8 + part + 1) << (octave - 3)) - 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in `bpf/send.bpf.c`.
+    fn bucket_of(value: u64) -> usize {
+        if value < 8 {
+            return usize::try_from(value).unwrap();
+        }
+        let e = u64::from(value.ilog2());
+        usize::try_from((e - 2) * 8 + ((value >> (e - 3)) & 7)).unwrap().min(BUCKETS - 1)
+    }
+
+    #[test]
+    fn every_value_is_in_the_bucket_that_ends_at_or_above_it() {
+        for value in (0..2_000).chain([4_095, 4_096, 1 << 20, (1 << 30) + 12_345, 1 << 40]) {
+            let bucket = bucket_of(value);
+            assert!(value <= largest(bucket), "{value} in {bucket}");
+            assert!(bucket == 0 || value > largest(bucket - 1), "{value} in {bucket}");
+        }
+    }
+}

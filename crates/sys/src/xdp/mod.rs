@@ -1,0 +1,34 @@
+//! Frames through XDP: received into shared rings ([`rx`]), sent as live frames ([`tx`]).
+//!
+//! The BPF programs are `bpf/receive.bpf.c` and `bpf/send.bpf.c`; the layouts that both sides share are written down there
+//! and here, and tests run the programs to hold them together.
+
+pub mod buckets;
+pub mod rx;
+pub mod tx;
+
+use crate::bpf::{Attachment, Object, Program};
+use crate::{Error, netns::NetNs};
+
+static RECEIVE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
+static SEND: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
+
+/// `return XDP_DROP`.
+const DISCARD: [u64; 2] = [0x0000_0001_0000_00b7, 0x0000_0000_0000_0095];
+
+/// Drops everything that arrives, in the driver: the least that receiving can cost.
+pub fn discard(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
+    Program::load("discard", &DISCARD, true)?.attach(netns, index, true, object)
+}
+
+/// `return XDP_PASS`.
+const PASS: [u64; 2] = [0x0000_0002_0000_00b7, 0x0000_0000_0000_0095];
+
+/// Lets an interface take live frames from the other end of its virtual cable: a veth receives them only while it has a
+/// program or merges frames (GRO), and this program changes nothing.
+pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
+    Program::load("pass", &PASS, true)?.attach(netns, index, true, object)
+}
+
+/// Section of the programs in their objects.
+const SECTION: &str = "xdp";

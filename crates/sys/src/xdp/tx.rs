@@ -1,0 +1,474 @@
+//! Sending live frames: the kernel runs `bpf/send.bpf.c` over and over on a thread of ours, and the program makes the
+//! frames that are due.
+//!
+//! ```text
+//!  caller -> tables (shapes, fields, fills), once -> runs ("200 frames of shape 3 from now on") -> program -> interface
+//!  caller <- counters per lane, histograms <- program
+//! ```
+//! The thread turns all the time while it lives. [`LiveTx::stop`] ends sending at once, dropping ends the thread.
+//!
+//! Invariant: a run belongs to the program from the moment it is pushed, and its slot to us again when it is popped.
+
+use super::buckets::BUCKETS;
+use super::{SECTION, SEND};
+use crate::area::Area;
+use crate::bpf::{Map, MapKind, Program};
+use crate::netns::NetNs;
+use crate::{Error, sched, signal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Bytes of a shape's image at most.
+pub const IMAGE: usize = 256;
+/// Checksums of a shape at most.
+pub const CHECKS: usize = 4;
+/// Varying fields of a shape at most.
+pub const OPS: usize = 32;
+/// Bytes of a fill at most.
+pub const FILL: usize = 4096;
+/// Runs that can wait.
+pub const RUNS: u64 = 4096;
+/// Frames that fit the kernel's pages with headroom and tail room, without FCS.
+pub const LONGEST: usize = 3_300;
+/// Frames between two hand-overs at most.
+pub const MOST_BATCH: u32 = 64;
+
+// struct control in bpf/send.bpf.c
+const PUSHED: usize = 0;
+const STOP: usize = 8;
+const KEY: usize = 16;
+const LATE_AFTER: usize = 24;
+const IFINDEX: usize = 32;
+const BATCH: usize = 36;
+const POPPED: usize = 64;
+const LEFT: usize = 80;
+const CALLS: usize = 88;
+const BUILT: usize = 96;
+const FAILED: usize = 120;
+const BOUNDS_MAX: usize = 192;
+const BOUNDS: usize = 256;
+const SLOTS: usize = 4096;
+const SLOT: usize = 64;
+const CONTROL: usize = SLOTS + SLOT * 4096;
+// struct lane
+const LANE: usize = 64 + 8 * BUCKETS;
+const ERRORS: usize = 64;
+
+/// Kinds of varying field, as numbers of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u32)]
+pub enum OpKind {
+    /// From the table of values.
+    Values = 0,
+    /// Start plus steps.
+    StepUp = 1,
+    /// Start minus steps.
+    StepDown = 2,
+    /// Start plus one of `step` numbers by chance.
+    Random = 3,
+    /// All bits by chance.
+    RandomWhole = 4,
+}
+
+/// A varying field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Op {
+    /// How its value is found.
+    pub kind: OpKind,
+    /// First value.
+    pub start: u128,
+    /// Distance of values; for [`OpKind::Random`] how many there are to draw from.
+    pub step: u128,
+    /// Values before they repeat; 0 = never.
+    pub count: u64,
+    /// Of random values.
+    pub seed: u64,
+    /// The field's bits, from the right.
+    pub mask: u128,
+    /// Even offset in the frame of the window of 8 bytes (16 if `wide`) that holds the field.
+    pub at: u32,
+    /// Bits of the window behind the field; 0 if wide.
+    pub shift: u32,
+    /// A window of 16 bytes.
+    pub wide: bool,
+    /// Checksums that cover it, as bits.
+    pub checks: u32,
+    /// Of [`OpKind::Values`]: index of the first.
+    pub values_from: u32,
+}
+
+/// A checksum of a shape.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Check {
+    /// One's-complement sum of everything it covers that does not vary.
+    pub base: u32,
+    /// Where it is.
+    pub at: u16,
+    /// It is to be wrong.
+    pub bad: bool,
+    /// Zero is written as all ones.
+    pub never_zero: bool,
+    /// Words of the tag it covers, as bits: mark, (stream or upper half of the short word), upper and lower half of the number (or lower half
+    /// of the short word), three of the time.
+    pub tag_words: u8,
+    /// The tag is at an odd distance from where the checksum starts.
+    pub tag_swapped: bool,
+    /// Later checksums that cover this one, as bits.
+    pub into: u8,
+}
+
+/// The frames of one lane and one size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Where its frames are counted.
+    pub lane: u32,
+    /// Frame length without FCS.
+    pub len: u32,
+    /// The beginning of the frame, with all varying bits zero; at most [`IMAGE`] bytes.
+    pub image: Vec<u8>,
+    /// The fill, and how much of it goes where.
+    pub fill: u32,
+    /// Where the fill goes.
+    pub fill_at: u32,
+    /// Bytes of it; 0 if the image holds everything.
+    pub fill_len: u32,
+    /// Where the tag goes.
+    pub tag_at: u32,
+    /// 16, 6 or, without a tag, 0.
+    pub tag_len: u32,
+    /// The number in the tag.
+    pub stream: u16,
+    /// The tag with everything that varies zero.
+    pub tail: [u8; 16],
+    /// First of its varying fields, and how many.
+    pub ops: (u32, u32),
+    /// Its checksums, inner before outer.
+    pub checks: Vec<Check>,
+}
+
+/// All that frames are made of.
+#[derive(Clone, Debug, Default)]
+pub struct Tables {
+    /// Shapes, by index.
+    pub shapes: Vec<Shape>,
+    /// Varying fields, by index.
+    pub ops: Vec<Op>,
+    /// Listed values, by index.
+    pub values: Vec<u128>,
+    /// Fills, by index; at most [`FILL`] bytes each.
+    pub fills: Vec<Vec<u8>>,
+    /// How many lanes there are.
+    pub lanes: u32,
+}
+
+/// Frames to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// When the first is due, in ns of the monotonic clock.
+    pub due_ns: u64,
+    /// From one to the next, in 2^-20 ns.
+    pub step: u64,
+    /// Number of the first.
+    pub number: u64,
+    /// At or after this instant they stay unsent.
+    pub cutoff_ns: u64,
+    /// How many.
+    pub count: u32,
+    /// Of which shape.
+    pub shape: u32,
+}
+
+/// How to send.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveOptions {
+    /// Key of the tags.
+    pub key: u64,
+    /// A frame this much after its instant counts as late.
+    pub late_after_ns: u64,
+    /// Frames between two hand-overs at most: a power of two up to [`MOST_BATCH`].
+    pub batch: u32,
+}
+
+/// How far the program is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Runs begun.
+    pub popped: u64,
+    /// Frames of the current run to go.
+    pub left: u64,
+    /// Times it ran.
+    pub calls: u64,
+    /// Frames made.
+    pub built: u64,
+    /// Frames it could not make.
+    pub failed: u64,
+}
+
+/// What the program counted in a lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneCounts {
+    /// Frames made.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+    /// When the first and the last were made; 0 if none was.
+    pub first_ns: u64,
+    /// The last.
+    pub last_ns: u64,
+    /// Frames made late.
+    pub late: u64,
+    /// The longest time after its instant that one was made.
+    pub error_max_ns: u64,
+}
+
+/// The part both the caller and the thread use.
+#[derive(Debug)]
+struct Shared {
+    program: Program,
+    quit: AtomicBool,
+    frame: Vec<u8>,
+    batch: u32,
+}
+
+/// A sender of live frames.
+#[derive(Debug)]
+pub struct LiveTx {
+    shared: Arc<Shared>,
+    control: Area,
+    lanes: Area,
+    thread: Option<JoinHandle<Result<(), Error>>>,
+    pushed: u64,
+}
+
+impl LiveTx {
+    /// Loads the program with its tables. Frames will leave through the interface with this number.
+    pub fn open(index: u32, tables: &Tables, options: LiveOptions) -> Result<Self, Error> {
+        assert!(options.batch.is_power_of_two() && options.batch <= MOST_BATCH, "batch {}", options.batch);
+        let control = Map::create("control", MapKind::SharedArray, CONTROL, 1)?;
+        let lanes = Map::create("lanes", MapKind::SharedArray, LANE, tables.lanes)?;
+        let shapes = table("shapes", SHAPE, &tables.shapes, shape_bytes)?;
+        let ops = table("ops", OP, &tables.ops, op_bytes)?;
+        let values = table("values", 16, &tables.values, |value| wide_bytes(*value).to_vec())?;
+        let fills = table("fills", FILL, &tables.fills, |fill| {
+            let mut bytes = fill.clone();
+            bytes.resize(FILL, 0);
+            bytes
+        })?;
+        let scratch = Map::create("scratch", MapKind::Array, IMAGE + 48, 1)?;
+        let maps = [&control, &lanes, &shapes, &ops, &values, &fills, &scratch];
+        let program = Program::load("send", &SEND.program(SECTION, &maps)?, false)?;
+        let mut control = control.share()?;
+        control.bytes_mut(KEY, 8).copy_from_slice(&options.key.to_ne_bytes());
+        control.bytes_mut(LATE_AFTER, 8).copy_from_slice(&options.late_after_ns.to_ne_bytes());
+        control.bytes_mut(IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
+        control.bytes_mut(BATCH, 4).copy_from_slice(&options.batch.to_ne_bytes());
+        let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
+        let frame = vec![0; longest.min(LONGEST)];
+        let shared = Shared { program, quit: AtomicBool::new(false), frame, batch: options.batch };
+        Ok(Self { shared: Arc::new(shared), control, lanes: lanes.share()?, thread: None, pushed: 0 })
+    }
+
+    /// Starts the thread that turns the program, in the interface's namespace. From now on frames leave when they are due.
+    pub fn start(&mut self, netns: &NetNs, name: String) -> Result<(), Error> {
+        signal::allow_nudges()?;
+        let shared = Arc::clone(&self.shared);
+        self.thread = Some(netns.spawn_in(name, move || {
+            sched::request_precedence().unwrap_or(());
+            while !shared.quit.load(Ordering::Acquire) {
+                shared.program.run_live(&shared.frame, shared.batch, u32::MAX)?;
+            }
+            Ok(())
+        })?);
+        Ok(())
+    }
+
+    /// Hands a run over; `false` if too many wait.
+    pub fn push(&mut self, run: &Run) -> bool {
+        if self.pushed - self.progress().popped >= RUNS {
+            return false;
+        }
+        let slot = SLOTS + SLOT * usize::try_from(self.pushed % RUNS).unwrap_or(0);
+        let words = [run.due_ns, run.step, run.number, run.cutoff_ns];
+        let bytes = self.control.bytes_mut(slot, 40);
+        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes[32..36].copy_from_slice(&run.count.to_ne_bytes());
+        bytes[36..40].copy_from_slice(&run.shape.to_ne_bytes());
+        self.pushed += 1;
+        self.control.long(PUSHED).store(self.pushed, Ordering::Release);
+        true
+    }
+
+    /// Nothing leaves any more, whatever was pushed; a frame in the making still does.
+    pub fn stop(&self) {
+        self.control.long(STOP).store(1, Ordering::Release);
+    }
+
+    /// How far the program is.
+    pub fn progress(&self) -> Progress {
+        let read = |at| self.control.long(at).load(Ordering::Acquire);
+        // In this order, so that "nothing left" is not read from before "all popped".
+        let popped = read(POPPED);
+        Progress { popped, left: read(LEFT), calls: read(CALLS), built: read(BUILT), failed: read(FAILED) }
+    }
+
+    /// Whether everything that was pushed has been made. It may still wait for the end of its batch.
+    pub fn is_drained(&self) -> bool {
+        let progress = self.progress();
+        progress.popped == self.pushed && progress.left == 0
+    }
+
+    /// Runs pushed and not begun.
+    pub fn waiting(&self) -> u64 {
+        self.pushed - self.progress().popped
+    }
+
+    /// An error if the thread has ended by itself.
+    pub fn check(&mut self) -> Result<(), Error> {
+        if self.thread.as_ref().is_some_and(JoinHandle::is_finished) {
+            return self.end();
+        }
+        Ok(())
+    }
+
+    /// Ends the thread. What was made is handed over by then.
+    pub fn end(&mut self) -> Result<(), Error> {
+        self.stop();
+        self.shared.quit.store(true, Ordering::Release);
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        while !thread.is_finished() {
+            signal::nudge(&thread);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// Counts of a lane.
+    pub fn lane(&self, lane: u32) -> LaneCounts {
+        let read = |field: usize| self.lanes.long(lane as usize * LANE + 8 * field).load(Ordering::Relaxed);
+        LaneCounts {
+            frames: read(0),
+            bytes: read(1),
+            first_ns: read(2),
+            last_ns: read(3),
+            late: read(4),
+            error_max_ns: read(5),
+        }
+    }
+
+    /// Frames of a lane by how long after their instant they were made, in the buckets of [`super::buckets`].
+    pub fn errors(&self, lane: u32) -> Vec<u64> {
+        let start = lane as usize * LANE + ERRORS;
+        (0..BUCKETS).map(|bucket| self.lanes.long(start + 8 * bucket).load(Ordering::Relaxed)).collect()
+    }
+
+    /// Frames by how long after they were made their batch had been handed over for certain, and the longest such time.
+    pub fn bounds(&self) -> (Vec<u64>, u64) {
+        let read = |at| self.control.long(at).load(Ordering::Relaxed);
+        ((0..BUCKETS).map(|bucket| read(BOUNDS + 8 * bucket)).collect(), read(BOUNDS_MAX))
+    }
+
+    /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
+    pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
+        const FRAMES: u32 = 1 << 20;
+        let run = Run { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
+        assert!(self.thread.is_none() && self.push(&run), "only before the start");
+        self.shared.program.time(&self.shared.frame, FRAMES)
+    }
+
+    /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
+    pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
+        let run = Run { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
+        assert!(self.thread.is_none() && self.push(&run), "only before the start");
+        let longest = self.shared.frame.len();
+        let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;
+        Ok((answer == REDIRECT && frame.len() == len).then_some(frame))
+    }
+}
+
+/// `XDP_REDIRECT`.
+const REDIRECT: u32 = 4;
+
+impl Drop for LiveTx {
+    fn drop(&mut self) {
+        // Whoever drops a sender without `end` is already handling another error.
+        drop(self.end());
+    }
+}
+
+// struct shape, struct op
+const SHAPE: usize = 48 + 16 + 12 * CHECKS + IMAGE;
+const OP: usize = 96;
+
+fn table<T>(
+    name: &'static str,
+    value: usize,
+    rows: &[T],
+    bytes: impl Fn(&T) -> Vec<u8>,
+) -> Result<Map, Error> {
+    let map = Map::create(name, MapKind::Array, value, u32::try_from(rows.len()).unwrap_or(u32::MAX))?;
+    for (index, row) in (0..).zip(rows) {
+        map.set(index, &bytes(row))?;
+    }
+    Ok(map)
+}
+
+fn wide_bytes(value: u128) -> [u8; 16] {
+    let halves = [value >> 64, value & u128::from(u64::MAX)];
+    let mut bytes = [0; 16];
+    for (to, half) in bytes.chunks_exact_mut(8).zip(halves) {
+        to.copy_from_slice(&u64::try_from(half).unwrap_or(0).to_ne_bytes());
+    }
+    bytes
+}
+
+fn shape_bytes(shape: &Shape) -> Vec<u8> {
+    assert!(shape.image.len() <= IMAGE && shape.checks.len() <= CHECKS && shape.ops.1 as usize <= OPS);
+    let number = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let words = [
+        shape.lane,
+        shape.len,
+        number(shape.image.len()),
+        shape.fill,
+        shape.fill_at,
+        shape.fill_len,
+        shape.tag_at,
+        shape.tag_len,
+        shape.ops.0,
+        shape.ops.1,
+        number(shape.checks.len()),
+        shape.stream.into(),
+    ];
+    let mut bytes: Vec<u8> = words.into_iter().flat_map(u32::to_ne_bytes).collect();
+    bytes.extend(shape.tail);
+    for check in (0..CHECKS).map(|i| shape.checks.get(i).copied().unwrap_or_default()) {
+        bytes.extend(check.base.to_ne_bytes());
+        bytes.extend(check.at.to_ne_bytes());
+        let flags = [
+            u8::from(check.bad),
+            u8::from(check.never_zero),
+            check.tag_words,
+            u8::from(check.tag_swapped),
+            check.into,
+            0,
+        ];
+        bytes.extend(flags);
+    }
+    bytes.extend(&shape.image);
+    bytes.resize(SHAPE, 0);
+    bytes
+}
+
+fn op_bytes(op: &Op) -> Vec<u8> {
+    let mut bytes = [wide_bytes(op.start), wide_bytes(op.step)].concat();
+    bytes.extend(op.count.to_ne_bytes());
+    bytes.extend(op.seed.to_ne_bytes());
+    bytes.extend(wide_bytes(op.mask));
+    let words = [op.kind as u32, op.at, op.shift, u32::from(op.wide), op.checks, op.values_from];
+    bytes.extend(words.into_iter().flat_map(u32::to_ne_bytes));
+    bytes.resize(OP, 0);
+    bytes
+}

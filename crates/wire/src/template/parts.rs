@@ -1,0 +1,124 @@
+//! A template's frames of one size, taken apart: what never varies, the fields that do, and what each checksum still
+//! lacks. For senders that put frames together where this crate's code does not run.
+//!
+//! Invariant: filling the parts in gives the bytes of [`Template::render`].
+
+use super::{Check, Covers, Template};
+use crate::bits;
+use crate::pattern::Pattern;
+use crate::tag::{Stamp, TagForm, TagKey};
+use packetrig_units::FrameSize;
+
+/// A field that varies from frame to frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VaryingField {
+    /// Bit offset in the frame.
+    pub at: u32,
+    /// Bits.
+    pub bits: u32,
+    /// Its values.
+    pub pattern: Pattern,
+    /// The checksums, by index, that cover it.
+    pub checks: Vec<usize>,
+}
+
+/// A checksum, before what varies is added.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenChecksum {
+    /// Offset in the frame.
+    pub at: usize,
+    /// Offset of the first byte it covers; the parity of sums counts from here.
+    pub start: usize,
+    /// One's-complement sum of all it covers that does not vary, not inverted.
+    pub base: u16,
+    /// Bytes of the tag it covers.
+    pub tag: usize,
+    /// Later ones, by index, that cover this one's field.
+    pub into: Vec<usize>,
+    /// It is to be wrong.
+    pub bad: bool,
+    /// Zero is written as all ones.
+    pub never_zero: bool,
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parts {
+    /// The frame with all varying bits, checksums and varying tag bytes zero.
+    pub image: Vec<u8>,
+    /// Bytes of headers.
+    pub header_len: usize,
+    /// The form of tag it ends in.
+    pub tag: Option<TagForm>,
+    /// Fields that vary.
+    pub fields: Vec<VaryingField>,
+    /// Checksums in the order in which they are to be computed.
+    pub checks: Vec<OpenChecksum>,
+}
+
+impl Template {
+    /// Takes apart the frames of this size, one of the template's, with the tags of this stream.
+    pub fn parts(&self, size: FrameSize, stream: u16) -> Parts {
+        let len = size.kernel_len();
+        let stamp = Stamp { key: TagKey(0), stream, time: 0 };
+        let mut tail = [0; TagForm::LONGEST];
+        let tag_len = self.tail(0, size, stamp, &mut tail).len();
+        let tag = [TagForm::Full, TagForm::Short].into_iter().find(|form| form.bytes() == tag_len);
+        clear_what_varies(tag, &mut tail);
+        let mut image = self.image[..self.header_len].to_vec();
+        for vary in &self.vary {
+            bits::write(&mut image, vary.at, vary.bits, 0);
+        }
+        for length in &self.lengths {
+            let value = super::low_16(len - length.minus).to_be_bytes();
+            image[length.at..length.at + 2].copy_from_slice(&value);
+        }
+        let checks = self.checks.iter().enumerate();
+        let checks = checks.map(|(i, check)| self.open(i, check, len, &tail[..tag_len], &image)).collect();
+        let fields = self.vary.iter().map(|vary| VaryingField {
+            at: vary.at,
+            bits: vary.bits,
+            pattern: vary.pattern.clone(),
+            checks: self.covering(vary.at as usize / 8),
+        });
+        let fields = fields.collect();
+        image.extend_from_slice(&self.image[self.header_len..len - tag_len]);
+        image.extend_from_slice(&tail[..tag_len]);
+        Parts { image, header_len: self.header_len, tag, fields, checks }
+    }
+
+    fn open(&self, index: usize, check: &Check, len: usize, tail: &[u8], head: &[u8]) -> OpenChecksum {
+        let (start, base, tag) = match check.covers {
+            Covers::Header { start, end } => (start, crate::checksum::sum(&head[start..end]), 0),
+            Covers::Rest { start, trim, pseudo } => {
+                let rest = self.sum_from(start, len - trim, len, tail, head);
+                let base = pseudo.map_or(rest, |pseudo| pseudo.add_to(rest, len - trim - start, head));
+                (start, base, tail.len().saturating_sub(trim))
+            }
+        };
+        let into = self.covering(check.at).into_iter().filter(|outer| *outer > index).collect();
+        OpenChecksum { at: check.at, start, base, tag, into, bad: check.bad, never_zero: check.never_zero }
+    }
+
+    /// The checksums that cover this byte of the headers.
+    fn covering(&self, at: usize) -> Vec<usize> {
+        let covers = |check: &Check| match check.covers {
+            Covers::Header { start, end } => (start..end).contains(&at),
+            Covers::Rest { start, pseudo, .. } => {
+                at >= start || pseudo.is_some_and(|p| (p.addresses..p.addresses + p.len).contains(&at))
+            }
+        };
+        self.checks.iter().enumerate().filter(|(_, check)| covers(check)).map(|(i, _)| i).collect()
+    }
+}
+
+/// In the full form stream and check stay; in the short form nothing does.
+fn clear_what_varies(tag: Option<TagForm>, tail: &mut [u8; TagForm::LONGEST]) {
+    match tag {
+        Some(TagForm::Full) => {
+            tail[0..2].fill(0);
+            tail[4..14].fill(0);
+        }
+        _ => tail.fill(0),
+    }
+}

@@ -1,0 +1,16 @@
+//! Evaluation of line rate: sending and receiving against peers and the machine's limit. Run by `eval/run.sh rate`, which
+//! puts it into a private lab.
+
+mod receive;
+mod send;
+
+use packetrig_tests::eval::output::Output;
+use packetrig_tests::eval::{Effort, directory};
+
+fn main() -> anyhow::Result<()> {
+    let effort = Effort::from_environment();
+    let mut output = Output::new("rate", &directory("rate"), effort)?;
+    send::evaluate(effort, &mut output)?;
+    receive::evaluate(effort, &mut output)?;
+    output.finish()
+}

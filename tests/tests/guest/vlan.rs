@@ -1,0 +1,74 @@
+//! Runs through 802.1Q devices, and over them.
+
+use super::{document, inside};
+use packetrig_sys::link::Links;
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::{INTERFACE, LabPort};
+use packetrig_tests::document::{Document, Flow, ethernet, ipv4, udp, vlan};
+use packetrig_tests::program::run;
+use packetrig_tests::skip;
+use packetrig_tests::tools::frames_of;
+use serde_json::json;
+
+const DEVICE: &str = "eth0.100";
+const TAG: u64 = 100;
+const FRAMES: u64 = 200;
+
+fn with_device(port: &LabPort) {
+    inside(port.netns(), &format!("ip link add link {INTERFACE} name {DEVICE} type vlan id {TAG}"));
+    inside(port.netns(), &format!("ip link set {DEVICE} up"));
+}
+
+fn location(port: &LabPort) -> String {
+    format!("{}/{DEVICE}", port.namespace())
+}
+
+#[test]
+fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let far = &lab.ports()[1];
+    with_device(far);
+    let flow = Flow::new("tagged", 1).packets(FRAMES).packet([ethernet(1), vlan(100), ipv4(), udp()]);
+    let report = run(&document(&lab).flow(flow)).report();
+    assert_eq!(report.number("tagged", "/loss/lost"), 0);
+    assert_eq!(report.number("tagged", "/received/frames"), FRAMES);
+    assert_eq!(report.number("tagged", "/received/altered"), 0, "the tags came through");
+    let mut links = Links::open(far.netns()).unwrap();
+    let device = links.by_name(DEVICE).unwrap().index;
+    assert_eq!(links.counters(device).unwrap().rx_frames, FRAMES, "the kernel saw the same tags");
+}
+
+#[test]
+fn a_vlan_device_is_a_port_like_any_other() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    lab.ports().iter().for_each(with_device);
+    let ends: Vec<String> = lab.ports().iter().map(location).collect();
+    let report = run(&Document::new(&ends).flow(Flow::new("inside", 1).packets(FRAMES))).report();
+    assert_eq!(report.number("inside", "/received/frames"), FRAMES);
+    assert_eq!(report.number("inside", "/received/altered"), 0);
+    assert_eq!(report.0["imbalances"], json!([]));
+}
+
+#[test]
+fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    with_device(&lab.ports()[0]);
+    let ends = [location(&lab.ports()[0]), lab.location(1)];
+    let finished =
+        run(&Document::new(&ends).flow(Flow::new("outside", 1).packets(FRAMES)).capture(1, "pcap"));
+    let report = finished.report();
+    assert_eq!(report.number("outside", "/received/frames"), FRAMES);
+    assert_eq!(report.number("outside", "/received/altered"), FRAMES, "each has a tag that was not sent");
+    let frames = frames_of(&finished.capture());
+    assert_eq!(frames.len() as u64, FRAMES);
+    assert!(frames.iter().all(|frame| frame[12..16] == [0x81, 0, 0, 100]), "{:02x?}", &frames[0][..20]);
+}

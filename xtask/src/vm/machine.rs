@@ -1,0 +1,135 @@
+//! One guest, from its first file system to its exit code.
+//!
+//! Its processor is emulated (`tcg`), which works on every host, also inside another virtual machine.
+
+use super::Parts;
+use super::image::Image;
+use anyhow::{Context, Result, bail};
+use packetrig_sys::clock;
+use std::fs;
+use std::io::BufWriter;
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+
+const INIT: &str = include_str!("init.sh");
+/// What the job sees of our environment, besides a plain one: variables that begin so.
+const PASSED: [&str; 3] = ["PACKETRIG_", "RUST_", "CARGO_MANIFEST_DIR"];
+/// The guest ends itself at its limit; this much later it is ended from outside. It boots in the meantime.
+const OVERTIME_NS: u64 = 120_000_000_000;
+const LOOK_NS: u64 = 20_000_000;
+const MEMORY_MB: &str = "1024";
+const PROCESSORS: &str = "2";
+
+/// Runs a command in a new guest, with our working directory.
+pub(super) fn run(parts: &Parts, target: &Path, limit: u64, command: &[&str]) -> Result<ExitCode> {
+    let place = target.join(format!("run-{}", std::process::id()));
+    let out = place.join("out");
+    fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
+    let image = place.join("initramfs");
+    write_image(parts, &image, &job(command)?).with_context(|| image.display().to_string())?;
+    let mut guest = qemu(parts, &place, limit).spawn().context("QEMU does not start")?;
+    let ended = wait(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
+    let Some(code) = exit_code(&out) else {
+        let log = place.join("console.log");
+        let how = if ended { "ended without a result" } else { "did not end and was switched off" };
+        bail!("the guest {how}; its kernel's words are in {}", log.display());
+    };
+    fs::remove_dir_all(&place).with_context(|| place.display().to_string())?;
+    Ok(ExitCode::from(code))
+}
+
+fn write_image(parts: &Parts, path: &Path, job: &str) -> Result<()> {
+    let mut image = Image::new(BufWriter::new(fs::File::create(path)?));
+    for directory in ["bin", "dev", "modules"] {
+        image.directory(directory)?;
+    }
+    image.file("bin/busybox", &fs::read(&parts.busybox)?)?;
+    image.file("init", INIT.as_bytes())?;
+    image.file("job", job.as_bytes())?;
+    for (index, module) in parts.kernel.modules.iter().enumerate() {
+        // The names sort in the order of loading.
+        image.file(&format!("modules/{index:03}.ko"), &fs::read(module)?)?;
+    }
+    Ok(image.finish()?)
+}
+
+/// What the guest's shell runs in place of us.
+fn job(command: &[&str]) -> Result<String> {
+    let here = std::env::current_dir().context("there is no working directory")?;
+    let here = here.to_str().context("the working directory has a strange name")?;
+    let passed = std::env::vars().filter(|(name, _)| PASSED.iter().any(|start| name.starts_with(start)));
+    let mut variables: Vec<String> = passed.map(|(name, value)| format!("{name}={value}")).collect();
+    variables.extend(
+        ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "PACKETRIG_GUEST=1"]
+            .map(Into::into),
+    );
+    let words = variables.iter().map(String::as_str).chain(command.iter().copied());
+    let words: Vec<String> = words.map(quoted).collect();
+    Ok(format!("cd {} || exit 127\nexec env -i {}\n", quoted(here), words.join(" ")))
+}
+
+/// A word that the shell takes as it is.
+fn quoted(word: &str) -> String {
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
+fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
+    let share = |path: &Path, tag: &str, more: &str| {
+        // QEMU reads two commas as one.
+        let path = path.display().to_string().replace(',', ",,");
+        format!("local,path={path},mount_tag={tag},security_model=none,multidevs=remap{more}")
+    };
+    let mut command = Command::new(&parts.qemu);
+    command
+        .args([
+            "-nodefaults",
+            "-no-user-config",
+            "-no-reboot",
+            "-display",
+            "none",
+            "-accel",
+            "tcg,thread=multi",
+        ])
+        .args(["-cpu", "max", "-m", MEMORY_MB, "-smp", PROCESSORS, "-serial", "stdio", "-serial"])
+        .arg(format!("file:{}", place.join("console.log").display()))
+        .arg("-kernel")
+        .arg(&parts.kernel.image)
+        .arg("-initrd")
+        .arg(place.join("initramfs"))
+        // Names in capitals reach the first process as its environment.
+        .args(["-append", &format!("console=ttyS1 panic=-1 quiet mitigations=off LIMIT={limit}")])
+        .args(["-virtfs", &share(Path::new("/"), "host", ",readonly=on")])
+        .args(["-virtfs", &share(&place.join("out"), "out", "")])
+        .stdin(Stdio::null());
+    command
+}
+
+/// Waits for the guest's end; `false` if it had to be ended.
+fn wait(guest: &mut Child, longest_ns: u64) -> Result<bool> {
+    let deadline = clock::monotonic_ns().saturating_add(longest_ns);
+    while guest.try_wait()?.is_none() {
+        if clock::monotonic_ns() >= deadline {
+            guest.kill()?;
+            guest.wait()?;
+            return Ok(false);
+        }
+        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+    }
+    Ok(true)
+}
+
+fn exit_code(out: &Path) -> Option<u8> {
+    fs::read_to_string(out.join("exit-code")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_reach_the_job_as_they_are() {
+        assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
+        let job = job(&["/bin/echo", "a b"]).expect("there is a working directory");
+        assert!(job.ends_with(" '/bin/echo' 'a b'\n") && job.contains("'PACKETRIG_GUEST=1'"), "{job}");
+    }
+}

@@ -1,0 +1,146 @@
+//! A guest for a command: QEMU with Debian's kernel, for what the host's kernel lacks (VLAN devices, netem, pktgen).
+//!
+//! The guest sees the host's files over 9p, read-only; what it writes goes to memory and ends with it. Its time means
+//! nothing, because its processor is emulated: it is for function only. Nothing is built inside.
+//!
+//! ```text
+//!   initramfs: busybox, modules, init, job --boot--> init mounts the host's root --> job --> exit code in a file
+//! ```
+//! Invariant: the guest ends by itself within its limit, also when nobody waits for it any more.
+
+mod image;
+mod kernel;
+mod machine;
+
+use anyhow::{Context, Result, bail, ensure};
+use kernel::Kernel;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// How long a job may take unless `--limit` says otherwise. Seconds.
+const LIMIT: u64 = 600;
+const USAGE: &str = "usage: cargo run -p xtask -- vm [--skip-if-missing] [--limit SECONDS] [--] COMMAND…";
+
+/// What a guest needs and this machine lacks: the only reason not to run.
+#[derive(Debug)]
+pub(crate) enum Missing {
+    /// Another processor: the emulated one is an x86-64, which cannot run this machine's programs.
+    Processor,
+    /// A program, and the package it comes in.
+    Program(&'static str, &'static str),
+    /// Debian's kernel, and why it could not be had.
+    Kernel(String),
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Processor => {
+                write!(f, "the guest runs x86-64 programs; this machine is {}", std::env::consts::ARCH)
+            }
+            Self::Program(name, package) => {
+                write!(f, "{name} is missing: `apt-get install {package}`, or `scripts/setup.sh vm`")
+            }
+            Self::Kernel(why) => write!(f, "no kernel for the guest: {why}"),
+        }
+    }
+}
+
+/// What the command line asks for.
+#[derive(Debug, PartialEq, Eq)]
+struct Request<'a> {
+    skip_if_missing: bool,
+    limit: u64,
+    command: &'a [&'a str],
+}
+
+/// What has to be there before a guest can start.
+pub(crate) struct Parts {
+    qemu: PathBuf,
+    busybox: PathBuf,
+    kernel: Kernel,
+}
+
+/// Runs a command in a guest and returns its exit code.
+pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
+    let request = parse(words)?;
+    let target = target_directory()?.join("vm");
+    match parts(&target)? {
+        Ok(parts) => machine::run(&parts, &target, request.limit, request.command),
+        Err(missing) if request.skip_if_missing => {
+            crate::report(&format!("not run: {missing}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(missing) => bail!("{missing}"),
+    }
+}
+
+fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
+    let (mut skip_if_missing, mut limit, mut rest) = (false, LIMIT, words);
+    let command = loop {
+        rest = match rest {
+            ["--skip-if-missing", more @ ..] => {
+                skip_if_missing = true;
+                more
+            }
+            ["--limit", seconds, more @ ..] => {
+                limit = seconds.parse().context("--limit takes seconds")?;
+                more
+            }
+            ["--", command @ ..] => break command,
+            [first, ..] if !first.starts_with('-') => break rest,
+            _ => bail!(USAGE),
+        };
+    };
+    ensure!(!command.is_empty(), USAGE);
+    Ok(Request { skip_if_missing, limit, command })
+}
+
+fn parts(target: &Path) -> Result<Result<Parts, Missing>> {
+    if std::env::consts::ARCH != "x86_64" {
+        return Ok(Err(Missing::Processor));
+    }
+    let Some(qemu) = find_program("qemu-system-x86_64") else {
+        return Ok(Err(Missing::Program("qemu-system-x86_64", "qemu-system-x86")));
+    };
+    let Some(busybox) = find_program("busybox") else {
+        return Ok(Err(Missing::Program("busybox", "busybox-static")));
+    };
+    Ok(kernel::find(target)?.map(|kernel| Parts { qemu, busybox, kernel }))
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let places = path.split(':').chain(["/usr/bin", "/bin", "/usr/sbin", "/sbin"]);
+    places.map(|place| Path::new(place).join(name)).find(|file| file.is_file())
+}
+
+/// Where cargo builds.
+fn target_directory() -> Result<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("xtask is in the workspace")?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    std::path::absolute(target).context("the target directory has no path")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_keeps_its_own_options() {
+        let request = |skip_if_missing, limit, command| Request { skip_if_missing, limit, command };
+        let words = ["--skip-if-missing", "--limit", "5", "--", "prog", "--limit", "7"];
+        assert_eq!(parse(&words).expect("it is right"), request(true, 5, &["prog", "--limit", "7"][..]));
+        assert_eq!(
+            parse(&["prog", "--", "x"]).expect("it is right"),
+            request(false, LIMIT, &["prog", "--", "x"][..])
+        );
+    }
+
+    #[test]
+    fn a_missing_command_and_an_unknown_option_are_refused() {
+        for words in [&[][..], &["--"], &["--limit", "x", "prog"], &["--quick", "prog"]] {
+            assert!(parse(words).is_err(), "{words:?}");
+        }
+    }
+}
