@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what building and testing packetrig needs and this machine lacks; says what it does; changes nothing else.
 #
-#   setup.sh demo   a C compiler (the catalogue's SQLite is built from source)
+#   setup.sh demo   a C compiler (the catalogue's SQLite is built from source) and clang (BPF programs)
 #   setup.sh test   also the tools that judge captures and labs in the tests
 #   setup.sh vm     also what runs a guest with another kernel
 #   setup.sh eval   also the generators packetrig is measured against
@@ -82,7 +82,8 @@ case $level in demo | test | vm | eval) ;; *) fail "unknown level '$level'; use 
 
 check_rust
 check_c
-# eBPF toolchain: clang and libbpf headers join the list here when the XDP back end comes. Nothing uses them yet.
+# The BPF programs of back end xdp are compiled by clang; they bring the few declarations they need.
+want clang clang
 case $level in
 test | vm | eval)
     check_rust_component fmt rustfmt

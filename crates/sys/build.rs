@@ -4,11 +4,11 @@
 //! place, for checks of the Rust code alone; loading them fails.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, exit};
+use std::process::Command;
 
 const PROGRAMS: [&str; 2] = ["receive", "send"];
 
-fn main() {
+fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=PACKETRIG_SKIP_BPF");
     println!("cargo::rerun-if-env-changed=CLANG");
@@ -17,32 +17,26 @@ fn main() {
         let (source, object) =
             (Path::new("bpf").join(format!("{program}.bpf.c")), out.join(format!("{program}.o")));
         if std::env::var_os("PACKETRIG_SKIP_BPF").is_some() {
-            if let Err(error) = std::fs::write(&object, []) {
-                fail(&format!("{}: {error}", object.display()));
-            }
+            std::fs::write(&object, []).map_err(|error| format!("{}: {error}", object.display()))?;
             continue;
         }
-        compile(&source, &object);
+        compile(&source, &object)?;
     }
+    Ok(())
 }
 
-fn compile(source: &Path, object: &Path) {
+fn compile(source: &Path, object: &Path) -> Result<(), String> {
     let clang = std::env::var_os("CLANG").unwrap_or_else(|| "clang".into());
     let flags = ["-target", "bpf", "-mcpu=v3", "-O2", "-Wall", "-Wextra", "-Werror", "-c"];
     let target = std::env::var("CARGO_CFG_TARGET_ARCH").unwrap_or_default();
     let ordered = (target == "x86_64" || target == "x86").then_some("-DORDERED_STORES");
     match Command::new(clang).args(flags).args(ordered).arg(source).arg("-o").arg(object).status() {
-        Ok(status) if status.success() => {}
-        Ok(status) => fail(&format!("clang on {}: {status}", source.display())),
-        Err(error) => fail(&format!(
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("clang on {}: {status}", source.display())),
+        Err(error) => Err(format!(
             "clang, which compiles {}, could not be run ({error}): install the package `clang`, or set \
              PACKETRIG_SKIP_BPF=1 for a build without the xdp back end",
             source.display()
         )),
     }
-}
-
-fn fail(text: &str) -> ! {
-    println!("cargo::error={text}");
-    exit(1)
 }

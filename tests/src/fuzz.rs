@@ -5,6 +5,7 @@
 
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};
+use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
 use packetrig_wire::foreign::{self, Rewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{Header, Kind};
 use packetrig_wire::pattern::{Pattern, mix};
@@ -162,6 +163,33 @@ pub fn plan(data: &[u8]) {
         for stream in &bound.streams {
             assert!(stream.timeline.due(0) <= stream.timeline.due(1));
         }
+    }
+}
+
+/// Any classic program that is sound ends on any frame, and translates into jumps that stay inside.
+pub fn filter(data: &[u8]) {
+    let mut source = Source(data);
+    let count = source.byte();
+    let insns = (0..count).map(|_| ClassicInsn {
+        code: u16::from(source.byte()),
+        jt: source.byte(),
+        jf: source.byte(),
+        k: source.word(),
+    });
+    // A return at the end lets more programs be sound.
+    let insns: Vec<_> = insns
+        .collect::<Vec<_>>()
+        .into_iter()
+        .chain([ClassicInsn { code: 6, k: 1, ..Default::default() }])
+        .collect();
+    let Ok(program) = Program::new(insns) else { return };
+    program.matches(source.0);
+    program.matches_cut(source.0, u32::MAX);
+    let endings = Endings { on_match: &[EbpfInsn::exit()], on_mismatch: &[EbpfInsn::exit()] };
+    let code = program.translate(endings).expect("255 instructions are not too many");
+    for (at, insn) in code.iter().enumerate().filter(|(_, insn)| **insn != EbpfInsn::exit()) {
+        let skipped = if matches!(insn.code & 7, 5 | 6) { usize::try_from(insn.off) } else { Ok(0) };
+        assert!(skipped.is_ok_and(|skipped| at + 1 + skipped < code.len()), "instruction {at} leads out");
     }
 }
 

@@ -147,6 +147,22 @@ impl Running {
         kill_process(pid, signal).expect("a child may be sent a signal");
     }
 
+    /// Waits until it has complained or remarked `text`. Panics if it ends without.
+    pub fn await_remark(&mut self, text: &str) {
+        let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");
+        let stderr = directory.path().join("stderr");
+        let deadline = clock::monotonic_ns() + LIMIT_NS;
+        loop {
+            let ended = self.has_ended();
+            let said = String::from_utf8_lossy(&std::fs::read(&stderr).unwrap_or_default()).into_owned();
+            if said.contains(text) {
+                return;
+            }
+            assert!(!ended && clock::monotonic_ns() < deadline, "it never said `{text}`: {said}");
+            clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+        }
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child().try_wait().expect("a child can be waited for").is_some()

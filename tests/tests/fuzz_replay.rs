@@ -42,3 +42,8 @@ fn capture_files_are_read_or_found_damaged() {
 fn plans_are_read_or_refused() {
     replay("plan", fuzz::plan);
 }
+
+#[test]
+fn filters_end_and_translate() {
+    replay("filter", fuzz::filter);
+}

@@ -46,6 +46,9 @@ pub(crate) enum Error {
     Run(#[from] packetrig_node::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
+    Engine(#[from] packetrig_engine::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
@@ -64,6 +67,7 @@ impl Error {
             }
             Self::Lab(_) => Exit::Bug,
             Self::Run(error) => of_run(error),
+            Self::Engine(error) => of_engine(error),
             Self::Store(error) => of_store(error),
         }
     }
@@ -126,9 +130,11 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
 
 fn of_engine(error: &packetrig_engine::Error) -> Exit {
     use packetrig_engine::Error as Engine;
+    use packetrig_sys::pcap::PcapError;
     match error {
         Engine::Kernel(error) => of_kernel(error),
         Engine::Guard(_) => Exit::Unconfirmed,
+        Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } => Exit::Usage,
         Engine::Plan(_) | Engine::Recording { .. } | Engine::NoCaptureDirectory => Exit::Plan,
         Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,
         _ => Exit::World,

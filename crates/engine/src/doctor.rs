@@ -144,12 +144,14 @@ fn loud_offloads(interface: &Interface) -> String {
 
 fn xdp_text(interface: &Interface) -> &'static str {
     match interface.xdp {
-        None => "this kernel cannot be asked about XDP; back end xdp is not there yet",
+        None => "this kernel cannot be asked about XDP; `--back-end xdp` would receive in its generic path",
         Some(xdp) if xdp.zero_copy => {
-            "native XDP with zero copy: fit for back end xdp, which is not there yet"
+            "native XDP with zero copy: `--back-end xdp` sends live frames and receives in the driver"
         }
-        Some(xdp) if xdp.native => "native XDP: fit for back end xdp, which is not there yet",
-        Some(_) => "generic XDP only; back end xdp is not there yet",
+        Some(xdp) if xdp.native => {
+            "native XDP: `--back-end xdp` sends live frames and receives in the driver"
+        }
+        Some(_) => "generic XDP only: `--back-end xdp` would gain little",
     }
 }
 

@@ -23,6 +23,17 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// User: the filter expression is not understood. World, when libpcap is missing.
+    #[error(transparent)]
+    Expression(#[from] packetrig_sys::pcap::PcapError),
+    /// User: libpcap understands the filter expression, and we do not understand libpcap.
+    #[error("filter `{expression}` cannot be used: {reason}")]
+    Filter {
+        /// As it was given.
+        expression: String,
+        /// Why.
+        reason: packetrig_wire::bpf::Unsupported,
+    },
     /// World: a file cannot be written.
     #[error("cannot write {}: {source}", path.display())]
     File {

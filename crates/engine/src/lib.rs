@@ -14,6 +14,7 @@ pub mod capture;
 pub mod chaos;
 pub mod clock;
 pub mod doctor;
+pub mod filter;
 pub mod packet;
 pub mod pktgen;
 pub mod port;

@@ -8,6 +8,7 @@
 
 mod assemble;
 mod figures;
+mod limits;
 mod ports;
 mod streams;
 #[cfg(test)]
@@ -24,6 +25,7 @@ use crate::message::{NodeName, PlanHash, RunId};
 use crate::outcome::Outcome;
 use packetrig_stats::caveat::Caveat;
 use packetrig_stats::ledger::{Imbalance, Ledger};
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::result::CaptureResult;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -48,6 +50,8 @@ pub struct RunFacts {
     pub nodes: Vec<NodeName>,
     /// What the user accepts.
     pub criteria: Criteria,
+    /// What this rig can do, as measured before; empty if it never was.
+    pub limits: Vec<RigLimit>,
 }
 
 /// How much of what should have reported did.

@@ -13,6 +13,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -49,6 +50,8 @@ pub struct RunOptions {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// What this rig can do, as measured before.
+    pub limits: Vec<RigLimit>,
     /// From the last sender's end until receivers stop.
     pub drain: Nanos,
     /// What the user accepts.
@@ -85,6 +88,7 @@ pub fn run_local_on<P: Planes + Send>(
         seed: options.seed,
         nodes: vec![node.clone()],
         criteria: options.criteria,
+        limits: options.limits.clone(),
     };
     let limits = Limits::local(options.drain);
     let machine = Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);

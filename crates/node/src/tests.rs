@@ -136,6 +136,7 @@ fn options() -> RunOptions {
         back_end: None,
         drain: Nanos::from_millis(1),
         criteria: Criteria::default(),
+        limits: Vec::new(),
     }
 }
 

@@ -32,6 +32,8 @@ pub enum Doubt {
     Interrupted,
     /// The interface could not be made quiet.
     NotQuiet,
+    /// The load came near what the rig itself can do.
+    NearLimit,
     /// Nothing of a stream arrived, or no stream ran.
     NothingMeasured,
 }

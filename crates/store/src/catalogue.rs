@@ -5,6 +5,7 @@ use crate::files::REPORT;
 use crate::{Error, migrations};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
+use packetrig_stats::limit::RigLimit;
 use rusqlite::{Connection, Row, params};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -105,6 +106,27 @@ impl Catalogue {
         let summary = self.find(prefix)?;
         let report = read_report(&summary.directory.join(REPORT))?;
         Ok((summary, report))
+    }
+
+    /// Keeps a limit of the rig, in place of an older one of the same kind.
+    pub fn keep_limit(&self, limit: &RigLimit) -> Result<(), Error> {
+        let damaged = |source| Error::Damaged { path: self.place.join("catalogue.sqlite"), source };
+        let value = serde_json::to_string(limit).map_err(damaged)?;
+        let row = params![limit.kernel, format!("{:?}", limit.back_end), limit.driver, limit.size, value];
+        let sql = "INSERT OR REPLACE INTO limits (kernel, back_end, driver, size, value) VALUES (?1, ?2, ?3, ?4, ?5)";
+        self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
+    }
+
+    /// The limits measured on this kernel.
+    pub fn limits(&self, kernel: &str) -> Result<Vec<RigLimit>, Error> {
+        let rows = || {
+            let sql = "SELECT value FROM limits WHERE kernel = ?1 ORDER BY back_end, driver, size";
+            let mut statement = self.connection.prepare(sql)?;
+            statement.query_map(params![kernel], |row| row.get(0))?.collect::<rusqlite::Result<Vec<String>>>()
+        };
+        let texts = rows().map_err(|source| self.error(source))?;
+        // One that an older version wrote in another form is as good as none: it is measured again.
+        Ok(texts.iter().filter_map(|text| serde_json::from_str(text).ok()).collect())
     }
 
     pub(crate) fn directory(&self, run: &RunId) -> PathBuf {

@@ -2,7 +2,8 @@
 
 use rusqlite::{Connection, TransactionBehavior};
 
-const STEPS: &[&str] = &["CREATE TABLE runs (
+const STEPS: &[&str] = &[
+    "CREATE TABLE runs (
     id TEXT PRIMARY KEY,
     started_wall_ns INTEGER NOT NULL,
     name TEXT NOT NULL,
@@ -14,7 +15,16 @@ const STEPS: &[&str] = &["CREATE TABLE runs (
     lost INTEGER NOT NULL,
     directory TEXT NOT NULL
 ) STRICT;
-CREATE INDEX runs_by_time ON runs (started_wall_ns);"];
+CREATE INDEX runs_by_time ON runs (started_wall_ns);",
+    "CREATE TABLE limits (
+    kernel TEXT NOT NULL,
+    back_end TEXT NOT NULL,
+    driver TEXT NOT NULL,
+    size INTEGER NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (kernel, back_end, driver, size)
+) STRICT;",
+];
 
 /// The newest version of the tables.
 pub(crate) fn newest() -> u32 {

@@ -6,6 +6,7 @@
 
 mod area;
 pub mod bpf;
+pub mod bulk;
 pub mod caps;
 pub mod clock;
 pub mod error;
@@ -18,9 +19,11 @@ pub mod netdev;
 mod netlink;
 pub mod netns;
 pub mod packet;
+pub mod pcap;
 pub mod pktgen;
 pub mod sched;
 pub mod signal;
+pub mod testrun;
 pub mod userns;
 pub mod xdp;
 

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod bits;
+pub mod bpf;
 pub mod checksum;
 pub mod filter;
 pub mod foreign;

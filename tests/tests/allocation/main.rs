@@ -8,11 +8,13 @@
 mod replay;
 
 use packetrig_engine::Error;
+use packetrig_engine::capture::record::{self, RecordSpec, Rotation, Target};
 use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::VirtualClock;
 use packetrig_engine::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_plan::CaptureFormat;
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
@@ -298,6 +300,28 @@ fn receiving_allocates_nothing() {
         sum(|c| c.corrupt) > 0 && sum(|c| c.altered) > 0 && sum(|c| c.unnumbered) > 0 && counters.foreign > 0
     );
     assert_eq!((counters.seen, allocated), (frames as u64, 0));
+}
+
+#[test]
+fn capturing_allocates_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let spec = RecordSpec {
+        target: Target::File(directory.path().join("a.pcapng")),
+        format: CaptureFormat::Pcapng,
+        interface: "eth0".into(),
+        comment: String::new(),
+        filter: String::new(),
+        snap_len: None,
+        rotation: Rotation::default(),
+        queue: 4 << 20,
+    };
+    let start = MonoTime::default();
+    let mut recorder = record::Recorder::start(spec, packetrig_sys::clock::realtime_offset(), start).unwrap();
+    let bytes = [7; 1000];
+    let frame = RxFrame { bytes: &bytes, full_len: 1000, at: start, stamp: StampKind::Software };
+    let made = allocations(|| (0..100_000).for_each(|_| recorder.frame(&frame)));
+    assert_eq!(made, 0);
+    recorder.finish(start).unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a user can ask for is what happens.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calibrate;
 mod guard;
 mod how_long;
 mod how_much;

@@ -1,6 +1,7 @@
 //! Other programs read what we sent and what we wrote.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod capture;
 mod files;
 mod headers;
 mod patterns;

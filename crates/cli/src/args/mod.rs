@@ -1,12 +1,16 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
+mod capture;
 mod quantities;
 mod replay;
 mod run;
+mod test;
 
+pub(crate) use capture::{Capture, Direction};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
+pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use packetrig_plan::Location;
@@ -37,8 +41,13 @@ pub(crate) enum Command {
     Plan(Plan),
     /// Run a plan on an embedded lab: two ports and a device under test, no hardware and no root needed
     Demo(Demo),
+    /// Capture what arrives at an interface, filtered, without losing count of a frame
+    Capture(Box<Capture>),
     /// Say what this machine and its interfaces can do, and what to change for more
     Doctor(Doctor),
+    /// Test methods
+    #[command(subcommand)]
+    Test(Test),
     /// List and show past runs
     Report(Report),
 }
@@ -97,6 +106,8 @@ pub(crate) enum BackEndName {
     Packet,
     /// XDP: live frames out, rings filled by a BPF program in
     Xdp,
+    /// The kernel's packet generator, for the fields it can do; counts only what it sent
+    Pktgen,
 }
 
 impl From<BackEndName> for BackEnd {
@@ -104,6 +115,7 @@ impl From<BackEndName> for BackEnd {
         match name {
             BackEndName::Packet => Self::Packet,
             BackEndName::Xdp => Self::Xdp,
+            BackEndName::Pktgen => Self::Pktgen,
         }
     }
 }

@@ -62,6 +62,34 @@ impl FromStr for Percent {
     }
 }
 
+/// A size of files or memory: decimal or binary units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Bytes(pub(crate) u64);
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is not a size; write it like 500kB, 100MB or 1GiB");
+        let trimmed = text.trim();
+        let end = trimmed.find(|c: char| !c.is_ascii_digit()).unwrap_or(trimmed.len());
+        let factor: u64 = match trimmed[end..].trim() {
+            "" | "B" => 1,
+            "k" | "kB" | "KB" => 1_000,
+            "M" | "MB" => 1_000_000,
+            "G" | "GB" => 1_000_000_000,
+            "T" | "TB" => 1_000_000_000_000,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            "GiB" => 1 << 30,
+            "TiB" => 1 << 40,
+            _ => return Err(refuse()),
+        };
+        let number: u64 = trimmed[..end].parse().map_err(|_| refuse())?;
+        number.checked_mul(factor).filter(|bytes| *bytes > 0).map(Self).ok_or_else(refuse)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -81,6 +109,16 @@ mod tests {
         for (text, hint) in [("big", "imix"), ("1518..64", "64..1518"), ("..9", "64..1518"), ("", "imix")] {
             let error = text.parse::<Size>().unwrap_err();
             assert!(error.contains(hint), "{error}");
+        }
+    }
+
+    #[test]
+    fn sizes_of_files_have_decimal_and_binary_units() {
+        for (text, bytes) in [("7", 7), ("100MB", 100_000_000), ("64 MiB", 64 << 20), ("1GiB", 1 << 30)] {
+            assert_eq!(text.parse(), Ok(Bytes(bytes)), "{text}");
+        }
+        for wrong in ["", "MB", "0", "-1MB", "1.5GB", "1 furlong", "99999999TB"] {
+            assert!(wrong.parse::<Bytes>().is_err_and(|error| error.contains("100MB")), "{wrong}");
         }
     }
 

@@ -16,7 +16,7 @@ use packetrig_plan::{Location, Plan};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
-use packetrig_sys::{clock, signal};
+use packetrig_sys::{clock, kernel, signal};
 use packetrig_units::{Nanos, Share};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -85,6 +85,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,
         back_end: request.back_end,
+        limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
         criteria: Criteria { max_loss: request.max_loss },
     };
@@ -103,6 +104,11 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         output.line(format_args!("Files: {}", request.out.as_ref().unwrap_or(&directory).display()));
     }
     Ok(exit(&report))
+}
+
+/// A back end's name, as the user writes it.
+pub(crate) fn name_of(back_end: BackEnd) -> String {
+    format!("{back_end:?}").to_lowercase()
 }
 
 /// The catalogue the user names, or the usual one.

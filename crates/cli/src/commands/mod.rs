@@ -1,5 +1,7 @@
 //! One module per command: request in, calls of the rooms below, text out.
 
+mod calibrate;
+mod capture;
 mod demo;
 mod doctor;
 mod execution;
@@ -9,7 +11,7 @@ mod replay;
 mod report;
 mod run;
 
-use crate::args::Command;
+use crate::args::{Command, Test};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
@@ -21,7 +23,9 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Replay(arguments) => replay::perform(*arguments, output),
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
+        Command::Capture(arguments) => capture::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
+        Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),
         Command::Report(arguments) => report::perform(arguments, output),
     }
 }

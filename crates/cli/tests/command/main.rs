@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 12] = [
+    let pages: [(&str, &[&str]); 13] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -28,6 +28,7 @@ fn every_help_page_is_as_committed() {
         ("help-plan-check", &["plan", "check", "--help"]),
         ("help-plan-explain", &["plan", "explain", "--help"]),
         ("help-demo", &["demo", "--help"]),
+        ("help-capture", &["capture", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
         ("help-report-list", &["report", "list", "--help"]),
@@ -43,7 +44,7 @@ fn every_help_page_is_as_committed() {
 
 #[test]
 fn wrong_use_is_a_remark_with_code_2() {
-    let uses: [(&str, &[&str]); 9] = [
+    let uses: [(&str, &[&str]); 12] = [
         ("usage-nothing", &[]),
         ("usage-unknown-command", &["rum"]),
         ("usage-run-without-plan", &["run"]),
@@ -52,6 +53,9 @@ fn wrong_use_is_a_remark_with_code_2() {
         ("usage-run-bad-rate", &["run", "--tx", "eth1", "--rate", "fast"]),
         ("usage-run-bad-size", &["run", "--tx", "eth1", "--size", "1518..64"]),
         ("usage-demo-bad-faults", &["demo", "--faults", "burn=3"]),
+        ("usage-capture-nowhere", &["capture", "lo"]),
+        ("usage-capture-bad-size", &["capture", "lo", "-w", "x", "--ring-size", "big"]),
+        ("usage-capture-ring-of-nothing", &["capture", "lo", "-w", "x", "--ring-files", "3"]),
         ("usage-report-two-forms", &["report", "show", "x", "--json", "--csv"]),
     ];
     for (name, arguments) in uses {

@@ -1,15 +1,21 @@
-//! Capture file formats as pure encoders: classic pcap (microseconds) and pcapng (nanoseconds), Ethernet, little-endian.
+//! Capture file formats as pure encoders: classic pcap and pcapng, both with nanoseconds, Ethernet, little-endian.
 
 use packetrig_plan::CaptureFormat;
 
 const LINK_TYPE_ETHERNET: u16 = 1;
 const NO_LIMIT: u32 = 262_144;
+/// Most that [`begin`] and [`end`] add to the texts they are given.
+pub(super) const FIXED: usize = 512;
 
-/// What a file is about.
-#[derive(Clone, Debug)]
+/// What a file is about. Empty texts are left out.
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header<'a> {
     pub(super) interface: &'a str,
     pub(super) comment: &'a str,
+    /// The operating system.
+    pub(super) system: &'a str,
+    /// The filter expression.
+    pub(super) filter: &'a str,
     pub(super) snap_len: Option<u32>,
 }
 
@@ -23,25 +29,96 @@ pub(super) struct Record<'a> {
     pub(super) full_len: u32,
 }
 
+/// What was counted until the end of a file.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Totals {
+    /// When the file was begun, nanoseconds since 1970, if known.
+    pub(super) from_ns: Option<u64>,
+    /// When it was ended.
+    pub(super) to_ns: u64,
+    /// Frames that passed the filter.
+    pub(super) received: u64,
+    /// Those that never got into a file.
+    pub(super) dropped: u64,
+    /// Those of them that the kernel lost, if that is told apart.
+    pub(super) by_kernel: Option<u64>,
+}
+
+/// What stands before and behind the bytes of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame {
+    head: [u8; 28],
+    head_len: usize,
+    tail: [u8; 7],
+    tail_len: usize,
+}
+
+impl Frame {
+    /// What stands before the bytes.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head[..self.head_len]
+    }
+
+    /// What stands behind them.
+    pub(super) fn tail(&self) -> &[u8] {
+        &self.tail[..self.tail_len]
+    }
+
+    /// Makes both for a frame. Allocates nothing.
+    pub(super) fn around(format: CaptureFormat, record: Record<'_>) -> Self {
+        let captured = u32::try_from(record.bytes.len()).unwrap_or(u32::MAX);
+        match format {
+            CaptureFormat::Pcap => {
+                let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
+                Self::new(&[low(seconds), low(rest), captured, record.full_len], 0, None)
+            }
+            CaptureFormat::Pcapng => {
+                let padding = record.bytes.len().next_multiple_of(4) - record.bytes.len();
+                let total = low(28 + (record.bytes.len() + padding) as u64 + 4);
+                let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
+                Self::new(&[6, total, 0, high, low, captured, record.full_len], padding, Some(total))
+            }
+        }
+    }
+
+    fn new(words: &[u32], padding: usize, last: Option<u32>) -> Self {
+        let mut frame = Self { head: [0; 28], head_len: words.len() * 4, tail: [0; 7], tail_len: padding };
+        for (place, word) in frame.head.chunks_exact_mut(4).zip(words) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        if let Some(last) = last {
+            frame.tail[padding..padding + 4].copy_from_slice(&last.to_le_bytes());
+            frame.tail_len += 4;
+        }
+        frame
+    }
+}
+
 /// The beginning of a file.
 pub(super) fn begin(format: CaptureFormat, header: &Header<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
     match format {
         CaptureFormat::Pcap => {
-            words(out, &[0xa1b2_c3d4, 2 | 4 << 16, 0, 0, snap_len, LINK_TYPE_ETHERNET.into()]);
+            words(out, &[0xa1b2_3c4d, 2 | 4 << 16, 0, 0, snap_len, LINK_TYPE_ETHERNET.into()]);
         }
         CaptureFormat::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
-                option(body, 4, application.as_bytes());
-                option(body, 1, header.comment.as_bytes());
+                text(body, 3, header.system);
+                text(body, 4, application);
+                text(body, 1, header.comment);
                 option(body, 0, &[]);
             });
             block(out, 1, |body| {
                 words(body, &[LINK_TYPE_ETHERNET.into(), snap_len]);
-                option(body, 2, header.interface.as_bytes());
+                text(body, 2, header.interface);
                 option(body, 9, &[9]); // resolution: 10^-9 s
+                if !header.filter.is_empty() {
+                    // A zero says that the filter is given as text.
+                    option(body, 11, &[&[0], header.filter.as_bytes()].concat());
+                }
+                text(body, 12, header.system);
                 option(body, 0, &[]);
             });
         }
@@ -50,27 +127,30 @@ pub(super) fn begin(format: CaptureFormat, header: &Header<'_>, out: &mut Vec<u8
 
 /// One frame.
 pub(super) fn record(format: CaptureFormat, record: Record<'_>, out: &mut Vec<u8>) {
-    let captured = u32::try_from(record.bytes.len()).unwrap_or(u32::MAX);
-    match format {
-        CaptureFormat::Pcap => {
-            let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
-            words(out, &[low(seconds), low(rest / 1000), captured, record.full_len]);
-            out.extend_from_slice(record.bytes);
-        }
-        CaptureFormat::Pcapng => block(out, 6, |body| {
-            words(body, &[0, low(record.at_ns >> 32), low(record.at_ns), captured, record.full_len]);
-            padded(body, record.bytes);
-        }),
-    }
+    let frame = Frame::around(format, record);
+    out.extend_from_slice(frame.head());
+    out.extend_from_slice(record.bytes);
+    out.extend_from_slice(frame.tail());
 }
 
 /// The end of a file: how many frames the interface saw, and how many never got here. Classic pcap has no place for it.
-pub(super) fn end(format: CaptureFormat, at_ns: u64, received: u64, dropped: u64, out: &mut Vec<u8>) {
+pub(super) fn end(format: CaptureFormat, totals: Totals, out: &mut Vec<u8>) {
     if format == CaptureFormat::Pcapng {
         block(out, 5, |body| {
-            words(body, &[0, low(at_ns >> 32), low(at_ns)]);
-            option(body, 4, &received.to_le_bytes());
-            option(body, 5, &dropped.to_le_bytes());
+            let time = |ns: u64| [low(ns >> 32), low(ns)];
+            words(body, &[0]);
+            words(body, &time(totals.to_ns));
+            if let Some(from_ns) = totals.from_ns {
+                let [high, low] = time(from_ns);
+                option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+                let [high, low] = time(totals.to_ns);
+                option(body, 3, &[high.to_le_bytes(), low.to_le_bytes()].concat());
+            }
+            option(body, 4, &totals.received.to_le_bytes());
+            option(body, 5, &totals.dropped.to_le_bytes());
+            if let Some(by_kernel) = totals.by_kernel {
+                option(body, 7, &by_kernel.to_le_bytes());
+            }
             option(body, 0, &[]);
         });
     }
@@ -89,6 +169,12 @@ fn words(out: &mut Vec<u8>, words: &[u32]) {
 fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
     out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
+}
+
+fn text(out: &mut Vec<u8>, code: u16, value: &str) {
+    if !value.is_empty() {
+        option(out, code, value.as_bytes());
+    }
 }
 
 fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
@@ -115,13 +201,18 @@ mod tests {
 
     fn file(format: CaptureFormat) -> Vec<u8> {
         let mut out = Vec::new();
-        begin(format, &Header { interface: "rx/eth0", comment: "run 1", snap_len: Some(100) }, &mut out);
+        begin(
+            format,
+            &Header { interface: "rx/eth0", comment: "run 1", snap_len: Some(100), ..Header::default() },
+            &mut out,
+        );
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
             record(format, Record { at_ns, bytes: &bytes, full_len: 1518 }, &mut out);
         }
-        end(format, 1_700_000_001_000_000_000, 10, 7, &mut out);
+        let to_ns = 1_700_000_001_000_000_000;
+        end(format, Totals { to_ns, received: 10, dropped: 7, ..Totals::default() }, &mut out);
         out
     }
 
@@ -136,7 +227,7 @@ mod tests {
                     assert_eq!((header.snaplen, header.network.0), (100, 1));
                 }
                 PcapBlockOwned::Legacy(frame) => {
-                    assert_eq!((frame.ts_usec, frame.origlen), (123_456, 1518));
+                    assert_eq!((frame.ts_usec, frame.origlen), (123_456_789 + u32::from(frames), 1518));
                     assert_eq!(frame.data, vec![frames; 61 + usize::from(frames)]);
                     frames += 1;
                 }

@@ -7,13 +7,16 @@
 //! The receiving thread never waits for the disk: when the writer is behind, frames are dropped from the capture and
 //! counted. Captured frames carry a computed FCS, so that their length is the frame size of the plan.
 //!
+//! This is the capture of a run. [`record`] is the capture that a user asks for, with or without a run.
+//!
 //! Invariant: frames that passed the filter = written + dropped.
 
 mod encode;
+pub mod record;
 
 use crate::Error;
 use crate::port::RxFrame;
-use encode::{Header, Record};
+use encode::{Header, Record, Totals};
 use packetrig_plan::CaptureFormat;
 use packetrig_sys::clock::{self, Offset};
 use packetrig_units::Nanos;
@@ -198,7 +201,12 @@ impl Writer {
 
     fn run(&mut self) -> std::io::Result<u64> {
         let Self { spec, encoded, .. } = self;
-        let header = Header { interface: &spec.interface, comment: &spec.comment, snap_len: spec.snap_len };
+        let header = Header {
+            interface: &spec.interface,
+            comment: &spec.comment,
+            snap_len: spec.snap_len,
+            ..Header::default()
+        };
         encode::begin(spec.format, &header, encoded);
         self.put()?;
         loop {
@@ -213,13 +221,13 @@ impl Writer {
             clock::sleep_until_ns(clock::monotonic_ns() + PAUSE.as_u64());
         }
         let passed = self.shared.passed.load(Ordering::Acquire);
-        encode::end(
-            self.spec.format,
-            clock::wall_clock_ns(),
-            passed,
-            passed - self.written,
-            &mut self.encoded,
-        );
+        let totals = Totals {
+            to_ns: clock::wall_clock_ns(),
+            received: passed,
+            dropped: passed - self.written,
+            ..Totals::default()
+        };
+        encode::end(self.spec.format, totals, &mut self.encoded);
         self.put()?;
         self.output.flush()?;
         Ok(self.written)

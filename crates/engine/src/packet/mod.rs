@@ -10,10 +10,12 @@ pub(crate) mod facts;
 pub mod guard;
 pub mod quiet;
 mod rx;
+mod tap;
 mod tx;
 
 pub(crate) use facts::{Meter, relatives};
 pub use rx::PacketRx;
+pub use tap::{PacketTap, TapOptions};
 pub use tx::PacketTx;
 pub(crate) use tx::lost_on_transmit;
 

@@ -1,7 +1,7 @@
 //! The `xdp` back end: live frames out, rings filled by a BPF program in.
 //!
-//! Sending implements the stream level itself: user space plans runs of frames ([`runs`]), the kernel makes the bytes
-//! ([`tables`] is what it makes them of). Receiving is frame level ([`rx`]), under the generic receiver, so its numbers are
+//! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
+//! (`tables` is what it makes them of). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers are
 //! the same as those of every other back end.
 //!
 //! Invariant: what the program cannot make exactly as the template does is refused by name before the run.

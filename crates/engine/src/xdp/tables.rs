@@ -87,7 +87,7 @@ impl Compiled {
         Ok(Op { kind, start, step, count, seed, mask, at, shift, wide, checks, values_from })
     }
 
-    #[expect(clippy::type_complexity, reason = "the columns of an op that come from its pattern")]
+    /// The columns of an op that come from its pattern: kind, start, step, count, seed, first of its values.
     fn values(&mut self, pattern: &Pattern) -> Result<(OpKind, u128, u128, u64, u64, u32), String> {
         Ok(match pattern {
             Pattern::Value(value) => (OpKind::StepUp, *value, 0, 1, 0, 0),

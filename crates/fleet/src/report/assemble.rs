@@ -1,5 +1,6 @@
 //! Node results become a report.
 
+use super::limits;
 use super::ports::port_of;
 use super::streams::Findings;
 use super::verdict::{Evidence, judge};
@@ -23,7 +24,9 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
     let lost = LossPlaces::new(total_lost(&streams), &reported);
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
-    let caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
+    let ports = ports(plan, &results);
+    let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
+    caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let verdict = judge(
         &Evidence {
             streams: &streams,
@@ -48,7 +51,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         criteria: facts.criteria,
         coverage,
         unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
-        ports: ports(plan, &results),
+        ports,
         streams,
         ledger,
         imbalances,

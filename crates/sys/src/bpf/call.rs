@@ -104,8 +104,9 @@ pub(super) mod attr {
 pub(super) fn plain<A>(command: Command, attr: &mut A) -> Result<i64, Error> {
     // SAFETY: the argument is a live structure of the given size; the addresses in it point to memory that its caller
     // holds for the time of the call, of the lengths named beside them.
-    let answer =
-        unsafe { libc::syscall(libc::SYS_bpf, command as libc::c_long, attr as *mut A, size_of::<A>()) };
+    let answer = unsafe {
+        libc::syscall(libc::SYS_bpf, command as libc::c_long, std::ptr::from_mut(attr), size_of::<A>())
+    };
     if answer < 0 { Err(Error::last_os_error()) } else { Ok(answer) }
 }
 

@@ -6,11 +6,11 @@
 //! size, is how long the reader may be away.
 //!
 //! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
-//! sends through the interface are not delivered.
+//! sends through the interface are not delivered unless that is asked for.
 
 use super::socket;
 use crate::area::Area;
-use crate::{Error, clock, netns::NetNs};
+use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -48,12 +48,14 @@ pub struct RxOptions {
     pub retire_ms: u32,
     /// Receive frames for other stations, too.
     pub promiscuous: bool,
+    /// Deliver frames that this machine sends, too.
+    pub outgoing: bool,
 }
 
 impl Default for RxOptions {
     /// 32 MiB: a second of absence at low rates; more than 200 000 short frames.
     fn default() -> Self {
-        Self { blocks: 512, block_bytes: 1 << 16, retire_ms: 2, promiscuous: true }
+        Self { blocks: 512, block_bytes: 1 << 16, retire_ms: 2, promiscuous: true, outgoing: false }
     }
 }
 
@@ -104,8 +106,22 @@ pub struct RxRing {
 impl RxRing {
     /// Opens a ring on the interface with this index in `netns` and receives from now on; `name` is for messages.
     pub fn open(netns: &NetNs, index: u32, name: &str, options: RxOptions) -> Result<Self, Error> {
+        Self::open_filtered(netns, index, name, options, &[])
+    }
+
+    /// Opens a ring into which the kernel puts only frames that pass a filter; an empty one lets all pass. What the
+    /// filter returns is how much of a frame is kept. It sees frames without the VLAN tag that the kernel took out.
+    pub fn open_filtered(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: RxOptions,
+        filter: &[ClassicInsn],
+    ) -> Result<Self, Error> {
         let socket = socket::open(netns, name)?;
         configure(&socket, options).map_err(|(call, errno)| Error::call(call, name, errno))?;
+        // Before the socket is bound: nothing gets past the filter.
+        socket::filter(&socket, filter).map_err(|e| Error::call("setsockopt(SO_ATTACH_FILTER)", name, e))?;
         let shape = Shape { block: options.block_bytes as usize, blocks: options.blocks as usize };
         let area = Area::map(socket.as_fd(), shape.block * shape.blocks, name)?;
         socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
@@ -113,12 +129,9 @@ impl RxRing {
             join_promiscuous(&socket, index)
                 .map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         }
-        Ok(Self {
-            blocks: Blocks::new(area, shape),
-            socket,
-            object: name.to_owned(),
-            stats: RxStats::default(),
-        })
+        let mut blocks = Blocks::new(area, shape);
+        blocks.outgoing = options.outgoing;
+        Ok(Self { blocks, socket, object: name.to_owned(), stats: RxStats::default() })
     }
 
     /// Gives frames at hand to `sink`, at most `most`; returns how many. Neither waits nor enters the kernel.
@@ -167,7 +180,7 @@ fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, 
     socket::set(socket, packet(libc::PACKET_RESERVE), &16u32)
         .map_err(failed("setsockopt(PACKET_RESERVE)"))?;
     // Linux 4.20 and later; before, outgoing frames are recognised by their direction.
-    socket::set(socket, packet(libc::PACKET_IGNORE_OUTGOING), &1i32).unwrap_or(());
+    socket::set(socket, packet(libc::PACKET_IGNORE_OUTGOING), &i32::from(!options.outgoing)).unwrap_or(());
     let stamping = libc::SOF_TIMESTAMPING_RX_SOFTWARE | libc::SOF_TIMESTAMPING_SOFTWARE;
     socket::set(socket, (libc::SOL_SOCKET, libc::SO_TIMESTAMPING), &stamping)
         .map_err(failed("setsockopt(SO_TIMESTAMPING)"))?;
@@ -215,11 +228,13 @@ struct Blocks {
     remaining: u32,
     /// Offset of the next frame in the area.
     frame: usize,
+    /// Whether frames that this machine sends are delivered.
+    outgoing: bool,
 }
 
 impl Blocks {
     fn new(area: Area, shape: Shape) -> Self {
-        Self { area, shape, block: 0, held: false, remaining: 0, frame: 0 }
+        Self { area, shape, block: 0, held: false, remaining: 0, frame: 0, outgoing: false }
     }
 
     fn is_ready(&self) -> bool {
@@ -269,12 +284,12 @@ impl Blocks {
         self.area.word(self.block * self.shape.block + BLOCK_STATUS)
     }
 
-    /// Steps over one frame; `None` if it is one that this machine sent.
+    /// Steps over one frame; `None` if it is one that this machine sent and nobody wants.
     fn next_frame(&mut self) -> Option<RawFrame<'_>> {
         let at = self.frame;
         self.remaining -= 1;
         self.frame += self.area.number(at + NEXT) as usize;
-        if self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
+        if !self.outgoing && self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
             return None;
         }
         let status = self.area.number(at + STATUS);

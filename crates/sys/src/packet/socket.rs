@@ -2,7 +2,7 @@
 //!
 //! The caller owns the descriptor that [`open`] returns.
 
-use crate::{Error, netns::NetNs};
+use crate::{Error, netns::NetNs, pcap::ClassicInsn};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
@@ -50,6 +50,17 @@ pub(super) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -
         )
     };
     if set == 0 { Ok(()) } else { Err(last_errno()) }
+}
+
+/// Has the kernel drop what does not pass `program`; an empty one changes nothing. The kernel checks the program.
+pub(super) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
+    if program.is_empty() {
+        return Ok(());
+    }
+    let length = u16::try_from(program.len()).map_err(|_| rustix::io::Errno::INVAL)?;
+    // The instructions have the layout of `sock_filter`; the kernel copies them and writes nothing.
+    let request = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    set(socket, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &request)
 }
 
 /// Reads and resets the statistics of a TPACKET_V3 ring.

@@ -24,9 +24,10 @@ const DROPPED: usize = 24;
 const UNWANTED: usize = 32;
 const READ: usize = 64;
 const DATA: usize = 4096;
-const RING: u64 = 16 << 20;
+const RING_BYTES: usize = 16 << 20;
+const RING: u64 = RING_BYTES as u64;
 const SLACK: usize = 16_384;
-const VALUE: usize = DATA + RING as usize + SLACK;
+const VALUE: usize = DATA + RING_BYTES + SLACK;
 const HEAD: usize = 16;
 
 /// How to receive.

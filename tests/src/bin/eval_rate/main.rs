@@ -3,6 +3,7 @@
 
 mod receive;
 mod send;
+mod thesis;
 
 use packetrig_tests::eval::output::Output;
 use packetrig_tests::eval::{Effort, directory};
@@ -12,5 +13,6 @@ fn main() -> anyhow::Result<()> {
     let mut output = Output::new("rate", &directory("rate"), effort)?;
     send::evaluate(effort, &mut output)?;
     receive::evaluate(effort, &mut output)?;
+    thesis::evaluate(effort, &mut output)?;
     output.finish()
 }

@@ -7,14 +7,15 @@ const KEY: TagKey = TagKey(0x1234_5678_9abc_def0);
 
 /// Streams with these packets and sizes.
 fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
-    let mut text = "ports: [{name: a, location: lo}, {name: b, location: lo2}]\nflows:\n".to_owned();
-    for (index, (packet, size)) in flows.iter().enumerate() {
-        text += &format!(
+    let head = "ports: [{name: a, location: lo}, {name: b, location: lo2}]\nflows:\n".to_owned();
+    let flow = |(index, (packet, size)): (usize, &(&str, &str))| {
+        format!(
             "- {{name: f{index}, tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: {packet}, \
              size: {size}, rate: {{choice: pps, pps: 10}}, duration: {{choice: fixed_packets, \
              fixed_packets: {{packets: 10}}}}, metrics: {{enable: true, loss: true}}}}\n"
-        );
-    }
+        )
+    };
+    let text = head + &flows.iter().enumerate().map(flow).collect::<String>();
     let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}"));
     let specs = plan.streams.iter().enumerate().map(|(index, stream)| {
         Arc::new(StreamSpec {

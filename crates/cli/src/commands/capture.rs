@@ -1,0 +1,239 @@
+//! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
+
+use crate::args::{Capture as Arguments, Direction};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::{count, per_second, scaled};
+use crate::output::{Output, Style, remark};
+use crate::table::table;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_engine::capture::record::{
+    self, Counts, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
+};
+use packetrig_engine::clock::RealClock;
+use packetrig_engine::filter;
+use packetrig_engine::packet::{PacketTap, TapOptions};
+use packetrig_engine::port::Clock;
+use packetrig_plan::CaptureFormat;
+use packetrig_sys::signal;
+use packetrig_units::Nanos;
+use std::io::IsTerminal;
+use std::path::Path;
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
+        return Err(Error::Usage("--ring-files needs --ring-size or --rotate-every".into()));
+    }
+    let is_standard_output = arguments.write.as_deref() == Some(Path::new("-"));
+    if is_standard_output && (arguments.ring_size.is_some() || arguments.rotate_every.is_some()) {
+        return Err(Error::Usage("standard output is one file: it cannot be split".into()));
+    }
+    let expression = arguments.expression.join(" ");
+    let program = if expression.trim().is_empty() { None } else { Some(filter::compile(&expression)?) };
+    signal::latch()?;
+    let clock = RealClock::new();
+    let mut tap = PacketTap::open(&arguments.port, options(arguments, program))?;
+    if !tap.is_up() {
+        remark(format_args!("capture: {} is down; nothing arrives until it is up", arguments.port));
+    }
+    let recorder = match spec(arguments, &expression) {
+        Some(spec) => Some(Recorder::start(spec, tap.offset(), clock.now())?),
+        None => None,
+    };
+    if !arguments.quiet {
+        remark(format_args!("capture: listening on {}", arguments.port));
+    }
+    let mut live = Live::new(arguments.quiet);
+    let limits = Limits { frames: arguments.count, time: arguments.time };
+    let stop = || signal::received().is_some();
+    let summary =
+        record::record(&mut tap, &clock, recorder, (limits, &stop), &mut |counts| live.show(counts));
+    live.finish();
+    let summary = summary?;
+    let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
+    if is_standard_output {
+        remark(text.trim_end());
+    } else {
+        output.text(text);
+    }
+    Ok(exit(&summary))
+}
+
+fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) -> TapOptions {
+    TapOptions {
+        filter,
+        snap_len: arguments.snap,
+        promiscuous: !arguments.no_promiscuous,
+        outgoing: arguments.direction == Direction::Both,
+    }
+}
+
+/// What to write; nothing when frames are only counted.
+fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
+    let file = arguments.write.as_deref()?;
+    let by_name = match file.extension().and_then(|extension| extension.to_str()) {
+        Some("pcap" | "cap") => CaptureFormat::Pcap,
+        _ => CaptureFormat::Pcapng,
+    };
+    Some(RecordSpec {
+        target: match file {
+            file if file == Path::new("-") => Target::StandardOutput,
+            file => Target::File(file.to_owned()),
+        },
+        format: arguments.format.map_or(by_name, Into::into),
+        interface: arguments.port.to_string(),
+        comment: format!("packetrig capture {}", arguments.port),
+        filter: expression.to_owned(),
+        snap_len: arguments.snap,
+        rotation: Rotation {
+            bytes: arguments.ring_size.map(|size| size.0),
+            every: arguments.rotate_every,
+            keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
+        },
+        queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
+    })
+}
+
+fn exit(summary: &Summary) -> Exit {
+    let failure = summary.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
+    match failure {
+        // Who reads along and has seen enough closes the pipe.
+        Some((_, error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Ok,
+        Some((path, error)) => {
+            let style = Style::of_remarks();
+            remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+            Exit::World
+        }
+        None => Exit::Ok,
+    }
+}
+
+/// One row per account: every frame that passed the filter is in one of them.
+fn result(arguments: &Arguments, summary: &Summary) -> String {
+    let counts = &summary.counts;
+    let passed = counts.frames + counts.kernel_dropped;
+    let row = |what: &str, frames: u64, why: &str| {
+        let why = if frames > 0 { why } else { "" };
+        vec![what.to_owned(), count(frames), why.to_owned()]
+    };
+    let mut rows = vec![row("passed the filter", passed, "")];
+    if let Some(recorded) = &summary.recorded {
+        rows.push(row("written", recorded.written, ""));
+    } else {
+        rows.push(row("counted", counts.frames, ""));
+    }
+    rows.push(row("dropped: kernel ring", counts.kernel_dropped, "we were too slow"));
+    if summary.recorded.is_some() {
+        rows.push(row("dropped: our queue", counts.queue_dropped, "the disk was too slow"));
+        rows.push(row("dropped: disk", counts.disk_lost, "writing failed"));
+    }
+    if let Some(dropped) = summary.port.dropped {
+        rows.push(row("interface: dropped", dropped, "before the filter"));
+    }
+    let mut text = format!(
+        "{}: {} frames, {} in {:.3} s\n",
+        arguments.port,
+        count(counts.frames),
+        scaled(counts.bytes as f64, "B"),
+        counts.elapsed.as_secs_f64()
+    );
+    text.push_str(&table(&["", "frames", "because"], rows));
+    text.push_str(&files(summary));
+    text
+}
+
+fn files(summary: &Summary) -> String {
+    let Some(recorded) = &summary.recorded else { return String::new() };
+    let removed = match recorded.removed {
+        0 => String::new(),
+        files => format!("{} older files were removed, with the frames in them\n", count(files)),
+    };
+    let way = if recorded.direct { "past the page cache" } else { "through the page cache" };
+    let wrote = recorded.files.iter().map(|file| format!("wrote {} ({way})\n", file.display()));
+    std::iter::once(removed).chain(wrote).collect()
+}
+
+fn json(summary: &Summary) -> String {
+    let counts = &summary.counts;
+    let recorded = summary.recorded.as_ref();
+    let value = serde_json::json!({
+        "elapsed_ns": counts.elapsed.as_u64(),
+        "frames": counts.frames,
+        "bytes": counts.bytes,
+        "written": recorded.map(|recorded| recorded.written),
+        "dropped": {
+            "kernel_ring": counts.kernel_dropped,
+            "our_queue": counts.queue_dropped,
+            "disk": counts.disk_lost,
+        },
+        "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
+        "files": recorded.map(|recorded| &recorded.files),
+        "files_removed": recorded.map(|recorded| recorded.removed),
+        "direct": recorded.map(|recorded| recorded.direct),
+    });
+    format!("{value:#}\n")
+}
+
+/// The live line on standard error.
+struct Live {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last: Counts,
+    said: Nanos,
+}
+
+impl Live {
+    fn new(quiet: bool) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = || {
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
+        };
+        Self {
+            bar: (is_terminal && !quiet).then(bar),
+            lines: !is_terminal && !quiet,
+            last: Counts::default(),
+            said: Nanos::ZERO,
+        }
+    }
+
+    fn show(&mut self, counts: &Counts) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(line(counts, &self.last));
+            bar.tick();
+            self.last = *counts;
+        } else if self.lines && counts.elapsed >= self.said + Nanos::from_secs(1) {
+            let text = line(counts, &self.last);
+            remark(format_args!("{:>7.1} s  {text}", counts.elapsed.as_secs_f64()));
+            self.said = counts.elapsed;
+            self.last = *counts;
+        }
+    }
+
+    fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(counts: &Counts, last: &Counts) -> String {
+    let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
+    let rate = |now: u64, before: u64| per_second(now - before, length);
+    let seen = format!(
+        "{} frames ({}), {} ({})",
+        count(counts.frames),
+        scaled(rate(counts.frames, last.frames), "f/s"),
+        scaled(counts.bytes as f64, "B"),
+        scaled(rate(counts.bytes, last.bytes) * 8.0, "bit/s"),
+    );
+    let dropped = [
+        (counts.kernel_dropped, "kernel ring"),
+        (counts.queue_dropped, "our queue"),
+        (counts.disk_lost, "disk"),
+    ];
+    let dropped = dropped.into_iter().filter(|(frames, _)| *frames > 0);
+    let dropped = dropped.map(|(frames, who)| format!(", dropped by {who}: {}", count(frames)));
+    std::iter::once(seen).chain(dropped).collect()
+}

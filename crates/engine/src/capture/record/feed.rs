@@ -1,0 +1,175 @@
+//! The capturing thread's end of the queue: a stream of bytes, cut into blocks of aligned memory.
+//!
+//! Blocks go round: free -> filled here -> written by the disk's thread -> free. Nothing here waits: when no block is
+//! free, [`Feed::reserve`] says so, and what would have gone there is not written.
+//!
+//! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
+
+use super::disk::{Order, Target};
+use crossbeam_channel::{Receiver, Sender};
+use packetrig_sys::bulk::Aligned;
+use std::collections::VecDeque;
+
+/// Bytes of a block.
+pub(super) const BLOCK: usize = 1 << 20;
+
+/// Memory on its way to the disk.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) memory: Aligned,
+    /// Bytes in use.
+    pub(super) len: usize,
+    /// Bytes that may be used.
+    limit: usize,
+    /// Where it belongs in the file.
+    pub(super) offset: u64,
+    /// Where the last complete record in it ends in the file; zero if none does.
+    pub(super) whole: u64,
+    /// Frames that end in it.
+    pub(super) frames: u64,
+}
+
+impl Block {
+    pub(super) fn new() -> Self {
+        Self { memory: Aligned::new(BLOCK), len: 0, limit: BLOCK, offset: 0, whole: 0, frames: 0 }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Feed {
+    free: Receiver<Block>,
+    orders: Sender<Order>,
+    current: Option<Block>,
+    held: VecDeque<Block>,
+    /// Where the next byte goes in the file.
+    position: u64,
+}
+
+impl Feed {
+    pub(super) fn new(free: Receiver<Block>, orders: Sender<Order>) -> Self {
+        Self { free, orders, current: None, held: VecDeque::with_capacity(4), position: 0 }
+    }
+
+    /// Bytes in the file so far.
+    pub(super) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Frames waiting in the block that is being filled.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.current.as_ref().is_some_and(|block| block.frames > 0)
+    }
+
+    /// Whether so many blocks are at hand besides the one being filled.
+    pub(super) fn hold(&mut self, blocks: usize) -> bool {
+        while self.held.len() < blocks {
+            let Ok(block) = self.free.try_recv() else { return false };
+            self.held.push_back(block);
+        }
+        true
+    }
+
+    /// Whether there is room for `bytes`, which are fewer than a block has.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        let room = self.current.as_ref().map_or(0, |block| block.limit - block.len);
+        bytes <= room || self.hold(1)
+    }
+
+    /// Adds bytes for which room was reserved.
+    pub(super) fn put(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            let Some(block) = self.current.as_mut() else {
+                if !self.begin() {
+                    return; // Cannot be: room was reserved.
+                }
+                continue;
+            };
+            let take = bytes.len().min(block.limit - block.len);
+            block.memory.bytes_mut()[block.len..block.len + take].copy_from_slice(&bytes[..take]);
+            block.len += take;
+            self.position += take as u64;
+            bytes = &bytes[take..];
+            if block.len == block.limit && !bytes.is_empty() {
+                self.flush();
+            }
+        }
+    }
+
+    /// What was put so far can be read without what follows.
+    pub(super) fn complete(&mut self, frames: u64) {
+        let position = self.position;
+        if let Some(block) = self.current.as_mut() {
+            block.whole = position;
+            block.frames += frames;
+        }
+    }
+
+    /// Hands the block being filled to the disk, full or not.
+    pub(super) fn flush(&mut self) {
+        if let Some(block) = self.current.take() {
+            self.order(Order::Block(block));
+        }
+    }
+
+    /// Ends the file and goes on with another one.
+    pub(super) fn next_file(&mut self, target: Target) {
+        self.flush();
+        self.order(Order::Open(target));
+        self.position = 0;
+    }
+
+    fn begin(&mut self) -> bool {
+        if !self.hold(1) {
+            return false;
+        }
+        let Some(mut block) = self.held.pop_front() else { return false };
+        // Up to the next multiple: the block after this one is aligned again.
+        let over = usize::try_from(self.position % BLOCK as u64).unwrap_or(0);
+        (block.len, block.limit, block.frames, block.whole) = (0, BLOCK - over, 0, 0);
+        block.offset = self.position;
+        self.current = Some(block);
+        true
+    }
+
+    /// The disk's thread lives longer than this: never refused.
+    fn order(&self, order: Order) {
+        self.orders.send(order).unwrap_or(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::unbounded;
+
+    #[test]
+    fn bytes_come_out_as_they_went_in_and_full_blocks_are_aligned() {
+        let (free_in, free) = unbounded();
+        let (orders, written) = unbounded();
+        for _ in 0..3 {
+            free_in.send(Block::new()).unwrap();
+        }
+        let mut feed = Feed::new(free, orders);
+        let sizes = [10, BLOCK / 2, BLOCK - 100, 5000];
+        for (n, size) in sizes.into_iter().enumerate() {
+            assert!(feed.reserve(size), "{n}");
+            feed.put(&vec![u8::try_from(n).unwrap(); size]);
+            feed.complete(1);
+            if n == 0 {
+                feed.flush();
+            }
+        }
+        feed.flush();
+        let mut all = Vec::new();
+        for order in written.try_iter() {
+            let Order::Block(block) = order else { panic!("{order:?}") };
+            assert_eq!(block.offset, all.len() as u64);
+            assert!(block.offset == 0 || block.offset == 10 || block.offset.is_multiple_of(BLOCK as u64));
+            all.extend_from_slice(&block.memory.bytes()[..block.len]);
+        }
+        let wanted: Vec<u8> =
+            sizes.into_iter().zip(0..).flat_map(|(size, n)| std::iter::repeat_n(n, size)).collect();
+        assert!(all == wanted);
+        assert!(!feed.hold(1) && !feed.reserve(1), "the blocks are with the disk");
+    }
+}

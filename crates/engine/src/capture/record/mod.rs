@@ -1,0 +1,173 @@
+//! Recording what arrives at a port, for as long as the user wants.
+//!
+//! ```text
+//!  FrameRx -> record(): count, encode into a block -> queue -> disk's thread: direct writes, rotation
+//!             no free block: dropped, "queue"         <- blocks go back
+//! ```
+//! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
+//! frames can be recorded. It knows no filters; the frame level gives it what passes.
+//!
+//! Invariant: frames given = written + dropped by the queue + lost to the disk.
+
+mod disk;
+mod feed;
+mod recorder;
+
+pub use disk::Target;
+pub use recorder::{RecordSpec, Recorded, Recorder, Rotation};
+
+use crate::Error;
+use crate::port::{Clock, FrameRx};
+use packetrig_stats::port::RxCounters;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+
+/// Frames taken before looking at the clock again.
+const BATCH: usize = 512;
+/// How long to wait for frames before looking whether to stop.
+const PAUSE: Nanos = Nanos::from_millis(20);
+/// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
+const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+const TELL_EVERY: Nanos = Nanos::from_millis(500);
+
+/// When to end; whatever comes first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// After so many frames.
+    pub frames: Option<u64>,
+    /// After so long.
+    pub time: Option<Nanos>,
+}
+
+/// What was counted so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Since the beginning.
+    pub elapsed: Nanos,
+    /// Frames that passed the filter and reached us.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+    /// Frames that passed the filter and found the kernel's ring full.
+    pub kernel_dropped: u64,
+    /// Frames that found our queue full.
+    pub queue_dropped: u64,
+    /// Frames lost because writing failed.
+    pub disk_lost: u64,
+}
+
+/// What a recording came to.
+#[derive(Debug, Default)]
+pub struct Summary {
+    /// All that was counted.
+    pub counts: Counts,
+    /// What the back end counted.
+    pub port: RxCounters,
+    /// What became of the files, if any were wanted.
+    pub recorded: Option<Recorded>,
+}
+
+/// Takes frames from `rx` until a limit is reached, `stop` says so, or writing fails. `tell` hears of the counts twice a
+/// second.
+pub fn record(
+    rx: &mut impl FrameRx,
+    clock: &dyn Clock,
+    recorder: Option<Recorder>,
+    (limits, stop): (Limits, &dyn Fn() -> bool),
+    tell: &mut dyn FnMut(&Counts),
+) -> Result<Summary, Error> {
+    let started = clock.now();
+    let mut session = Session {
+        recorder,
+        limits,
+        started,
+        end: limits.time.map(|time| started + time),
+        is_over: false,
+        next_tell: started + TELL_EVERY,
+        counts: Counts::default(),
+    };
+    while !session.is_over {
+        session.turn(rx, clock.now(), stop, tell)?;
+    }
+    session.finish(rx, clock.now())
+}
+
+struct Session {
+    recorder: Option<Recorder>,
+    limits: Limits,
+    started: MonoTime,
+    /// Frames that arrive later do not count.
+    end: Option<MonoTime>,
+    is_over: bool,
+    next_tell: MonoTime,
+    counts: Counts,
+}
+
+impl Session {
+    fn turn(
+        &mut self,
+        rx: &mut impl FrameRx,
+        now: MonoTime,
+        stop: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Counts),
+    ) -> Result<(), Error> {
+        let has_failed = self.recorder.as_ref().is_some_and(Recorder::has_failed);
+        if (stop() || has_failed) && self.end.is_none_or(|end| now < end) {
+            self.end = Some(now);
+        }
+        let most = self.most();
+        let taken = rx.receive(most, &mut |frame| {
+            if self.end.is_some_and(|end| frame.at > end) {
+                self.is_over = true;
+                return;
+            }
+            self.counts.frames += 1;
+            self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            if let Some(recorder) = &mut self.recorder {
+                recorder.frame(&frame);
+            }
+        })?;
+        if now >= self.next_tell {
+            self.count(rx.counters()?, now);
+            tell(&self.counts);
+            self.next_tell = now + TELL_EVERY;
+        }
+        let is_drained = taken == 0 && self.end.is_some_and(|end| now >= end + ON_ITS_WAY);
+        self.is_over |= is_drained || self.most() == 0;
+        if taken == 0 && !self.is_over {
+            if let Some(recorder) = &mut self.recorder {
+                recorder.idle(now);
+            }
+            rx.wait(PAUSE)?;
+        }
+        Ok(())
+    }
+
+    /// Frames that may still be taken, in one go.
+    fn most(&self) -> usize {
+        let left = self.limits.frames.map_or(u64::MAX, |most| most.saturating_sub(self.counts.frames));
+        usize::try_from(left).unwrap_or(BATCH).min(BATCH)
+    }
+
+    fn count(&mut self, port: RxCounters, now: MonoTime) {
+        self.counts.elapsed = self.end.map_or(now, |end| now.min(end)).since(self.started);
+        self.counts.kernel_dropped = port.ring_dropped;
+        if let Some(recorder) = &mut self.recorder {
+            recorder.lost_before(port.ring_dropped);
+            (self.counts.queue_dropped, self.counts.disk_lost) = recorder.dropped();
+        }
+    }
+
+    fn finish(mut self, rx: &mut impl FrameRx, now: MonoTime) -> Result<Summary, Error> {
+        let port = rx.counters()?;
+        self.count(port, now);
+        let recorded = self.recorder.take().map(|recorder| recorder.finish(now)).transpose()?;
+        if let Some(recorded) = &recorded {
+            self.counts.queue_dropped = recorded.queue_dropped;
+            self.counts.disk_lost = recorded.disk_lost;
+        }
+        Ok(Summary { counts: self.counts, port, recorded })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,298 @@
+//! A recording under way: frames in, files out, every frame in one account.
+
+use super::super::encode::{self, FIXED, Frame, Header, Record, Totals};
+use super::disk::{Disk, Done, Tally, Target};
+use super::feed::{BLOCK, Block, Feed};
+use crate::Error;
+use crate::port::RxFrame;
+use crossbeam_channel::bounded;
+use packetrig_plan::CaptureFormat;
+use packetrig_sys::clock::Offset;
+use packetrig_units::{MonoTime, Nanos};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// A block that is not full is written after this long, if nothing arrives in between.
+const PATIENCE: Nanos = Nanos::from_secs(1);
+/// The longest frame: more is cut.
+const LONGEST: usize = BLOCK / 4;
+/// Texts in a file's header are cut to this.
+const LONGEST_TEXT: usize = 8192;
+
+/// What to record, and where to.
+#[derive(Clone, Debug)]
+pub struct RecordSpec {
+    /// Where frames go.
+    pub target: Target,
+    /// Format of the files.
+    pub format: CaptureFormat,
+    /// Interface name to write into them.
+    pub interface: String,
+    /// A comment to write into them.
+    pub comment: String,
+    /// The filter expression, to be written into them.
+    pub filter: String,
+    /// Bytes kept of a frame.
+    pub snap_len: Option<u32>,
+    /// When to begin another file.
+    pub rotation: Rotation,
+    /// Memory between capturing and disk, bytes.
+    pub queue: usize,
+}
+
+/// When to begin another file. Without any of it there is one file, with the name that was given; else names are numbered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rotation {
+    /// Files are no larger than this, bytes.
+    pub bytes: Option<u64>,
+    /// Files span no more than this.
+    pub every: Option<Nanos>,
+    /// So many files are kept, the newest.
+    pub keep: Option<usize>,
+}
+
+impl Rotation {
+    fn is_any(self) -> bool {
+        self.bytes.is_some() || self.every.is_some()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Recorder {
+    spec: RecordSpec,
+    offset: Offset,
+    feed: Feed,
+    tally: Arc<Tally>,
+    thread: Option<JoinHandle<Done>>,
+    encoded: Vec<u8>,
+    /// Files begun.
+    files: u64,
+    begun: MonoTime,
+    /// Whether no frame is in the file yet.
+    is_empty: bool,
+    flushed: MonoTime,
+    passed: u64,
+    queue_dropped: u64,
+    kernel_dropped: u64,
+}
+
+/// What became of a recording.
+#[derive(Debug, Default)]
+pub struct Recorded {
+    /// Files that are there now, oldest first.
+    pub files: Vec<PathBuf>,
+    /// Older ones that were removed, as asked for.
+    pub removed: u64,
+    /// Frames written; those in removed files are among them.
+    pub written: u64,
+    /// Frames dropped because the disk was behind and the queue full.
+    pub queue_dropped: u64,
+    /// Frames lost because writing failed.
+    pub disk_lost: u64,
+    /// Whether the disk was written to directly.
+    pub direct: bool,
+    /// Why writing failed, if it did.
+    pub failure: Option<(PathBuf, std::io::Error)>,
+}
+
+impl Recorder {
+    /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
+    pub fn start(spec: RecordSpec, offset: Offset, now: MonoTime) -> Result<Self, Error> {
+        let blocks = (spec.queue / BLOCK).max(4);
+        let (free_in, free) = bounded(blocks);
+        // Never full: behind each order to open a file comes a block with its beginning.
+        let (orders, orders_out) = bounded(2 * blocks + 2);
+        for _ in 0..blocks {
+            free_in.send(Block::new()).map_err(|_| Error::Bug("a new queue is full"))?;
+        }
+        let tally = Arc::new(Tally::default());
+        let first = target(&spec, 1);
+        let ends = (orders_out, free_in);
+        let disk = Disk::open(first, ends, spec.rotation.keep, Arc::clone(&tally))
+            .map_err(|(path, source)| Error::File { path, source })?;
+        let thread = std::thread::Builder::new()
+            .name("capture-disk".into())
+            .spawn(move || disk.run())
+            .map_err(|source| Error::File { path: "a thread for the disk".into(), source })?;
+        let mut recorder = Self {
+            spec,
+            offset,
+            feed: Feed::new(free, orders),
+            tally,
+            thread: Some(thread),
+            encoded: Vec::with_capacity(FIXED),
+            files: 1,
+            begun: now,
+            is_empty: true,
+            flushed: now,
+            passed: 0,
+            queue_dropped: 0,
+            kernel_dropped: 0,
+        };
+        recorder.begin();
+        Ok(recorder)
+    }
+
+    /// Takes a frame. Does not wait: when the disk is behind and the queue full, the frame is counted as dropped.
+    pub fn frame(&mut self, frame: &RxFrame<'_>) {
+        self.passed += 1;
+        let keep = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
+        let bytes = &frame.bytes[..frame.bytes.len().min(keep)];
+        let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
+        let around = Frame::around(self.spec.format, Record { at_ns: self.wall(frame.at), bytes, full_len });
+        let length = around.head().len() + bytes.len() + around.tail().len();
+        let is_room =
+            (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
+        if !is_room {
+            self.queue_dropped += 1;
+            return;
+        }
+        self.feed.put(around.head());
+        self.feed.put(bytes);
+        self.feed.put(around.tail());
+        self.feed.complete(1);
+        self.is_empty = false;
+    }
+
+    /// To be called when nothing arrives: what waits for its block to become full goes to the disk before long, and to
+    /// standard output at once.
+    pub fn idle(&mut self, now: MonoTime) {
+        let is_due = self.spec.target == Target::StandardOutput || now.since(self.flushed) >= PATIENCE;
+        if is_due && self.feed.is_waiting() {
+            self.feed.flush();
+            self.flushed = now;
+        }
+    }
+
+    /// Frames that the kernel lost so far, to be written into the files.
+    pub fn lost_before(&mut self, frames: u64) {
+        self.kernel_dropped = frames;
+    }
+
+    /// Frames dropped so far: because the queue was full, and because writing failed.
+    pub fn dropped(&self) -> (u64, u64) {
+        (self.queue_dropped, self.tally.lost.load(Ordering::Acquire))
+    }
+
+    /// Whether writing has failed, so that going on makes no sense.
+    pub fn has_failed(&self) -> bool {
+        self.tally.failed.load(Ordering::Acquire)
+    }
+
+    /// Ends the last file and waits for the disk.
+    pub fn finish(mut self, now: MonoTime) -> Result<Recorded, Error> {
+        let done = self.close(now)?.ok_or(Error::Bug("a recording ended twice"))?;
+        Ok(Recorded {
+            files: done.files.into(),
+            removed: done.removed,
+            written: self.tally.written.load(Ordering::Acquire),
+            queue_dropped: self.queue_dropped,
+            disk_lost: self.tally.lost.load(Ordering::Acquire),
+            direct: done.direct,
+            failure: done.failure,
+        })
+    }
+
+    fn close(&mut self, now: MonoTime) -> Result<Option<Done>, Error> {
+        let Some(thread) = self.thread.take() else { return Ok(None) };
+        self.end(now);
+        self.feed.flush();
+        // The disk's thread ends when there can be no more orders.
+        self.feed = Feed::new(crossbeam_channel::never(), bounded(0).0);
+        thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
+    }
+
+    fn wall(&self, at: MonoTime) -> u64 {
+        at.as_nanos().saturating_add_signed(self.offset.offset_ns)
+    }
+
+    /// Whether a record of this length at this time belongs into another file. A file has at least one.
+    fn is_full(&self, length: usize, at: MonoTime) -> bool {
+        let rotation = self.spec.rotation;
+        let over = |most: u64| self.feed.position() + (length + FIXED) as u64 > most;
+        let is_due = |every| at.since(self.begun) >= every;
+        !self.is_empty && (rotation.bytes.is_some_and(over) || rotation.every.is_some_and(is_due))
+    }
+
+    /// Goes on with the next file; `false` if the queue has no room for that now.
+    fn next_file(&mut self, at: MonoTime) -> bool {
+        // The end of this file may take one more block, the beginning of the next another.
+        if !self.feed.hold(3) {
+            return false;
+        }
+        self.end(at);
+        self.files += 1;
+        self.feed.next_file(target(&self.spec, self.files));
+        self.begun = at;
+        self.is_empty = true;
+        self.begin();
+        true
+    }
+
+    fn begin(&mut self) {
+        let system = format!("Linux {}", packetrig_sys::kernel::release());
+        let header = Header {
+            interface: &self.spec.interface,
+            comment: cut(&self.spec.comment),
+            system: &system,
+            filter: cut(&self.spec.filter),
+            snap_len: self.spec.snap_len,
+        };
+        encode::begin(self.spec.format, &header, &mut self.encoded);
+        self.put_encoded();
+    }
+
+    fn end(&mut self, now: MonoTime) {
+        let totals = Totals {
+            from_ns: Some(self.wall(self.begun)),
+            to_ns: self.wall(now),
+            received: self.passed + self.kernel_dropped,
+            dropped: self.kernel_dropped + self.queue_dropped,
+            by_kernel: Some(self.kernel_dropped),
+        };
+        encode::end(self.spec.format, totals, &mut self.encoded);
+        self.put_encoded();
+    }
+
+    fn put_encoded(&mut self) {
+        // Without room the file lacks its statistics; the frames are counted all the same.
+        if self.feed.reserve(self.encoded.len()) {
+            self.feed.put(&self.encoded);
+            self.feed.complete(0);
+        }
+        self.encoded.clear();
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        // An error was of interest only to `finish`, which was not called.
+        drop(self.close(self.begun));
+    }
+}
+
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_TEXT)]
+}
+
+/// The n-th file, from 1.
+fn target(spec: &RecordSpec, n: u64) -> Target {
+    match &spec.target {
+        Target::File(path) if spec.rotation.is_any() => Target::File(numbered(path, n)),
+        target => target.clone(),
+    }
+}
+
+/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`.
+fn numbered(path: &Path, n: u64) -> PathBuf {
+    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    name.push(format!("-{n:05}"));
+    if let Some(extension) = path.extension() {
+        name.push(".");
+        name.push(extension);
+    }
+    path.with_file_name(name)
+}

@@ -1,0 +1,149 @@
+use super::*;
+use crate::port::RxFrame;
+use packetrig_plan::CaptureFormat;
+use packetrig_stats::port::StampKind;
+use packetrig_sys::clock::Offset;
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+
+const FRAME: [u8; 1000] = [7; 1000];
+
+/// One frame a millisecond, and some lost in the ring.
+struct Scripted {
+    sent: u64,
+    lost: u64,
+}
+
+impl FrameRx for Scripted {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        for _ in 0..most {
+            let at = MonoTime::from_nanos(self.sent * 1_000_000);
+            sink(RxFrame { bytes: &FRAME, full_len: FRAME.len(), at, stamp: StampKind::Software });
+            self.sent += 1;
+        }
+        Ok(most)
+    }
+
+    fn wait(&mut self, _: Nanos) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        Ok(RxCounters { ring_dropped: self.lost, seen: self.sent, ..RxCounters::default() })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// Time goes on by a millisecond each time somebody looks.
+#[derive(Default)]
+struct Ticking(Cell<u64>);
+
+impl Clock for Ticking {
+    fn now(&self) -> MonoTime {
+        self.0.set(self.0.get() + 1_000_000);
+        MonoTime::from_nanos(self.0.get())
+    }
+
+    fn wait(&self, _: MonoTime) {}
+}
+
+fn spec(file: PathBuf) -> RecordSpec {
+    RecordSpec {
+        target: Target::File(file),
+        format: CaptureFormat::Pcapng,
+        interface: "eth0".into(),
+        comment: "a test".into(),
+        filter: String::new(),
+        snap_len: None,
+        rotation: Rotation::default(),
+        queue: 8 << 20,
+    }
+}
+
+fn run(spec: RecordSpec, limits: Limits) -> Summary {
+    let clock = Ticking::default();
+    let offset = Offset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
+    let recorder = Recorder::start(spec, offset, clock.now()).unwrap();
+    let mut rx = Scripted { sent: 0, lost: 3 };
+    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_| {}).unwrap()
+}
+
+fn frames(limit: u64) -> Limits {
+    Limits { frames: Some(limit), ..Limits::default() }
+}
+
+fn assert_all_accounted(summary: &Summary) -> &Recorded {
+    let recorded = summary.recorded.as_ref().unwrap();
+    let accounts = recorded.written + recorded.queue_dropped + recorded.disk_lost;
+    assert_eq!(summary.counts.frames, accounts, "{recorded:?}");
+    recorded
+}
+
+/// Length of a frame's block in a file.
+const RECORD: u64 = 28 + 1000 + 4;
+
+fn size(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
+}
+
+#[test]
+fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.pcapng");
+    let summary = run(spec(path.clone()), frames(700));
+    let recorded = assert_all_accounted(&summary);
+    assert_eq!((summary.counts.frames, summary.counts.kernel_dropped), (700, 3));
+    assert_eq!(summary.counts.bytes, 700 * 1004, "with FCS");
+    assert_eq!((recorded.files.as_slice(), recorded.removed), (&[path.clone()][..], 0));
+    let written = size(&path);
+    assert!((1..1000).contains(&(written - recorded.written * RECORD)), "{written}");
+}
+
+#[test]
+fn what_arrives_after_the_end_does_not_count() {
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { time: Some(Nanos::from_millis(100)), ..Limits::default() };
+    let summary = run(spec(dir.path().join("a.pcap")), limits);
+    assert_all_accounted(&summary);
+    // The clock showed 2 ms when the recording started; frame n arrives at n ms.
+    assert_eq!(summary.counts.frames, 103);
+}
+
+#[test]
+fn a_file_spans_no_more_than_its_time_and_the_oldest_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let rotation = Rotation { every: Some(Nanos::from_millis(100)), keep: Some(2), ..Rotation::default() };
+    // Room for all of it: how fast the disk is does not matter.
+    let spec = RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join("a.pcapng")) };
+    let summary = run(spec, frames(1000));
+    let recorded = assert_all_accounted(&summary);
+    assert_eq!((recorded.files.len(), recorded.removed), (2, 8), "{recorded:?}");
+    assert_eq!(recorded.files[1], dir.path().join("a-00010.pcapng"));
+    assert!(recorded.files.iter().all(|file| size(file) / RECORD <= 100));
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2);
+}
+
+#[test]
+fn a_disk_that_is_full_ends_it_and_every_frame_has_an_account() {
+    let summary = run(spec("/dev/full".into()), frames(1_000_000));
+    let recorded = assert_all_accounted(&summary);
+    assert_eq!(recorded.written, 0);
+    assert!(recorded.disk_lost > 0 && summary.counts.frames < 1_000_000, "{recorded:?}");
+    let (path, error) = recorded.failure.as_ref().unwrap();
+    assert_eq!((path.as_path(), error.kind()), (Path::new("/dev/full"), std::io::ErrorKind::StorageFull));
+}
+
+#[test]
+fn a_slow_disk_costs_frames_and_not_time() {
+    // More than any disk takes while the frames are made from nothing, through a queue of four blocks.
+    let dir = tempfile::tempdir().unwrap();
+    let spec = RecordSpec { queue: 0, ..spec(dir.path().join("a.pcapng")) };
+    let summary = run(spec, frames(100_000));
+    let recorded = assert_all_accounted(&summary);
+    assert!(recorded.written > 0);
+    let extra = size(&recorded.files[0]) - recorded.written * RECORD;
+    assert!(extra < 1000, "only whole records: {extra}");
+}

@@ -1,0 +1,13 @@
+//! Filter expressions of the user, compiled by libpcap into programs that are known to be sound.
+
+use crate::Error;
+use packetrig_sys::pcap;
+use packetrig_wire::bpf::{ClassicInsn, Program};
+
+/// Compiles an expression in the language of tcpdump; an empty one accepts every frame.
+pub fn compile(expression: &str) -> Result<Program, Error> {
+    let insns = pcap::compile(expression)?.into_iter();
+    let insns = insns.map(|insn| ClassicInsn { code: insn.code, jt: insn.jt, jf: insn.jf, k: insn.k });
+    Program::new(insns.collect())
+        .map_err(|reason| Error::Filter { expression: expression.to_owned(), reason })
+}

@@ -1,0 +1,169 @@
+//! Listening at an interface without making it ours: for captures.
+//!
+//! Nothing is locked, guarded or made quiet. The interface is changed in one respect, promiscuous mode, which ends with
+//! the socket. The filter runs in the kernel, so that a frame nobody wants costs nothing. It sees frames without the
+//! VLAN tag that the kernel took out; therefore the kernel lets all tagged frames pass, and they are looked at here with
+//! their tag in place.
+//!
+//! Invariant: a frame is given if and only if the filter accepts the frame as it was on the wire.
+
+use super::facts::Meter;
+use crate::Error;
+use crate::port::{FrameRx, RxFrame};
+use packetrig_plan::Location;
+use packetrig_stats::port::{RxCounters, StampKind};
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, Stamp};
+use packetrig_sys::pcap::ClassicInsn;
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::{self, Program};
+
+const BLOCKS: u32 = 1024;
+const RETIRE_MS: u32 = 10;
+
+/// How to listen.
+#[derive(Clone, Debug)]
+pub struct TapOptions {
+    /// Frames to give; `None` gives all.
+    pub filter: Option<Program>,
+    /// Bytes of a frame that are wanted. More may be given.
+    pub snap_len: Option<u32>,
+    /// Receive frames for other stations, too.
+    pub promiscuous: bool,
+    /// Give frames that this machine sends, too.
+    pub outgoing: bool,
+}
+
+/// An interface that is listened at.
+#[derive(Debug)]
+pub struct PacketTap {
+    ring: RxRing,
+    meter: Meter,
+    /// Of one moment: converting back gives the kernel's stamps to the nanosecond.
+    offset: Offset,
+    filter: Option<Program>,
+    in_kernel: bool,
+    is_up: bool,
+    seen: u64,
+}
+
+impl PacketTap {
+    /// Listens from now on.
+    pub fn open(location: &Location, options: TapOptions) -> Result<Self, Error> {
+        let name = location.to_string();
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let ring = RxOptions {
+            blocks: BLOCKS,
+            retire_ms: RETIRE_MS,
+            promiscuous: options.promiscuous,
+            // A frame on the loopback interface goes out and comes in; once is enough.
+            outgoing: options.outgoing && !link.loopback,
+            ..RxOptions::default()
+        };
+        let code = kernel_filter(options.filter.as_ref(), options.snap_len);
+        let open = |code: &[ClassicInsn]| RxRing::open_filtered(&netns, link.index, &name, ring, code);
+        let (ring, in_kernel) = match open(&code) {
+            Ok(ring) => (ring, !code.is_empty()),
+            // The kernel is stricter in what it takes than libpcap in what it compiles.
+            Err(error) if !code.is_empty() && error.errno() == Some(22) => (open(&[])?, false),
+            Err(error) => return Err(error.into()),
+        };
+        let meter = Meter::start(&netns, link.index)?;
+        Ok(Self {
+            ring,
+            meter,
+            offset: clock::realtime_offset(),
+            filter: options.filter,
+            in_kernel,
+            is_up: link.up,
+            seen: 0,
+        })
+    }
+
+    /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.
+    pub fn offset(&self) -> Offset {
+        self.offset
+    }
+
+    /// Whether the interface was up when listening began.
+    pub fn is_up(&self) -> bool {
+        self.is_up
+    }
+}
+
+impl FrameRx for PacketTap {
+    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let (offset, filter, in_kernel) = (self.offset, &self.filter, self.in_kernel);
+        let mut passed = 0;
+        let taken = self.ring.receive(most, &mut |frame| {
+            // Only the kernel's filter cuts frames, and only those that pass it.
+            let is_decided = in_kernel && frame.bytes.len() < frame.full_len;
+            let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
+            let accepts = |filter: &Program| filter.matches_cut(frame.bytes, full_len);
+            if !is_decided && !filter.as_ref().is_none_or(accepts) {
+                return;
+            }
+            passed += 1;
+            sink(RxFrame {
+                bytes: frame.bytes,
+                full_len: frame.full_len,
+                at: MonoTime::from_nanos(offset.to_monotonic(frame.realtime_ns)),
+                stamp: match frame.stamp {
+                    Stamp::Hardware => StampKind::Hardware,
+                    Stamp::Software | Stamp::Ring => StampKind::Software,
+                },
+            });
+        });
+        self.seen += passed;
+        // Frames that did not pass were work, too: the caller must not take them for silence.
+        Ok(taken)
+    }
+
+    fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait(within.as_u64())?)
+    }
+
+    fn counters(&mut self) -> Result<RxCounters, Error> {
+        let ring = self.ring.stats()?;
+        let interface = self.meter.read();
+        Ok(RxCounters {
+            arrived: interface.map(|counters| counters.rx_frames),
+            dropped: interface.map(|counters| counters.rx_dropped),
+            ring_dropped: ring.dropped,
+            seen: self.seen,
+            ..RxCounters::default()
+        })
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::new(self.offset.bound_ns)
+    }
+}
+
+/// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
+fn kernel_filter(filter: Option<&Program>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
+    /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
+    const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
+    const ALL: u32 = u32::MAX;
+    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
+    let cut = |k: u32| if k == 0 { 0 } else { snap_len.unwrap_or(ALL) };
+    let rest: Vec<_> = match filter {
+        Some(program) => program
+            .insns()
+            .iter()
+            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { cut(i.k) } else { i.k }))
+            .collect(),
+        None if snap_len.is_some() => vec![insn(6, 0, 0, cut(ALL))],
+        None => return Vec::new(),
+    };
+    // Behind the jump the accumulator is zero again, as the program expects.
+    let tagged = [insn(0x20, 0, 0, TAG_IS_OUT), insn(0x15, 1, 0, 0), insn(6, 0, 0, ALL)];
+    // A program that returns what it computed would cut frames to that.
+    if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
+        return Vec::new();
+    }
+    tagged.into_iter().chain(rest).collect()
+}

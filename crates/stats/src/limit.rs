@@ -1,0 +1,86 @@
+//! What the rig itself can do, measured on this machine: its limits, with which runs compare themselves.
+
+use crate::port::BackEnd;
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+
+/// A run that comes this near to a limit, in thousandths of it, says so.
+pub const NEAR: u64 = 900;
+
+/// A limit of the rig, for one way of sending and receiving and one frame size.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RigLimit {
+    /// The way frames take.
+    pub back_end: BackEnd,
+    /// Driver of the interfaces.
+    pub driver: String,
+    /// Frame size, FCS included.
+    pub size: u32,
+    /// Highest rate at which the rig lost nothing of its own.
+    pub frames_per_second: u64,
+    /// Least latency: what sending and receiving take by themselves.
+    pub latency_floor: Option<Nanos>,
+    /// How late frames are made, 99 % of them at most.
+    pub send_error_p99: Option<Nanos>,
+    /// What one reading of the clock costs.
+    pub clock_reading: Nanos,
+    /// The kernel it was measured on.
+    pub kernel: String,
+    /// When, in nanoseconds since 1970 (UTC).
+    pub measured_wall_ns: u64,
+}
+
+impl RigLimit {
+    /// Whether this many frames per second come near it.
+    pub fn is_near(&self, frames_per_second: u64) -> bool {
+        u128::from(frames_per_second) * 1000 >= u128::from(self.frames_per_second) * u128::from(NEAR)
+    }
+}
+
+/// The limit that holds for frames of a mean size: of the sizes measured the nearest.
+pub fn nearest<'a>(
+    limits: &'a [RigLimit],
+    back_end: BackEnd,
+    driver: &str,
+    size: u64,
+) -> Option<&'a RigLimit> {
+    let of_port = limits.iter().filter(|limit| limit.back_end == back_end && limit.driver == driver);
+    of_port.min_by_key(|limit| u64::from(limit.size).abs_diff(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn limit(back_end: BackEnd, size: u32, frames_per_second: u64) -> RigLimit {
+        RigLimit {
+            back_end,
+            driver: "veth".into(),
+            size,
+            frames_per_second,
+            latency_floor: None,
+            send_error_p99: None,
+            clock_reading: Nanos::new(20),
+            kernel: "6.1".into(),
+            measured_wall_ns: 0,
+        }
+    }
+
+    #[test]
+    fn the_nearest_size_of_the_same_way_counts() {
+        let limits =
+            [limit(BackEnd::Packet, 64, 10), limit(BackEnd::Packet, 1518, 5), limit(BackEnd::Xdp, 64, 90)];
+        let found =
+            |back_end, driver, size| nearest(&limits, back_end, driver, size).map(|l| l.frames_per_second);
+        assert_eq!(found(BackEnd::Packet, "veth", 500), Some(10));
+        assert_eq!(found(BackEnd::Packet, "veth", 1000), Some(5));
+        assert_eq!(found(BackEnd::Xdp, "veth", 1000), Some(90));
+        assert_eq!(found(BackEnd::Xdp, "igc", 64), None);
+    }
+
+    #[test]
+    fn near_is_within_a_tenth() {
+        let limit = limit(BackEnd::Packet, 64, 1_000_000);
+        assert!(limit.is_near(900_000) && !limit.is_near(899_999) && limit.is_near(2_000_000));
+    }
+}

@@ -1,0 +1,175 @@
+//! Files that are written in large blocks, past the page cache where the file system allows it.
+//!
+//! [`BulkFile`] owns its descriptors, [`Aligned`] its memory. A block whose place and length are multiples of
+//! [`ALIGNMENT`] goes to the disk directly (O_DIRECT); any other, and all where the file system does not take direct
+//! writes, goes through the page cache, from which it is pushed out soon after, so that a long capture does not drive
+//! everything else out of memory. What is not a regular file (a pipe, a terminal) is written in order.
+//!
+//! Invariant: bytes land at the offset they are given with, whichever way they go.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::ptr::NonNull;
+
+/// What direct writes are aligned to.
+pub const ALIGNMENT: usize = 4096;
+
+/// Zeroed memory that direct writes can be made from.
+#[derive(Debug)]
+pub struct Aligned {
+    start: NonNull<u8>,
+    layout: Layout,
+}
+
+// SAFETY: the memory belongs to this value alone, as that of a `Vec` does.
+unsafe impl Send for Aligned {}
+
+impl Aligned {
+    /// So many bytes; at least one.
+    pub fn new(bytes: usize) -> Self {
+        let layout = Layout::from_size_align(bytes.max(1), ALIGNMENT).expect("far below the address space");
+        // SAFETY: the layout has a size above zero.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Self { start, layout }
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: the memory is initialised, of that size, ours, and borrowed through `self`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.layout.size()) }
+    }
+
+    /// The bytes, to be written.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and borrowed by nobody else.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.layout.size()) }
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout by `new`, freed once.
+        unsafe { dealloc(self.start.as_ptr(), self.layout) };
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct BulkFile {
+    file: File,
+    direct: Option<File>,
+    in_order: bool,
+}
+
+impl BulkFile {
+    /// Makes the file anew; `direct` is whether to try direct writes.
+    pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
+        let file = File::create(path)?;
+        let in_order = !file.metadata()?.is_file();
+        let open_direct = || OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
+        let direct = if direct && !in_order { open_direct() } else { None };
+        Ok(Self { file, direct, in_order })
+    }
+
+    /// Standard output, written in order.
+    pub fn standard_output() -> io::Result<Self> {
+        let file = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+        Ok(Self { file, direct: None, in_order: true })
+    }
+
+    /// Whether direct writes are still being made.
+    pub fn is_direct(&self) -> bool {
+        self.direct.is_some()
+    }
+
+    /// Writes all of `bytes` at `offset`, which is ignored where files have no places.
+    pub fn write_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        if self.in_order {
+            self.file.write_all(bytes)?;
+            return self.file.flush();
+        }
+        let is_aligned = |n: usize| n.is_multiple_of(ALIGNMENT);
+        let aligned = is_aligned(bytes.len()) && is_aligned(bytes.as_ptr().addr());
+        if let Some(direct) = &self.direct
+            && aligned
+            && offset.is_multiple_of(ALIGNMENT as u64)
+        {
+            match direct.write_all_at(bytes, offset) {
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.direct = None,
+                done => return done,
+            }
+        }
+        self.file.write_all_at(bytes, offset)?;
+        self.push_out(bytes.len(), offset);
+        Ok(())
+    }
+
+    /// Cuts the file after `length` bytes: what a failed write left behind it is gone.
+    pub fn cut(&self, length: u64) -> io::Result<()> {
+        if self.in_order { Ok(()) } else { self.file.set_len(length) }
+    }
+
+    /// Starts writing a part out, and lets go of what lies before it. Best effort: it is about memory, not about content.
+    fn push_out(&self, length: usize, offset: u64) {
+        let at = |offset: u64| i64::try_from(offset).unwrap_or(i64::MAX);
+        let length = i64::try_from(length).unwrap_or(i64::MAX);
+        // SAFETY: takes a live descriptor and numbers.
+        unsafe {
+            libc::sync_file_range(self.file.as_raw_fd(), at(offset), length, libc::SYNC_FILE_RANGE_WRITE)
+        };
+        const BEHIND: u64 = 8 << 20;
+        if offset >= BEHIND {
+            let advice = libc::POSIX_FADV_DONTNEED;
+            // SAFETY: takes a live descriptor and numbers.
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), at(offset - BEHIND), length, advice) };
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_of_any_size_land_where_they_belong() {
+        for direct in [true, false] {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("f");
+            let mut file = BulkFile::create(&path, direct).unwrap();
+            let mut block = Aligned::new(2 * ALIGNMENT);
+            block.bytes_mut().fill(1);
+            file.write_at(block.bytes(), 0).unwrap();
+            file.write_at(&[2; 100], 8192).unwrap();
+            file.write_at(&block.bytes()[..ALIGNMENT - 100], 8292).unwrap();
+            file.write_at(block.bytes(), 12_288).unwrap();
+            let content = std::fs::read(&path).unwrap();
+            assert_eq!(content.len(), 20_480);
+            assert!(content[8192..8292].iter().all(|byte| *byte == 2));
+            assert_eq!((content[8191], content[8192], content[8291], content[8292]), (1, 2, 2, 1));
+            file.cut(8192).unwrap();
+            assert_eq!(std::fs::metadata(&path).unwrap().len(), 8192);
+        }
+    }
+
+    #[test]
+    fn a_pipe_or_device_is_written_in_order() {
+        let mut file = BulkFile::create(Path::new("/dev/null"), true).unwrap();
+        assert!(!file.is_direct());
+        file.write_at(&[1; 10], 77).unwrap();
+        file.cut(3).unwrap();
+        let mut full = BulkFile::create(Path::new("/dev/full"), true).unwrap();
+        assert_eq!(full.write_at(&[1], 0).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    }
+
+    #[test]
+    fn memory_is_aligned_and_zero() {
+        let memory = Aligned::new(10_000);
+        assert!(memory.bytes().as_ptr().addr().is_multiple_of(ALIGNMENT));
+        assert!(memory.bytes().iter().all(|byte| *byte == 0));
+    }
+}

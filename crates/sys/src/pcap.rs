@@ -1,0 +1,241 @@
+//! The filter language of tcpdump, compiled by libpcap.
+//!
+//! libpcap is loaded when the first expression is compiled and stays loaded; a machine without it can do everything
+//! else. Only its compiler is used (and, for tests, its interpreter): it never opens an interface here.
+//!
+//! Invariant: memory of libpcap is freed by libpcap, in the call that had it allocated.
+
+use crate::Unsupported;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr::NonNull;
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+const NAMES: [&CStr; 2] = [c"libpcap.so.0.8", c"libpcap.so"];
+const LINK_TYPE_ETHERNET: c_int = 1;
+const SNAP_LEN: c_int = 65_535;
+/// Expressions about broadcast addresses are refused instead of compiled for a network nobody named.
+const NETMASK_UNKNOWN: u32 = u32::MAX;
+
+/// An instruction of classic BPF, as the kernel and libpcap have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C)]
+pub struct ClassicInsn {
+    /// What to do.
+    pub code: u16,
+    /// Instructions to skip if a condition holds.
+    pub jt: u8,
+    /// Instructions to skip if it does not.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
+
+/// A compiled expression.
+pub type ClassicProgram = Vec<ClassicInsn>;
+
+/// Why there is no program.
+#[derive(Debug, thiserror::Error)]
+pub enum PcapError {
+    /// World: libpcap is not installed.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+    /// User: libpcap does not understand the expression.
+    #[error("filter `{expression}`: {reason} (the language is that of pcap-filter(7))")]
+    Expression {
+        /// As it was given.
+        expression: String,
+        /// What libpcap says.
+        reason: String,
+    },
+}
+
+#[repr(C)]
+struct RawProgram {
+    length: c_uint,
+    insns: *mut ClassicInsn,
+}
+
+/// libpcap's handle, opaque.
+type Handle = c_void;
+
+type OpenDead = unsafe extern "C" fn(c_int, c_int) -> *mut Handle;
+type Close = unsafe extern "C" fn(*mut Handle);
+type Compile = unsafe extern "C" fn(*mut Handle, *mut RawProgram, *const c_char, c_int, u32) -> c_int;
+type FreeCode = unsafe extern "C" fn(*mut RawProgram);
+type ErrorOf = unsafe extern "C" fn(*mut Handle) -> *mut c_char;
+type Filter = unsafe extern "C" fn(*const ClassicInsn, *const u8, c_uint, c_uint) -> c_uint;
+
+/// What is used of libpcap.
+struct Library {
+    open_dead: OpenDead,
+    close: Close,
+    compile: Compile,
+    free_code: FreeCode,
+    error_of: ErrorOf,
+    filter: Filter,
+}
+
+/// Compiles an expression for Ethernet frames, optimised. An empty one accepts every frame.
+pub fn compile(expression: &str) -> Result<ClassicProgram, PcapError> {
+    // Releases before 1.8 compile with global state.
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let library = library()?;
+    let failed = |reason: String| PcapError::Expression { expression: expression.to_owned(), reason };
+    let text = CString::new(expression).map_err(|_| failed("it contains a zero byte".into()))?;
+    let _one = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let dead = Dead::open(library).ok_or_else(|| failed("libpcap has no memory".into()))?;
+    let mut raw = RawProgram { length: 0, insns: std::ptr::null_mut() };
+    // SAFETY: handle and program are live and ours, the text ends with a zero byte and is only read.
+    let done =
+        unsafe { (library.compile)(dead.handle.as_ptr(), &raw mut raw, text.as_ptr(), 1, NETMASK_UNKNOWN) };
+    if done != 0 {
+        return Err(failed(dead.error()));
+    }
+    let program = copy_of(&raw);
+    // SAFETY: the program was filled in by `compile` of this library and is freed once.
+    unsafe { (library.free_code)(&raw mut raw) };
+    Ok(program)
+}
+
+/// libpcap's own interpreter: what `program` returns for a frame; 0 is "no match". For comparing with.
+///
+/// Panics if the program could run off its end or read memory that is not there.
+pub fn filter(program: &[ClassicInsn], frame: &[u8]) -> Result<u32, PcapError> {
+    let library = library()?;
+    assert!(is_bounded(program), "a program that runs off its end");
+    let length = c_uint::try_from(frame.len()).unwrap_or(c_uint::MAX);
+    // SAFETY: the program ends on every path, by the assertion; the frame is live and has the length given.
+    Ok(unsafe { (library.filter)(program.as_ptr(), frame.as_ptr(), length, length) })
+}
+
+/// Jumps stay inside, the last instruction returns, cells of memory exist.
+fn is_bounded(program: &[ClassicInsn]) -> bool {
+    let stays = |(at, insn): (usize, &ClassicInsn)| {
+        let skips = match insn.code & 7 {
+            5 if insn.code & 0xf0 == 0 => insn.k as usize,
+            5 => usize::from(insn.jt.max(insn.jf)),
+            6 => return true,
+            2 | 3 => return insn.k < 16 && at + 1 < program.len(),
+            0 | 1 if insn.code & 0xe0 == 0x60 => return insn.k < 16 && at + 1 < program.len(),
+            _ => 0,
+        };
+        skips < program.len() - at - 1
+    };
+    !program.is_empty() && program.iter().enumerate().all(stays)
+}
+
+fn copy_of(raw: &RawProgram) -> ClassicProgram {
+    if raw.insns.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: libpcap allocated that many instructions there, of this layout; they are only read, before they are freed.
+    unsafe { std::slice::from_raw_parts(raw.insns, raw.length as usize) }.to_vec()
+}
+
+/// A handle that compiles and captures nothing; closed on drop.
+struct Dead {
+    library: &'static Library,
+    handle: NonNull<Handle>,
+}
+
+impl Dead {
+    fn open(library: &'static Library) -> Option<Self> {
+        // SAFETY: takes two numbers and returns a handle or null.
+        let handle = unsafe { (library.open_dead)(LINK_TYPE_ETHERNET, SNAP_LEN) };
+        NonNull::new(handle).map(|handle| Self { library, handle })
+    }
+
+    fn error(&self) -> String {
+        // SAFETY: the handle is live.
+        let text = unsafe { (self.library.error_of)(self.handle.as_ptr()) };
+        if text.is_null() {
+            return "not understood".into();
+        }
+        // SAFETY: the text is inside the live handle and ends with a zero byte.
+        unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+    }
+}
+
+impl Drop for Dead {
+    fn drop(&mut self) {
+        // SAFETY: the handle is live, ours, and closed once.
+        unsafe { (self.library.close)(self.handle.as_ptr()) };
+    }
+}
+
+fn library() -> Result<&'static Library, Unsupported> {
+    static LIBRARY: OnceLock<Result<Library, Unsupported>> = OnceLock::new();
+    LIBRARY.get_or_init(|| load(&NAMES)).as_ref().map_err(Clone::clone)
+}
+
+fn load(names: &[&CStr]) -> Result<Library, Unsupported> {
+    let missing = |found: String| Unsupported {
+        feature: "a filter expression",
+        needs: "libpcap (Debian package libpcap0.8)".into(),
+        found,
+    };
+    let open = |name: &&CStr| {
+        // SAFETY: the name ends with a zero byte. libpcap runs nothing of note when it is loaded.
+        NonNull::new(unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) })
+    };
+    let library = names.iter().find_map(open).ok_or_else(|| missing("none on this machine".into()))?;
+    let symbol = |name: &CStr| {
+        // SAFETY: the library is loaded and never unloaded, the name ends with a zero byte.
+        let address = unsafe { libc::dlsym(library.as_ptr(), name.as_ptr()) };
+        NonNull::new(address).ok_or_else(|| missing(format!("one without {}", name.to_string_lossy())))
+    };
+    let (open_dead, close) = (symbol(c"pcap_open_dead")?, symbol(c"pcap_close")?);
+    let (compile, free_code) = (symbol(c"pcap_compile")?, symbol(c"pcap_freecode")?);
+    let (error_of, filter) = (symbol(c"pcap_geterr")?, symbol(c"bpf_filter")?);
+    Ok(Library {
+        // SAFETY: the symbol is the function of this signature in every release of libpcap; so with those below.
+        open_dead: unsafe { std::mem::transmute::<NonNull<c_void>, OpenDead>(open_dead) },
+        // SAFETY: as above.
+        close: unsafe { std::mem::transmute::<NonNull<c_void>, Close>(close) },
+        // SAFETY: as above.
+        compile: unsafe { std::mem::transmute::<NonNull<c_void>, Compile>(compile) },
+        // SAFETY: as above.
+        free_code: unsafe { std::mem::transmute::<NonNull<c_void>, FreeCode>(free_code) },
+        // SAFETY: as above.
+        error_of: unsafe { std::mem::transmute::<NonNull<c_void>, ErrorOf>(error_of) },
+        // SAFETY: as above.
+        filter: unsafe { std::mem::transmute::<NonNull<c_void>, Filter>(filter) },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_library_is_named_with_its_package() {
+        let error = load(&[c"libpacketrig-has-none.so"]).err().unwrap();
+        assert!(error.to_string().contains("libpcap0.8"), "{error}");
+    }
+
+    #[test]
+    fn expressions_compile_and_nonsense_is_refused_with_the_reason() {
+        if let Err(missing) = library() {
+            return eprintln!("skipped: {missing}");
+        }
+        let program = compile("ip").unwrap();
+        let mut frame = [0u8; 60];
+        assert_eq!(filter(&program, &frame).unwrap(), 0);
+        frame[12] = 8;
+        assert!(filter(&program, &frame).unwrap() > 0);
+        assert_eq!(compile("").unwrap().len(), 1);
+        let refused = compile("ip and and").unwrap_err().to_string();
+        assert!(refused.contains("`ip and and`") && refused.contains("syntax error"), "{refused}");
+    }
+
+    #[test]
+    fn programs_that_leave_their_bounds_are_recognised() {
+        let insn = |code, jt, k| ClassicInsn { code, jt, jf: 0, k };
+        assert!(is_bounded(&[insn(6, 0, 0)]));
+        assert!(!is_bounded(&[]));
+        assert!(!is_bounded(&[insn(0x28, 0, 12)]));
+        assert!(!is_bounded(&[insn(0x15, 1, 0), insn(6, 0, 0)]));
+        assert!(!is_bounded(&[insn(2, 0, 16), insn(6, 0, 0)]));
+        assert!(!is_bounded(&[insn(5, 0, u32::MAX), insn(6, 0, 0)]));
+    }
+}

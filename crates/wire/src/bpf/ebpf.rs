@@ -1,0 +1,142 @@
+//! The few instructions of eBPF that a translated filter is made of.
+
+/// An instruction of eBPF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EbpfInsn {
+    /// What to do.
+    pub code: u8,
+    /// Destination register.
+    pub dst: u8,
+    /// Source register.
+    pub src: u8,
+    /// Offset of a load, a store or a jump.
+    pub off: i16,
+    /// Constant.
+    pub imm: i32,
+}
+
+/// What follows where a translated filter has decided. Each must end in `exit` or a tail call and its `exit`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Endings<'a> {
+    /// For frames that pass.
+    pub on_match: &'a [EbpfInsn],
+    /// For frames that do not.
+    pub on_mismatch: &'a [EbpfInsn],
+}
+
+/// Register numbers.
+pub(super) mod register {
+    pub(in super::super) const SCRATCH: u8 = 2;
+    pub(in super::super) const X: u8 = 5;
+    pub(in super::super) const CONTEXT: u8 = 6;
+    pub(in super::super) const DATA: u8 = 7;
+    pub(in super::super) const END: u8 = 8;
+    pub(in super::super) const A: u8 = 9;
+    pub(in super::super) const FRAME: u8 = 10;
+}
+
+// Classes, sizes and operations, combined by `|`.
+const CLASS_LOAD: u8 = 0x61; // load from memory through a register, 32 bits
+const CLASS_STORE: u8 = 0x63; // store of a register, 32 bits
+const CLASS_ALU: u8 = 0x04; // 32 bits; the upper half becomes zero
+const CLASS_ALU64: u8 = 0x07;
+const CLASS_JUMP: u8 = 0x05;
+const CLASS_JUMP32: u8 = 0x06;
+const FROM_REGISTER: u8 = 0x08;
+
+/// Operations of arithmetic.
+pub(super) mod alu {
+    pub(in super::super) const ADD: u8 = 0x00;
+    pub(in super::super) const SUB: u8 = 0x10;
+    pub(in super::super) const MUL: u8 = 0x20;
+    pub(in super::super) const DIV: u8 = 0x30;
+    pub(in super::super) const OR: u8 = 0x40;
+    pub(in super::super) const AND: u8 = 0x50;
+    pub(in super::super) const LSH: u8 = 0x60;
+    pub(in super::super) const RSH: u8 = 0x70;
+    pub(in super::super) const NEG: u8 = 0x80;
+    pub(in super::super) const MOD: u8 = 0x90;
+    pub(in super::super) const XOR: u8 = 0xa0;
+    pub(in super::super) const MOV: u8 = 0xb0;
+    pub(in super::super) const TO_BIG_ENDIAN: u8 = 0xd8;
+}
+
+/// Conditions of jumps; unsigned.
+pub(super) mod jump {
+    pub(in super::super) const ALWAYS: u8 = 0x00;
+    pub(in super::super) const EQ: u8 = 0x10;
+    pub(in super::super) const GT: u8 = 0x20;
+    pub(in super::super) const GE: u8 = 0x30;
+    pub(in super::super) const SET: u8 = 0x40;
+    pub(in super::super) const NE: u8 = 0x50;
+    pub(in super::super) const LT: u8 = 0xa0;
+    pub(in super::super) const LE: u8 = 0xb0;
+}
+
+impl EbpfInsn {
+    /// As the kernel takes it on this machine.
+    pub fn to_bytes(self) -> [u8; 8] {
+        let registers =
+            if cfg!(target_endian = "big") { self.dst << 4 | self.src } else { self.src << 4 | self.dst };
+        let (off, imm) = (self.off.to_ne_bytes(), self.imm.to_ne_bytes());
+        [self.code, registers, off[0], off[1], imm[0], imm[1], imm[2], imm[3]]
+    }
+
+    /// R0 = `value`.
+    pub const fn return_value(value: i32) -> Self {
+        Self { code: CLASS_ALU64 | alu::MOV, dst: 0, src: 0, off: 0, imm: value }
+    }
+
+    /// Ends the program; R0 is its result.
+    pub const fn exit() -> Self {
+        Self { code: CLASS_JUMP | 0x90, dst: 0, src: 0, off: 0, imm: 0 }
+    }
+
+    pub(super) fn load(size: u8, dst: u8, src: u8, off: i16) -> Self {
+        Self { code: CLASS_LOAD | size, dst, src, off, imm: 0 }
+    }
+
+    pub(super) fn store(dst: u8, src: u8, off: i16) -> Self {
+        Self { code: CLASS_STORE, dst, src, off, imm: 0 }
+    }
+
+    pub(super) fn alu(operation: u8, dst: u8, k: u32) -> Self {
+        Self { code: CLASS_ALU | operation, dst, imm: k.cast_signed(), ..Self::default() }
+    }
+
+    pub(super) fn alu_register(operation: u8, dst: u8, src: u8) -> Self {
+        Self { code: CLASS_ALU | FROM_REGISTER | operation, dst, src, ..Self::default() }
+    }
+
+    pub(super) fn wide(operation: u8, dst: u8, k: u32) -> Self {
+        Self { code: CLASS_ALU64 | operation, dst, imm: k.cast_signed(), ..Self::default() }
+    }
+
+    pub(super) fn wide_register(operation: u8, dst: u8, src: u8) -> Self {
+        Self { code: CLASS_ALU64 | FROM_REGISTER | operation, dst, src, ..Self::default() }
+    }
+
+    pub(super) fn always() -> Self {
+        Self { code: CLASS_JUMP | jump::ALWAYS, ..Self::default() }
+    }
+
+    /// Compares 32 bits with a constant.
+    pub(super) fn jump_if(condition: u8, dst: u8, k: u32) -> Self {
+        Self { code: CLASS_JUMP32 | condition, dst, imm: k.cast_signed(), ..Self::default() }
+    }
+
+    /// Compares all 64 bits with a constant.
+    pub(super) fn jump_if_wide(condition: u8, dst: u8, k: u32) -> Self {
+        Self { code: CLASS_JUMP | condition, dst, imm: k.cast_signed(), ..Self::default() }
+    }
+
+    /// Compares 32 bits of two registers.
+    pub(super) fn jump_if_register(condition: u8, dst: u8, src: u8) -> Self {
+        Self { code: CLASS_JUMP32 | FROM_REGISTER | condition, dst, src, ..Self::default() }
+    }
+
+    /// Compares two pointers.
+    pub(super) fn jump_if_beyond(dst: u8, src: u8) -> Self {
+        Self { code: CLASS_JUMP | FROM_REGISTER | jump::GT, dst, src, ..Self::default() }
+    }
+}

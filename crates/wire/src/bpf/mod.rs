@@ -1,0 +1,102 @@
+//! Capture filters as programs: classic BPF, which the filter language of tcpdump compiles to.
+//!
+//! A [`Program`] is classic BPF that is known to be sound. It can be run on a frame ([`Program::matches`]), and
+//! translated into the body of an eBPF program that does the same to the frame in front of an XDP hook
+//! ([`Program::translate`]). Text is compiled elsewhere (`sys::pcap`); nothing here talks to the kernel.
+//!
+//! Semantics are those of libpcap: 32-bit arithmetic, a load outside the frame and a division by zero end the program
+//! with "no match". The kernel's own extensions (negative offsets) are not known here; such a load is outside the frame.
+//!
+//! Invariant: a [`Program`] ends on every frame: its jumps go forward, to instructions that exist, and none runs off
+//! its end.
+
+mod decode;
+mod ebpf;
+mod run;
+mod translate;
+
+pub use ebpf::{EbpfInsn, Endings};
+
+use decode::Op;
+
+/// Instructions of a program at most, as in the kernel.
+pub const LONGEST: usize = 4096;
+/// Words of scratch memory.
+const MEMORY: usize = 16;
+
+/// An instruction of classic BPF as it is compiled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClassicInsn {
+    /// What to do.
+    pub code: u16,
+    /// Instructions to skip if a condition holds.
+    pub jt: u8,
+    /// Instructions to skip if it does not.
+    pub jf: u8,
+    /// Operand.
+    pub k: u32,
+}
+
+/// A sound program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    insns: Vec<ClassicInsn>,
+    ops: Vec<Op>,
+}
+
+/// Why a program is refused or cannot be translated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// Nothing to run, or too much.
+    #[error("a filter has from 1 to {LONGEST} instructions; found {0}")]
+    Length(usize),
+    /// No such instruction, or one that makes no sense.
+    #[error("instruction {at} of the filter (code {code:#x}) is unknown")]
+    Instruction {
+        /// Which, from 0.
+        at: usize,
+        /// Its code.
+        code: u16,
+    },
+    /// It leads out of the program.
+    #[error("instruction {0} of the filter leads out of it")]
+    Target(usize),
+    /// Jumps of eBPF reach 32767 instructions.
+    #[error("the filter is too long to be translated: a jump spans {0} instructions")]
+    Distance(usize),
+}
+
+impl Program {
+    /// Checks a compiled program.
+    pub fn new(insns: Vec<ClassicInsn>) -> Result<Self, Unsupported> {
+        let ops = decode::decode(&insns)?;
+        Ok(Self { insns, ops })
+    }
+
+    /// The program as it was compiled.
+    pub fn insns(&self) -> &[ClassicInsn] {
+        &self.insns
+    }
+
+    /// Whether a whole frame (without FCS) passes.
+    pub fn matches(&self, frame: &[u8]) -> bool {
+        self.matches_cut(frame, u32::try_from(frame.len()).unwrap_or(u32::MAX))
+    }
+
+    /// Whether a frame passes of which only the first bytes are at hand. What was cut counts as outside the frame, but
+    /// its length is `full_len`.
+    pub fn matches_cut(&self, bytes: &[u8], full_len: u32) -> bool {
+        run::run(&self.ops, bytes, full_len) != 0
+    }
+
+    /// The body of an XDP program that goes to one ending for frames that pass, and to another for those that do not.
+    ///
+    /// On entry R1 is the `struct xdp_md *`; at the endings it is in R6. All other registers are the body's, and so are
+    /// the 64 bytes of the stack below R10. An expression about `len` needs CAP_PERFMON to load: it subtracts pointers.
+    pub fn translate(&self, endings: Endings<'_>) -> Result<Vec<EbpfInsn>, Unsupported> {
+        translate::translate(&self.ops, endings)
+    }
+}
+
+#[cfg(test)]
+mod tests;
