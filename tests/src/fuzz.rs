@@ -6,9 +6,11 @@
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};
 use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
+use packetrig_wire::foreign::{self, Rewrite, TagPlace, VlanEdit};
 use packetrig_wire::header::{Header, Kind};
 use packetrig_wire::pattern::{Pattern, mix};
 use packetrig_wire::payload::Payload;
+use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
 use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{self, Stamp, TagKey};
 use packetrig_wire::{FrameSpec, Template, Verdict};
@@ -110,6 +112,38 @@ pub fn tag(data: &[u8]) {
     }
 }
 
+/// Any bytes are a capture file, or damaged at some point; whatever frames it has can be rewritten, tagged and judged.
+pub fn pcap(data: &[u8]) {
+    let rewrite = Rewrite {
+        addresses: ["0.0.0.0/0=198.18.0.0/0", "::/0=2001::/0"].map(|map| map.parse().expect("a map")).into(),
+        vlan: Some(VlanEdit::Push(7)),
+        ..Rewrite::default()
+    };
+    let (mut decoder, mut at) = (Decoder::new(), 0);
+    while at < data.len() {
+        match decoder.next(&data[at..]) {
+            Ok(Step::Record { record, used }) => {
+                assert!(used > 0 && used <= data.len() - at);
+                let mut frame = record.bytes.to_vec();
+                rewrite.apply(&mut frame);
+                if let Some(place) = TagPlace::of(&frame) {
+                    place.write(1, Stamp { key: KEY, stream: 1, time: 1 }, &mut frame);
+                    let ours =
+                        tag::candidates(&frame, KEY).any(|found| foreign::verify(&frame, &found).is_some());
+                    assert!(ours, "a tag that was written is found");
+                }
+                at += used;
+            }
+            Ok(Step::Skip(bytes)) => {
+                assert!(bytes > 0);
+                at = usize::try_from(bytes).map_or(data.len(), |bytes| at.saturating_add(bytes));
+            }
+            Ok(Step::More(more)) => return assert!(more > data.len() - at && more <= MOST_NEEDED),
+            Err(_) => return,
+        }
+    }
+}
+
 /// Any text is a plan that binds and renders, or has at least one problem.
 pub fn plan(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
@@ -118,9 +152,10 @@ pub fn plan(data: &[u8]) {
         Err(problems) => return assert!(!problems.0.is_empty(), "refused without a reason"),
     };
     for stream in &plan.streams {
+        let Some(template) = stream.frames.template() else { continue };
         for n in 0..3 {
-            let mut frame = vec![0; stream.template.size(n).kernel_len()];
-            stream.template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
+            let mut frame = vec![0; template.size(n).kernel_len()];
+            template.render(n, Stamp { key: KEY, stream: 0, time: 0 }, &mut frame);
         }
     }
     let speeds = vec![Some(BitRate::new(10_000_000_000)); plan.ports.len()];

@@ -9,5 +9,6 @@ pub mod document;
 pub mod eval;
 pub mod fuzz;
 pub mod program;
+pub mod recording;
 pub mod skip;
 pub mod tools;

@@ -127,6 +127,15 @@ impl Running {
         Self::start(&arguments, &document.text())
     }
 
+    /// Starts the replay of a capture file.
+    pub fn replay(file: &Path, more: &[&str]) -> Self {
+        let file = file.display().to_string();
+        let mut arguments =
+            vec!["replay", file.as_str(), "--quiet", "--out", "{out}", "--store", "{out}-store"];
+        arguments.extend(more);
+        Self::start(&arguments, "")
+    }
+
     fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("the child is taken only by `finish`, which ends this value")
     }

@@ -34,6 +34,11 @@ fn tags_are_sought_in_any_bytes() {
 }
 
 #[test]
+fn capture_files_are_read_or_found_damaged() {
+    replay("pcap", fuzz::pcap);
+}
+
+#[test]
 fn plans_are_read_or_refused() {
     replay("plan", fuzz::plan);
 }

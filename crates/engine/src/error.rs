@@ -42,6 +42,14 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// User: a capture file cannot be replayed.
+    #[error("cannot replay {}: {why}", path.display())]
+    Recording {
+        /// Which.
+        path: std::path::PathBuf,
+        /// Why.
+        why: String,
+    },
     /// User: the plan wants captures, and nobody said where to.
     #[error("the plan captures frames but no directory was given for them")]
     NoCaptureDirectory,

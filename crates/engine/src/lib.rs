@@ -19,6 +19,7 @@ pub mod packet;
 pub mod pktgen;
 pub mod port;
 pub mod receiver;
+pub mod replay;
 pub mod rig;
 pub mod sender;
 pub mod sim;

@@ -9,7 +9,7 @@
 use crate::Error;
 use crate::capture::Tap;
 use crate::port::{FrameRx, RxFrame};
-use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec};
+use crate::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::jitter::Jitter;
 use packetrig_stats::latency::Latency;
@@ -18,8 +18,8 @@ use packetrig_stats::result::ReceiveResult;
 use packetrig_stats::sequence::{Arrival, SequenceWindow};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
-use packetrig_wire::Verdict;
 use packetrig_wire::tag::{self, Found, TagKey};
+use packetrig_wire::{Template, Verdict, foreign};
 use std::sync::Arc;
 
 /// Frames taken in per step at most.
@@ -53,20 +53,19 @@ impl Lane {
         }
     }
 
-    fn second_of(&self) -> impl Fn(u64) -> u64 + use<> {
-        let timeline = self.spec.timeline;
-        move |number| timeline.due(number).as_u64() / 1_000_000_000
-    }
-
-    /// Which frame a tag says this is, and whether it is as sent.
-    fn compare(&self, key: TagKey, found: Found, bytes: &[u8], scratch: &mut [u8]) -> Known {
+    /// Which frame a tag says this is, and whether it is as sent; `None` if it is no tag of this stream.
+    fn compare(&self, key: TagKey, found: Found, bytes: &[u8], scratch: &mut [u8]) -> Option<Known> {
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
-        let verdict = self.spec.template.verify(number, key, &found, bytes, scratch);
-        Known { found, number, verdict }
+        let verdict = match &self.spec.source {
+            Source::Made(template) => template.verify(number, key, &found, bytes, scratch),
+            Source::Recorded(_) => foreign::verify(bytes, &found)?,
+        };
+        Some(Known { found, number, verdict })
     }
 
     fn take(&mut self, known: &Known, frame: &RxFrame<'_>) {
-        let arrival = self.window.arrive(known.number, self.second_of());
+        let Self { window, spec, .. } = self;
+        let arrival = window.arrive(known.number, |number| spec.second_of(number));
         self.counts.frames += 1;
         self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.first.get_or_insert(frame.at);
@@ -93,12 +92,17 @@ impl Lane {
         self.jitter.record(delay);
     }
 
+    /// Recorded frames have no headers in common.
+    fn has_headers_of(&self, bytes: &[u8]) -> bool {
+        self.spec.source.template().is_some_and(|template| template.has_headers_of(bytes))
+    }
+
     fn live_counts(&self) -> StreamRxCounts {
         StreamRxCounts { sequence: self.window.live_counts(), ..self.counts.clone() }
     }
 
     fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
-        self.window.finish(sent, self.second_of());
+        self.window.finish(sent, |number| self.spec.second_of(number));
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),
@@ -141,7 +145,8 @@ impl Books {
         for (lane, spec) in job.streams.iter().enumerate() {
             lane_of[usize::from(spec.number)] = lane + 1;
         }
-        let longest = job.streams.iter().map(|spec| spec.template.header_len()).max().unwrap_or(0);
+        let templates = job.streams.iter().filter_map(|spec| spec.source.template());
+        let longest = templates.map(Template::header_len).max().unwrap_or(0);
         Self {
             port: job.port,
             key: job.key,
@@ -176,6 +181,7 @@ impl Books {
             let lane = self.lane_of.get(usize::from(found.tag.stream)).and_then(|lane| lane.checked_sub(1));
             let Some(lane) = lane else { continue };
             let known = self.lanes[lane].compare(self.key, found, bytes, &mut self.scratch);
+            let Some(known) = known else { continue };
             if known.verdict != Verdict::Corrupt {
                 return Some((lane, known));
             }
@@ -187,7 +193,7 @@ impl Books {
     /// A frame without a readable tag: ours with a damaged tag, or somebody else's.
     fn take_untagged(&mut self, frame: &RxFrame<'_>) {
         let mut compared = self.lanes.iter_mut().take(MOST_COMPARED);
-        match compared.find(|lane| lane.spec.template.has_headers_of(frame.bytes)) {
+        match compared.find(|lane| lane.has_headers_of(frame.bytes)) {
             Some(lane) => {
                 lane.counts.unnumbered += 1;
                 self.unnumbered += 1;

@@ -11,6 +11,7 @@
 
 use crate::Error;
 use crate::port::{Clock, FrameTx};
+use crate::replay::Frames;
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::counts::StreamTxCounts;
@@ -37,6 +38,7 @@ const DIGITS: u8 = 2;
 
 struct Lane {
     spec: Arc<StreamSpec>,
+    frames: Frames,
     /// Frames in all; `u64::MAX` if endless.
     total: u64,
     /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the
@@ -49,10 +51,11 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
+    fn new(spec: Arc<StreamSpec>, streams: usize) -> Result<Self, Error> {
         let timeline = spec.timeline;
         let limited = matches!(timeline.shape, Shape::Within(_));
-        Self {
+        Ok(Self {
+            frames: Frames::open(&spec)?,
             total: timeline.total().unwrap_or(u64::MAX),
             cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
@@ -60,14 +63,18 @@ impl Lane {
             stamp_bound: Latency::with_digits(DIGITS),
             series: RateSeries::with_room(spec.series_room(streams)),
             spec,
+        })
+    }
+
+    /// When the next frame is due, or when to look again for it; what has no schedule is due now.
+    fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
+        match &mut self.frames {
+            Frames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
+            Frames::Made(_) => start + self.spec.timeline.due(self.counts.frames),
         }
     }
 
-    fn due(&self, start: MonoTime) -> MonoTime {
-        start + self.spec.timeline.due(self.counts.frames)
-    }
-
-    /// Writes the next frame, due at `due`, into `slot`.
+    /// Writes the next frame, due at `due`, into `slot`; `None` if there is none.
     fn build(
         &mut self,
         key: TagKey,
@@ -75,24 +82,42 @@ impl Lane {
         due: MonoTime,
         now: MonoTime,
         slot: &mut [u8],
-    ) -> usize {
+    ) -> Option<usize> {
         let stamp = Stamp { key, stream: self.spec.number, time: now.as_nanos() };
-        let len = self.spec.template.render(self.counts.frames, stamp, slot);
+        let len = match &mut self.frames {
+            Frames::Made(template) => template.render(self.counts.frames, stamp, slot),
+            Frames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
+        };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
-        let behind = now.since(due);
-        self.send_error.record(behind);
-        self.counts.late += u64::from(behind > LATE_AFTER);
+        if self.frames.are_paced() {
+            let behind = now.since(due);
+            self.send_error.record(behind);
+            self.counts.late += u64::from(behind > LATE_AFTER);
+        }
         self.counts.frames += 1;
         self.counts.bytes += bytes;
         self.counts.first.get_or_insert(now);
         self.counts.last = Some(now);
         self.series.add(start, now, 1, bytes);
-        len
+        Some(len)
     }
 
     /// Whether nothing more is to be sent at `now`.
-    fn is_over(&self, start: MonoTime, now: MonoTime) -> bool {
-        self.counts.frames >= self.total || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
+    fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
+        self.counts.frames >= self.total
+            || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
+            || self.frames.have_ended()
+    }
+
+    /// Frames it should have sent by the time it ended.
+    fn planned(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
+        let sent = self.counts.frames;
+        match (&mut self.frames, start, stopped) {
+            (Frames::Played(playing), Some(start), Some(stopped)) => {
+                playing.due_before(&self.spec.timeline, sent, stopped.since(start)).max(sent)
+            }
+            _ => self.spec.planned(start, stopped, sent),
+        }
     }
 }
 
@@ -150,9 +175,13 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
                 if instant > now {
                     return None;
                 }
-                let len = lane.build(*key, start, instant, now, slot);
+                if lane.frames.were_missing() {
+                    *top = Reverse((lane.due(start, now), index));
+                    continue;
+                }
+                let len = lane.build(*key, start, instant, now, slot)?;
                 unconfirmed.push((index, now));
-                *top = Reverse((lane.due(start), index));
+                *top = Reverse((lane.due(start, now), index));
                 return Some(len);
             }
         });
@@ -178,7 +207,8 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
         self.key = job.key;
-        self.lanes = job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect();
+        self.lanes =
+            job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
         Ok(())
     }
@@ -187,7 +217,8 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         match control {
             Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
-                self.due.extend(self.lanes.iter().enumerate().map(|(i, lane)| Reverse((lane.due(start), i))));
+                let lanes = self.lanes.iter_mut().enumerate();
+                self.due.extend(lanes.map(|(i, lane)| Reverse((lane.due(start, start), i))));
             }
             Control::StartAt(_) => {}
             Control::Stop => {
@@ -227,10 +258,10 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
 
     fn finish(&mut self) -> Vec<SendResult> {
         let (start, stopped) = (self.start, self.stopped);
-        let results = self.lanes.drain(..).map(|lane| SendResult {
+        let results = self.lanes.drain(..).map(|mut lane| SendResult {
             stream: lane.spec.number.into(),
             counts: lane.counts,
-            planned: lane.spec.planned(start, stopped, lane.counts.frames),
+            planned: lane.planned(start, stopped),
             send_error: lane.send_error,
             stamp_bound: lane.stamp_bound,
             series: lane.series,

@@ -4,6 +4,8 @@
 //! [`crate::sender::Sender`] and [`crate::receiver::Receiver`]. Workers and the rig know nothing below this level.
 
 use crate::capture::Tap;
+use crate::replay::Track;
+use packetrig_plan::recording::{Frames, Timing};
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -17,20 +19,58 @@ use std::sync::Arc;
 pub struct StreamSpec {
     /// Its index in the plan and its number in the test tag.
     pub number: u16,
-    /// Its frames.
-    pub template: Arc<Template>,
+    /// Where its frames come from.
+    pub source: Source,
     /// Its schedule.
     pub timeline: Timeline,
     /// Whether latency is wanted.
     pub latency: bool,
 }
 
+/// Where the frames of a stream come from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// Made from a template.
+    Made(Arc<Template>),
+    /// Read from a capture file.
+    Recorded(Arc<Track>),
+}
+
+impl Source {
+    /// The source a plan names.
+    pub fn of(frames: &Frames) -> Self {
+        match frames {
+            Frames::Made(template) => Self::Made(Arc::clone(template)),
+            Frames::Recorded(recording) => Self::Recorded(Arc::new(Track::new(Arc::clone(recording)))),
+        }
+    }
+
+    /// The template, if there is one.
+    pub fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Made(template) => Some(template),
+            Self::Recorded(_) => None,
+        }
+    }
+}
+
 impl StreamSpec {
+    /// The second of the run in which frame `number`, of those with a tag, was due.
+    pub fn second_of(&self, number: u64) -> u64 {
+        match &self.source {
+            Source::Made(_) => self.timeline.due(number).as_u64() / 1_000_000_000,
+            Source::Recorded(track) => track.second_of(number),
+        }
+    }
+
     /// Seconds of series to reserve for this stream when `streams` share the memory: its length and a minute for being
     /// late; a day, or less if there are many, when it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
         let share = (SERIES_ROOM / streams.max(1)).min(DAY);
-        let seconds = self.timeline.end().map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
+        let is_unpaced =
+            matches!(&self.source, Source::Recorded(track) if track.recording().timing == Timing::Fastest);
+        let end = self.timeline.end().filter(|_| !is_unpaced);
+        let seconds = end.map(|end| usize::try_from(end.as_u64() / 1_000_000_000));
         match seconds {
             Some(Ok(seconds)) => seconds.saturating_add(60).min(share),
             _ => share,

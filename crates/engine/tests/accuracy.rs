@@ -6,7 +6,7 @@ use bed::{KEY, START, Trial, stream, template, timeline};
 use packetrig_engine::chaos::Mood;
 use packetrig_engine::sender::GRACE;
 use packetrig_engine::sim::{Chance, LinkSpec, Skew};
-use packetrig_engine::stream::StreamSpec;
+use packetrig_engine::stream::{Source, StreamSpec};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_units::{BitRate, FrameRate, Nanos};
 use packetrig_wire::header::Kind;
@@ -148,7 +148,7 @@ fn short_tags_count_exactly_beyond_their_width() {
     let template = template(Kind::Tcp, 64);
     assert_eq!(template.tag_form(template.size(0)), Some(TagForm::Short));
     let timeline = timeline(1_000_000, Shape::Frames(1_100_000));
-    let spec = Arc::new(StreamSpec { number: 4095, template, timeline, latency: true });
+    let spec = Arc::new(StreamSpec { number: 4095, source: Source::Made(template), timeline, latency: true });
     let link = LinkSpec { loss: Chance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
     let outcome = Trial::of(vec![spec], link).run().unwrap();
     let received = &outcome.receive[0];
@@ -250,11 +250,11 @@ fn frames_of_another_run_are_foreign() {
     use packetrig_engine::stream::{Control, RxJob, StreamRx, StreamTx, TxJob};
     let ours = stream(0, 128, timeline(1000, Shape::Frames(1)));
     let template = {
-        let mut spec = ours.template.spec().clone();
+        let mut spec = ours.source.template().unwrap().spec().clone();
         spec.headers[0] = spec.headers[0].clone().with("dst", 0x0200_0000_0099);
         Arc::new(packetrig_wire::Template::new(spec).unwrap())
     };
-    let theirs = Arc::new(StreamSpec { template, ..(*ours).clone() });
+    let theirs = Arc::new(StreamSpec { source: Source::Made(template), ..(*ours).clone() });
     receiver.arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new() }).unwrap();
     sender.arm(TxJob { key: packetrig_wire::tag::TagKey(78), streams: vec![theirs] }).unwrap();
     sender.control(Control::StartAt(START));

@@ -39,6 +39,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         EngineError::Kernel(KernelError::Missing { .. })
         | EngineError::Guard(_)
         | EngineError::Plan(_)
+        | EngineError::Recording { .. }
         | EngineError::NoCaptureDirectory => Blame::User,
         EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
         _ => Blame::World,

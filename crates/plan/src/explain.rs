@@ -1,6 +1,7 @@
 //! What a plan will do, in numbers and words, before anything is sent.
 
 use crate::model::BoundPlan;
+use crate::recording::Timing;
 use crate::{Amount, Stream};
 use packetrig_units::{BitRate, FrameRate, Nanos};
 use packetrig_wire::header::{Form, Header, Kind, Setting};
@@ -102,8 +103,10 @@ fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
 }
 
 fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Timeline) -> StreamExplanation {
-    let spec = stream.template.spec();
-    let (bytes, frames) = spec.size.mean();
+    let spec = stream.frames.template().map(packetrig_wire::Template::spec);
+    let recording = stream.frames.recording();
+    let headers = spec.map_or(&[][..], |spec| &spec.headers);
+    let (bytes, frames) = stream.frames.mean();
     let total = timeline.total();
     let name = |port: &usize| bound.plan.ports[*port].name.clone();
     let all_bytes =
@@ -112,8 +115,14 @@ fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Time
         name: stream.name.clone(),
         tx: name(&stream.tx),
         rx: stream.rx.iter().map(name).collect(),
-        headers: spec.headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
-        sizes: sizes(&spec.size),
+        headers: recording.map_or_else(
+            || headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
+            |recording| format!("as recorded in {}", recording.file.display()),
+        ),
+        sizes: spec.map_or_else(
+            || format!("up to {}, {:.1} B on average", stream.frames.largest(), bytes as f64 / frames as f64),
+            |spec| sizes(&spec.size),
+        ),
         frames: total,
         bytes: total.and_then(all_bytes),
         frame_rate: timeline.rate,
@@ -121,13 +130,18 @@ fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Time
         l1_rate: stream.l1_rate(timeline.rate),
         lasts: timeline.end(),
         rhythm: rhythm(stream, &timeline),
-        varying: spec.headers.iter().flat_map(varying).collect(),
+        varying: headers.iter().flat_map(varying).collect(),
         tag: tag(stream),
     }
 }
 
 fn rhythm(stream: &Stream, timeline: &crate::timeline::Timeline) -> String {
     let rate = timeline.rate;
+    match stream.frames.recording().map(|recording| recording.timing) {
+        Some(Timing::Recorded(speed)) => return format!("at {speed} the recorded times, {rate} on average"),
+        Some(Timing::Fastest) => return "as fast as the link takes them".to_owned(),
+        Some(Timing::Even) | None => {}
+    }
     match stream.duration.amount {
         Amount::Continuous => format!("{rate} until stopped"),
         Amount::Packets(frames) => format!("{frames} frames at {rate}"),
@@ -161,11 +175,15 @@ fn sizes(size: &SizePattern) -> String {
 }
 
 fn tag(stream: &Stream) -> String {
-    let size = &stream.template.spec().size;
-    let form = |size| stream.template.tag_form(size);
     if !stream.metrics.enable {
         return "none: metrics are off, so its frames are not accounted at the receiver".into();
     }
+    let Some(template) = stream.frames.template() else {
+        return "where it fits at the end of a TCP, UDP or echo payload; other frames cannot be accounted"
+            .into();
+    };
+    let size = &template.spec().size;
+    let form = |size| template.tag_form(size);
     match (form(size.min()), form(size.max())) {
         (Some(TagForm::Full), _) => "full: loss, order, corruption and latency of every frame".into(),
         (Some(TagForm::Short), Some(TagForm::Short)) => {

@@ -15,6 +15,8 @@ pub mod problem;
 pub mod quick;
 mod read;
 mod reader;
+pub mod recording;
+pub mod replay;
 pub mod timeline;
 
 pub use model::{

@@ -1,14 +1,14 @@
 //! The plan: what a valid document means, in our words.
 
 use crate::document::Place;
+use crate::recording::Frames;
 use crate::timeline::{Shape, Timeline};
 use crate::{Problem, Problems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
-use packetrig_wire::{Template, filter::Filter};
+use packetrig_wire::filter::Filter;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::Arc;
 
 /// Everything a run needs to know.
 #[derive(Clone, Debug)]
@@ -86,7 +86,7 @@ pub struct Stream {
     /// Indices of the receiving ports; may be empty.
     pub rx: Vec<usize>,
     /// Its frames.
-    pub template: Arc<Template>,
+    pub frames: Frames,
     /// How much.
     pub rate: Rate,
     /// How long.
@@ -207,6 +207,9 @@ pub struct ReadOptions {
     pub seed: u64,
 }
 
+/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can.
+const FAST: BitRate = BitRate::new(10_000_000_000);
+
 impl Plan {
     /// Reads a document (YAML or JSON). `Ok` may carry warnings.
     pub fn read(text: &str) -> Result<Self, Problems> {
@@ -244,7 +247,9 @@ impl Plan {
     /// Ports asked for more than they can carry.
     fn overload(&self, streams: &[BoundStream], speeds: &[Option<BitRate>]) -> Vec<Problem> {
         let load = |port: usize| {
-            let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| stream.tx == port);
+            // What goes as fast as it can asks for no more than there is.
+            let asks = |stream: &Stream| stream.tx == port && !stream.frames.is_unpaced();
+            let of_port = self.streams.iter().zip(streams).filter(|(stream, _)| asks(stream));
             let loads = of_port.map(|(stream, bound)| stream.l1_rate(bound.timeline.rate).bits_per_second());
             loads.fold(0, u64::saturating_add)
         };
@@ -288,8 +293,9 @@ impl Stream {
             let message = format!("{what} needs the speed of the link, which is not known");
             Box::new(Problem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
         };
-        let (bytes, frames) = self.template.spec().size.mean();
+        let (bytes, frames) = self.frames.mean();
         let l1_bytes = bytes + frames * 20;
+        let link = if self.frames.is_unpaced() { link.or(Some(FAST)) } else { link };
         let rate = match self.rate {
             Rate::Frames(rate) => Some(rate),
             Rate::Bits(bits) => FrameRate::from_bits(bits, bytes, frames),
@@ -315,7 +321,7 @@ impl Stream {
     /// A gap wider than Ethernet's own 12 bytes must fit between frames at the rate asked for.
     fn check_gap(&self, rate: FrameRate, link: Option<BitRate>) -> Result<(), String> {
         let Some(link) = link.filter(|_| self.duration.gap > 12) else { return Ok(()) };
-        let (bytes, frames) = self.template.spec().size.mean();
+        let (bytes, frames) = self.frames.mean();
         // Preamble and start delimiter are 8 bytes; the gap replaces the usual 12.
         let spaced = bytes + frames * (8 + u64::from(self.duration.gap));
         let needed = rate.bits(spaced, frames);
@@ -330,13 +336,13 @@ impl Stream {
 
     /// What the stream takes of its link at this frame rate.
     pub fn l1_rate(&self, rate: FrameRate) -> BitRate {
-        let (bytes, frames) = self.template.spec().size.mean();
+        let (bytes, frames) = self.frames.mean();
         rate.bits(bytes + frames * 20, frames)
     }
 
     /// Bits of frames per second, FCS included.
     pub fn l2_rate(&self, rate: FrameRate) -> BitRate {
-        let (bytes, frames) = self.template.spec().size.mean();
+        let (bytes, frames) = self.frames.mean();
         rate.bits(bytes, frames)
     }
 

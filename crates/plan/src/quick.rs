@@ -192,7 +192,7 @@ impl Quick {
 }
 
 /// Writes a JSON value as block YAML. Strings are quoted as JSON, which YAML reads the same way.
-fn yaml(value: &Value, indent: usize, out: &mut String) {
+pub(crate) fn yaml(value: &Value, indent: usize, out: &mut String) {
     match value {
         Value::Object(members) if !members.is_empty() => yaml_object(members, indent, false, out),
         Value::Array(items) if !items.is_empty() => {
@@ -282,7 +282,7 @@ mod tests {
             // A VLAN tag or IPv6 leaves no room for the full test tag in the smallest frames; nothing else is worth a warning.
             prop_assert!(plan.warnings.is_empty() || quick.vlan.is_some() || quick.ipv6, "{:?}", plan.warnings);
             let json = Plan::read(&quick.document().to_string()).unwrap();
-            prop_assert_eq!(plan.streams[0].template.spec(), json.streams[0].template.spec());
+            prop_assert_eq!(plan.streams[0].frames.template().unwrap().spec(), json.streams[0].frames.template().unwrap().spec());
             prop_assert_eq!(plan.streams[0].rate, json.streams[0].rate);
         }
     }
@@ -300,7 +300,7 @@ mod tests {
             ipv6: true,
         };
         let plan = Plan::read(&quick.yaml()).unwrap();
-        assert_eq!(plan.streams[0].template.header_len(), 14 + 4 + 40 + 8);
+        assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 4 + 40 + 8);
     }
 
     fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::Timeline> {

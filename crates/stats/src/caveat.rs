@@ -18,6 +18,10 @@ pub enum Doubt {
     NotMeasured,
     /// Frames that are not of this run.
     ForeignFrames,
+    /// Frames went without a tag: nothing is known of them at the receiver.
+    Untagged,
+    /// A capture file could not be replayed as it is.
+    Recording,
     /// No latency: the tag has no send time.
     NoSendTime,
     /// The clocks' relation changed or is not known well.

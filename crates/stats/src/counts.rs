@@ -13,10 +13,20 @@ pub struct StreamTxCounts {
     pub bytes: u64,
     /// Frames sent later than their instant by more than the stated tolerance.
     pub late: u64,
+    /// Frames of a stream with tags that left without one: they cannot be known again at the receiver.
+    #[serde(default)]
+    pub untagged: u64,
     /// First departure.
     pub first: Option<MonoTime>,
     /// Last departure.
     pub last: Option<MonoTime>,
+}
+
+impl StreamTxCounts {
+    /// Frames that receivers can know again; numbers in tags go from 0 to this.
+    pub const fn numbered(&self) -> u64 {
+        self.frames - self.untagged
+    }
 }
 
 /// Counts of a stream at one receiver.

@@ -53,6 +53,7 @@ fn series() -> RateSeries {
 
 fn sent() -> Sent {
     Sent {
+        untagged: 0,
         planned: 10,
         frames: 10,
         unsent: 0,

@@ -4,6 +4,7 @@
 mod back_ends;
 mod faults;
 mod many;
+mod replays;
 mod rewrites;
 
 use packetrig_testkit::Lab;

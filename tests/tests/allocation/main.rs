@@ -5,13 +5,15 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts and passes on")]
 
+mod replay;
+
 use packetrig_engine::Error;
 use packetrig_engine::capture::record::{self, RecordSpec, Rotation, Target};
 use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::VirtualClock;
-use packetrig_engine::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::CaptureFormat;
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
@@ -95,7 +97,7 @@ fn spec(number: u16) -> Arc<StreamSpec> {
     let rate = FrameRate::per_second(1000 + u64::from(number)).unwrap();
     Arc::new(StreamSpec {
         number,
-        template: Arc::new(Template::new(frame).unwrap()),
+        source: Source::Made(Arc::new(Template::new(frame).unwrap())),
         timeline: Timeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
     })
@@ -202,9 +204,13 @@ impl FrameRx for Player {
 
 /// Sends everything; returns the tape and what the loop allocated.
 fn send() -> (Tape, u64) {
+    send_these(streams(), u64::from(STREAMS) * FRAMES)
+}
+
+/// The same for other streams, which have so many frames.
+fn send_these(streams: Vec<Arc<StreamSpec>>, total: u64) -> (Tape, u64) {
     let clock = VirtualClock::new(START);
-    let total = usize::from(STREAMS) * usize::try_from(FRAMES).unwrap();
-    let tape = Arc::new(Mutex::new(Tape::new(total)));
+    let tape = Arc::new(Mutex::new(Tape::new(usize::try_from(total).unwrap())));
     let recorder = Recorder {
         tape: Arc::clone(&tape),
         slot: vec![0; LONGEST],
@@ -213,7 +219,7 @@ fn send() -> (Tape, u64) {
         taken: 0,
     };
     let mut sender = Sender::new(recorder, clock.clone());
-    sender.arm(TxJob { key: KEY, streams: streams() }).unwrap();
+    sender.arm(TxJob { key: KEY, streams }).unwrap();
     sender.control(Control::StartAt(START));
     let allocated = allocations(|| {
         loop {
@@ -225,7 +231,7 @@ fn send() -> (Tape, u64) {
         }
     });
     let sent: u64 = sender.finish().iter().map(|sent| sent.counts.frames).sum();
-    assert_eq!(sent, u64::from(STREAMS) * FRAMES);
+    assert_eq!(sent, total);
     drop(sender);
     (Arc::into_inner(tape).unwrap().into_inner().unwrap(), allocated)
 }

@@ -5,6 +5,7 @@ mod calibrate;
 mod guard;
 mod how_long;
 mod how_much;
+mod replay;
 mod restore;
 
 use packetrig_sys::clock;

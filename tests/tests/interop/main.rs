@@ -5,6 +5,7 @@ mod capture;
 mod files;
 mod headers;
 mod patterns;
+mod replay;
 
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;

@@ -2,11 +2,13 @@
 
 mod capture;
 mod quantities;
+mod replay;
 mod run;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use quantities::Size;
+pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
 pub(crate) use test::{Calibrate, Test};
 
@@ -32,6 +34,8 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Execute a plan: send, receive, measure, report
     Run(Box<Run>),
+    /// Send the frames of a capture file: at their own times, faster, slower or at a rate, and verify what arrives
+    Replay(Box<Replay>),
     /// Check or explain a plan without running it
     #[command(subcommand)]
     Plan(Plan),

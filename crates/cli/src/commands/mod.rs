@@ -7,6 +7,7 @@ mod doctor;
 mod execution;
 mod plan;
 mod quick;
+mod replay;
 mod report;
 mod run;
 
@@ -19,6 +20,7 @@ use crate::output::Output;
 pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Error> {
     match command {
         Command::Run(arguments) => run::perform(*arguments, output),
+        Command::Replay(arguments) => replay::perform(*arguments, output),
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),

@@ -20,6 +20,7 @@ fn stream(name: &str) -> StreamReport {
         rx_ports: vec!["rx".into()],
         measured: true,
         sent: Some(Sent {
+            untagged: 0,
             planned: 1_000,
             frames: 1_000,
             unsent: 0,

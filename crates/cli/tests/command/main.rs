@@ -20,9 +20,10 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 12] = [
+    let pages: [(&str, &[&str]); 13] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
+        ("help-replay", &["replay", "--help"]),
         ("help-plan", &["plan", "--help"]),
         ("help-plan-check", &["plan", "check", "--help"]),
         ("help-plan-explain", &["plan", "explain", "--help"]),

@@ -70,7 +70,11 @@ pub(super) fn read_all(streams: &[Arc<StreamSpec>]) -> Result<Vec<Settings>, Pro
 pub(super) fn read(stream: &StreamSpec) -> Result<Settings, Vec<Problem>> {
     let flow = format!("flows[{}]", stream.number);
     let mut reading = Reading { flow, options: Vec::new(), problems: Vec::new(), hops_open: false };
-    let spec = stream.template.spec();
+    let Some(template) = stream.source.template() else {
+        reading.refuse("x_replay", "sends no capture files");
+        return Err(reading.problems);
+    };
+    let spec = template.spec();
     if spec.tagged {
         let what = "writes no test tag, so loss and latency cannot be measured: set it to false";
         reading.refuse("metrics.enable", what);
@@ -78,10 +82,10 @@ pub(super) fn read(stream: &StreamSpec) -> Result<Settings, Vec<Problem>> {
     if spec.payload != Payload::default() {
         reading.refuse("payload", "writes zeros and a mark of its own");
     }
-    let mut frame = vec![0; stream.template.size(0).kernel_len()];
-    stream.template.render(0, Stamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
+    let mut frame = vec![0; template.size(0).kernel_len()];
+    template.render(0, Stamp { key: TagKey(0), stream: 0, time: 0 }, &mut frame);
     headers::read(&mut reading, &spec.headers, &frame);
-    let size = size(&mut reading, &spec.size, stream.template.header_len());
+    let size = size(&mut reading, &spec.size, template.header_len());
     let mut doubts = schedule(&mut reading, &stream.timeline);
     if reading.hops_open {
         doubts.push(format!("{}: its packets may take 32 hops", reading.flow));

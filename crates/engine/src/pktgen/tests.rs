@@ -37,7 +37,7 @@ fn read(changes: &[(&str, &str)]) -> Result<options::Settings, Vec<String>> {
     let bound = plan(changes).bind(&[None]).unwrap();
     let spec = StreamSpec {
         number: 0,
-        template: Arc::clone(&bound.plan.streams[0].template),
+        source: crate::stream::Source::of(&bound.plan.streams[0].frames),
         timeline: bound.streams[0].timeline,
         latency: false,
     };

@@ -2,6 +2,7 @@
 
 use crate::capture::Captured;
 use crate::sender::LATE_AFTER;
+use crate::stream::{Source, StreamSpec};
 use packetrig_plan::BoundPlan;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
@@ -9,6 +10,7 @@ use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
+use std::sync::Arc;
 
 /// A receiver's final word: its streams, the port's counters (if it received at all), the doubt of its clock.
 pub(super) type Received = (Vec<ReceiveResult>, Option<RxCounters>, Nanos);
@@ -58,6 +60,28 @@ impl Books<'_> {
             .into_iter()
             .map(|(port, captured)| self.capture(port, captured, &mut result.caveats))
             .collect();
+    }
+
+    /// What is to be said of the capture files that were replayed from here, and of their frames without a tag.
+    pub(super) fn doubt_recordings(&self, specs: &[Arc<StreamSpec>], result: &mut NodeResult) {
+        for sent in &result.send {
+            let name = &self.plan.plan.streams[sent.stream].name;
+            let mut say = |doubt, text, matters| {
+                result.caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
+            };
+            if let Some(Source::Recorded(track)) = specs.get(sent.stream).map(|spec| &spec.source) {
+                for (text, matters) in track.remarks() {
+                    say(Doubt::Recording, text, matters);
+                }
+            }
+            let (untagged, frames) = (sent.counts.untagged, sent.counts.frames);
+            if untagged > 0 {
+                let text = format!(
+                    "{untagged} of {frames} frames carry no tag because none fits: not verified, and foreign to receivers"
+                );
+                say(Doubt::Untagged, text, false);
+            }
+        }
     }
 
     /// An endless stream has no end to be stopped before.
@@ -120,7 +144,7 @@ impl Books<'_> {
             say(Doubt::SenderShort, text, true);
         }
         if port.rx.foreign > 0 {
-            let text = format!("{} frames arrived that are not of this run", port.rx.foreign);
+            let text = format!("{} frames arrived without a tag of this run", port.rx.foreign);
             say(Doubt::ForeignFrames, text, false);
         }
         for imbalance in port.ledger.balance() {

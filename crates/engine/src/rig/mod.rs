@@ -15,7 +15,7 @@ pub use open::{Hold, MachinePorts, OpenPort, Opener};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::port::Clock;
-use crate::stream::{Control, StreamSpec};
+use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -74,7 +74,7 @@ impl Rig {
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
         let mut open = Vec::with_capacity(plan.ports.len());
         for (index, port) in plan.ports.iter().enumerate() {
-            let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.template.spec().size.max());
+            let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.frames.largest());
             open.push(opener.open(port, sizes.max())?);
         }
         for port in &mut open {
@@ -162,9 +162,9 @@ impl Rig {
         }
     }
 
-    /// What each stream of this node's senders has sent: (stream, frames). Final once they are done.
+    /// What each stream of this node's senders has sent that can be known again: (stream, frames). Final once they are done.
     pub fn sent(&mut self) -> Result<Vec<(usize, u64)>, Error> {
-        Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.frames)).collect())
+        Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.numbered())).collect())
     }
 
     /// Stops senders, then receivers, restores the interfaces, gives the final accounts. `sent_elsewhere` is what streams
@@ -196,13 +196,14 @@ impl Rig {
         let (plan, infos) = (&self.plan, &self.infos[..]);
         let books = account::Books { plan, infos, tx: &tx, rx: &rx, interrupted: self.interrupted };
         books.close(&mut result, captured, &port_caveats);
+        books.doubt_recordings(&self.specs, &mut result);
         Ok(result)
     }
 
-    /// Frames sent in all, by stream.
+    /// Frames sent in all that can be known again, by stream.
     fn totals(&self, result: &NodeResult, sent_elsewhere: &[(usize, u64)]) -> Vec<u64> {
         let mut totals = vec![0; self.specs.len()];
-        let sent_here = result.send.iter().map(|sent| (sent.stream, sent.counts.frames));
+        let sent_here = result.send.iter().map(|sent| (sent.stream, sent.counts.numbered()));
         for (stream, frames) in sent_elsewhere.iter().copied().chain(sent_here) {
             if let Some(total) = totals.get_mut(stream) {
                 *total = frames;
@@ -220,7 +221,7 @@ fn stream_specs(plan: &BoundPlan) -> Result<Vec<Arc<StreamSpec>>, Error> {
             Ok(Arc::new(StreamSpec {
                 number: u16::try_from(index)
                     .map_err(|_| Error::Bug("the plan has more streams than tags can name"))?,
-                template: Arc::clone(&stream.template),
+                source: Source::of(&stream.frames),
                 timeline: bound.timeline,
                 latency: stream.metrics.latency,
             }))
@@ -231,7 +232,7 @@ fn stream_specs(plan: &BoundPlan) -> Result<Vec<Arc<StreamSpec>>, Error> {
 /// Frames must fit their ports.
 fn check_sizes(plan: &Plan, infos: &[PortInfo]) -> Result<(), Error> {
     let too_large = plan.streams.iter().enumerate().filter_map(|(index, stream)| {
-        let largest: FrameSize = stream.template.spec().size.max();
+        let largest: FrameSize = stream.frames.largest();
         let info = infos.iter().enumerate().find(|(port, info)| {
             (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
         });

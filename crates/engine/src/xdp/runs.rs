@@ -6,6 +6,7 @@
 use crate::stream::StreamSpec;
 use packetrig_plan::timeline::Shape;
 use packetrig_units::{FrameSize, MonoTime};
+use packetrig_wire::Template;
 use packetrig_wire::size::SizePattern;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -59,8 +60,10 @@ impl Runs {
         self.due.pop();
         let others = self.due.peek().map_or(until, |Reverse((other, _))| until.min(*other));
         let (start, (spec, next)) = (self.start, &mut self.lanes[lane]);
+        // A stream without a template was refused when its tables were to be compiled.
+        let template = spec.source.template()?;
         let number = *next;
-        let count = count(spec, number, start, others);
+        let count = count(spec, template, number, start, others);
         let last = spec.timeline.due(number + count - 1);
         let span = last.saturating_sub(spec.timeline.due(number)).as_u64();
         let step = (span << 20).checked_div(count - 1).unwrap_or(0);
@@ -68,22 +71,22 @@ impl Runs {
         if spec.timeline.total().is_none_or(|total| *next < total) {
             self.due.push(Reverse((start + spec.timeline.due(*next), lane)));
         }
-        Some(PlannedRun { lane, size: spec.template.size(number), number, count, due, step })
+        Some(PlannedRun { lane, size: template.size(number), number, count, due, step })
     }
 }
 
 /// How many frames from `number` on make a run that ends before `until`; at least one.
-fn count(spec: &StreamSpec, number: u64, start: MonoTime, until: MonoTime) -> u64 {
+fn count(spec: &StreamSpec, template: &Template, number: u64, start: MonoTime, until: MonoTime) -> u64 {
     let mut most = spec.timeline.due_before(until.since(start)).saturating_sub(number).min(MOST);
     if let Shape::Bursts { frames, .. } = spec.timeline.shape {
         most = most.min(frames - number % frames);
     }
     let most = most.max(1);
-    if matches!(spec.template.spec().size, SizePattern::Fixed(_)) {
+    if matches!(template.spec().size, SizePattern::Fixed(_)) {
         return most;
     }
-    let size = spec.template.size(number);
-    (1..most).find(|n| spec.template.size(number + n) != size).unwrap_or(most)
+    let size = template.size(number);
+    (1..most).find(|n| template.size(number + n) != size).unwrap_or(most)
 }
 
 #[cfg(test)]

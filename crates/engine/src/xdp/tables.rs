@@ -40,10 +40,13 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
 
 impl Compiled {
     fn stream(&mut self, lane: u32, spec: &StreamSpec) -> Result<BTreeMap<FrameSize, u32>, String> {
+        let Some(template) = spec.source.template() else {
+            return Err("its frames come from a capture file".to_owned());
+        };
         let mut shapes = BTreeMap::new();
         let mut ops = None;
-        for size in spec.template.spec().size.all() {
-            let parts = spec.template.parts(size, spec.number);
+        for size in template.spec().size.all() {
+            let parts = template.parts(size, spec.number);
             check_limits(&parts)?;
             let ops = match ops {
                 Some(ops) => ops,

@@ -175,6 +175,7 @@ fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
 fn stream_counts(counts: LaneCounts) -> StreamTxCounts {
     let at = |ns| (counts.frames > 0).then(|| MonoTime::from_nanos(ns));
     StreamTxCounts {
+        untagged: 0,
         frames: counts.frames,
         bytes: counts.bytes,
         late: counts.late,

@@ -81,7 +81,9 @@ impl MockTx {
     }
 
     fn bytes(spec: &StreamSpec, frames: u64) -> u64 {
-        (0..frames).map(|n| u64::from(spec.template.size(n).bytes())).sum()
+        (0..frames)
+            .map(|n| u64::from(spec.source.template().expect("these frames are made").size(n).bytes()))
+            .sum()
     }
 }
 

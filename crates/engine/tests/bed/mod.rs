@@ -15,7 +15,7 @@ use packetrig_engine::chaos::{Chaos, Mood};
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimRx, SimTx, Skew, Stage, Truth, VirtualClock};
-use packetrig_engine::stream::{Control, RxJob, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_stats::result::{ReceiveResult, SendResult};
@@ -50,7 +50,7 @@ pub fn timeline(pps: u64, shape: Shape) -> Timeline {
 
 /// A UDP stream.
 pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
-    Arc::new(StreamSpec { number, template: template(Kind::Udp, size), timeline, latency: true })
+    Arc::new(StreamSpec { number, source: Source::Made(template(Kind::Udp, size)), timeline, latency: true })
 }
 
 /// A trial in virtual time: one port sends to another.

@@ -32,7 +32,7 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount
         place: packetrig_plan::document::Place::default(),
         tx,
         rx: rx.to_vec(),
-        template: super::template(Kind::Udp, 128),
+        frames: super::template(Kind::Udp, 128).into(),
         rate: Rate::Frames(FrameRate::per_second(pps).expect("not zero")),
         duration: Duration { amount, delay: Gap::Time(Nanos::ZERO), gap: 12 },
         metrics: Metrics { enable: true, latency: true, rx_per_tx_thousandths: 1000 },

@@ -23,6 +23,10 @@ pub struct Sent {
     pub unsent: u64,
     /// Sent later than due by more than the stated tolerance.
     pub late: u64,
+    /// Of `frames`, those without a tag though the stream has tags: not known again at the receivers, so neither expected
+    /// nor lost.
+    #[serde(default)]
+    pub untagged: u64,
     /// Bytes, FCS included.
     pub bytes: u64,
     /// First departure, from T.
@@ -180,10 +184,12 @@ impl<'a> Findings<'a> {
         let stream = &self.plan.streams[index];
         let name_of = |port: &usize| self.plan.ports[*port].name.clone();
         let rows = self.receivers(index);
+        // What goes as fast as it can has no schedule to be compared with.
+        let timeline = timeline.filter(|_| !stream.frames.is_unpaced());
         let sent = self.sender(index).map(|(node, row)| sent_of(node, row, timeline));
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
-        let frames = sent.as_ref().map(|sent| sent.frames);
+        let frames = self.sender(index).map(|(_, row)| row.counts.numbered());
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
             Loss::new(expected(stream, frames), &received.sequence, all_expect_all(stream))
         });
@@ -257,6 +263,7 @@ fn sent_of(node: &NodeResult, row: &SendResult, timeline: Option<&Timeline>) -> 
         frames: counts.frames,
         unsent: row.planned.saturating_sub(counts.frames),
         late: counts.late,
+        untagged: counts.untagged,
         bytes: counts.bytes,
         first: counts.first.map(|at| at.since(node.started)),
         last: counts.last.map(|at| at.since(node.started)),

@@ -45,6 +45,7 @@ fn latency(ns: &[u64]) -> Latency {
 
 fn sent(frames: u64) -> SendResult {
     let counts = StreamTxCounts {
+        untagged: 0,
         frames,
         bytes: frames * 128,
         late: 0,

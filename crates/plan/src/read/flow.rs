@@ -1,8 +1,11 @@
 //! Flows: where from and to, what, how much, how long, what to measure.
 
+use super::metrics::metrics;
 use super::packet::{Context, headers, hex_bytes};
+use super::replay::{self, Source};
 use super::{NO_DEVICES, NOT_YET, Names, port_named};
 use crate::reader::{Item, Object};
+use crate::recording::Frames;
 use crate::{Amount, Duration, Gap, Metrics, Port, Problem, ReadOptions, Stream};
 use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
 use packetrig_wire::pattern::mix;
@@ -13,6 +16,8 @@ use packetrig_wire::{Error, FrameSpec, Template};
 use std::sync::Arc;
 
 const MOST_STREAMS: usize = 1 << 16;
+/// Each takes a thread and some MiB.
+const MOST_RECORDINGS: usize = 64;
 /// Larger than any frame a port takes; the port's own limit is checked when it is known.
 const LARGEST: u64 = 16_383;
 const SMALLEST: u64 = 12;
@@ -35,41 +40,45 @@ pub(super) fn flows(
         config.item.error(format!("{} flows; a run can tell {MOST_STREAMS} apart", items.len()));
         return Vec::new();
     }
-    items
+    let streams: Vec<Stream> = items
         .iter()
         .enumerate()
         .filter_map(|(index, item)| flow(item, Context { options, flow: index as u64 }, ports, names))
-        .collect()
+        .collect();
+    if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MOST_RECORDINGS {
+        config.item.error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
+    }
+    streams
 }
 
 fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) -> Option<Stream> {
     let object = item.object()?;
     let name = names.claim(&object);
     let ends = object.require("tx_rx").and_then(|item| tx_rx(&item, ports));
-    let headers = headers(&object, context);
-    let size = size(&object, context);
-    let payload = payload(&object);
-    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
-    let rate = rate(&object);
-    let duration = duration(&object);
     let receivers = ends.as_ref().map_or(0, |(_, rx)| rx.len());
     let metrics = metrics(&object, receivers);
+    let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
+    let source = match object.object("x_replay") {
+        Some(replay) => replay::source(&object, replay, metrics.enable),
+        None => made(item, &object, context, metrics),
+    };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
+    let (Source { frames, rate, duration }, (tx, rx)) = (source?, ends?);
+    Some(Stream { place, name, tx, rx, frames, rate, duration, metrics })
+}
+
+/// Frames made from headers, sizes and a payload.
+fn made(item: &Item<'_>, object: &Object<'_>, context: Context, metrics: Metrics) -> Option<Source> {
+    let headers = headers(object, context);
+    let size = size(object, context);
+    let payload = payload(object);
+    let rate = rate(object);
+    let duration = duration(object);
     let template =
         template(item, FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable })?;
     warn_of_tags(item, &template, metrics, context.flow);
-    let (tx, rx) = ends?;
-    Some(Stream {
-        place,
-        name,
-        tx,
-        rx,
-        template: Arc::new(template),
-        rate: rate?,
-        duration: duration?,
-        metrics,
-    })
+    Some(Source { frames: Frames::Made(Arc::new(template)), rate: rate?, duration: duration? })
 }
 
 fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
@@ -217,7 +226,7 @@ fn hundredths(item: &Item<'_>) -> Option<u32> {
 }
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.
-fn decimal(text: &str, places: u32) -> Option<u64> {
+pub(super) fn decimal(text: &str, places: u32) -> Option<u64> {
     let (mantissa, exponent) = match text.split_once(['e', 'E']) {
         Some((mantissa, exponent)) => (mantissa, exponent.parse::<i32>().ok()?),
         None => (text, 0),
@@ -257,7 +266,7 @@ fn payload(flow: &Object<'_>) -> Option<Payload> {
     Some(payload)
 }
 
-fn rate(flow: &Object<'_>) -> Option<Rate> {
+pub(super) fn rate(flow: &Object<'_>) -> Option<Rate> {
     let Some(object) = flow.object("rate") else { return usual_rate("pps") };
     let units = ["pps", "bps", "kbps", "mbps", "gbps", "percentage"];
     let unit = object.choice(&units, "pps");
@@ -358,43 +367,4 @@ fn gap(object: Option<Object<'_>>) -> Option<Gap> {
         item.error(format!("`{text}` is not a number of {choice}"));
     }
     value.map(|value| if choice == "bytes" { Gap::Bytes(value) } else { Gap::Time(Nanos::new(value)) })
-}
-
-fn metrics(flow: &Object<'_>, receivers: usize) -> Metrics {
-    let off = Metrics { enable: false, latency: false, rx_per_tx_thousandths: 1000 };
-    let Some(object) = flow.object("metrics") else { return off };
-    let enable = object.flag("enable", false);
-    // Loss and time stamps are always measured when metrics are on.
-    object.flag("loss", false);
-    object.flag("timestamps", false);
-    let latency = object.object("latency").is_some_and(|latency| {
-        let enable = latency.flag("enable", false);
-        if latency.word("mode", &["store_forward", "cut_through"], "store_forward") == "store_forward" && enable {
-            latency.item.warn("latency is measured from first bit to first bit (cut_through); the time a frame takes on the link is not subtracted");
-        }
-        latency.close();
-        enable
-    });
-    let ratio = object.object("rx_tx_ratio").map_or(1000, |ratio| expected(ratio, receivers));
-    if let Some(tags) = object.object("predefined_metric_tags") {
-        if tags.flag("rx_name", false) {
-            tags.item.error(format!("not supported: {NOT_YET}"));
-        }
-        tags.close();
-    }
-    object.close();
-    Metrics { enable, latency: latency && enable, rx_per_tx_thousandths: ratio }
-}
-
-fn expected(ratio: Object<'_>, receivers: usize) -> u64 {
-    let thousandths = if ratio.choice(&["value", "rx_count"], "value") == "rx_count" {
-        if let Some(inner) = ratio.object("rx_count") {
-            inner.close();
-        }
-        receivers as u64 * 1000
-    } else {
-        ratio.get("value").and_then(|item| decimal(item.text()?, 3)).unwrap_or(1000)
-    };
-    ratio.close();
-    thousandths
 }

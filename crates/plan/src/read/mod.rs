@@ -5,8 +5,10 @@
 
 mod capture;
 mod flow;
+mod metrics;
 mod packet;
 mod port;
+mod replay;
 #[cfg(test)]
 mod tests;
 

@@ -27,7 +27,7 @@ fn error(members: &str) -> Problem {
 }
 
 fn setting(plan: &Plan, header: usize, name: &str) -> Option<Setting> {
-    plan.streams[0].template.spec().headers[header].setting(name).cloned()
+    plan.streams[0].frames.template().unwrap().spec().headers[header].setting(name).cloned()
 }
 
 fn rate(members: &str) -> FrameRate {
@@ -54,8 +54,8 @@ fn the_request_of_a_real_client_is_a_plan_without_warnings() {
 fn an_empty_flow_has_the_defaults_of_the_model() {
     let plan = plan("");
     let stream = &plan.streams[0];
-    assert_eq!(stream.template.spec().headers[0].kind(), Kind::Ethernet);
-    assert_eq!(stream.template.spec().size.at(0), FrameSize::MIN);
+    assert_eq!(stream.frames.template().unwrap().spec().headers[0].kind(), Kind::Ethernet);
+    assert_eq!(stream.frames.template().unwrap().spec().size.at(0), FrameSize::MIN);
     assert_eq!(stream.rate, Rate::Frames(FrameRate::per_second(1000).unwrap()));
     assert!(!stream.metrics.enable);
 }
@@ -216,7 +216,7 @@ fn custom_bytes_and_nested_headers_are_read() {
     let plan = plan(
         "size: {fixed: 200}\npacket:\n- ethernet: {}\n- custom: {bytes: '0a 0B:0c'}\n- ipv4: {priority: {dscp: {phb: {value: 46}}}, options: [{router_alert: {}}]}\n- icmp: {echo: {identifier: {value: 3}}}",
     );
-    assert_eq!(plan.streams[0].template.header_len(), 14 + 3 + 24 + 8);
+    assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 14 + 3 + 24 + 8);
     assert_eq!(setting(&plan, 2, "priority.dscp.phb"), Some(Setting::Pattern(Pattern::Value(46))));
     assert_eq!(setting(&plan, 3, "echo.identifier"), Some(Setting::Pattern(Pattern::Value(3))));
 }
@@ -252,7 +252,7 @@ fn null_is_absence_and_alone_it_is_an_empty_member() {
     let rate = plan("rate: {choice: pps, pps: 5, bps: null}").streams[0].rate;
     assert_eq!(rate, Rate::Frames(FrameRate::per_second(5).unwrap()));
     let plan = plan("packet:\n- ethernet:\n- ipv4:\n- udp:");
-    assert_eq!(plan.streams[0].template.header_len(), 42);
+    assert_eq!(plan.streams[0].frames.template().unwrap().header_len(), 42);
     assert!(error("rate: {pps: 5, bps: 1000}").message.contains("only one"));
 }
 
@@ -325,7 +325,7 @@ fn anchors_within_anchors_do_not_multiply() {
 fn the_predefined_mixes_are_exact() {
     let mean = |mix: &str| {
         let plan = plan(&format!("size: {{weight_pairs: {{predefined: {mix}}}}}"));
-        plan.streams[0].template.spec().size.mean()
+        plan.streams[0].frames.template().unwrap().spec().size.mean()
     };
     assert_eq!(mean("imix"), (7 * 64 + 4 * 570 + 1518, 12));
     assert_eq!(mean("tcp_imix"), (5867 * 90 + 200 * 92 + 2366 * 594 + 1567 * 1518, 10_000));

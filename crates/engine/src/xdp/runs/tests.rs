@@ -9,7 +9,7 @@ use proptest::prelude::*;
 fn spec(number: u16, size: SizePattern, timeline: Timeline) -> Arc<StreamSpec> {
     let frames = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: true };
     let template = Arc::new(Template::new(frames).unwrap());
-    Arc::new(StreamSpec { number, template, timeline, latency: true })
+    Arc::new(StreamSpec { number, source: crate::stream::Source::Made(template), timeline, latency: true })
 }
 
 fn any_size() -> impl Strategy<Value = SizePattern> {
@@ -57,7 +57,7 @@ proptest! {
                     let exact = start + spec.timeline.due(run.number + n);
                     prop_assert!(due <= exact && exact.since(due) <= Nanos::new(2), "frame {} of lane {}", run.number + n, run.lane);
                     prop_assert!(due < until);
-                    prop_assert_eq!(spec.template.size(run.number + n), run.size);
+                    prop_assert_eq!(spec.source.template().unwrap().size(run.number + n), run.size);
                     last = last.max(due);
                 }
                 next[run.lane] += run.count;

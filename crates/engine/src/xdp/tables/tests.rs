@@ -20,7 +20,7 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
     let specs = plan.streams.iter().enumerate().map(|(index, stream)| {
         Arc::new(StreamSpec {
             number: u16::try_from(index).unwrap(),
-            template: Arc::clone(&stream.template),
+            source: crate::stream::Source::of(&stream.frames),
             timeline: packetrig_plan::timeline::Timeline {
                 rate: packetrig_units::FrameRate::per_second(10).unwrap(),
                 delay: packetrig_units::Nanos::ZERO,
@@ -72,14 +72,14 @@ fn the_program_makes_the_frames_of_the_template_byte_for_byte() {
     };
     for (lane, spec) in streams.iter().enumerate() {
         for n in (0..60).chain([4095, 65_535, 65_536, 1 << 20, (1 << 32) + 5, 1 << 40]) {
-            let size = spec.template.size(n);
+            let size = spec.source.template().unwrap().size(n);
             let shape = compiled.shapes[lane][&size];
             let made = live.make_once(shape, n, size.kernel_len()).unwrap();
             let made = made.unwrap_or_else(|| panic!("stream {lane} frame {n} was not made"));
             let found = tag::candidates(&made, KEY).find(|found| found.tag.stream == spec.number);
             let found = found.unwrap_or_else(|| panic!("stream {lane} frame {n} has no tag: {made:02x?}"));
             let mut wanted = vec![0; size.kernel_len()];
-            spec.template.render(
+            spec.source.template().unwrap().render(
                 n,
                 Stamp { key: KEY, stream: spec.number, time: found.tag.time },
                 &mut wanted,

@@ -1,0 +1,112 @@
+//! Arguments of `packetrig replay`.
+
+use super::Store;
+use clap::Args;
+use packetrig_plan::Location;
+use packetrig_plan::recording::{Speed, mac};
+use packetrig_units::{Nanos, Rate};
+use packetrig_wire::foreign::{AddressMap, VlanEdit};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Send the frames of a capture file.
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
+pub(crate) struct Replay {
+    /// Capture file, pcap or pcapng, of any size
+    #[arg(value_name = "FILE")]
+    pub(crate) file: PathBuf,
+    /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
+    #[arg(long, value_name = "IF")]
+    pub(crate) tx: Location,
+    /// Interfaces that receive
+    #[arg(long, value_name = "IF,…", value_delimiter = ',')]
+    pub(crate) rx: Vec<Location>,
+    /// How fast: 1x as recorded, 2x, 0.5x, or max [default: 1x]
+    #[arg(long, value_name = "FACTOR", conflicts_with = "rate")]
+    pub(crate) speed: Option<Pace>,
+    /// Evenly at this load instead: 10kpps, 1Gbit/s (layer 2), or 50% (of the link, layer 1)
+    #[arg(long, value_name = "RATE")]
+    pub(crate) rate: Option<Rate>,
+    /// Send the file so many times; 0 until Ctrl-C
+    #[arg(long = "loop", value_name = "N", default_value_t = 1)]
+    pub(crate) loops: u64,
+    /// Write the test tag into payloads it fits, so that receivers verify frame by frame [default: on with --rx]
+    #[arg(long, overrides_with = "no_tag")]
+    pub(crate) tag: bool,
+    /// Leave every byte as it is
+    #[arg(long, overrides_with = "tag")]
+    pub(crate) no_tag: bool,
+    /// New source address of every frame
+    #[arg(long, value_name = "MAC")]
+    pub(crate) rewrite_src_mac: Option<Mac>,
+    /// New destination address of every frame
+    #[arg(long, value_name = "MAC")]
+    pub(crate) rewrite_dst_mac: Option<Mac>,
+    /// Move IP addresses, source and destination, from one network to another: 10.0.0.0/8=198.18.0.0/8
+    #[arg(long, value_name = "A/LEN=B/LEN", value_delimiter = ',')]
+    pub(crate) map_ip: Vec<AddressMap>,
+    /// Change the outermost VLAN tag: push:ID, set:ID or pop
+    #[arg(long, value_name = "CHANGE")]
+    pub(crate) vlan: Option<VlanEdit>,
+    /// Name of the run in the catalogue
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Also write the files of the run to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Capture what every receiving port sees, as pcapng
+    #[arg(long)]
+    pub(crate) capture: bool,
+    /// Yes, this interface may carry test traffic although it looks like part of a real network
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    pub(crate) confirm: Vec<Location>,
+    /// Largest loss that still passes
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) max_loss: super::quantities::Percent,
+    /// How long to wait for stragglers after the last frame was sent
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub(crate) drain: Nanos,
+    /// Print the plan as YAML and stop
+    #[arg(long)]
+    pub(crate) print_plan: bool,
+    /// Print the report as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+/// How fast a recording is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// At its own times, so many times as fast.
+    Recorded(Speed),
+    /// As fast as the link takes it.
+    Max,
+}
+
+impl FromStr for Pace {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.eq_ignore_ascii_case("max") { Ok(Self::Max) } else { text.parse().map(Self::Recorded) }
+    }
+}
+
+/// An Ethernet address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Mac(pub(crate) [u8; 6]);
+
+impl FromStr for Mac {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        mac(text)
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
+    }
+}

@@ -1,0 +1,136 @@
+//! `packetrig replay`: a capture file becomes a plan with one stream, and a request to execute it.
+
+use super::execution::{self, Request};
+use crate::args::{Pace, Replay as Arguments};
+use crate::document::Document;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, Style, remark};
+use packetrig_engine::replay::{Survey, survey};
+use packetrig_plan::recording::{Recording, Speed, Timing};
+use packetrig_plan::replay::Replay;
+use packetrig_units::Nanos;
+use packetrig_wire::foreign::Rewrite;
+
+pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let rewrite = rewrite(&arguments);
+    let survey = survey(&arguments.file, &rewrite).map_err(packetrig_node::Error::Engine)?;
+    let document = document(&arguments, rewrite, &survey)?;
+    if arguments.print_plan {
+        output.text(&document.text);
+        return Ok(Exit::Ok);
+    }
+    if !arguments.quiet {
+        say(&arguments, &survey);
+    }
+    execution::execute(&request(arguments, document), output)
+}
+
+fn rewrite(arguments: &Arguments) -> Rewrite {
+    Rewrite {
+        src_mac: arguments.rewrite_src_mac.map(|mac| mac.0),
+        dst_mac: arguments.rewrite_dst_mac.map(|mac| mac.0),
+        addresses: arguments.map_ip.clone(),
+        vlan: arguments.vlan,
+    }
+}
+
+/// Without a receiver there is nobody to verify, and no reason to touch a byte.
+fn is_tagged(arguments: &Arguments) -> bool {
+    arguments.tag || (!arguments.rx.is_empty() && !arguments.no_tag)
+}
+
+fn document(arguments: &Arguments, rewrite: Rewrite, survey: &Survey) -> Result<Document, Error> {
+    // A plan may be run from another directory than it was made in.
+    let file = arguments.file.canonicalize().unwrap_or_else(|_| arguments.file.clone());
+    let Some(file) = file.to_str().map(Into::into) else {
+        let why = format!("the path of {} is not text, which a plan is", file.display());
+        return Err(Error::Usage(why));
+    };
+    let timing = match (arguments.rate, arguments.speed) {
+        (Some(_), _) => Timing::Even,
+        (None, Some(Pace::Max)) => Timing::Fastest,
+        (None, Some(Pace::Recorded(speed))) => Timing::Recorded(speed),
+        (None, None) => Timing::Recorded(Speed::ORIGINAL),
+    };
+    let tagged = is_tagged(arguments);
+    let recording = Recording { file, timing, loops: arguments.loops, rewrite, tagged, facts: survey.facts };
+    let replay = Replay {
+        tx: arguments.tx.to_string(),
+        rx: arguments.rx.iter().map(ToString::to_string).collect(),
+        recording,
+        rate: arguments.rate,
+    };
+    let text = replay.yaml().map_err(|error| Error::Usage(error.to_string()))?;
+    Ok(Document { name: "the plan made from the file".into(), text })
+}
+
+/// What is known of the file before anything is sent.
+fn say(arguments: &Arguments, survey: &Survey) {
+    let style = Style::of_remarks();
+    let facts = &survey.facts;
+    let (file, frames) = (arguments.file.display(), facts.frames);
+    let fcs = if facts.has_fcs { ", FCS taken off" } else { "" };
+    remark(format_args!("{file}: {frames} frames, {} bytes, over {}{fcs}", facts.bytes, facts.span));
+    let doubts = survey.skipped.reasons().into_iter().chain(survey.ending.remark());
+    let is_timeless = arguments.rate.is_none() && facts.frames > 1 && facts.span == Nanos::ZERO;
+    let timeless =
+        is_timeless.then(|| "the file has no times: it is sent as fast as the link takes it".to_owned());
+    let untagged = (is_tagged(arguments) && survey.untaggable > 0).then(|| {
+        format!("{} of {frames} frames have no place for a tag: they go without", survey.untaggable)
+    });
+    for doubt in doubts.chain(timeless).chain(untagged) {
+        remark(format_args!("{} {doubt}", style.doubtful("warning:")));
+    }
+}
+
+fn request(arguments: Arguments, document: Document) -> Request {
+    Request {
+        name: arguments.name,
+        out: arguments.out,
+        store: arguments.store.directory,
+        capture: arguments.capture,
+        confirmed: arguments.confirm,
+        max_loss: arguments.max_loss.0,
+        drain: arguments.drain,
+        json: arguments.json,
+        quiet: arguments.quiet,
+        ..Request::new(document)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Cli, Command};
+    use clap::Parser;
+
+    fn arguments(line: &str) -> Arguments {
+        let words = ["packetrig", "replay", "a.pcap"].into_iter().chain(line.split_whitespace());
+        match Cli::try_parse_from(words).unwrap().command {
+            Command::Replay(replay) => *replay,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn frames_are_tagged_for_receivers_unless_told_otherwise() {
+        for (line, tagged) in [
+            ("--tx a", false),
+            ("--tx a --tag", true),
+            ("--tx a --rx b", true),
+            ("--tx a --rx b --no-tag", false),
+            ("--tx a --rx b --no-tag --tag", true),
+        ] {
+            assert_eq!(is_tagged(&arguments(line)), tagged, "{line}");
+        }
+    }
+
+    #[test]
+    fn rewrites_are_read() {
+        let line = "--tx a --rewrite-src-mac 02:00:00:00:00:0A --vlan push:7 --map-ip 10.0.0.0/8=198.18.0.0/8,::/0=2001::/0";
+        let rewrite = rewrite(&arguments(line));
+        assert_eq!((rewrite.src_mac, rewrite.dst_mac), (Some([2, 0, 0, 0, 0, 10]), None));
+        assert_eq!((rewrite.addresses.len(), rewrite.vlan), (2, "push:7".parse().ok()));
+    }
+}

@@ -1,0 +1,57 @@
+//! What travels from reader to sender.
+
+use packetrig_units::Nanos;
+use packetrig_wire::foreign::TagPlace;
+
+/// Frames in a batch, and the bytes from which on it is full.
+pub(super) const FRAMES: usize = 256;
+const BYTES: usize = 256 << 10;
+
+/// A frame ready to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry {
+    start: usize,
+    len: usize,
+    /// When it is due, from the start of the run.
+    pub(super) due: Nanos,
+    /// Where its tag goes; `None` if it goes without.
+    pub(super) place: Option<TagPlace>,
+}
+
+/// Frames one after another.
+#[derive(Debug)]
+pub(super) struct Batch {
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self { bytes: Vec::with_capacity(BYTES), entries: Vec::with_capacity(FRAMES) }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.entries.clear();
+    }
+
+    pub(super) fn push(&mut self, frame: &[u8], due: Nanos, place: Option<TagPlace>) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(frame);
+        self.entries.push(Entry { start, len: frame.len(), due, place });
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.entries.len() >= FRAMES || self.bytes.len() >= BYTES
+    }
+
+    /// Frame `index` with its bytes.
+    pub(super) fn frame(&self, index: usize) -> Option<(&Entry, &[u8])> {
+        let entry = self.entries.get(index)?;
+        Some((entry, &self.bytes[entry.start..entry.start + entry.len]))
+    }
+}

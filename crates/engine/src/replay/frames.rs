@@ -1,0 +1,114 @@
+//! The frames of one stream at its sender, made or recorded.
+
+use super::Track;
+use super::player::{Next, Player};
+use crate::Error;
+use crate::stream::{Source, StreamSpec};
+use packetrig_plan::recording::Timing;
+use packetrig_plan::timeline::Timeline;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::Template;
+use packetrig_wire::tag::Stamp;
+use std::sync::Arc;
+
+/// When the file is read too slowly, look again after this long.
+const RETRY: Nanos = Nanos::from_micros(20);
+
+/// Where a sender takes the frames of a stream from.
+#[derive(Debug)]
+pub(crate) enum Frames {
+    /// Made one by one.
+    Made(Arc<Template>),
+    /// Read from a file.
+    Played(Box<Playing>),
+}
+
+impl Frames {
+    /// Opens the file, if it takes one.
+    pub(crate) fn open(spec: &StreamSpec) -> Result<Self, Error> {
+        Ok(match &spec.source {
+            Source::Made(template) => Self::Made(Arc::clone(template)),
+            Source::Recorded(track) => Self::Played(Box::new(Playing {
+                player: Player::start(track, spec.number)?,
+                timing: track.recording().timing,
+                tagged: track.recording().tagged,
+                track: Arc::clone(track),
+                next_second: 0,
+                is_waiting: false,
+            })),
+        })
+    }
+
+    /// Whether they have instants to be sent at.
+    pub(crate) fn are_paced(&self) -> bool {
+        !matches!(self, Self::Played(playing) if playing.timing == Timing::Fastest)
+    }
+
+    /// Whether there are no more.
+    pub(crate) fn have_ended(&mut self) -> bool {
+        match self {
+            Self::Made(_) => false,
+            Self::Played(playing) => playing.player.peek() == Next::Ended,
+        }
+    }
+
+    /// Whether the next one was not read yet when its time was asked for, so that it has to be asked for again.
+    pub(crate) fn were_missing(&self) -> bool {
+        matches!(self, Self::Played(playing) if playing.is_waiting)
+    }
+}
+
+/// A recording being sent.
+#[derive(Debug)]
+pub(crate) struct Playing {
+    player: Player,
+    timing: Timing,
+    tagged: bool,
+    track: Arc<Track>,
+    /// First second of the run whose first frame is not noted yet.
+    next_second: usize,
+    /// The next frame was not read yet when it was asked for.
+    is_waiting: bool,
+}
+
+impl Playing {
+    /// When frame `n`, the next one, is due; if it is not read yet, when to look again.
+    pub(crate) fn due(&mut self, timeline: &Timeline, n: u64, start: MonoTime, now: MonoTime) -> MonoTime {
+        let next = self.player.peek();
+        self.is_waiting = next == Next::NotYet;
+        match (next, self.timing) {
+            (Next::NotYet, _) => now + RETRY,
+            (Next::Ended, _) | (_, Timing::Fastest) => now,
+            (Next::Due(_), Timing::Even) => start + timeline.due(n),
+            (Next::Due(due), Timing::Recorded(_)) => start + due,
+        }
+    }
+
+    /// Writes the next frame, due at `due` from the start; `None` if there is none.
+    pub(crate) fn take(
+        &mut self,
+        counts: &mut StreamTxCounts,
+        stamp: Stamp,
+        due: Nanos,
+        slot: &mut [u8],
+    ) -> Option<usize> {
+        let number = counts.numbered();
+        let second = due.as_u64() / 1_000_000_000;
+        if second >= self.next_second as u64 {
+            self.next_second = self.track.mark(self.next_second, second, number);
+        }
+        let (len, has_tag) = self.player.take(number, stamp, slot)?;
+        counts.untagged += u64::from(self.tagged && !has_tag);
+        Some(len)
+    }
+
+    /// Frames due before `elapsed` since the start, `sent` of which are sent; for when nothing more will be.
+    pub(crate) fn due_before(&mut self, timeline: &Timeline, sent: u64, elapsed: Nanos) -> u64 {
+        match self.timing {
+            Timing::Even => timeline.due_before(elapsed),
+            Timing::Fastest => sent,
+            Timing::Recorded(_) => sent + self.player.due_before(elapsed),
+        }
+    }
+}

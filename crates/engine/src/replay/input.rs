@@ -1,0 +1,143 @@
+//! The file: bytes in a bounded buffer, packets picked that can be replayed.
+
+use super::{Ending, Skipped};
+use packetrig_wire::pcap::{Decoder, ETHERNET, MOST_NEEDED, Record, Step};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// Bytes read at once; a packet that is not whole yet is moved to the front before.
+const BUFFER: usize = 2 * MOST_NEEDED;
+/// Bytes of an Ethernet header, and of an FCS.
+const HEADER: usize = 14;
+const FCS: usize = 4;
+
+/// A capture file being read.
+#[derive(Debug)]
+pub(super) struct Input {
+    file: File,
+    size: u64,
+    decoder: Decoder,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Where in the file `end` is; beyond `size` if something was skipped that is not all there.
+    position: u64,
+    pub(super) skipped: Skipped,
+}
+
+/// A packet that can be replayed: its bytes, perhaps with FCS.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Picked<'a> {
+    pub(super) bytes: &'a [u8],
+    pub(super) at_ns: Option<u64>,
+    /// What the file says of the FCS.
+    pub(super) has_fcs: Option<bool>,
+}
+
+impl<'a> Picked<'a> {
+    /// The frame without FCS. `usual`: whether there is one where the file says nothing.
+    pub(super) fn frame(&self, usual: bool) -> &'a [u8] {
+        let has_fcs = self.has_fcs.unwrap_or(usual) && self.bytes.len() >= HEADER + FCS;
+        if has_fcs { &self.bytes[..self.bytes.len() - FCS] } else { self.bytes }
+    }
+}
+
+impl Input {
+    pub(super) fn new(file: File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        Ok(Self {
+            file,
+            size,
+            decoder: Decoder::new(),
+            buffer: vec![0; BUFFER],
+            start: 0,
+            end: 0,
+            position: 0,
+            skipped: Skipped::default(),
+        })
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Back to the beginning.
+    pub(super) fn rewind(&mut self) -> io::Result<()> {
+        self.file.rewind()?;
+        self.decoder = Decoder::new();
+        (self.start, self.end, self.position) = (0, 0, 0);
+        Ok(())
+    }
+
+    /// Gives the next packet that can be replayed to `take`; `Some` if there is none any more.
+    pub(super) fn next(&mut self, take: &mut dyn FnMut(Picked<'_>)) -> io::Result<Option<Ending>> {
+        loop {
+            let input = &self.buffer[self.start..self.end];
+            if input.is_empty() && self.position >= self.size {
+                return Ok(Some(if self.position == self.size { Ending::Whole } else { Ending::Cut }));
+            }
+            match self.decoder.next(input) {
+                Ok(Step::Record { record, used }) => {
+                    self.start += used;
+                    if pick(&mut self.skipped, &record) {
+                        let Record { bytes, at_ns, has_fcs, .. } = record;
+                        take(Picked { bytes, at_ns, has_fcs });
+                        return Ok(None);
+                    }
+                }
+                Ok(Step::Skip(bytes)) => self.skip(bytes)?,
+                Ok(Step::More(_)) => {
+                    if !self.fill()? {
+                        return Ok(Some(Ending::Cut));
+                    }
+                }
+                Err(damage) => return Ok(Some(Ending::Damaged(damage.to_string()))),
+            }
+        }
+    }
+
+    fn skip(&mut self, bytes: u64) -> io::Result<()> {
+        let at_hand = (self.end - self.start) as u64;
+        match usize::try_from(bytes.min(at_hand)) {
+            Ok(dropped) => self.start += dropped,
+            Err(_) => self.start = self.end,
+        }
+        if bytes > at_hand {
+            self.position = self.position.saturating_add(bytes - at_hand);
+            self.file.seek(SeekFrom::Start(self.position))?;
+        }
+        Ok(())
+    }
+
+    /// Reads on; says whether anything came.
+    fn fill(&mut self) -> io::Result<bool> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        (self.start, self.end) = (0, self.end - self.start);
+        loop {
+            match self.file.read(&mut self.buffer[self.end..]) {
+                Ok(read) => {
+                    self.end += read;
+                    self.position += read as u64;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Whether a packet can be replayed; counts it if not.
+fn pick(skipped: &mut Skipped, record: &Record<'_>) -> bool {
+    let reason = if record.link_type != ETHERNET {
+        &mut skipped.other_link
+    } else if record.is_cut() {
+        &mut skipped.cut
+    } else if record.bytes.len() < HEADER {
+        &mut skipped.short
+    } else {
+        return true;
+    };
+    *reason += 1;
+    false
+}

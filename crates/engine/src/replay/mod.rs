@@ -1,0 +1,89 @@
+//! Capture files as a source of frames.
+//!
+//! ```text
+//!  file -> reader thread: decode, pick, rewrite, find the tag's place -> full batches -> Player (the sender's thread)
+//!                                                                        empty ones <-
+//! ```
+//! A file is never held whole: the batches between reader and sender are all the memory there is, and the reader is ahead
+//! by as many. A [`survey`] reads the file once beforehand, so that a plan knows what it asks for.
+//!
+//! Frames leave in the order of the file. One that is due before its predecessor is due with it.
+//!
+//! Invariant: packets in the file = frames replayed + packets counted by the reason why they cannot be.
+
+mod batch;
+mod frames;
+mod input;
+mod player;
+mod reader;
+mod survey;
+#[cfg(test)]
+mod tests;
+mod track;
+
+pub(crate) use frames::Frames;
+pub use survey::{Survey, survey};
+pub use track::Track;
+
+use crate::Error;
+use std::fmt::Display;
+use std::path::Path;
+
+/// Packets of a file that cannot be replayed, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Skipped {
+    /// Cut by a snap length when they were captured.
+    pub cut: u64,
+    /// Not of Ethernet.
+    pub other_link: u64,
+    /// Too short for an Ethernet header.
+    pub short: u64,
+}
+
+impl Skipped {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.cut + self.other_link + self.short
+    }
+
+    /// In words; empty if there are none.
+    pub fn reasons(&self) -> Vec<String> {
+        let reasons = [
+            (self.cut, "were cut by a snap length"),
+            (self.other_link, "are not of Ethernet"),
+            (self.short, "are too short for Ethernet"),
+        ];
+        let said = reasons.iter().filter(|(packets, _)| *packets > 0);
+        said.map(|(packets, why)| format!("{packets} packets of the file {why}: not replayed")).collect()
+    }
+}
+
+/// How a file ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// After its last packet.
+    Whole,
+    /// In the middle of one.
+    Cut,
+    /// It makes no sense from here on.
+    Damaged(String),
+}
+
+impl Ending {
+    /// In words; `None` if there is nothing to say.
+    pub fn remark(&self) -> Option<String> {
+        match self {
+            Self::Whole => None,
+            Self::Cut => {
+                Some("the file was cut off in its last packet: everything before it is replayed".to_owned())
+            }
+            Self::Damaged(why) => {
+                Some(format!("the file is damaged ({why}): everything before that is replayed"))
+            }
+        }
+    }
+}
+
+fn refused(path: &Path, why: impl Display) -> Error {
+    Error::Recording { path: path.to_owned(), why: why.to_string() }
+}

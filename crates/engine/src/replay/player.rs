@@ -1,0 +1,125 @@
+//! The sender's end of a recording: the next frame and its time, without waiting for the file.
+
+use super::batch::Batch;
+use super::input::Input;
+use super::reader::Reader;
+use super::refused;
+use super::track::Track;
+use crate::Error;
+use crossbeam_channel::{Receiver, Sender, TryRecvError, bounded};
+use packetrig_units::Nanos;
+use packetrig_wire::tag::Stamp;
+use std::fs::File;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+/// Batches between reader and sender: a few MiB, some thousand frames.
+const BATCHES: usize = 16;
+
+/// What is next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// A frame, due at this time from the start of the run.
+    Due(Nanos),
+    /// The reader is behind.
+    NotYet,
+    /// There are no more.
+    Ended,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Player {
+    /// Taken when dropped, so that the reader sees that nobody wants more.
+    free: Option<Sender<Batch>>,
+    full: Option<Receiver<Batch>>,
+    current: Option<Batch>,
+    index: usize,
+    reader: Option<JoinHandle<()>>,
+}
+
+impl Player {
+    /// Opens the file and starts to read it. `stream` is the stream's number.
+    pub(crate) fn start(track: &Arc<Track>, stream: u16) -> Result<Self, Error> {
+        let recording = track.recording();
+        let path = &recording.file;
+        let input = File::open(path).and_then(Input::new).map_err(|error| refused(path, error))?;
+        if input.size() != recording.facts.file_size {
+            return Err(refused(path, "it has changed since the plan was made"));
+        }
+        let (free, free_out) = bounded(BATCHES);
+        let (full_in, full) = bounded(BATCHES);
+        for _ in 0..BATCHES {
+            free.send(Batch::new()).map_err(|_| Error::Bug("a new channel is closed"))?;
+        }
+        let reader = Reader { track: Arc::clone(track), stream, input, free: free_out, full: full_in };
+        let thread = Builder::new().name("replay".into()).spawn(move || reader.run());
+        let reader = thread.map_err(|error| refused(path, error))?;
+        Ok(Self { free: Some(free), full: Some(full), current: None, index: 0, reader: Some(reader) })
+    }
+
+    /// Looks at what is next. Does not wait.
+    pub(crate) fn peek(&mut self) -> Next {
+        loop {
+            let entry = self.current.as_ref().and_then(|batch| batch.frame(self.index));
+            if let Some((entry, _)) = entry {
+                return Next::Due(entry.due);
+            }
+            if let Some(ended) = self.turn_over() {
+                return ended;
+            }
+        }
+    }
+
+    /// Gives back the batch at hand and takes the next; says why there is none.
+    fn turn_over(&mut self) -> Option<Next> {
+        if let (Some(mut used), Some(free)) = (self.current.take(), &self.free) {
+            used.clear();
+            // As many places as batches: never full; if the reader is done, it is dropped.
+            drop(free.try_send(used));
+        }
+        self.index = 0;
+        match self.full.as_ref()?.try_recv() {
+            Ok(batch) => {
+                self.current = Some(batch);
+                None
+            }
+            Err(TryRecvError::Empty) => Some(Next::NotYet),
+            Err(TryRecvError::Disconnected) => Some(Next::Ended),
+        }
+    }
+
+    /// Writes the frame that [`Self::peek`] showed into `slot`, with the tag of the stream's tagged frame `n`; its length,
+    /// and whether it carries a tag.
+    pub(crate) fn take(&mut self, n: u64, stamp: Stamp, slot: &mut [u8]) -> Option<(usize, bool)> {
+        let (entry, bytes) = self.current.as_ref()?.frame(self.index)?;
+        let frame = &mut slot[..bytes.len()];
+        frame.copy_from_slice(bytes);
+        if let Some(place) = entry.place {
+            place.write(n, stamp, frame);
+        }
+        let taken = (bytes.len(), entry.place.is_some());
+        self.index += 1;
+        Some(taken)
+    }
+
+    /// Counts the frames at hand that are due before `elapsed` since the start; they are gone then.
+    pub(crate) fn due_before(&mut self, elapsed: Nanos) -> u64 {
+        let mut frames = 0;
+        while matches!(self.peek(), Next::Due(due) if due < elapsed) {
+            self.index += 1;
+            frames += 1;
+        }
+        frames
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        (self.free, self.full) = (None, None);
+        if let Some(reader) = self.reader.take() {
+            // What it has to say is in the track; a panic there is a bug whose message is already on the terminal.
+            drop(reader.join());
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The reader thread: from the file into batches, as far ahead of the sender as there are batches.
+
+use super::batch::Batch;
+use super::input::{Input, Picked};
+use super::track::{Stopped, Track};
+use crossbeam_channel::{Receiver, Sender};
+use packetrig_plan::recording::Recording;
+use packetrig_units::Nanos;
+use packetrig_wire::foreign::TagPlace;
+use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
+use std::io;
+use std::sync::Arc;
+
+/// Reads one recording, pass after pass, until the sender goes away.
+pub(super) struct Reader {
+    pub(super) track: Arc<Track>,
+    /// The stream's number.
+    pub(super) stream: u16,
+    pub(super) input: Input,
+    pub(super) free: Receiver<Batch>,
+    pub(super) full: Sender<Batch>,
+}
+
+/// The schedule of frames as they are read.
+struct Clockwork {
+    pass: u64,
+    /// Time of the first frame of the pass, by the file.
+    first: Option<u64>,
+    /// Of the frame before, from the start of the run.
+    latest: Nanos,
+}
+
+impl Clockwork {
+    /// When a frame captured at `at` is due. One without a time is due with its predecessor, as is one out of order.
+    fn due(&mut self, recording: &Recording, at: Option<u64>) -> Nanos {
+        if let Some(at) = at {
+            let since = at.saturating_sub(*self.first.get_or_insert(at));
+            self.latest = self.latest.max(recording.due(self.pass, Nanos::new(since)));
+        }
+        self.latest
+    }
+}
+
+impl Reader {
+    pub(super) fn run(mut self) {
+        let stopped = self.passes();
+        self.track.note_stopped(stopped);
+    }
+
+    /// Ends with why there are no more frames.
+    fn passes(&mut self) -> Stopped {
+        let loops = self.track.recording().loops;
+        let Ok(mut batch) = self.free.recv() else { return Stopped::Unwanted };
+        let mut clockwork = Clockwork { pass: 0, first: None, latest: Nanos::ZERO };
+        while loops == 0 || clockwork.pass < loops {
+            match self.pass(&mut batch, &mut clockwork) {
+                Ok(None) => {}
+                Ok(Some(stopped)) => return stopped,
+                Err(error) => return Stopped::Failed(error.to_string()),
+            }
+            clockwork.pass += 1;
+            clockwork.first = None;
+            if let Err(error) = self.input.rewind() {
+                return Stopped::Failed(error.to_string());
+            }
+        }
+        if !batch.is_empty() && self.full.send(batch).is_err() {
+            return Stopped::Unwanted;
+        }
+        Stopped::Done
+    }
+
+    /// Reads the file once. `Some`: it is over.
+    fn pass(&mut self, batch: &mut Batch, clockwork: &mut Clockwork) -> io::Result<Option<Stopped>> {
+        let Self { track, stream, input, free, full } = self;
+        // Counted once, not once a pass.
+        let skipped = (clockwork.pass > 0).then_some(input.skipped);
+        let mut pass = Pass::new(track.recording(), *stream, batch, clockwork);
+        loop {
+            let ending = input.next(&mut |picked| pass.take(&picked))?;
+            if pass.is_other {
+                return Ok(Some(Stopped::Changed));
+            }
+            if let Some(ending) = ending {
+                input.skipped = skipped.unwrap_or(input.skipped);
+                track.note_ending(ending, input.skipped);
+                return Ok(pass.is_empty.then_some(Stopped::Changed));
+            }
+            if pass.batch.is_full() {
+                let Ok(next) = free.recv() else { return Ok(Some(Stopped::Unwanted)) };
+                if full.send(std::mem::replace(pass.batch, next)).is_err() {
+                    return Ok(Some(Stopped::Unwanted));
+                }
+            }
+        }
+    }
+}
+
+/// One reading of the file.
+struct Pass<'a> {
+    recording: &'a Recording,
+    stream: u16,
+    batch: &'a mut Batch,
+    clockwork: &'a mut Clockwork,
+    scratch: Vec<u8>,
+    /// No frame so far.
+    is_empty: bool,
+    /// A frame is longer than any that was there when the plan was made.
+    is_other: bool,
+}
+
+impl<'a> Pass<'a> {
+    fn new(
+        recording: &'a Recording,
+        stream: u16,
+        batch: &'a mut Batch,
+        clockwork: &'a mut Clockwork,
+    ) -> Self {
+        Self { recording, stream, batch, clockwork, scratch: Vec::new(), is_empty: true, is_other: false }
+    }
+
+    /// Puts a packet into the batch, as it shall be sent.
+    fn take(&mut self, picked: &Picked<'_>) {
+        let due = self.clockwork.due(self.recording, picked.at_ns);
+        let mut frame = picked.frame(self.recording.facts.has_fcs);
+        if !self.recording.rewrite.is_empty() {
+            self.scratch.clear();
+            self.scratch.extend_from_slice(frame);
+            self.recording.rewrite.apply(&mut self.scratch);
+            frame = &self.scratch;
+        }
+        if frame.len() > self.recording.facts.largest.kernel_len() {
+            self.is_other = true;
+            return;
+        }
+        self.batch.push(frame, due, place(self.recording, self.stream, frame));
+        self.is_empty = false;
+    }
+}
+
+/// Where the tag of a frame goes.
+fn place(recording: &Recording, stream: u16, frame: &[u8]) -> Option<TagPlace> {
+    let place = TagPlace::of(frame).filter(|_| recording.tagged)?;
+    let is_nameable = place.form() == TagForm::Full || usize::from(stream) < SHORT_STREAMS;
+    is_nameable.then_some(place)
+}

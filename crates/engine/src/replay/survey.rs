@@ -1,0 +1,107 @@
+//! Reading a file once to know what is in it.
+
+use super::input::{Input, Picked};
+use super::{Ending, Skipped, refused};
+use crate::Error;
+use packetrig_plan::recording::Facts;
+use packetrig_units::{FrameSize, Nanos};
+use packetrig_wire::checksum;
+use packetrig_wire::foreign::{Rewrite, TagPlace};
+use std::fs::File;
+use std::path::Path;
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// What a plan needs to know.
+    pub facts: Facts,
+    /// Frames in which a tag finds no place.
+    pub untaggable: u64,
+    /// Packets that cannot be replayed.
+    pub skipped: Skipped,
+    /// How it ended.
+    pub ending: Ending,
+}
+
+/// Reads all of `path` in constant memory. A file that holds no frame to replay is refused.
+pub fn survey(path: &Path, rewrite: &Rewrite) -> Result<Survey, Error> {
+    let file = File::open(path).map_err(|error| refused(path, error))?;
+    if !file.metadata().is_ok_and(|about| about.is_file()) {
+        return Err(refused(path, "it is not a regular file; it is read more than once"));
+    }
+    let mut input = Input::new(file).map_err(|error| refused(path, error))?;
+    let mut sums = Sums::default();
+    let ending = loop {
+        let step = input.next(&mut |picked| sums.take(&picked, rewrite));
+        if let Some(ending) = step.map_err(|error| refused(path, error))? {
+            break ending;
+        }
+    };
+    if sums.frames == 0 {
+        return Err(refused(path, empty(&input.skipped, &ending)));
+    }
+    Ok(Survey {
+        facts: sums.facts(input.size()),
+        untaggable: sums.untaggable,
+        skipped: input.skipped,
+        ending,
+    })
+}
+
+fn empty(skipped: &Skipped, ending: &Ending) -> String {
+    let reasons = skipped.reasons();
+    match ending {
+        Ending::Damaged(why) if reasons.is_empty() => why.clone(),
+        _ if reasons.is_empty() => "there is no packet in it".to_owned(),
+        _ => reasons.join("; "),
+    }
+}
+
+#[derive(Debug, Default)]
+struct Sums {
+    frames: u64,
+    bytes: u64,
+    largest: u32,
+    untaggable: u64,
+    /// Of the first frame, and the latest of all.
+    times: Option<(u64, u64)>,
+    has_fcs: bool,
+    scratch: Vec<u8>,
+}
+
+impl Sums {
+    fn take(&mut self, picked: &Picked<'_>, rewrite: &Rewrite) {
+        if self.frames == 0 {
+            self.has_fcs = picked.has_fcs.unwrap_or_else(|| ends_with_fcs(picked.bytes));
+        }
+        self.scratch.clear();
+        self.scratch.extend_from_slice(picked.frame(self.has_fcs));
+        rewrite.apply(&mut self.scratch);
+        let size = FrameSize::from_kernel_len(self.scratch.len()).bytes();
+        self.frames += 1;
+        self.bytes += u64::from(size);
+        self.largest = self.largest.max(size);
+        self.untaggable += u64::from(TagPlace::of(&self.scratch).is_none());
+        if let Some(at) = picked.at_ns {
+            self.times = Some(self.times.map_or((at, at), |(first, latest)| (first, latest.max(at))));
+        }
+    }
+
+    fn facts(&self, file_size: u64) -> Facts {
+        Facts {
+            file_size,
+            frames: self.frames,
+            bytes: self.bytes,
+            largest: FrameSize::new(self.largest),
+            span: Nanos::new(self.times.map_or(0, |(first, latest)| latest - first)),
+            has_fcs: self.has_fcs,
+        }
+    }
+}
+
+/// Whether the last four bytes are the FCS of the others; by chance, once in four thousand million frames.
+fn ends_with_fcs(bytes: &[u8]) -> bool {
+    bytes
+        .split_last_chunk()
+        .is_some_and(|(frame, fcs): (_, &[u8; 4])| frame.len() >= 14 && checksum::fcs(frame) == *fcs)
+}

@@ -1,0 +1,233 @@
+use super::player::{Next, Player};
+use super::*;
+use packetrig_plan::recording::{Facts, Recording, Timing};
+use packetrig_units::Nanos;
+use packetrig_wire::checksum;
+use packetrig_wire::foreign::Rewrite;
+use packetrig_wire::tag::{Stamp, TagKey};
+use std::path::PathBuf;
+use std::sync::Arc;
+use tempfile::TempDir;
+
+const STAMP: Stamp = Stamp { key: TagKey(1), stream: 0, time: 0 };
+
+/// A classic file with nanoseconds.
+fn file(link_type: u32, packets: &[(u64, Vec<u8>, usize)]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut words = |words: &[u32]| words.iter().for_each(|word| out.extend(word.to_le_bytes()));
+    words(&[0xa1b2_3c4d, 2 | 4 << 16, 0, 0, 65_535, link_type]);
+    for (at, bytes, full) in packets {
+        let (seconds, rest) = (at / 1_000_000_000, at % 1_000_000_000);
+        let number = |value: u64| u32::try_from(value).unwrap();
+        for word in [number(seconds), number(rest), number(bytes.len() as u64), number(*full as u64)] {
+            out.extend(word.to_le_bytes());
+        }
+        out.extend(bytes);
+    }
+    out
+}
+
+fn packet(at: u64, fill: u8, len: usize) -> (u64, Vec<u8>, usize) {
+    (at, vec![fill; len], len)
+}
+
+fn stored(bytes: &[u8]) -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.pcap");
+    std::fs::write(&path, bytes).unwrap();
+    (directory, path)
+}
+
+fn track(path: PathBuf, loops: u64, speed: &str, facts: Facts) -> Arc<Track> {
+    let timing = Timing::Recorded(speed.parse().unwrap());
+    let rewrite = Rewrite::default();
+    Arc::new(Track::new(Arc::new(Recording { file: path, timing, loops, rewrite, tagged: false, facts })))
+}
+
+/// Everything a player has: due times and frames.
+fn played(player: &mut Player) -> Vec<(u64, Vec<u8>)> {
+    let mut frames = Vec::new();
+    let mut slot = vec![0; 70_000];
+    loop {
+        match player.peek() {
+            Next::Due(due) => {
+                let (len, has_tag) = player.take(0, STAMP, &mut slot).unwrap();
+                assert!(!has_tag);
+                frames.push((due.as_u64(), slot[..len].to_vec()));
+            }
+            Next::NotYet => std::thread::yield_now(),
+            Next::Ended => return frames,
+        }
+    }
+}
+
+#[test]
+fn frames_come_in_order_at_scaled_times_pass_after_pass() {
+    // The third is out of order, and the last pass ends a mean distance before the next would begin.
+    let packets = [packet(1_000, 1, 60), packet(1_400, 2, 1500), packet(1_300, 3, 20), packet(1_900, 4, 60)];
+    let (_directory, path) = stored(&file(1, &packets));
+    let survey = survey(&path, &Rewrite::default()).unwrap();
+    assert_eq!((survey.facts.frames, survey.facts.span, survey.facts.bytes), (4, Nanos::new(900), 1656));
+    let track = track(path, 2, "0.5x", survey.facts);
+    let frames = played(&mut Player::start(&track, 0).unwrap());
+    let times: Vec<u64> = frames.iter().map(|(due, _)| *due).collect();
+    assert_eq!(times, [0, 800, 800, 1800, 2400, 3200, 3200, 4200]);
+    let sent: Vec<_> = frames.iter().map(|(_, bytes)| (bytes[0], bytes.len())).collect();
+    assert_eq!(sent[..4], [(1, 60), (2, 1500), (3, 20), (4, 60)]);
+    assert_eq!(sent[..4], sent[4..]);
+    assert_eq!(track.remarks(), []);
+}
+
+#[test]
+fn many_batches_go_round() {
+    let packets: Vec<_> =
+        (0..20_000u64).map(|n| packet(n, n.to_le_bytes()[0], 60 + (n % 900) as usize)).collect();
+    let (_directory, path) = stored(&file(1, &packets));
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let frames = played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap());
+    let wanted = packets.iter().map(|(at, bytes, _)| (*at, bytes.clone()));
+    assert!(frames.iter().cloned().eq(wanted));
+}
+
+#[test]
+fn what_cannot_be_replayed_is_counted_by_its_reason() {
+    let packets = [packet(0, 1, 60), (1, vec![2; 60], 1500), packet(2, 3, 9), packet(3, 4, 60)];
+    let (_directory, path) = stored(&file(1, &packets));
+    let survey = survey(&path, &Rewrite::default()).unwrap();
+    assert_eq!(survey.skipped, Skipped { cut: 1, short: 1, other_link: 0 });
+    let track = track(path, 3, "1x", survey.facts);
+    assert_eq!(played(&mut Player::start(&track, 0).unwrap()).len(), 6);
+    let said = track.remarks();
+    assert!(said.len() == 2 && said[0].0.starts_with("1 packets of the file were cut"), "{said:?}");
+}
+
+#[test]
+fn a_cut_file_is_replayed_up_to_the_cut() {
+    let whole = file(1, &[packet(0, 1, 60), packet(1, 2, 60), packet(2, 3, 60)]);
+    for cut in [whole.len() - 1, whole.len() - 60, whole.len() - 70] {
+        let (_directory, path) = stored(&whole[..cut]);
+        let survey = survey(&path, &Rewrite::default()).unwrap();
+        assert_eq!((survey.facts.frames, survey.ending), (2, Ending::Cut));
+        let track = track(path, 1, "1x", survey.facts);
+        assert_eq!(played(&mut Player::start(&track, 0).unwrap()).len(), 2);
+        assert!(track.remarks()[0].0.contains("cut off"));
+    }
+}
+
+#[test]
+fn files_without_frames_are_refused_with_the_reason() {
+    for (bytes, why) in [
+        (file(1, &[]), "no packet"),
+        (file(101, &[packet(0, 1, 60)]), "not of Ethernet"),
+        (file(1, &[(0, vec![1; 60], 90)]), "snap length"),
+        (b"ports:\n- name: a\n".to_vec(), "neither a pcap nor a pcapng"),
+    ] {
+        let (_directory, path) = stored(&bytes);
+        let error = survey(&path, &Rewrite::default()).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+    }
+    assert!(survey(Path::new("/dev/zero"), &Rewrite::default()).is_err());
+}
+
+#[test]
+fn a_file_that_changed_is_refused_or_said_to_have() {
+    let (_directory, path) = stored(&file(1, &[packet(0, 1, 60), packet(1, 2, 60)]));
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let other = Facts { file_size: 1, ..facts };
+    assert!(Player::start(&track(path.clone(), 1, "1x", other), 0).is_err());
+    std::fs::write(&path, file(1, &[packet(0, 1, 120), packet(1, 2, 0)])).unwrap();
+    let track = track(path, 1, "1x", facts);
+    assert_eq!(played(&mut Player::start(&track, 0).unwrap()), []);
+    assert!(track.remarks().iter().any(|(text, matters)| *matters && text.contains("changed")));
+}
+
+#[test]
+fn an_fcs_in_the_file_is_taken_off() {
+    let mut bytes = vec![7; 60];
+    bytes.extend(checksum::fcs(&bytes));
+    let (_directory, path) = stored(&file(1, &[(0, bytes, 64)]));
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    assert!(facts.has_fcs);
+    assert_eq!(played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap()), [(0, vec![7; 60])]);
+}
+
+#[test]
+fn what_our_capture_writes_is_replayed_as_it_came() {
+    use crate::capture::{Capture, CaptureSpec};
+    use crate::port::RxFrame;
+    use packetrig_plan::CaptureFormat;
+    use packetrig_stats::port::StampKind;
+    use packetrig_units::MonoTime;
+    for format in [CaptureFormat::Pcap, CaptureFormat::Pcapng] {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::Filter::default());
+        let (interface, comment) = ("eth0".to_owned(), String::new());
+        let spec = CaptureSpec { file, format, interface, comment, snap_len: None, filter, budget: None };
+        let (mut tap, capture) = Capture::start(spec).unwrap();
+        let frames: Vec<Vec<u8>> = (0..50u8).map(|n| vec![n; 60 + usize::from(n)]).collect();
+        for (n, bytes) in frames.iter().enumerate() {
+            let at = MonoTime::from_nanos(1_000_000_000 + 5_000 * n as u64);
+            tap.offer(&RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::User });
+        }
+        drop(tap);
+        let path = capture.finish().unwrap().file;
+        let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+        // Microseconds round each end.
+        assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
+        let played = played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap());
+        assert!(played.iter().map(|(_, bytes)| bytes).eq(&frames));
+    }
+}
+
+#[test]
+fn a_block_of_gigabytes_is_skipped_without_reading_it() {
+    use std::os::unix::fs::FileExt;
+    const HUGE: u32 = 0xf000_0000;
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let packet = |at: u32| [words(&[6, 92, 0, 0, at, 60, 60]), vec![7; 60], words(&[92])].concat();
+    let begin = [
+        words(&[0x0a0d_0d0a, 28, 0x1a2b_3c4d, 1, u32::MAX, u32::MAX, 28, 1, 20, 1, 0, 20]),
+        packet(1),
+        words(&[0xbad, HUGE]),
+    ];
+    let (_directory, path) = stored(&begin.concat());
+    let end = begin.concat().len() as u64 - 8 + u64::from(HUGE);
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(end).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 1);
+    file.write_all_at(&packet(3), end).unwrap();
+    let found = survey(&path, &Rewrite::default()).unwrap();
+    assert_eq!((found.facts.frames, found.facts.span), (2, Nanos::from_micros(2)));
+    file.set_len(end - 1).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().ending, Ending::Cut);
+}
+
+#[test]
+fn a_dropped_player_ends_its_reader() {
+    let packets: Vec<_> = (0..20_000u64).map(|n| packet(n, 1, 60)).collect();
+    let (_directory, path) = stored(&file(1, &packets));
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    let track = track(path, 0, "1x", facts);
+    let mut player = Player::start(&track, 0).unwrap();
+    while player.peek() == Next::NotYet {}
+    drop(player);
+    // The reader's share is gone with it.
+    assert_eq!(Arc::strong_count(&track), 1);
+}
+
+#[test]
+fn seconds_are_those_of_the_frames_sent() {
+    let facts = Facts {
+        file_size: 0,
+        frames: 1,
+        bytes: 64,
+        largest: packetrig_units::FrameSize::MIN,
+        span: Nanos::ZERO,
+        has_fcs: false,
+    };
+    let track = track("a".into(), 1, "1x", facts);
+    let next = track.mark(0, 0, 0);
+    let next = track.mark(next, 3, 10);
+    assert_eq!(next, 4);
+    assert_eq!([0, 9, 10, 11].map(|number| track.second_of(number)), [0, 0, 3, 3]);
+}

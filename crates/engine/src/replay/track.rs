@@ -1,0 +1,96 @@
+//! What sender, reader and receivers of one recording share, and what is said of it in the end.
+
+use super::{Ending, Skipped};
+use packetrig_plan::recording::Recording;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Seconds of a run that are told apart: a day.
+const SECONDS: usize = 86_400;
+
+/// Why a reader has no more frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stopped {
+    /// All passes are read.
+    Done,
+    /// The sender went away.
+    Unwanted,
+    /// The file is not the one that was surveyed.
+    Changed,
+    /// It could not be read.
+    Failed(String),
+}
+
+#[derive(Debug, Default)]
+struct Remarks {
+    skipped: Skipped,
+    ending: Option<Ending>,
+    stopped: Option<Stopped>,
+}
+
+/// A recording on its way through a run.
+#[derive(Debug)]
+pub struct Track {
+    recording: Arc<Recording>,
+    /// By second of the run, the first tagged frame that was due in it or later; `u64::MAX` if none yet.
+    seconds: Box<[AtomicU64]>,
+    /// Written by the reader, a few times in all; read in the end.
+    remarks: Mutex<Remarks>,
+}
+
+impl Track {
+    /// Nothing of it is sent yet.
+    pub fn new(recording: Arc<Recording>) -> Self {
+        let seconds = (0..SECONDS).map(|_| AtomicU64::new(u64::MAX)).collect();
+        Self { recording, seconds, remarks: Mutex::default() }
+    }
+
+    /// What it is.
+    pub fn recording(&self) -> &Recording {
+        &self.recording
+    }
+
+    /// The second in which tagged frame `number` was due, as far as it was sent from here.
+    pub fn second_of(&self, number: u64) -> u64 {
+        let begun = self.seconds.partition_point(|first| first.load(Ordering::Relaxed) <= number);
+        begun.saturating_sub(1) as u64
+    }
+
+    /// Notes that tagged frame `number` is the first that is due in `second`; `from` is the first second not noted yet.
+    /// Returns the next such.
+    pub(crate) fn mark(&self, from: usize, second: u64, number: u64) -> usize {
+        let end = usize::try_from(second).unwrap_or(SECONDS).saturating_add(1).min(SECONDS);
+        for slot in self.seconds.get(from..end).unwrap_or_default() {
+            slot.store(number, Ordering::Relaxed);
+        }
+        end.max(from)
+    }
+
+    /// What is to be said of it: in words, and whether it matters.
+    pub fn remarks(&self) -> Vec<(String, bool)> {
+        let remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said: Vec<_> = remarks.skipped.reasons().into_iter().map(|text| (text, false)).collect();
+        said.extend(remarks.ending.as_ref().and_then(Ending::remark).map(|text| (text, false)));
+        let failure = match &remarks.stopped {
+            Some(Stopped::Changed) => {
+                Some("the file has changed since the plan was made: not all of it was sent".to_owned())
+            }
+            Some(Stopped::Failed(why)) => Some(format!("the file could not be read to its end: {why}")),
+            Some(Stopped::Done | Stopped::Unwanted) | None => None,
+        };
+        said.extend(failure.map(|text| (text, true)));
+        said
+    }
+
+    fn note(&self, write: impl FnOnce(&mut Remarks)) {
+        write(&mut self.remarks.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    pub(super) fn note_ending(&self, ending: Ending, skipped: Skipped) {
+        self.note(|remarks| (remarks.ending, remarks.skipped) = (Some(ending), skipped));
+    }
+
+    pub(super) fn note_stopped(&self, stopped: Stopped) {
+        self.note(|remarks| remarks.stopped = Some(stopped));
+    }
+}

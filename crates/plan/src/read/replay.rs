@@ -1,0 +1,122 @@
+//! `x_replay`, a flow whose frames come from a capture file: packetrig's own addition to OTG.
+
+use super::flow;
+use crate::reader::{Item, Object};
+use crate::recording::{Facts, Frames, Recording, Timing};
+use crate::timeline::Shape;
+use crate::{Amount, Duration, Gap};
+use packetrig_units::{FrameSize, Nanos, Rate, Share};
+use packetrig_wire::foreign::Rewrite;
+use std::str::FromStr;
+use std::sync::Arc;
+
+const INSTEAD: &str = "the frames come from `x_replay`";
+/// Larger than any frame a port takes; the port's own limit is checked when it is known.
+const LARGEST: u64 = 300_000;
+
+/// What a flow says of its frames and their times.
+pub(super) struct Source {
+    pub(super) frames: Frames,
+    pub(super) rate: Rate,
+    pub(super) duration: Duration,
+}
+
+/// Reads `x_replay` and `rate` of a flow.
+pub(super) fn source(flow: &Object<'_>, replay: Object<'_>, tagged: bool) -> Option<Source> {
+    flow.refuse(&["packet", "size", "payload", "duration"], INSTEAD);
+    let recording = recording(&replay, tagged);
+    replay.close();
+    let recording = recording?;
+    let rate = if recording.timing == Timing::Even {
+        flow::rate(flow)?
+    } else {
+        flow.refuse(&["rate"], "the times come from `x_replay`");
+        recording.mean_rate().map_or(Rate::Share(Share::WHOLE), Rate::Frames)
+    };
+    let amount = match recording.shape() {
+        Shape::Frames(frames) => Amount::Packets(frames),
+        _ => Amount::Continuous,
+    };
+    let duration = Duration { amount, delay: Gap::Bytes(0), gap: 12 };
+    Some(Source { frames: Frames::Recorded(Arc::new(recording)), rate, duration })
+}
+
+fn recording(replay: &Object<'_>, tagged: bool) -> Option<Recording> {
+    let file = replay.require("file").and_then(|item| item.text().map(std::path::PathBuf::from));
+    let timing = timing(replay);
+    let loops = replay.number("loops", 1, 0, u64::MAX);
+    let rewrite = rewrite(replay);
+    let facts = replay.require("facts").and_then(|item| facts(item.object()?));
+    let mut recording =
+        Recording { file: file?, timing: timing?, loops, rewrite: rewrite?, tagged, facts: facts? };
+    if matches!(recording.timing, Timing::Recorded(_)) && recording.mean_rate().is_none() {
+        // What took no time at all goes as fast as it can.
+        recording.timing = Timing::Fastest;
+    }
+    Some(recording)
+}
+
+fn timing(replay: &Object<'_>) -> Option<Timing> {
+    match replay.word("timing", &["recorded", "even", "fastest"], "recorded") {
+        "even" => Some(Timing::Even),
+        "fastest" => Some(Timing::Fastest),
+        _ => parsed(replay.get("speed"), "1x").map(Timing::Recorded),
+    }
+}
+
+fn rewrite(replay: &Object<'_>) -> Option<Rewrite> {
+    let Some(object) = replay.object("rewrite") else { return Some(Rewrite::default()) };
+    let mac = |name| match object.get(name) {
+        Some(item) => mac(&item).map(Some),
+        None => Some(None),
+    };
+    let (src_mac, dst_mac) = (mac("src_mac"), mac("dst_mac"));
+    let vlan = match object.get("vlan") {
+        Some(item) => parsed(Some(item), "").map(Some),
+        None => Some(None),
+    };
+    let addresses: Option<Vec<_>> =
+        object.items("map_ip").into_iter().map(|item| parsed(Some(item), "")).collect();
+    object.close();
+    Some(Rewrite { src_mac: src_mac?, dst_mac: dst_mac?, addresses: addresses?, vlan: vlan? })
+}
+
+/// A value written as text, or its default.
+fn parsed<T: FromStr<Err: std::fmt::Display>>(item: Option<Item<'_>>, default: &str) -> Option<T> {
+    let Some(item) = item else { return default.parse().ok() };
+    match item.text()?.parse() {
+        Ok(value) => Some(value),
+        Err(error) => {
+            item.error(error.to_string());
+            None
+        }
+    }
+}
+
+fn mac(item: &Item<'_>) -> Option<[u8; 6]> {
+    let text = item.text()?;
+    let read = crate::recording::mac(text);
+    if read.is_none() {
+        item.error(format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"));
+    }
+    read
+}
+
+fn facts(object: Object<'_>) -> Option<Facts> {
+    let number = |name, least| {
+        object.require(name).and_then(|item| u64::try_from(item.number(least, u64::MAX.into())?).ok())
+    };
+    let (file_size, frames) = (number("file_size", 0), number("frames", 1));
+    let (bytes, span) = (number("bytes", 1), number("span_ns", 0));
+    let largest = object.number("largest", 1518, 14, LARGEST);
+    let has_fcs = object.flag("has_fcs", false);
+    object.close();
+    Some(Facts {
+        file_size: file_size?,
+        frames: frames?,
+        bytes: bytes?,
+        largest: FrameSize::new(u32::try_from(largest).ok()?),
+        span: Nanos::new(span?),
+        has_fcs,
+    })
+}

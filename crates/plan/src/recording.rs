@@ -1,0 +1,251 @@
+//! A capture file as the source of a stream's frames.
+//!
+//! OTG has no such source. A flow says it with `x_replay` (see `docs/book/replay.md`), which names the file and repeats
+//! what a survey of it found, so that a plan can be read, bound and reported without opening the file.
+//!
+//! It opens no file. Whether the file is still the one that was surveyed is for whoever opens it to see.
+
+use crate::timeline::Shape;
+use packetrig_units::{FrameRate, FrameSize, Nanos};
+use packetrig_wire::Template;
+use packetrig_wire::foreign::Rewrite;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Where a stream's frames come from.
+#[derive(Clone, Debug)]
+pub enum Frames {
+    /// Made from a template.
+    Made(Arc<Template>),
+    /// Read from a capture file.
+    Recorded(Arc<Recording>),
+}
+
+impl Frames {
+    /// The template, if there is one.
+    pub fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Made(template) => Some(template),
+            Self::Recorded(_) => None,
+        }
+    }
+
+    /// The recording, if it is one.
+    pub fn recording(&self) -> Option<&Recording> {
+        match self {
+            Self::Made(_) => None,
+            Self::Recorded(recording) => Some(recording),
+        }
+    }
+
+    /// The largest frame.
+    pub fn largest(&self) -> FrameSize {
+        match self {
+            Self::Made(template) => template.spec().size.max(),
+            Self::Recorded(recording) => recording.facts.largest,
+        }
+    }
+
+    /// The mean size as a fraction: bytes with FCS of so many frames.
+    pub fn mean(&self) -> (u64, u64) {
+        match self {
+            Self::Made(template) => template.spec().size.mean(),
+            Self::Recorded(recording) => (recording.facts.bytes, recording.facts.frames.max(1)),
+        }
+    }
+
+    /// Whether they leave as fast as the link takes them, without a schedule.
+    pub fn is_unpaced(&self) -> bool {
+        self.recording().is_some_and(|recording| recording.timing == Timing::Fastest)
+    }
+}
+
+impl From<Arc<Template>> for Frames {
+    fn from(template: Arc<Template>) -> Self {
+        Self::Made(template)
+    }
+}
+
+/// A capture file and what to do with it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recording {
+    /// The file.
+    pub file: PathBuf,
+    /// When its frames are sent.
+    pub timing: Timing,
+    /// How often it is sent; 0 = until stopped.
+    pub loops: u64,
+    /// What is changed in its frames.
+    pub rewrite: Rewrite,
+    /// Whether frames get the test tag where it fits.
+    pub tagged: bool,
+    /// What is in the file.
+    pub facts: Facts,
+}
+
+/// What a survey of a capture file found. Frames are those that can be sent, as they will be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Facts {
+    /// Bytes of the file.
+    pub file_size: u64,
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+    /// The largest frame.
+    pub largest: FrameSize,
+    /// From the first frame to the last.
+    pub span: Nanos,
+    /// Whether frames in the file end with their FCS, which the sender makes anew.
+    pub has_fcs: bool,
+}
+
+/// When the frames of a recording are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Timing {
+    /// At the times of the recording, so many times as fast.
+    Recorded(Speed),
+    /// Evenly, at the stream's rate.
+    Even,
+    /// As fast as the link takes them.
+    Fastest,
+}
+
+/// A factor of time, exact to a millionth; never zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speed {
+    millionths: u64,
+}
+
+impl Speed {
+    /// As recorded.
+    pub const ORIGINAL: Self = Self { millionths: 1_000_000 };
+
+    /// How long `ns` nanoseconds of the recording take.
+    fn scaled(self, ns: u128) -> Nanos {
+        let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);
+        Nanos::new(u64::try_from(scaled).unwrap_or(u64::MAX))
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:06}", self.millionths / 1_000_000, self.millionths % 1_000_000);
+        f.pad(&format!("{}x", text.trim_end_matches('0').trim_end_matches('.')))
+    }
+}
+
+impl FromStr for Speed {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.trim().trim_end_matches(['x', 'X']);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = !whole.is_empty() && digits(whole) && digits(fraction) && fraction.len() <= 6;
+        let millionths = is_number.then(|| format!("{whole}{fraction:0<6}").parse().ok()).flatten();
+        let millionths = millionths.filter(|millionths| (1..=1_000_000_000_000).contains(millionths));
+        millionths.map(|millionths| Self { millionths }).ok_or_else(|| {
+            format!("`{text}` is not a speed; write it like 2x, 0.5x or max (at most a million times, to a millionth)")
+        })
+    }
+}
+
+impl Recording {
+    /// When a frame that came `since_first` after the first one is due in pass `pass`, from the start of the run. Passes
+    /// follow each other with the mean distance of frames between them; the whole is computed from the origin.
+    pub fn due(&self, pass: u64, since_first: Nanos) -> Nanos {
+        let Timing::Recorded(speed) = self.timing else { return Nanos::ZERO };
+        speed.scaled(self.passes(pass).saturating_add(since_first.as_u64().into()))
+    }
+
+    /// How long so many passes took when they were recorded, in nanoseconds.
+    fn passes(&self, passes: u64) -> u128 {
+        let (span, frames) = (u128::from(self.facts.span.as_u64()), u128::from(self.facts.frames));
+        // A single frame has no distance to the next: one a second.
+        let (length, gaps) = if frames > 1 { (span * frames, frames - 1) } else { (1_000_000_000, 1) };
+        (length / gaps).saturating_mul(passes.into())
+    }
+
+    /// The mean frame rate of the recorded timing; `None` if it takes no time at all.
+    pub fn mean_rate(&self) -> Option<FrameRate> {
+        let Timing::Recorded(speed) = self.timing else { return None };
+        let length = speed.scaled(self.passes(1)).as_u64();
+        FrameRate::new(self.facts.frames.saturating_mul(1_000_000_000), length)
+    }
+
+    /// Frames in all.
+    pub fn shape(&self) -> Shape {
+        if self.loops == 0 {
+            Shape::Endless
+        } else {
+            Shape::Frames(self.facts.frames.saturating_mul(self.loops))
+        }
+    }
+}
+
+/// A MAC address as people write it: `02:00:00:00:00:01`.
+pub fn mac(text: &str) -> Option<[u8; 6]> {
+    let mut bytes = [0; 6];
+    let mut parts = text.split(':');
+    for byte in &mut bytes {
+        let part = parts.next().filter(|part| part.len() == 2 && !part.starts_with('+'))?;
+        *byte = u8::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recording(speed: &str, frames: u64, span: u64) -> Recording {
+        Recording {
+            file: "a.pcap".into(),
+            timing: Timing::Recorded(speed.parse().unwrap()),
+            loops: 3,
+            rewrite: Rewrite::default(),
+            tagged: true,
+            facts: Facts {
+                file_size: 0,
+                frames,
+                bytes: frames * 100,
+                largest: FrameSize::new(100),
+                span: Nanos::new(span),
+                has_fcs: false,
+            },
+        }
+    }
+
+    #[test]
+    fn speeds_are_exact_and_read_back() {
+        for (text, shown) in [("2x", "2x"), ("0.5", "0.5x"), ("1.000001X", "1.000001x"), ("1000", "1000x")] {
+            assert_eq!(text.parse::<Speed>().unwrap().to_string(), shown);
+        }
+        for text in ["", "x", "0", "0x", "-1x", "1e3", "0.0000001x", "1000001x", "max"] {
+            assert!(text.parse::<Speed>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_frame_is_due_from_the_origin_whatever_the_pass() {
+        let half = recording("0.5x", 11, 1_000);
+        assert_eq!(half.due(0, Nanos::new(7)), Nanos::new(14));
+        // A pass takes its span and one mean distance more.
+        assert_eq!(half.due(1, Nanos::ZERO), Nanos::new(2 * 1_100));
+        assert_eq!(half.due(1_000_000, Nanos::new(7)), Nanos::new(2 * (1_100 * 1_000_000 + 7)));
+        let third = recording("3x", 2, 1_000_000_000);
+        assert_eq!(third.due(0, Nanos::new(1_000_000_000)), Nanos::new(333_333_333));
+        assert_eq!(third.due(3, Nanos::ZERO), Nanos::from_secs(2));
+    }
+
+    #[test]
+    fn the_mean_rate_spreads_the_frames_over_the_pass() {
+        let rate = recording("2x", 101, 1_000_000_000).mean_rate().unwrap();
+        assert_eq!(rate.due(100), Nanos::from_millis(500));
+        assert_eq!(recording("1x", 1, 0).mean_rate(), FrameRate::per_second(1));
+        assert_eq!(recording("1x", 5, 0).mean_rate(), None);
+    }
+}

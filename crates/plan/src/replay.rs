@@ -1,0 +1,208 @@
+//! One-line flags of a replay make a document: OTG with one flow whose frames come from a file (`x_replay`).
+
+use crate::quick::yaml;
+use crate::recording::{Recording, Timing};
+use packetrig_units::{FrameRate, Nanos, Rate};
+use packetrig_wire::foreign::Rewrite;
+use serde_json::{Value, json};
+
+/// What the flags of a replay can say.
+#[derive(Clone, Debug)]
+pub struct Replay {
+    /// Where to send.
+    pub tx: String,
+    /// Where to receive.
+    pub rx: Vec<String>,
+    /// What.
+    pub recording: Recording,
+    /// Load, where the timing is even.
+    pub rate: Option<Rate>,
+}
+
+/// A rate that a document has no words for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a rate of {0} cannot be said in a plan: only whole numbers of frames per second")]
+pub struct Unsayable(FrameRate);
+
+impl Replay {
+    /// The document.
+    pub fn document(&self) -> Result<Value, Unsayable> {
+        let names: Vec<String> = match self.rx.len() {
+            1 => vec!["rx".to_owned()],
+            many => (1..=many).map(|n| format!("rx{n}")).collect(),
+        };
+        let receivers = names.iter().zip(&self.rx);
+        let ports: Vec<Value> = std::iter::once(json!({"name": "tx", "location": self.tx}))
+            .chain(receivers.map(|(name, location)| json!({"name": name, "location": location})))
+            .collect();
+        let mut flow = json!({
+            "name": "replay",
+            "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": names}},
+            "x_replay": self.recording.document(),
+            "metrics": {"enable": self.recording.tagged, "loss": true, "timestamps": true,
+                        "latency": {"enable": true, "mode": "cut_through"}},
+        });
+        if let Some(rate) = self.rate.filter(|_| self.recording.timing == Timing::Even) {
+            flow["rate"] = said(rate)?;
+        }
+        if names.len() > 1 {
+            flow["metrics"]["rx_tx_ratio"] = json!({"choice": "rx_count", "rx_count": {}});
+        }
+        Ok(json!({"ports": ports, "flows": [flow]}))
+    }
+
+    /// The document as YAML.
+    pub fn yaml(&self) -> Result<String, Unsayable> {
+        let mut out = String::new();
+        yaml(&self.document()?, 0, &mut out);
+        Ok(out)
+    }
+}
+
+impl Recording {
+    /// What `x_replay` holds.
+    fn document(&self) -> Value {
+        let facts = &self.facts;
+        let mut replay = json!({
+            "file": self.file.display().to_string(),
+            "loops": self.loops,
+            "facts": {"file_size": facts.file_size, "frames": facts.frames, "bytes": facts.bytes,
+                      "largest": facts.largest.bytes(), "span_ns": facts.span.as_u64(), "has_fcs": facts.has_fcs},
+        });
+        match self.timing {
+            Timing::Recorded(speed) => replay["speed"] = speed.to_string().into(),
+            Timing::Even => replay["timing"] = "even".into(),
+            Timing::Fastest => replay["timing"] = "fastest".into(),
+        }
+        if !self.rewrite.is_empty() {
+            replay["rewrite"] = rewrite(&self.rewrite);
+        }
+        replay
+    }
+}
+
+fn rewrite(rewrite: &Rewrite) -> Value {
+    let mac = |mac: [u8; 6]| mac.map(|byte| format!("{byte:02x}")).join(":");
+    let mut out = json!({});
+    if let Some(address) = rewrite.src_mac {
+        out["src_mac"] = mac(address).into();
+    }
+    if let Some(address) = rewrite.dst_mac {
+        out["dst_mac"] = mac(address).into();
+    }
+    if !rewrite.addresses.is_empty() {
+        out["map_ip"] = rewrite.addresses.iter().map(ToString::to_string).collect();
+    }
+    if let Some(edit) = rewrite.vlan {
+        out["vlan"] = edit.to_string().into();
+    }
+    out
+}
+
+fn said(rate: Rate) -> Result<Value, Unsayable> {
+    Ok(match rate {
+        Rate::Frames(rate) => {
+            let whole = rate.frames_within(Nanos::from_secs(1));
+            if FrameRate::per_second(whole) != Some(rate) {
+                return Err(Unsayable(rate));
+            }
+            json!({"choice": "pps", "pps": whole})
+        }
+        Rate::Bits(bits) => json!({"choice": "bps", "bps": bits.bits_per_second()}),
+        // Seven decimals are exact, and a float has twice as many.
+        Rate::Share(share) => json!({"choice": "percentage", "percentage": share.billionths() as f64 / 1e7}),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+    use crate::recording::Facts;
+    use packetrig_units::{BitRate, FrameSize};
+
+    fn replay(timing: Timing, rate: Option<&str>) -> Replay {
+        let facts = Facts {
+            file_size: 9_000,
+            frames: 101,
+            bytes: 10_100,
+            largest: FrameSize::new(1518),
+            span: Nanos::from_secs(1),
+            has_fcs: true,
+        };
+        let rewrite = Rewrite {
+            src_mac: Some([2, 0, 0, 0, 0, 10]),
+            dst_mac: Some([2; 6]),
+            addresses: vec!["10.0.0.0/8=198.18.0.0/8".parse().unwrap(), "::/0=2001::/0".parse().unwrap()],
+            vlan: Some("push:7".parse().unwrap()),
+        };
+        Replay {
+            tx: "a/eth0".into(),
+            rx: vec!["b/eth0".into()],
+            recording: Recording {
+                file: "/tmp/a b: #.pcap".into(),
+                timing,
+                loops: 2,
+                rewrite,
+                tagged: true,
+                facts,
+            },
+            rate: rate.map(|rate| rate.parse().unwrap()),
+        }
+    }
+
+    #[test]
+    fn what_flags_make_reads_back_as_it_was() {
+        for (timing, rate) in [
+            (Timing::Recorded("0.25x".parse().unwrap()), None),
+            (Timing::Even, Some("10kpps")),
+            (Timing::Even, Some("1Mbit/s")),
+            (Timing::Fastest, None),
+        ] {
+            let replay = replay(timing, rate);
+            let plan = Plan::read(&replay.yaml().unwrap()).unwrap();
+            assert_eq!(plan.streams[0].frames.recording(), Some(&replay.recording));
+            let bound = plan.bind(&[Some(BitRate::new(1_000_000_000)), None]).unwrap();
+            assert_eq!(bound.streams[0].timeline.total(), Some(202));
+        }
+    }
+
+    #[test]
+    fn the_schedule_is_the_recorded_one_on_average() {
+        let replay = replay(Timing::Recorded("2x".parse().unwrap()), None);
+        let bound = Plan::read(&replay.yaml().unwrap()).unwrap().bind(&[None, None]).unwrap();
+        assert_eq!(bound.streams[0].timeline.due(100), Nanos::from_millis(500));
+    }
+
+    #[test]
+    fn no_more_files_are_replayed_at_once_than_there_are_threads_for() {
+        let whole = replay(Timing::Fastest, None).document().unwrap();
+        let plan = |flows: usize| {
+            let named = |n| {
+                let mut flow = whole["flows"][0].clone();
+                flow["name"] = format!("replay {n}").into();
+                flow
+            };
+            let flows: Vec<Value> = (0..flows).map(named).collect();
+            Plan::read(&json!({"ports": whole["ports"], "flows": flows}).to_string())
+        };
+        assert!(plan(64).is_ok());
+        assert!(plan(65).unwrap_err().to_string().contains("at most 64 files"));
+    }
+
+    #[test]
+    fn what_contradicts_the_file_is_refused() {
+        let mut document = replay(Timing::Fastest, None).document().unwrap();
+        document["flows"][0]["size"] = json!({"fixed": 64});
+        document["flows"][0]["rate"] = json!({"pps": 64});
+        document["flows"][0]["x_replay"]["rewrite"]["vlan"] = "drop".into();
+        document["flows"][0]["x_replay"]["facts"]["frames"] = 0.into();
+        document["flows"][0]["x_replay"]["more"] = 0.into();
+        let problems = Plan::read(&document.to_string()).unwrap_err().0;
+        let paths: Vec<_> = problems.iter().map(|problem| problem.path.as_str()).collect();
+        for path in ["size", "x_replay.rewrite.vlan", "x_replay.facts.frames", "x_replay.more"] {
+            assert!(paths.contains(&format!("flows[0].{path}").as_str()), "{paths:?}");
+        }
+        assert!("0.5pps".parse().is_ok_and(|rate| said(rate).is_err()));
+    }
+}

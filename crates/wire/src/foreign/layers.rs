@@ -1,0 +1,183 @@
+//! Where the headers of an Ethernet frame are.
+
+use super::word;
+use std::ops::Range;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const MOST_VLAN_TAGS: usize = 4;
+/// Longer chains of IPv6 extension headers are nobody's.
+const MOST_EXTENSIONS: usize = 8;
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const ICMP_V6: u8 = 58;
+const UDP_LITE: u8 = 136;
+
+/// The headers found in a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// Offset of the type that is no VLAN tag.
+    pub type_at: usize,
+    /// The outermost IP header.
+    pub ip: Option<Ip>,
+    /// The transport header right behind it: absent in later fragments, and where the frame is shorter than its IP packet
+    /// says.
+    pub transport: Option<Transport>,
+}
+
+/// An IP header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ip {
+    /// Where it begins.
+    pub at: usize,
+    /// Version 6, not 4.
+    pub is_v6: bool,
+    /// Whether this is one of several fragments.
+    pub is_fragment: bool,
+    /// Whether the destination in the header is the one that the transport checksum covers; not if there is a route to go.
+    pub is_final: bool,
+}
+
+/// A transport header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transport {
+    /// Where it begins.
+    pub at: usize,
+    /// Protocol number.
+    pub protocol: u8,
+    /// Its payload, by the lengths of the headers.
+    pub payload: Range<usize>,
+    /// Where its checksum is; `None` if it has none, or if it says that it was not computed.
+    pub checksum_at: Option<usize>,
+}
+
+impl Transport {
+    /// Whether the checksum covers the IP addresses, too.
+    pub fn covers_addresses(&self) -> bool {
+        self.protocol != ICMP
+    }
+
+    /// Whether zero as a checksum means that there is none.
+    pub fn never_zero(&self) -> bool {
+        matches!(self.protocol, UDP | UDP_LITE)
+    }
+
+    /// Whether the payload is the sender's own, not a part of the protocol.
+    pub fn has_free_payload(&self, frame: &[u8]) -> bool {
+        let kind = frame.get(self.at);
+        match self.protocol {
+            TCP | UDP => true,
+            // Echo request and reply.
+            ICMP => matches!(kind, Some(0 | 8)),
+            ICMP_V6 => matches!(kind, Some(128 | 129)),
+            _ => false,
+        }
+    }
+}
+
+/// What IP says of the packet it carries.
+struct Carried {
+    protocol: u8,
+    at: usize,
+    end: usize,
+    is_first: bool,
+}
+
+impl Layers {
+    /// Looks for the headers of a frame without FCS; `None` if it is too short for Ethernet.
+    pub fn of(frame: &[u8]) -> Option<Self> {
+        let mut type_at = 12;
+        for _ in 0..MOST_VLAN_TAGS {
+            match word(frame, type_at)? {
+                0x8100 | 0x88a8 | 0x9100 => type_at += 4,
+                _ => break,
+            }
+        }
+        let found = match word(frame, type_at)? {
+            IPV4 => ipv4(frame, type_at + 2),
+            IPV6 => ipv6(frame, type_at + 2),
+            _ => None,
+        };
+        let Some((ip, carried)) = found else { return Some(Self { type_at, ip: None, transport: None }) };
+        let transport = carried.and_then(|carried| transport(frame, &carried));
+        Some(Self { type_at, ip: Some(ip), transport })
+    }
+}
+
+fn ipv4(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
+    let header: &[u8; 20] = frame.get(at..)?.first_chunk()?;
+    let header_len = usize::from(header[0] & 0x0f) * 4;
+    if header[0] >> 4 != 4 || header_len < 20 {
+        return None;
+    }
+    let fragment = u16::from_be_bytes([header[6], header[7]]);
+    let end = at + usize::from(u16::from_be_bytes([header[2], header[3]]));
+    let ip = Ip { at, is_v6: false, is_fragment: fragment & 0x3fff != 0, is_final: true };
+    let carried =
+        Carried { protocol: header[9], at: at + header_len, end, is_first: fragment.trailing_zeros() >= 13 };
+    Some((ip, Some(carried)))
+}
+
+fn ipv6(frame: &[u8], at: usize) -> Option<(Ip, Option<Carried>)> {
+    let header: &[u8; 40] = frame.get(at..)?.first_chunk()?;
+    if header[0] >> 4 != 6 {
+        return None;
+    }
+    let end = at + 40 + usize::from(u16::from_be_bytes([header[4], header[5]]));
+    let mut ip = Ip { at, is_v6: true, is_fragment: false, is_final: true };
+    let carried = extensions(frame, header[6], at + 40, end, &mut ip);
+    Some((ip, carried))
+}
+
+/// Walks to the header behind the extensions, the first of which is `next`.
+fn extensions(frame: &[u8], mut next: u8, mut at: usize, end: usize, ip: &mut Ip) -> Option<Carried> {
+    let mut is_first = true;
+    for _ in 0..MOST_EXTENSIONS {
+        let [following, length, _, left] = *frame.get(at..)?.first_chunk()?;
+        let taken = match next {
+            // Hop by hop, routing, destination options.
+            0 | 43 | 60 => {
+                ip.is_final &= next != 43 || left == 0;
+                usize::from(length) * 8 + 8
+            }
+            // Fragment: offset in eights, and whether more follow.
+            44 => {
+                let fragment = word(frame, at + 2)?;
+                ip.is_fragment |= fragment & 0xfff9 != 0;
+                is_first &= fragment & 0xfff8 == 0;
+                8
+            }
+            protocol => return Some(Carried { protocol, at, end, is_first }),
+        };
+        if !is_first {
+            return None;
+        }
+        (next, at) = (following, at + taken);
+    }
+    None
+}
+
+fn transport(frame: &[u8], carried: &Carried) -> Option<Transport> {
+    let Carried { protocol, at, end, is_first } = *carried;
+    if !is_first || end > frame.len() {
+        return None;
+    }
+    let (header_len, checksum_at) = match protocol {
+        TCP => (usize::from(frame.get(at + 12)? >> 4) * 4, at + 16),
+        UDP | UDP_LITE => (8, at + 6),
+        ICMP | ICMP_V6 => (8, at + 2),
+        _ => return None,
+    };
+    let least = if protocol == TCP { 20 } else { 8 };
+    let is_whole = header_len >= least && at + header_len <= end;
+    let checksum = word(frame, checksum_at)?;
+    let has_checksum = checksum != 0 || protocol != UDP;
+    is_whole.then(|| Transport {
+        at,
+        protocol,
+        payload: at + header_len..end,
+        checksum_at: has_checksum.then_some(checksum_at),
+    })
+}

@@ -1,0 +1,38 @@
+//! Frames that were not made here, as a capture file has them: where their headers are, what may be changed in them.
+//!
+//! [`Layers`] finds IP and transport headers, [`Rewrite`] changes addresses and VLAN tags, [`TagPlace`] is where a test tag
+//! fits. Checksums are corrected by the difference, never computed anew: a frame captured with a wrong one keeps it wrong
+//! by as much.
+//!
+//! It judges no header and knows no protocol above transport.
+//!
+//! Invariant: any bytes are fine; what is not understood is left as it is.
+
+mod layers;
+mod place;
+mod rewrite;
+#[cfg(test)]
+mod tests;
+
+pub use layers::{Ip, Layers, Transport};
+pub use place::{TagPlace, verify};
+pub use rewrite::{AddressMap, Rewrite, RewriteError, VlanEdit};
+
+use crate::checksum::sum;
+
+/// Corrects the checksum at `at` for a change from `old` to `new` (RFC 1624), which lie at an odd distance from where the
+/// sum begins if `odd`. `never_zero`: zero would mean that there is none.
+fn correct(frame: &mut [u8], at: usize, old: &[u8], new: &[u8], odd: bool, never_zero: bool) {
+    let Some(place) = frame.get_mut(at..at + 2) else { return };
+    let aligned = |sum: u16| if odd { sum.swap_bytes() } else { sum };
+    let before = u16::from_be_bytes([place[0], place[1]]);
+    let words = [!before, !aligned(sum(old)), aligned(sum(new))];
+    let after = !sum(words.map(u16::to_be_bytes).as_flattened());
+    let after = if never_zero && after == 0 { 0xffff } else { after };
+    place.copy_from_slice(&after.to_be_bytes());
+}
+
+/// A big-endian word, if the frame is that long.
+fn word(frame: &[u8], at: usize) -> Option<u16> {
+    frame.get(at..)?.first_chunk().map(|bytes| u16::from_be_bytes(*bytes))
+}

@@ -1,0 +1,202 @@
+//! Changing addresses and VLAN tags of a frame.
+
+use super::{Layers, Transport, correct};
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A VLAN tag's priority bits are kept or zero; its type is 802.1Q's.
+const TAG: [u8; 2] = [0x81, 0x00];
+
+/// What is to be changed in every frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    /// New Ethernet source.
+    pub src_mac: Option<[u8; 6]>,
+    /// New Ethernet destination.
+    pub dst_mac: Option<[u8; 6]>,
+    /// IP networks to move, source and destination; the first that fits counts.
+    pub addresses: Vec<AddressMap>,
+    /// What happens to the outermost VLAN tag.
+    pub vlan: Option<VlanEdit>,
+}
+
+/// A change of VLAN tags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VlanEdit {
+    /// A new outermost tag with this number.
+    Push(u16),
+    /// The outermost tag goes; a frame without one stays.
+    Pop,
+    /// The outermost tag gets this number; a frame without one stays.
+    Set(u16),
+}
+
+/// Addresses of one network become those of another of the same size, host bits kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddressMap {
+    from: IpAddr,
+    to: IpAddr,
+    prefix: u8,
+}
+
+/// Why a text is no rewrite.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is no {what}; write {example}")]
+pub struct RewriteError {
+    text: String,
+    what: &'static str,
+    example: &'static str,
+}
+
+impl Rewrite {
+    /// Whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Changes a frame without FCS.
+    pub fn apply(&self, frame: &mut Vec<u8>) {
+        if frame.len() < 14 {
+            return;
+        }
+        if let Some(mac) = self.dst_mac {
+            frame[..6].copy_from_slice(&mac);
+        }
+        if let Some(mac) = self.src_mac {
+            frame[6..12].copy_from_slice(&mac);
+        }
+        if !self.addresses.is_empty() {
+            self.move_addresses(frame);
+        }
+        if let Some(edit) = self.vlan {
+            edit.apply(frame);
+        }
+    }
+
+    fn move_addresses(&self, frame: &mut [u8]) {
+        let Some(Layers { ip: Some(ip), transport, .. }) = Layers::of(frame) else { return };
+        let (first, len) = if ip.is_v6 { (ip.at + 8, 16) } else { (ip.at + 12, 4) };
+        for (at, is_covered) in [(first, true), (first + len, ip.is_final)] {
+            let mut old = [0; 16];
+            old[..len].copy_from_slice(&frame[at..at + len]);
+            let mut new = old;
+            if !self.addresses.iter().any(|map| map.apply(&mut new[..len])) || new == old {
+                continue;
+            }
+            frame[at..at + len].copy_from_slice(&new[..len]);
+            if !ip.is_v6 {
+                correct(frame, ip.at + 10, &old[..len], &new[..len], false, false);
+            }
+            let covering = transport.as_ref().filter(|t| is_covered && t.covers_addresses());
+            if let Some(&Transport { checksum_at: Some(check), .. }) = covering {
+                let never_zero = covering.is_some_and(Transport::never_zero);
+                correct(frame, check, &old[..len], &new[..len], false, never_zero);
+            }
+        }
+    }
+}
+
+impl VlanEdit {
+    /// Bytes it adds at most.
+    pub const fn grows_by(self) -> usize {
+        if matches!(self, Self::Push(_)) { 4 } else { 0 }
+    }
+
+    fn apply(self, frame: &mut Vec<u8>) {
+        let is_tagged =
+            frame.len() >= 18 && matches!([frame[12], frame[13]], [0x81 | 0x91, 0] | [0x88, 0xa8]);
+        match self {
+            Self::Push(id) => {
+                let [high, low] = id.to_be_bytes();
+                frame.splice(12..12, [TAG[0], TAG[1], high, low]);
+            }
+            Self::Pop if is_tagged => drop(frame.drain(12..16)),
+            Self::Set(id) if is_tagged => {
+                let [high, low] = id.to_be_bytes();
+                frame[14] = frame[14] & 0xf0 | high & 0x0f;
+                frame[15] = low;
+            }
+            Self::Pop | Self::Set(_) => {}
+        }
+    }
+}
+
+impl fmt::Display for VlanEdit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Push(id) => write!(f, "push:{id}"),
+            Self::Pop => f.write_str("pop"),
+            Self::Set(id) => write!(f, "set:{id}"),
+        }
+    }
+}
+
+impl FromStr for VlanEdit {
+    type Err = RewriteError;
+
+    fn from_str(text: &str) -> Result<Self, RewriteError> {
+        let number = |digits: &str| digits.parse().ok().filter(|id| *id < 4096);
+        let edit = match text.split_once(':') {
+            Some(("push", digits)) => number(digits).map(Self::Push),
+            Some(("set", digits)) => number(digits).map(Self::Set),
+            _ => (text == "pop").then_some(Self::Pop),
+        };
+        edit.ok_or_else(|| RewriteError {
+            text: text.to_owned(),
+            what: "change of VLAN tags",
+            example: "push:7, set:7 or pop, with a number below 4096",
+        })
+    }
+}
+
+impl AddressMap {
+    /// Moves an address (4 or 16 bytes) if it is of the network; says whether it is.
+    fn apply(&self, address: &mut [u8]) -> bool {
+        let bits = |address: IpAddr| match address {
+            IpAddr::V4(v4) => (u128::from(v4.to_bits()) << 96, 4),
+            IpAddr::V6(v6) => (v6.to_bits(), 16),
+        };
+        let ((from, len), (to, _)) = (bits(self.from), bits(self.to));
+        let mut whole = [0; 16];
+        if address.len() != len {
+            return false;
+        }
+        whole[..len].copy_from_slice(address);
+        let old = u128::from_be_bytes(whole);
+        let network = u128::MAX.checked_shl(128 - u32::from(self.prefix)).unwrap_or(0);
+        if (old ^ from) & network != 0 {
+            return false;
+        }
+        let new = to & network | old & !network;
+        address.copy_from_slice(&new.to_be_bytes()[..len]);
+        true
+    }
+}
+
+impl fmt::Display for AddressMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{prefix}={}/{prefix}", self.from, self.to, prefix = self.prefix)
+    }
+}
+
+impl FromStr for AddressMap {
+    type Err = RewriteError;
+
+    fn from_str(text: &str) -> Result<Self, RewriteError> {
+        let network = |text: &str| -> Option<(IpAddr, u8)> {
+            let (address, prefix) = text.split_once('/')?;
+            let address: IpAddr = address.parse().ok()?;
+            let most = if address.is_ipv4() { 32 } else { 128 };
+            Some((address, prefix.parse().ok().filter(|prefix| *prefix <= most)?))
+        };
+        let networks = text.split_once('=').and_then(|(from, to)| Some((network(from)?, network(to)?)));
+        let same_kind = networks
+            .filter(|((from, length), (to, other))| length == other && from.is_ipv4() == to.is_ipv4());
+        same_kind.map(|((from, prefix), (to, _))| Self { from, to, prefix }).ok_or_else(|| RewriteError {
+            text: text.to_owned(),
+            what: "pair of networks of one size",
+            example: "10.0.0.0/8=198.18.0.0/8",
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! Classic pcap: one header, then packets. Micro- or nanoseconds, either byte order, told by the magic number.
+
+use super::{Damage, MOST_BLOCK, Order, Record, Step};
+
+/// Bytes of the file's header.
+pub(super) const FILE_HEADER: usize = 24;
+const PACKET_HEADER: usize = 16;
+const MICROSECONDS: u32 = 0xa1b2_c3d4;
+const NANOSECONDS: u32 = 0xa1b2_3c4d;
+/// The upper half of the link type word: whether it says how long the FCS is, and how long, in units of two bytes.
+const FCS_IS_SAID: u32 = 1 << 26;
+
+/// What the header of a file says.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct File {
+    order: Order,
+    /// Nanoseconds in a unit of the fraction.
+    unit_ns: u64,
+    link_type: u16,
+    has_fcs: Option<bool>,
+}
+
+impl File {
+    /// `None` if the header is not whole.
+    pub(super) fn begin(input: &[u8]) -> Result<Option<Self>, Damage> {
+        let (order, unit_ns) = magic(input).ok_or(Damage::Magic)?;
+        if input.len() < FILE_HEADER {
+            return Ok(None);
+        }
+        let version = order.u16(input, 4).unwrap_or(0);
+        if version != 2 {
+            return Err(Damage::Version(version));
+        }
+        let word = order.u32(input, 20).unwrap_or(0);
+        let has_fcs = (word & FCS_IS_SAID != 0).then_some(word >> 28 == 2);
+        let link_type = u16::try_from(word & 0xffff).unwrap_or(0);
+        Ok(Some(Self { order, unit_ns, link_type, has_fcs }))
+    }
+
+    pub(super) fn next<'a>(&self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
+        let word = |at| self.order.u32(input, at);
+        let (Some(seconds), Some(fraction), Some(kept), Some(full_len)) =
+            (word(0), word(4), word(8), word(12))
+        else {
+            return Ok(Step::More(PACKET_HEADER));
+        };
+        let used = usize::try_from(kept).ok().and_then(|kept| kept.checked_add(PACKET_HEADER));
+        let used = used.filter(|used| *used <= MOST_BLOCK).ok_or_else(|| Damage::Length(kept.into()))?;
+        let Some(bytes) = input.get(PACKET_HEADER..used) else { return Ok(Step::More(used)) };
+        let at_ns = u64::from(seconds) * 1_000_000_000 + u64::from(fraction) * self.unit_ns;
+        let record =
+            Record { bytes, full_len, at_ns: Some(at_ns), link_type: self.link_type, has_fcs: self.has_fcs };
+        Ok(Step::Record { record, used })
+    }
+}
+
+fn magic(input: &[u8]) -> Option<(Order, u64)> {
+    [Order::Little, Order::Big].into_iter().find_map(|order| match order.u32(input, 0)? {
+        MICROSECONDS => Some((order, 1_000)),
+        NANOSECONDS => Some((order, 1)),
+        _ => None,
+    })
+}

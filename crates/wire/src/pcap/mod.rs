@@ -1,0 +1,153 @@
+//! Capture files, classic pcap and pcapng: bytes become records.
+//!
+//! ```text
+//!  bytes at hand -> Decoder::next -> Record (borrows from them) | Skip so many bytes | More bytes are needed
+//! ```
+//! It opens no file and keeps no bytes: the caller owns a buffer of at most [`MOST_NEEDED`] bytes, gives what it has and
+//! drops what was used, so a file of any size is read in constant memory. What a record's bytes mean is not its business.
+//!
+//! Invariant: any bytes are fine. Every answer but [`Step::More`] uses at least one byte, and [`Step::More`] asks for
+//! more than there is, up to a fixed limit; so reading comes to an end.
+
+mod classic;
+mod ng;
+#[cfg(test)]
+mod tests;
+
+/// A decoder never asks for more bytes than this at once.
+pub const MOST_NEEDED: usize = MOST_BLOCK;
+/// The longest block with a packet that is believed; a longer one is damage, not data.
+const MOST_BLOCK: usize = 1 << 20;
+/// Link type of Ethernet frames.
+pub const ETHERNET: u16 = 1;
+
+/// A packet of a capture file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record<'a> {
+    /// What was kept of it.
+    pub bytes: &'a [u8],
+    /// How long it was.
+    pub full_len: u32,
+    /// When it was captured, nanoseconds since 1970; `None` where the file does not say.
+    pub at_ns: Option<u64>,
+    /// What its bytes begin with: a LINKTYPE number, [`ETHERNET`] for Ethernet.
+    pub link_type: u16,
+    /// Whether the file says that its bytes end with a frame check sequence of four bytes; `None` if it says nothing.
+    pub has_fcs: Option<bool>,
+}
+
+impl Record<'_> {
+    /// Whether a snap length cut it.
+    pub fn is_cut(&self) -> bool {
+        usize::try_from(self.full_len).is_ok_and(|full| full > self.bytes.len())
+    }
+}
+
+/// What the front of the input is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// A packet; it takes `used` bytes.
+    Record {
+        /// The packet.
+        record: Record<'a>,
+        /// Bytes of the input to drop.
+        used: usize,
+    },
+    /// Nothing of interest. So many bytes are to be dropped; they may be more than there are at hand.
+    Skip(u64),
+    /// Not to be told without this many bytes in all. At the end of a file: it was cut here.
+    More(usize),
+}
+
+/// Why the bytes are no capture file, or from here on none any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Damage {
+    /// It begins with none of the known magic numbers.
+    #[error("it begins like neither a pcap nor a pcapng file")]
+    Magic,
+    /// A version whose layout is not known.
+    #[error("it is of version {0}, whose layout is not known")]
+    Version(u16),
+    /// A length that cannot be.
+    #[error("a length of {0} bytes cannot be")]
+    Length(u64),
+    /// A packet of an interface that was not described.
+    #[error("a packet belongs to interface {0}, which is not described")]
+    Interface(u32),
+    /// More interfaces than anyone has.
+    #[error("it describes more than {} interfaces", ng::MOST_INTERFACES)]
+    Interfaces,
+}
+
+/// Byte order of a file or section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+impl Order {
+    fn u16(self, bytes: &[u8], at: usize) -> Option<u16> {
+        let bytes = *bytes.get(at..)?.first_chunk()?;
+        Some(if self == Self::Little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) })
+    }
+
+    fn u32(self, bytes: &[u8], at: usize) -> Option<u32> {
+        let bytes = *bytes.get(at..)?.first_chunk()?;
+        Some(if self == Self::Little { u32::from_le_bytes(bytes) } else { u32::from_be_bytes(bytes) })
+    }
+
+    fn u64(self, bytes: &[u8], at: usize) -> Option<u64> {
+        let bytes = *bytes.get(at..)?.first_chunk()?;
+        Some(if self == Self::Little { u64::from_le_bytes(bytes) } else { u64::from_be_bytes(bytes) })
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Format {
+    Unknown,
+    Classic(classic::File),
+    Ng(ng::Section),
+}
+
+/// Reads a capture file from its first byte on.
+#[derive(Clone, Debug)]
+pub struct Decoder(Format);
+
+impl Default for Decoder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Decoder {
+    /// At the beginning of a file.
+    pub fn new() -> Self {
+        Self(Format::Unknown)
+    }
+
+    /// Looks at the front of `input`, the bytes that follow those used so far.
+    pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
+        match &mut self.0 {
+            Format::Unknown => self.begin(input),
+            Format::Classic(file) => file.next(input),
+            Format::Ng(section) => section.next(input),
+        }
+    }
+
+    fn begin<'a>(&mut self, input: &'a [u8]) -> Result<Step<'a>, Damage> {
+        let Some(magic) = Order::Big.u32(input, 0) else { return Ok(Step::More(4)) };
+        if magic == ng::SECTION {
+            let mut section = ng::Section::new();
+            let step = section.next(input)?;
+            if !matches!(step, Step::More(_)) {
+                self.0 = Format::Ng(section);
+            }
+            return Ok(step);
+        }
+        let Some(file) = classic::File::begin(input)? else { return Ok(Step::More(classic::FILE_HEADER)) };
+        self.0 = Format::Classic(file);
+        Ok(Step::Skip(classic::FILE_HEADER as u64))
+    }
+}

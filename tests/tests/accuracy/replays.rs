@@ -1,0 +1,61 @@
+//! Replayed frames are known again, one by one.
+
+use super::{assert_found, found};
+use packetrig_testkit::Lab;
+use packetrig_testkit::device::{Classifier, DeviceReport, Edit, Fault, FaultPlan, Rule, Select};
+use packetrig_tests::program::{Report, Running};
+use packetrig_tests::recording::{Recorded, stored, tcp, udp};
+use packetrig_tests::skip;
+
+const FRAMES: u64 = 3000;
+
+/// Replays frames that all have room for a tag through a device with this rule; `None` without rights.
+fn through(rule: Rule) -> Option<(Report, DeviceReport)> {
+    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule] };
+    let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
+    let frame =
+        |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
+    let frames: Vec<_> = (0..FRAMES).map(|n| Recorded { at: n * 150_000, bytes: frame(n) }).collect();
+    let (_directory, file) = stored(&frames);
+    let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1)];
+    let finished = Running::replay(&file, &flags).finish();
+    let device = lab.stop_device().unwrap();
+    assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
+    Some((finished.report(), device))
+}
+
+#[test]
+fn lost_frames_are_lost_and_no_others() {
+    let Some((report, truth)) = through(Rule::new(Select::scattered(1, 37, 0..FRAMES), Fault::Drop)) else {
+        return;
+    };
+    let accounts = assert_found(&report, "replay", &truth, 1);
+    assert_eq!((accounts.lost, report.verdict()), (37, "FAIL"));
+    assert_eq!(report.0["lost"]["path"], 37);
+}
+
+#[test]
+fn copies_and_late_frames_are_found() {
+    let rule = Rule::new(Select::scattered(2, 25, 0..FRAMES), Fault::Duplicate { copies: 1 });
+    let Some((report, truth)) = through(rule) else { return };
+    assert_eq!(assert_found(&report, "replay", &truth, 1).duplicates, 25);
+    let rule = Rule::new(Select::scattered(5, 30, 0..FRAMES - 100), Fault::HoldBack { frames: 3 });
+    let Some((report, truth)) = through(rule) else { return };
+    assert_eq!(assert_found(&report, "replay", &truth, 1).reordered, 30);
+}
+
+#[test]
+fn a_damaged_payload_is_noticed_by_the_check_in_the_tag() {
+    let rule = Rule::new(Select::scattered(6, 20, 0..FRAMES), Fault::Corrupt { from_end: 20, mask: 0x10 });
+    let Some((report, truth)) = through(rule) else { return };
+    assert_eq!(assert_found(&report, "replay", &truth, 1).corrupt, 20);
+}
+
+#[test]
+fn rewritten_headers_are_nobodys_fault() {
+    let rule = Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 7 }));
+    let Some((report, _)) = through(rule) else { return };
+    let accounts = found(&report, "replay");
+    assert_eq!((accounts.unique, accounts.corrupt, accounts.altered), (FRAMES, 0, 0));
+    assert_eq!(report.verdict(), "PASS", "{}", report.0["verdict"]);
+}

@@ -1,0 +1,50 @@
+//! The same for frames that come from a file.
+
+use super::{KEY, Player, START, send_these};
+use packetrig_engine::receiver::Receiver;
+use packetrig_engine::replay::{Track, survey};
+use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec};
+use packetrig_plan::recording::{Recording, Timing};
+use packetrig_plan::timeline::Timeline;
+use packetrig_units::{FrameRate, Nanos};
+use packetrig_wire::foreign::Rewrite;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+const FRAMES: u64 = 5_000;
+
+fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
+    let rewrite = Rewrite { vlan: "push:7".parse().ok(), ..Rewrite::default() };
+    let facts = survey(&file, &rewrite).unwrap().facts;
+    let recording = Recording { file, timing, loops: 3, rewrite, tagged: true, facts };
+    let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
+    let timeline = Timeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
+    let source = Source::Recorded(Arc::new(Track::new(Arc::new(recording))));
+    Arc::new(StreamSpec { number: 0, source, timeline, latency: true })
+}
+
+#[test]
+fn replaying_and_verifying_allocate_nothing() {
+    let frames = packetrig_tests::recording::mixture(FRAMES, 2_000);
+    let (_directory, file) = packetrig_tests::recording::stored(&frames);
+    for timing in [Timing::Fastest, Timing::Even, Timing::Recorded("2x".parse().unwrap())] {
+        let stream = stream(file.clone(), timing);
+        let (tape, allocated) = send_these(vec![Arc::clone(&stream)], 3 * FRAMES);
+        assert_eq!((tape.ends.len() as u64, allocated), (3 * FRAMES, 0), "{timing:?}");
+        let mut receiver = Receiver::new(Player { tape, next: 0 });
+        receiver.arm(RxJob { port: 0, key: KEY, streams: vec![stream], taps: Vec::new() }).unwrap();
+        receiver.control(Control::StartAt(START));
+        let allocated = super::allocations(|| {
+            for _ in 0..FRAMES {
+                receiver.step(START).unwrap();
+            }
+        });
+        let foreign = receiver.port_counters().unwrap().foreign;
+        let counts = &receiver.finish(&[3 * FRAMES - foreign])[0].counts;
+        assert_eq!(
+            (counts.sequence.lost, counts.frames + foreign, allocated),
+            (0, 3 * FRAMES, 0),
+            "{timing:?}"
+        );
+    }
+}
