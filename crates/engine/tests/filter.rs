@@ -1,8 +1,8 @@
 //! Filter expressions mean the same everywhere: in libpcap, in our interpreter, and translated into eBPF in the kernel.
 
 use packetrig_engine::{Error, filter};
+use packetrig_sys::bpf;
 use packetrig_sys::pcap::{self, PcapError};
-use packetrig_sys::testrun::Loaded;
 use packetrig_wire::bpf::{ClassicInsn, EbpfInsn, Endings, Program};
 use packetrig_wire::pattern::mix;
 
@@ -197,7 +197,7 @@ fn programs() -> Vec<(&'static str, Program)> {
 }
 
 #[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
-fn say(missing: &packetrig_sys::Unsupported) {
+fn say(missing: &packetrig_sys::Error) {
     eprintln!("skipped: {missing}");
 }
 
@@ -235,15 +235,16 @@ fn translated_filters_pass_the_verifier_and_agree_with_libpcap() {
     // The kernel runs tests on frames with an Ethernet header, and no longer than what fits into a page.
     let frames: Vec<_> = (0..600).map(frame).filter(|frame| frame.len() >= 14).collect();
     for (expression, program) in programs() {
-        let code: Vec<_> = program.translate(ENDINGS).unwrap().into_iter().map(EbpfInsn::to_bytes).collect();
-        let loaded = match Loaded::xdp(&code) {
+        let code = program.translate(ENDINGS).unwrap().into_iter();
+        let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
+        let loaded = match bpf::Program::load("filter", &code, false) {
             Ok(loaded) => loaded,
-            Err(packetrig_sys::Error::Unsupported(missing)) => return say(&missing),
+            Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("`{expression}`: {error}"),
         };
         for frame in &frames {
             let wanted = if libpcap(&program, frame) { MATCH } else { MISMATCH };
-            assert_eq!(loaded.run(frame).unwrap(), wanted, "`{expression}` on {frame:02x?}");
+            assert_eq!(loaded.run_once(frame).unwrap().0, wanted, "`{expression}` on {frame:02x?}");
         }
     }
 }
@@ -278,17 +279,18 @@ fn translations_of_any_program_pass_the_verifier_and_agree_with_our_interpreter(
     let frames: Vec<_> = (0..40).map(frame).filter(|frame| frame.len() >= 14).collect();
     let (mut programs, mut passed) = (0, 0);
     for program in (0..3000).filter_map(random_program) {
-        let code: Vec<_> = program.translate(ENDINGS).unwrap().into_iter().map(EbpfInsn::to_bytes).collect();
-        let loaded = match Loaded::xdp(&code) {
+        let code = program.translate(ENDINGS).unwrap().into_iter();
+        let code: Vec<u64> = code.map(|insn| u64::from_ne_bytes(EbpfInsn::to_bytes(insn))).collect();
+        let loaded = match bpf::Program::load("filter", &code, false) {
             Ok(loaded) => loaded,
-            Err(packetrig_sys::Error::Unsupported(missing)) => return say(&missing),
+            Err(error) if error.is_permission() => return say(&error),
             Err(error) => panic!("{:?}: {error}", program.insns()),
         };
         programs += 1;
         for frame in &frames {
             let wanted = if program.matches(frame) { MATCH } else { MISMATCH };
             passed += usize::from(wanted == MATCH);
-            assert_eq!(loaded.run(frame).unwrap(), wanted, "{:?} on {frame:02x?}", program.insns());
+            assert_eq!(loaded.run_once(frame).unwrap().0, wanted, "{:?} on {frame:02x?}", program.insns());
         }
     }
     assert!(programs > 500 && passed > 1000, "{programs} programs, {passed} passed: too few to tell");

@@ -23,7 +23,6 @@ pub mod pcap;
 pub mod pktgen;
 pub mod sched;
 pub mod signal;
-pub mod testrun;
 pub mod userns;
 pub mod xdp;
 

@@ -22,7 +22,7 @@ const RIGHTS: &str =
 pub enum MapKind {
     /// Values by index, to be written with [`Map::set`].
     Array,
-    /// The same, and user space shares the memory ([`Map::share`]).
+    /// The same, and user space shares the memory (`Map::share`).
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,

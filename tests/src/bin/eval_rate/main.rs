@@ -1,6 +1,7 @@
 //! Evaluation of line rate: sending and receiving against peers and the machine's limit. Run by `eval/run.sh rate`, which
 //! puts it into a private lab.
 
+mod capture;
 mod receive;
 mod send;
 mod thesis;
@@ -13,6 +14,7 @@ fn main() -> anyhow::Result<()> {
     let mut output = Output::new("rate", &directory("rate"), effort)?;
     send::evaluate(effort, &mut output)?;
     receive::evaluate(effort, &mut output)?;
+    capture::evaluate(effort, &mut output)?;
     thesis::evaluate(effort, &mut output)?;
     output.finish()
 }
