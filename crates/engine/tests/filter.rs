@@ -197,7 +197,7 @@ fn programs() -> Vec<(&'static str, Program)> {
 }
 
 #[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]
-fn say(missing: &packetrig_sys::Error) {
+fn say(missing: &dyn std::fmt::Display) {
     eprintln!("skipped: {missing}");
 }
 

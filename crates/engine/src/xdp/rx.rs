@@ -10,7 +10,7 @@ use packetrig_units::{MonoTime, Nanos};
 
 /// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
 /// by the program, so nothing hangs on being quick.
-const LOOK_AGAIN: Nanos = Nanos::from_micros(300);
+const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
 
 /// The receive half of a port on XDP.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use serde_json::json;
 const SIZE: u32 = 64;
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let (rounds, window) = if effort.quick { (3, 500_000_000) } else { (7, 1_500_000_000) };
+    let (rounds, window) = if effort.quick { (3, 500_000_000) } else { (7, 1_000_000_000) };
     let (mut dropping, mut accounting) = (Vec::new(), Vec::new());
     for _ in 0..rounds {
         let (_drops, lab) = dropping_lab()?;

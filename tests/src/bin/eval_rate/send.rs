@@ -28,7 +28,7 @@ pub(crate) fn dropping_lab() -> anyhow::Result<(Attachment, Lab)> {
 }
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let (rounds, window) = if effort.quick { (1, 500_000_000) } else { (5, 1_500_000_000) };
+    let (rounds, window) = if effort.quick { (1, 500_000_000) } else { (3, 800_000_000) };
     let sizes = if effort.quick { &SIZES[..1] } else { &SIZES[..] };
     output.say(&format!(
         "## Sending\n\nFrames per second by the peer interface's counter over {} ms, median of {rounds} rounds, in turn. \

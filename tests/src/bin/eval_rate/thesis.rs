@@ -96,7 +96,7 @@ fn zero_loss(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     let store = tempfile::tempdir()?;
     let trials = store.path().join("trials.csv").display().to_string();
     let store = store.path().display().to_string();
-    let (time, repeats, sizes) = if effort.quick { ("100ms", "2", "64") } else { ("1s", "10", "64,1500") };
+    let (time, repeats, sizes) = if effort.quick { ("100ms", "2", "64") } else { ("500ms", "10", "64,1500") };
     let arguments = ["test", "calibrate", "--size", sizes, "--time", time, "--repeats", repeats];
     let more = ["--store", &store, "--trials", &trials];
     let finished = Running::start(&[&arguments[..], &more].concat(), "").finish();
