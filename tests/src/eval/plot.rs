@@ -8,7 +8,7 @@ const LEFT: f64 = 90.0;
 const BOTTOM: f64 = 60.0;
 const TOP: f64 = 60.0;
 const RIGHT: f64 = 30.0;
-const COLOURS: [&str; 4] = ["#1b6ca8", "#d98e04", "#5a8f29", "#8a4f9e"];
+const COLOURS: [&str; 5] = ["#1b6ca8", "#d98e04", "#5a8f29", "#8a4f9e", "#6b6b6b"];
 
 /// Titles of a plot and of its axes.
 #[derive(Clone, Copy, Debug)]
@@ -63,7 +63,7 @@ impl Canvas {
 
     fn legend(&mut self, names: &[&str]) {
         for (index, name) in (0u8..).zip(names) {
-            let x = LEFT + 160.0 * f64::from(index);
+            let x = LEFT + (WIDTH - LEFT - RIGHT) / COLOURS.len() as f64 * f64::from(index);
             self.push(format!("<rect x='{x}' y='36' width='12' height='12' fill='{}'/>", colour(index)));
             self.text((x + 18.0, 47.0), "start", name);
         }
