@@ -135,7 +135,10 @@ fn of_engine(error: &packetrig_engine::Error) -> Exit {
         Engine::Kernel(error) => of_kernel(error),
         Engine::Guard(_) => Exit::Unconfirmed,
         Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } => Exit::Usage,
-        Engine::Plan(_) | Engine::Recording { .. } | Engine::NoCaptureDirectory => Exit::Plan,
+        Engine::Plan(_)
+        | Engine::Recording { .. }
+        | Engine::NotForBackEnd { .. }
+        | Engine::NoCaptureDirectory => Exit::Plan,
         Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,
         _ => Exit::World,
     }

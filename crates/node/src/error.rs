@@ -40,6 +40,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         | EngineError::Guard(_)
         | EngineError::Plan(_)
         | EngineError::Recording { .. }
+        | EngineError::NotForBackEnd { .. }
         | EngineError::NoCaptureDirectory => Blame::User,
         EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
         _ => Blame::World,

@@ -19,6 +19,19 @@ pub enum BackEnd {
     Mock,
 }
 
+impl BackEnd {
+    /// As users write it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::Xdp => "xdp",
+            Self::Pktgen => "pktgen",
+            Self::Sim => "sim",
+            Self::Mock => "mock",
+        }
+    }
+}
+
 /// Who took a time stamp; the worse, the further from the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

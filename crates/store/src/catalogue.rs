@@ -112,7 +112,7 @@ impl Catalogue {
     pub fn keep_limit(&self, limit: &RigLimit) -> Result<(), Error> {
         let damaged = |source| Error::Damaged { path: self.place.join("catalogue.sqlite"), source };
         let value = serde_json::to_string(limit).map_err(damaged)?;
-        let row = params![limit.kernel, format!("{:?}", limit.back_end), limit.driver, limit.size, value];
+        let row = params![limit.kernel, limit.back_end.name(), limit.driver, limit.size, value];
         let sql = "INSERT OR REPLACE INTO limits (kernel, back_end, driver, size, value) VALUES (?1, ?2, ?3, ?4, ?5)";
         self.connection.execute(sql, row).map(drop).map_err(|source| self.error(source))
     }

@@ -14,10 +14,8 @@
 
 struct ring {
 	u64 written;	/* bytes ever written; the writer's */
-	u64 seen;	/* frames */
-	u64 seen_bytes;
-	u64 dropped;	/* for want of room */
-	u64 pad0[4];
+	u64 dropped;	/* frames, for want of room */
+	u64 pad0[6];
 	u64 read;	/* bytes ever read; the reader's */
 	u64 pad1[503];
 	u8 data[RING_BYTES + 16384]; /* a record may run over the end: nothing wraps inside */
@@ -54,8 +52,6 @@ int receive(struct xdp_md *ctx)
 		len = LONGEST;
 	u64 written = ring->written;
 	u64 need = sizeof(struct record) + ((len + 7u) & ~7u);
-	ring->seen += 1;
-	ring->seen_bytes += full;
 	if (UNLIKELY(written + need - READ_ONCE(ring->read) > RING_BYTES)) {
 		ring->dropped += 1;
 		return s->answer;

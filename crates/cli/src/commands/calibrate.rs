@@ -92,7 +92,7 @@ struct Bench<'a> {
 
 impl Bench<'_> {
     fn limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
-        remark(format_args!("calibrate: back end {}, {size} B", execution::name_of(back_end)));
+        remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         let slow = self.trial(back_end, size, SLOW)?;
         let fastest = self.trial(back_end, size, AS_FAST_AS_IT_GOES)?;
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
@@ -177,7 +177,7 @@ fn clock_reading() -> Nanos {
 fn show(limits: &[RigLimit]) -> String {
     let rows = limits.iter().map(|limit| {
         vec![
-            execution::name_of(limit.back_end),
+            limit.back_end.name().to_owned(),
             limit.driver.clone(),
             format!("{} B", limit.size),
             count(limit.frames_per_second),
@@ -210,7 +210,7 @@ fn show_rates(trials: &[Trial]) -> String {
         let failed = same.iter().filter(|trial| !trial.passed()).count() as u64;
         let sum = |of: fn(&Trial) -> u64| same.iter().map(|trial| of(trial)).sum::<u64>();
         vec![
-            execution::name_of(key.0),
+            key.0.name().to_owned(),
             format!("{} B", key.1),
             count(key.2),
             same.len().to_string(),
@@ -226,7 +226,7 @@ fn show_rates(trials: &[Trial]) -> String {
 fn csv(trials: &[Trial]) -> String {
     let rows = trials.iter().map(|trial| {
         let Trial { back_end, size, asked, sent, unsent, lost } = trial;
-        format!("{},{size},{asked},{sent},{unsent},{lost}\n", execution::name_of(*back_end))
+        format!("{},{size},{asked},{sent},{unsent},{lost}\n", back_end.name())
     });
     std::iter::once("back_end,size,frames_per_second,sent,unsent,lost\n".to_owned()).chain(rows).collect()
 }

@@ -106,11 +106,6 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     Ok(exit(&report))
 }
 
-/// A back end's name, as the user writes it.
-pub(crate) fn name_of(back_end: BackEnd) -> String {
-    format!("{back_end:?}").to_lowercase()
-}
-
 /// The catalogue the user names, or the usual one.
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Error> {
     let place =

@@ -6,7 +6,7 @@ use crate::stream::{Source, StreamSpec};
 use packetrig_plan::BoundPlan;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
-use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
+use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
@@ -137,7 +137,11 @@ impl Books<'_> {
         if let Some(dropped) = port.tx.dropped.filter(|dropped| *dropped > 0) {
             say(Doubt::SenderShort, format!("the interface dropped {dropped} frames on transmit"), true);
         }
-        if port.info.driver == "veth" && port.tx.handed_over > 0 && port.tx.on_wire == Some(0) {
+        if port.info.back_end == BackEnd::Xdp
+            && port.info.driver == "veth"
+            && port.tx.handed_over > 0
+            && port.tx.on_wire == Some(0)
+        {
             let text = "the other end of this virtual cable takes no live frames: switch its GRO on \
                         (`ethtool -K IF gro on`) or use back end packet"
                 .to_owned();

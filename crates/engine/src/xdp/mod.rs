@@ -20,10 +20,13 @@ use crate::Error;
 use crate::packet::{self, OpenOptions};
 use crate::receiver::Receiver;
 use crate::rig::OpenPort;
+use crate::stream::StreamSpec;
 use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
+use std::sync::Arc;
 
 /// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings.
 pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
@@ -37,14 +40,19 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     info.back_end = BackEnd::Xdp;
     info.why = why(features);
     info.tx_stamp = StampKind::Software;
-    info.rx_stamp = if features.native { StampKind::Driver } else { StampKind::Software };
+    info.rx_stamp = stamp_of(features);
     let tx = LiveSender::new(&claim, claim.meter()?)?;
     Ok(OpenPort {
         info,
         tx: Box::new(tx),
-        rx: Box::new(Receiver::new(XdpFrames::new(rx, rx_meter))),
+        rx: Box::new(Receiver::new(XdpFrames::new(rx, rx_meter, stamp_of(features)))),
         hold: Box::new(claim.into_hold()),
     })
+}
+
+/// Who stamps arrivals: the program, wherever it runs.
+fn stamp_of(features: XdpFeatures) -> StampKind {
+    if features.native { StampKind::Driver } else { StampKind::Software }
 }
 
 fn why(features: XdpFeatures) -> String {
@@ -53,10 +61,10 @@ fn why(features: XdpFeatures) -> String {
 }
 
 /// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.
-pub fn time_per_frame(streams: &[std::sync::Arc<crate::stream::StreamSpec>]) -> Result<(u32, u32), Error> {
+pub fn time_per_frame(streams: &[Arc<StreamSpec>]) -> Result<(u32, u32), Error> {
     let compiled = tables::compile(streams)?;
-    let options = packetrig_sys::xdp::tx::LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
-    let mut live = packetrig_sys::xdp::tx::LiveTx::open(1, &compiled.tables, options)?;
+    let options = LiveOptions { key: 1, late_after_ns: 0, batch: 64 };
+    let mut live = LiveTx::open(1, &compiled.tables, options)?;
     let shape = *compiled.shapes[0].values().next().ok_or(Error::Bug("a stream without sizes"))?;
     let len = compiled.tables.shapes[shape as usize].len as usize;
     Ok((live.time_per_frame(shape)?, XdpRx::time_per_frame(&vec![0; len])?))

@@ -17,23 +17,26 @@ const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
 pub struct XdpFrames {
     rings: XdpRx,
     meter: Meter,
+    stamp: StampKind,
     seen: u64,
 }
 
 impl XdpFrames {
-    pub(crate) fn new(rings: XdpRx, meter: Meter) -> Self {
-        Self { rings, meter, seen: 0 }
+    /// `stamp` says where the program runs.
+    pub(crate) fn new(rings: XdpRx, meter: Meter, stamp: StampKind) -> Self {
+        Self { rings, meter, stamp, seen: 0 }
     }
 }
 
 impl FrameRx for XdpFrames {
     fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+        let stamp = self.stamp;
         let given = self.rings.receive(most, &mut |frame| {
             sink(RxFrame {
                 bytes: frame.bytes,
                 full_len: frame.full_len,
                 at: MonoTime::from_nanos(frame.monotonic_ns),
-                stamp: StampKind::Driver,
+                stamp,
             });
         });
         self.seen += given as u64;
@@ -46,12 +49,11 @@ impl FrameRx for XdpFrames {
     }
 
     fn counters(&mut self) -> Result<RxCounters, Error> {
-        let stats = self.rings.stats();
         let interface = self.meter.read();
         Ok(RxCounters {
             arrived: interface.map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
-            ring_dropped: stats.dropped,
+            ring_dropped: self.rings.dropped(),
             seen: self.seen,
             ..RxCounters::default()
         })

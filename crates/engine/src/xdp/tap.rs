@@ -59,7 +59,7 @@ impl XdpTap {
                 XdpRx::open(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
-        let frames = XdpFrames::new(rings, Meter::start(&netns, link.index)?);
+        let frames = XdpFrames::new(rings, Meter::start(&netns, link.index)?, super::stamp_of(features));
         Ok(Self { frames, offset: clock::realtime_offset(), is_up: link.up })
     }
 

@@ -47,6 +47,8 @@ pub struct LiveSender {
     counted: Vec<LaneCounts>,
     /// Calls of the program when everything was made: two batches later it has left.
     drained_at: Option<u64>,
+    /// Nothing more will leave, and the thread is gone.
+    ended: bool,
     /// What went wrong at the start, for the next step to say.
     trouble: Option<Error>,
 }
@@ -67,6 +69,7 @@ impl LiveSender {
             series: Vec::new(),
             counted: Vec::new(),
             drained_at: None,
+            ended: false,
             trouble: None,
         })
     }
@@ -138,6 +141,7 @@ impl LiveSender {
         if let Some(live) = &mut self.live {
             live.end()?;
         }
+        self.ended = true;
         self.look(MonoTime::from_nanos(clock::monotonic_ns()));
         Ok(())
     }
@@ -227,16 +231,20 @@ impl StreamTx for LiveSender {
                 if let Some(live) = &self.live {
                     live.stop();
                 }
-                let over = self.has_left();
-                if self.stopped.is_none() && !(self.start.is_some() && over) {
+                let over = self.ended || self.has_left();
+                if self.stopped.is_none() && !over {
                     self.stopped = Some(MonoTime::from_nanos(clock::monotonic_ns()));
                 }
+                self.ended |= over;
                 self.runs = None;
             }
         }
     }
 
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        if self.ended {
+            return Ok(Step::Done);
+        }
         let Some(start) = self.start else {
             let idle = Step::IdleUntil(now + Nanos::from_millis(5));
             return Ok(if self.stopped.is_some() { Step::Done } else { idle });

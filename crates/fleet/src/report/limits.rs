@@ -36,7 +36,7 @@ fn text(load: u64, what: &str, limit: &RigLimit) -> String {
         "{load} frames/s {what}, and this rig's own limit is {} frames/s (frames of {} B, back end {}, as calibrated)",
         limit.frames_per_second,
         limit.size,
-        format!("{:?}", limit.back_end).to_lowercase()
+        limit.back_end.name()
     )
 }
 

@@ -10,7 +10,7 @@ pub mod object;
 use crate::area::Area;
 use crate::{Error, netns::NetNs};
 use call::{Command, attr};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 
 pub use object::{Instruction, Object};
 
@@ -217,12 +217,6 @@ pub struct Attachment {
     _fd: OwnedFd,
 }
 
-impl AsFd for Map {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
-    }
-}
-
 impl Map {
     /// Its name in objects.
     pub fn name(&self) -> &'static str {
@@ -231,11 +225,11 @@ impl Map {
 
     /// The two instructions that load this map into a register.
     pub(crate) fn load_into(&self, register: u8) -> [Instruction; 2] {
-        let descriptor = u64::from(call::number(self.fd.as_fd()));
+        let descriptor = u64::from(self.descriptor());
         [0x18 | u64::from(register) << 8 | object::MAP_DESCRIPTOR | descriptor << 32, 0]
     }
 
-    fn descriptor(&self) -> i32 {
-        self.fd.as_raw_fd()
+    fn descriptor(&self) -> u32 {
+        call::number(self.fd.as_fd())
     }
 }

@@ -71,7 +71,7 @@ impl<'a> Object<'a> {
                 let symbol = symbols.start + 24 * usize::try_from(info >> 32).ok()?;
                 let name = self.text(strings.start + self.word(symbol)? as usize)?;
                 let map = maps.iter().find(|map| map.name() == name)?;
-                let descriptor = u64::try_from(map.descriptor()).ok()?;
+                let descriptor = u64::from(map.descriptor());
                 let load = code.get_mut(usize::try_from(place / 8).ok()?)?;
                 *load = (*load & 0xffff_0fff) | MAP_DESCRIPTOR | descriptor << 32;
             }

@@ -19,8 +19,7 @@ pub const SETTLED_NS: u64 = 100_000;
 
 // struct ring and struct record in bpf/receive.bpf.c
 const WRITTEN: usize = 0;
-const SEEN: usize = 8;
-const DROPPED: usize = 24;
+const DROPPED: usize = 8;
 const READ: usize = 64;
 const DATA: usize = 4096;
 const RING_BYTES: usize = 16 << 20;
@@ -56,15 +55,6 @@ pub struct XdpFrame<'a> {
     pub full_len: usize,
     /// When, in ns of the monotonic clock.
     pub monotonic_ns: u64,
-}
-
-/// Counts since the rings were opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct XdpRxStats {
-    /// Frames that came to the program.
-    pub arrived: u64,
-    /// Of them, those that found their ring full.
-    pub dropped: u64,
 }
 
 /// Rings of an interface.
@@ -113,9 +103,9 @@ impl XdpRx {
         self.rings.receive(most, clock::monotonic_ns(), sink)
     }
 
-    /// Counts so far.
-    pub fn stats(&self) -> XdpRxStats {
-        self.rings.stats()
+    /// Frames that found their ring full, so far.
+    pub fn dropped(&self) -> u64 {
+        self.rings.dropped()
     }
 }
 
@@ -219,13 +209,9 @@ impl Rings {
         given
     }
 
-    fn stats(&self) -> XdpRxStats {
-        let sum = |field: usize| {
-            (0..self.cursors.len())
-                .map(|ring| self.area.long(ring * VALUE + field).load(Ordering::Relaxed))
-                .sum()
-        };
-        XdpRxStats { dropped: sum(DROPPED), arrived: sum(SEEN) }
+    fn dropped(&self) -> u64 {
+        let dropped = |ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed);
+        (0..self.cursors.len()).map(dropped).sum()
     }
 }
 
