@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::port::Clock;
-use crate::stream::{Control, Step, StreamRx, StreamTx};
+use crate::stream::{Announcing, Control, Steering, Step, StreamRx, StreamTx};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -24,9 +24,12 @@ const PUBLISH: Nanos = Nanos::from_millis(100);
 /// How often the kernel is asked for its counters, in publications.
 const ASK_KERNEL: u32 = 5;
 
-#[derive(Clone, Copy, Debug)]
-enum Order {
+/// Something to be done by a worker between two steps.
+type Favour<W> = Box<dyn FnOnce(&mut W) + Send>;
+
+enum Order<W> {
     Control(Control),
+    Ask(Favour<W>),
     Quit,
 }
 
@@ -37,10 +40,9 @@ struct Shared<S> {
 }
 
 /// A running half of a port: `W` is what it owns, `S` what it publishes.
-#[derive(Debug)]
 pub(crate) struct Worker<W, S> {
     name: String,
-    orders: Sender<Order>,
+    orders: Sender<Order<W>>,
     shared: Arc<Shared<S>>,
     thread: Option<JoinHandle<Result<W, Error>>>,
 }
@@ -83,7 +85,22 @@ impl<W: Work> Worker<W, W::Counts> {
         self.order(Order::Control(control));
     }
 
-    fn order(&self, order: Order) {
+    /// Has the worker do something between two steps, and waits for its answer.
+    pub(crate) fn ask<R: Send + 'static>(
+        &mut self,
+        favour: impl FnOnce(&mut W) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        // Whoever asked waits for it.
+        self.order(Order::Ask(Box::new(move |work| reply.send(favour(work)).unwrap_or(()))));
+        if let Ok(answer) = answer.recv() {
+            return Ok(answer);
+        }
+        self.quit()?;
+        Err(Error::Bug("a worker ended while it was asked"))
+    }
+
+    fn order(&self, order: Order<W>) {
         // A worker that has ended needs no orders; its error is found at the next `check`.
         self.orders.send(order).unwrap_or(());
     }
@@ -131,7 +148,7 @@ impl<W, S> Drop for Worker<W, S> {
 fn run<W: Work>(
     mut work: W,
     clock: &dyn Clock,
-    inbox: &Receiver<Order>,
+    inbox: &Receiver<Order<W>>,
     shared: &Shared<W::Counts>,
     ready: &Sender<()>,
 ) -> Result<W, Error> {
@@ -144,6 +161,10 @@ fn run<W: Work>(
             Ok(Order::Control(control)) => {
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
+            }
+            Ok(Order::Ask(favour)) => {
+                favour(&mut work);
+                publish_at = clock.now();
             }
             Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
             Err(TryRecvError::Empty) => {}
@@ -169,6 +190,9 @@ fn run<W: Work>(
     }
 }
 
+/// Whoever prepares a steered run asks first.
+const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
+
 /// A sending half.
 pub(crate) struct Sending {
     half: Box<dyn StreamTx>,
@@ -187,8 +211,16 @@ impl Sending {
         Self { half, counters: TxCounters::default() }
     }
 
+    pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
+        self.half.counts()
+    }
+
     pub(crate) fn into_inner(self) -> Box<dyn StreamTx> {
         self.half
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn Steering, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
@@ -237,6 +269,10 @@ impl Receiving {
 
     pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
         self.half
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn Announcing, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
