@@ -128,7 +128,7 @@ impl Takes {
 
     /// The take that frame `number` belongs to, as far as it is known.
     pub(crate) fn of(&self, number: u64) -> Option<&Take> {
-        self.0.iter().rfind(|take| take.first <= number).or(self.0.first())
+        self.0.iter().rfind(|take| take.first <= number).or_else(|| self.0.first())
     }
 
     pub(crate) fn last(&self) -> Option<&Take> {

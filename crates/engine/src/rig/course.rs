@@ -44,10 +44,10 @@ impl Rig {
     }
 
     fn known(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {
-        match streams.iter().all(|stream| *stream < self.specs.len()) {
-            true => Ok(streams.iter().copied().collect()),
-            false => Err(Error::Bug("a stream was steered that the plan does not have")),
+        if streams.iter().any(|stream| *stream >= self.specs.len()) {
+            return Err(Error::Bug("a stream was steered that the plan does not have"));
         }
+        Ok(streams.iter().copied().collect())
     }
 
     fn courses(&mut self) -> &mut [Course] {
@@ -105,10 +105,7 @@ impl Rig {
 
     fn source_of(&self, stream: usize) -> Result<(Arc<Template>, packetrig_plan::timeline::Timeline), Error> {
         let spec = &self.specs[stream];
-        let template = spec.source.template().ok_or(Error::CannotSteer {
-            port: self.infos[self.plan.plan.streams[stream].tx].name.clone(),
-            back_end: "of capture files",
-        })?;
+        let template = spec.source.template().ok_or(Error::Bug("a recording was to be steered"))?;
         Ok((Arc::clone(template), spec.timeline))
     }
 
@@ -145,6 +142,7 @@ impl Rig {
             let problem = Problem::error("ports", "the ports of a run under way cannot be changed");
             return Err(Error::Plan(Problems(vec![problem])));
         }
+        check(&newer)?;
         super::check_sizes(&newer, &self.infos)?;
         let newer = newer.bind(&self.speeds())?;
         let known = self.specs.len();
@@ -185,6 +183,17 @@ impl Rig {
         }
         self.go_on(takes)
     }
+}
+
+/// What can be steered has templates: a file is read once, from its beginning to its end.
+pub(super) fn check(plan: &Plan) -> Result<(), Error> {
+    let recorded = plan.streams.iter().enumerate().filter(|(_, stream)| stream.frames.recording().is_some());
+    let problem = |(index, _)| {
+        let message = "frames of a capture file cannot be started and stopped by themselves";
+        Problem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`")
+    };
+    let problems: Vec<Problem> = recorded.map(problem).collect();
+    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
 }
 
 fn is_same(one: &StreamSpec, other: &StreamSpec) -> bool {

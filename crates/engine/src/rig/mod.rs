@@ -81,6 +81,9 @@ impl Rig {
 
     /// As [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
+        if options.steered {
+            course::check(&plan)?;
+        }
         let mut open = Vec::with_capacity(plan.ports.len());
         for (index, port) in plan.ports.iter().enumerate() {
             let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.frames.largest());
