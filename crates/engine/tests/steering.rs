@@ -44,8 +44,8 @@ impl Bed {
         let mut tx = Sender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
         let mut rx = Receiver::new(SimRx::new(vec![link.clone()], clock.clone()));
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
-        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new() }).unwrap();
-        tx.arm(TxJob { key: KEY, streams: specs, steered: true }).unwrap();
+        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new() }).expect("armed");
+        tx.arm(TxJob { key: KEY, streams: specs, steered: true }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
         bed.stage(|stage| stage.control(Control::StartAt(START)));
         bed
@@ -62,19 +62,19 @@ impl Bed {
 
     /// Runs until so many milliseconds after T.
     fn run_to(&mut self, ms: u64) {
-        self.stage(|stage| stage.run_until(START + Nanos::from_millis(ms))).unwrap();
+        self.stage(|stage| stage.run_until(START + Nanos::from_millis(ms))).expect("it goes on");
         // Nothing may be left to do before then.
         self.clock.advance_to(START + Nanos::from_millis(ms));
     }
 
     fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
-        self.tx.steering().unwrap().hold(streams)
+        self.tx.steering().expect("it can be steered").hold(streams)
     }
 
     fn begin(&mut self, stream: u16, take: Take) {
         let takes = [(stream, take)];
-        self.rx.steering().unwrap().announce(&takes);
-        self.tx.steering().unwrap().begin(&takes);
+        self.rx.steering().expect("it can be steered").announce(&takes);
+        self.tx.steering().expect("it can be steered").begin(&takes);
     }
 
     fn counts(&self, stream: usize) -> (StreamTxCounts, StreamRxCounts) {
@@ -83,7 +83,7 @@ impl Bed {
 
     fn finish(mut self) -> (Vec<SendResult>, Vec<ReceiveResult>) {
         self.stage(|stage| stage.control(Control::Stop));
-        self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).unwrap();
+        self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).expect("it goes on");
         let sent = self.tx.finish();
         let totals: Vec<u64> = sent.iter().map(|sent| sent.counts.frames).collect();
         (sent, self.rx.finish(&totals))

@@ -124,10 +124,10 @@ mod tests {
     fn delays_put_together_are_those_of_all() {
         let (mut one, mut other, mut all) = (Delays::default(), Delays::default(), Delays::default());
         assert_eq!(one.mean(), None);
-        for (times, ns) in [(&mut one, 30), (&mut other, 10), (&mut other, 50)] {
-            times.record(Nanos::new(ns));
-            all.record(Nanos::new(ns));
-        }
+        one.record(Nanos::new(30));
+        other.record(Nanos::new(10));
+        other.record(Nanos::new(50));
+        [30, 10, 50].map(|ns| all.record(Nanos::new(ns)));
         one.merge(&other);
         one.merge(&Delays::default());
         assert_eq!(one, all);
