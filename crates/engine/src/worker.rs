@@ -21,11 +21,9 @@ use std::thread::JoinHandle;
 const ATTENTION: Nanos = Nanos::from_millis(5);
 /// How often counts are published.
 const PUBLISH: Nanos = Nanos::from_millis(100);
-/// How often the kernel is asked for its counters, in publications.
-const ASK_KERNEL: u32 = 5;
 
-/// Something to be done by a worker between two steps.
-type Favour<W> = Box<dyn FnOnce(&mut W) + Send>;
+/// Something to be done by a worker between two steps; gives the answer, to be sent when its effect is published.
+type Favour<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
 
 enum Order<W> {
     Control(Control),
@@ -55,8 +53,7 @@ pub(crate) trait Work: Send + 'static {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error>;
     /// Waits for work, at most until `until`.
     fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error>;
-    /// `kernel`: also ask the kernel.
-    fn counts(&mut self, kernel: bool) -> Result<Self::Counts, Error>;
+    fn counts(&mut self) -> Result<Self::Counts, Error>;
 }
 
 impl<W: Work> Worker<W, W::Counts> {
@@ -85,14 +82,17 @@ impl<W: Work> Worker<W, W::Counts> {
         self.order(Order::Control(control));
     }
 
-    /// Has the worker do something between two steps, and waits for its answer.
+    /// Has the worker do something between two steps, and waits for its answer. What is published then shows it.
     pub(crate) fn ask<R: Send + 'static>(
         &mut self,
         favour: impl FnOnce(&mut W) -> R + Send + 'static,
     ) -> Result<R, Error> {
         let (reply, answer) = crossbeam_channel::bounded(1);
-        // Whoever asked waits for it.
-        self.order(Order::Ask(Box::new(move |work| reply.send(favour(work)).unwrap_or(()))));
+        self.order(Order::Ask(Box::new(move |work| {
+            let done = favour(work);
+            // Whoever asked waits for it.
+            Box::new(move || reply.send(done).unwrap_or(()))
+        })));
         if let Ok(answer) = answer.recv() {
             return Ok(answer);
         }
@@ -155,7 +155,6 @@ fn run<W: Work>(
     // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
     sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
-    let mut publications = 0;
     loop {
         match inbox.try_recv() {
             Ok(Order::Control(control)) => {
@@ -163,8 +162,9 @@ fn run<W: Work>(
                 work.control(control);
             }
             Ok(Order::Ask(favour)) => {
-                favour(&mut work);
-                publish_at = clock.now();
+                let reply = favour(&mut work);
+                *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work.counts()?);
+                reply();
             }
             Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
             Err(TryRecvError::Empty) => {}
@@ -176,8 +176,7 @@ fn run<W: Work>(
         shared.done.store(step == Step::Done, Ordering::Release);
         if now >= publish_at {
             publish_at = now + PUBLISH;
-            let counts = work.counts(publications % ASK_KERNEL == 0)?;
-            publications += 1;
+            let counts = work.counts()?;
             if let Ok(mut latest) = shared.latest.try_lock() {
                 *latest = Some(counts);
             }
@@ -196,7 +195,6 @@ const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot 
 /// A sending half.
 pub(crate) struct Sending {
     half: Box<dyn StreamTx>,
-    counters: TxCounters,
 }
 
 /// What a sending half publishes.
@@ -208,7 +206,7 @@ pub(crate) struct TxLatest {
 
 impl Sending {
     pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
-        Self { half, counters: TxCounters::default() }
+        Self { half }
     }
 
     pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
@@ -240,18 +238,14 @@ impl Work for Sending {
         Ok(())
     }
 
-    fn counts(&mut self, kernel: bool) -> Result<TxLatest, Error> {
-        if kernel {
-            self.counters = self.half.port_counters()?;
-        }
-        Ok(TxLatest { streams: self.half.counts(), port: self.counters })
+    fn counts(&mut self) -> Result<TxLatest, Error> {
+        Ok(TxLatest { streams: self.half.counts(), port: self.half.port_counters()? })
     }
 }
 
 /// A receiving half.
 pub(crate) struct Receiving {
     half: Box<dyn StreamRx>,
-    counters: RxCounters,
 }
 
 /// What a receiving half publishes.
@@ -264,7 +258,7 @@ pub(crate) struct RxLatest {
 
 impl Receiving {
     pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
-        Self { half, counters: RxCounters::default() }
+        Self { half }
     }
 
     pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
@@ -291,10 +285,8 @@ impl Work for Receiving {
         self.half.wait(until.since(clock.now()))
     }
 
-    fn counts(&mut self, kernel: bool) -> Result<RxLatest, Error> {
-        if kernel {
-            self.counters = self.half.port_counters()?;
-        }
-        Ok(RxLatest { streams: self.half.counts(), port: self.counters, latency: self.half.latency_so_far() })
+    fn counts(&mut self) -> Result<RxLatest, Error> {
+        let port = self.half.port_counters()?;
+        Ok(RxLatest { streams: self.half.counts(), port, latency: self.half.latency_so_far() })
     }
 }

@@ -12,7 +12,7 @@
 use crate::message::{Command, Head, Order, PlanHash, Preparation, Reply, RunId, SentTotal};
 use crate::outcome::Fault;
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::NodeResult;
+use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
@@ -31,7 +31,7 @@ pub enum Event {
     /// [`Action::Arm`] worked: receiving.
     Armed,
     /// [`Action::Steer`] worked, or changed nothing.
-    Steered(u64, Option<Fault>),
+    Steered(u64, Option<Fault>, Box<Sample>),
     /// Every sender is done.
     SendersDone(Vec<SentTotal>),
     /// [`Action::Finish`] worked.
@@ -121,9 +121,9 @@ impl Agent {
             Event::Command(head, command) => self.command(head, command, now),
             Event::Prepared(ports) => self.prepared(ports),
             Event::Armed => self.outcome(&State::Arming, State::Armed, Reply::Armed),
-            Event::Steered(number, fault) => {
+            Event::Steered(number, fault, sample) => {
                 self.last_change = (number, fault.clone());
-                self.reply(Reply::Steered { number, fault })
+                self.reply(Reply::Steered { number, fault, sample })
             }
             Event::SendersDone(sent) => self.senders_done(sent),
             Event::Finished(result) => self.finished(result),
@@ -276,7 +276,8 @@ impl Agent {
     fn steer(&mut self, order: Box<Order>) -> Vec<Action> {
         match &self.last_change {
             (number, fault) if *number == order.number => {
-                self.reply(Reply::Steered { number: *number, fault: fault.clone() })
+                let (number, fault, sample) = (*number, fault.clone(), Box::default());
+                self.reply(Reply::Steered { number, fault, sample })
             }
             // An older one comes late; before T the controller says it again.
             (number, _) if *number > order.number || self.state != State::Running => Vec::new(),

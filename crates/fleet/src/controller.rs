@@ -205,8 +205,9 @@ impl Controller {
             Reply::Committed => peer.reach(Progress::Committed, now),
             Reply::Confirmed => peer.reach(Progress::Confirmed, now),
             Reply::Started => peer.reach(Progress::Started, now),
-            Reply::Steered { number, fault } => {
-                peer.heard = now;
+            Reply::Steered { number, fault, sample } => {
+                // Before the change is told, so that its readers know the counts right after it.
+                self.telemetry(node.clone(), sample, now);
                 self.answered(node, number, fault, now);
             }
             Reply::SendersDone { sent } => {

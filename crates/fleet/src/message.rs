@@ -186,6 +186,8 @@ pub enum Reply {
         number: u64,
         /// Why it could not be.
         fault: Option<Fault>,
+        /// The counts right after it: whoever hears of the change has these.
+        sample: Box<Sample>,
     },
     /// Every sender of this node is done.
     SendersDone {

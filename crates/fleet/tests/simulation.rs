@@ -274,7 +274,7 @@ impl Simulation {
                 }
                 None
             }
-            Order::Steer(order) => Some(AgentEvent::Steered(order.number, None)),
+            Order::Steer(order) => Some(AgentEvent::Steered(order.number, None, Box::default())),
             Order::StopSenders => {
                 self.at(self.now + Nanos::from_millis(2), Happening::SenderEnds(index));
                 None

@@ -89,10 +89,10 @@ impl<E: Endpoint> Shell<'_, E> {
                 let plane = self.plane.as_mut()?;
                 // A change that cannot be made ends nothing; a worker that died is found by the next sample.
                 let fault = plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error));
-                // Readers see what has changed before they hear that it has.
-                self.sample_at = MonoTime::default();
-                self.sample();
-                return Some(Event::Steered(order.number, fault));
+                return Some(match plane.sample() {
+                    Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
+                    Err(error) => self.failed(error),
+                });
             }
             Action::Prepare(preparation) => self.planes.prepare(&preparation).map(|(plane, ports)| {
                 self.plane = Some(plane);

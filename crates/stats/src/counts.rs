@@ -127,7 +127,9 @@ mod tests {
         one.record(Nanos::new(30));
         other.record(Nanos::new(10));
         other.record(Nanos::new(50));
-        [30, 10, 50].map(|ns| all.record(Nanos::new(ns)));
+        for ns in [30, 10, 50] {
+            all.record(Nanos::new(ns));
+        }
         one.merge(&other);
         one.merge(&Delays::default());
         assert_eq!(one, all);

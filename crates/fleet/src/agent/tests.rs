@@ -177,10 +177,10 @@ fn each_change_is_made_once_and_answered_again() {
     assert_eq!(confirmed[0], Action::StartAt(at(2)));
     agent.handle(Event::Tick, at(6));
     assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [Action::Steer(_)]));
-    let done = Reply::Steered { number: 1, fault: None };
-    assert_eq!(replies(&agent.handle(Event::Steered(1, None), at(8))), [&done]);
+    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
+    assert_eq!(replies(&agent.handle(Event::Steered(1, None, Box::default()), at(8))), [&done]);
     assert_eq!(replies(&tell(&mut agent, &head, order(1), 9)), [&done]);
     assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [Action::Steer(_)]));
-    agent.handle(Event::Steered(2, None), at(11));
+    agent.handle(Event::Steered(2, None, Box::default()), at(11));
     assert_eq!(tell(&mut agent, &head, order(1), 12), [], "an older one comes late");
 }

@@ -192,7 +192,7 @@ fn changes_are_made_one_after_another_by_every_node() {
     assert_eq!(instants.len(), 1, "all begin at one instant");
     let second = controller.handle(Event::Steer(Steer::Stop(vec![0])), at(11));
     assert_eq!(commands(&second), []);
-    let done = |number| Reply::Steered { number, fault: None };
+    let done = |number| Reply::Steered { number, fault: None, sample: Box::default() };
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), []);
     assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), [], "once more is not another node");
     let last = say(&mut controller, "b", done(1), 13);
@@ -206,7 +206,12 @@ fn changes_are_made_one_after_another_by_every_node() {
     assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, Command::Steer(_))));
     let fault = Some(Fault { blame: Blame::World, text: "no".into() });
     assert_eq!(
-        outcomes(&say(&mut controller, "b", Reply::Steered { number: 2, fault }, 2_001)),
+        outcomes(&say(
+            &mut controller,
+            "b",
+            Reply::Steered { number: 2, fault, sample: Box::default() },
+            2_001
+        )),
         [(2, false)]
     );
     assert!(matches!(controller.phase, Phase::Running { .. }), "a change that failed ends nothing");
@@ -216,7 +221,7 @@ fn changes_are_made_one_after_another_by_every_node() {
 fn a_change_is_not_done_by_a_node_that_is_lost() {
     let mut controller = steered(&["a", "b"]);
     controller.handle(Event::Steer(Steer::Start(vec![0])), at(10));
-    say(&mut controller, "a", Reply::Steered { number: 1, fault: None }, 11);
+    say(&mut controller, "a", Reply::Steered { number: 1, fault: None, sample: Box::default() }, 11);
     let fault = Fault { blame: Blame::World, text: "cable".into() };
     assert_eq!(outcomes(&say(&mut controller, "b", Reply::Failed(fault), 12)), [(1, false)]);
 }
