@@ -8,10 +8,17 @@
 //! its JSON path, the same way over both transports.
 #![forbid(unsafe_code)]
 
+mod api;
+mod error;
 mod options;
+mod serve;
+mod shape;
 mod tester;
+mod transport;
 
+pub use error::Error;
 pub use options::{Bound, GRPC_PORT, HTTP_PORT, IdentityFiles, ServerOptions};
+pub use serve::{run, serve};
 pub use tester::{
     CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
     Refusal, RefusalKind, State, Tester, Transmit,

@@ -251,7 +251,7 @@ pub struct Neighbour {
 pub enum CapturePart {
     /// All.
     All,
-    /// `count` frames from number `start`, which counts from 0.
+    /// `count` frames from number `start`, which counts from 1.
     Slice {
         /// First.
         start: u64,
