@@ -185,6 +185,7 @@ struct Books {
     start: MonoTime,
     taps: Vec<Tap>,
     foreign: u64,
+    foreign_bytes: u64,
     unnumbered: u64,
     bytes: u64,
 }
@@ -202,6 +203,7 @@ impl Books {
             start: MonoTime::default(),
             taps: job.taps,
             foreign: 0,
+            foreign_bytes: 0,
             unnumbered: 0,
             bytes: 0,
         }
@@ -263,7 +265,10 @@ impl Books {
                 self.unnumbered += 1;
                 self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
             }
-            None => self.foreign += 1,
+            None => {
+                self.foreign += 1;
+                self.foreign_bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            }
         }
     }
 }
@@ -354,6 +359,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,
+                foreign_bytes: books.foreign_bytes,
                 unnumbered: books.unnumbered,
                 bytes: books.bytes,
                 ..counters

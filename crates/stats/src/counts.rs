@@ -78,6 +78,9 @@ pub struct StreamTxCounts {
     /// Whether frames are still to come without another order.
     #[serde(default)]
     pub is_sending: bool,
+    /// Whether it was paused and has frames left.
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 impl StreamTxCounts {

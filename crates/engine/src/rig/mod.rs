@@ -159,6 +159,10 @@ impl Rig {
         for bench in &mut self.benches {
             bench.sample_into(&mut sample)?;
         }
+        for (stream, counts) in &mut sample.tx {
+            let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
+            counts.is_paused = course.is_some_and(Course::is_paused);
+        }
         Ok(sample)
     }
 
