@@ -88,7 +88,10 @@ mod tests {
     #[test]
     fn an_alias_is_an_interface_and_any_text() {
         let alias: Alias = "ns/eth1=10.0.0.1:5555;1".parse().expect("parses");
-        assert_eq!((alias.interface.to_string().as_str(), alias.location.as_str()), ("ns/eth1", "10.0.0.1:5555;1"));
+        assert_eq!(
+            (alias.interface.to_string().as_str(), alias.location.as_str()),
+            ("ns/eth1", "10.0.0.1:5555;1")
+        );
         assert!(["eth1", "eth1=", "=x"].iter().all(|text| text.parse::<Alias>().is_err()));
     }
 }

@@ -7,7 +7,9 @@ use std::collections::HashSet;
 /// Flows that `update` names have the rate or size it gives them.
 pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, Refusal> {
     if update.get("protocols").is_some() {
-        return Err(Refusal::validation("protocols: not supported: only rates and sizes of flows can be updated"));
+        return Err(Refusal::validation(
+            "protocols: not supported: only rates and sizes of flows can be updated",
+        ));
     }
     let update = &update["flows"];
     let properties: Vec<&str> = list(&update["property_names"]).iter().filter_map(Value::as_str).collect();

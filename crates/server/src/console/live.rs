@@ -101,7 +101,7 @@ impl Live {
     /// Counters of ports begin anew with traffic that begins when there is none.
     pub(super) fn begin_if_quiet(&mut self, plan: &Plan) {
         let Some(latest) = self.samples.back() else { return };
-        if latest.tx.iter().any(|(_, counts)| counts.is_sending) {
+        if latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused) {
             return;
         }
         self.before = (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect();
@@ -126,10 +126,7 @@ pub(super) fn sent(sample: &Sample, stream: usize) -> Option<&StreamTxCounts> {
 }
 
 /// What has arrived of a stream, by port.
-pub(super) fn received(
-    sample: &Sample,
-    stream: usize,
-) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
+pub(super) fn received(sample: &Sample, stream: usize) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
     let from = sample.rx.partition_point(|(index, ..)| *index < stream);
     let of_stream = sample.rx[from..].iter().take_while(move |(index, ..)| *index == stream);
     of_stream.map(|(_, port, counts)| (*port, counts))

@@ -127,7 +127,8 @@ impl<R: Rigs> Console<R> {
     fn replan(&self, desk: &Desk, config: Value) -> Result<Vec<String>, Refusal> {
         let (document, plan) = self.read(&config)?;
         let warnings = warnings(&plan);
-        let run = desk.run.as_ref().ok_or_else(|| Refusal::validation("there is no configuration to change"))?;
+        let run =
+            desk.run.as_ref().ok_or_else(|| Refusal::validation("there is no configuration to change"))?;
         run.steer(Steer::Replan(document))?;
         let mut view = self.view();
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
@@ -143,7 +144,7 @@ impl<R: Rigs> Console<R> {
             let view = self.view();
             let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
             let streams = view.names.streams(flows)?;
-            if begins {
+            if change == Change::Start {
                 view.live().begin_if_quiet(plan);
             }
             streams

@@ -45,7 +45,6 @@ impl Names {
         }
     }
 
-
     /// The location of a port as the configuration has it.
     pub(super) fn location(&self, port: usize) -> String {
         self.locations.get(port).cloned().unwrap_or_default()
@@ -54,7 +53,8 @@ impl Names {
     /// Ports by index; all if none is named.
     pub(super) fn ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
         let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
-        let wanted: HashSet<usize> = names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
+        let wanted: HashSet<usize> =
+            names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
         self.check(names, |name| index.contains_key(name))?;
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
@@ -62,7 +62,8 @@ impl Names {
     /// Flows with a row; of all if none is named.
     pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&Flow>, Refusal> {
         let wanted = self.wanted(names)?;
-        let is_wanted = |flow: &&Flow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
+        let is_wanted =
+            |flow: &&Flow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
         Ok(self.flows.iter().filter(is_wanted).collect())
     }
 
@@ -76,7 +77,8 @@ impl Names {
 
     /// Nothing of that name.
     pub(super) fn unknown(&self, names: &[String]) -> Refusal {
-        let errors = names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
+        let errors =
+            names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
         Refusal { kind: RefusalKind::Validation, errors: errors.collect() }
     }
 
