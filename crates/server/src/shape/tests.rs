@@ -164,6 +164,19 @@ fn metric_tags_of_any_pattern_are_refused_by_name() {
     assert_eq!(empty.expect("an empty list asks for nothing")["src"]["choice"], "value");
 }
 
+/// snappi fills in the defaults of every object that a script touches.
+#[test]
+fn a_refused_member_that_is_false_asks_for_nothing() {
+    let options = json!({"location_preemption": true, "data_integrity": false});
+    assert_eq!(settled("PortOptions", options), Ok(json!({"location_preemption": true})));
+    assert!(settled("PortOptions", json!({"data_integrity": true})).is_err());
+    for (value, errors) in [(0, 0), (1, 1)] {
+        let mut complaints = Complaints::default();
+        decode(&[2 << 3, value], &message("PortOptions"), &mut complaints);
+        assert_eq!(complaints.into_lines().len(), errors);
+    }
+}
+
 #[test]
 fn short_floats_stay_short() {
     let settled = over_the_wire("FlowRate", json!({"percentage": 99.9}));

@@ -112,7 +112,11 @@ fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
         let line = |problem: packetrig_plan::Problem| format!("{}: {}", problem.path, problem.message);
         problems.into_iter().map(line).collect::<Vec<String>>()
     };
-    read.map(|plan| lines(plan.warnings)).map_err(|problems| lines(problems.0))
+    read.map(|plan| lines(plan.warnings)).map_err(|problems| {
+        let is_error =
+            |problem: &packetrig_plan::Problem| problem.severity == packetrig_plan::Severity::Error;
+        lines(problems.0.into_iter().filter(is_error).collect())
+    })
 }
 
 impl Tester for Mock {
