@@ -6,7 +6,7 @@ use packetrig_testkit::device::Error;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
@@ -92,7 +92,13 @@ pub fn has_tool(tool: &str) -> bool {
 
 /// The Python interpreter that has the public OTG client. `scripts/clients.sh` installs it once, which takes a package
 /// index; without one the caller is told.
-pub fn otg_client() -> Option<PathBuf> {
+pub fn otg_client() -> Option<&'static Path> {
+    // Tests run side by side, an installation must not.
+    static CLIENT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    CLIENT.get_or_init(install_otg_client).as_deref()
+}
+
+fn install_otg_client() -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the project");
     let output =
         Command::new("sh").arg("scripts/clients.sh").current_dir(root).output().expect("there is a shell");

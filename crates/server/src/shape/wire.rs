@@ -134,12 +134,11 @@ fn word(number: i32, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Compl
         // 0 is `unspecified`: absent.
         return (number != 0).then(|| Value::String(value.name().to_owned()));
     }
-    match model::refused_value(of, number) {
-        Some(name) => {
-            complaints.add(path, format!("`{name}` is not supported: packetrig does not do this yet"))
-        }
-        None => complaints.add(path, format!("value {number} is unknown")),
-    }
+    let message = match model::refused_value(of, number) {
+        Some(name) => format!("`{name}` is not supported: packetrig does not do this yet"),
+        None => format!("value {number} is unknown"),
+    };
+    complaints.add(path, message);
     None
 }
 

@@ -3,7 +3,7 @@
 use crate::http;
 use crate::mock::{LONG, Served, plain};
 use bytes::{Buf, BufMut, Bytes};
-use packetrig_server::ServerOptions;
+use packetrig_server::{ServerOptions, State};
 use tokio_stream::StreamExt;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::{Channel, Endpoint};
@@ -48,8 +48,8 @@ impl Decoder for Raw {
 
 /// A field of bytes, number and length below 128 × 128.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(bytes.len()).unwrap();
-    let mut message = vec![number << 3 | 2, (length & 0x7f) as u8 | 0x80, (length >> 7) as u8];
+    let (low, high) = (bytes.len() % 128, bytes.len() / 128);
+    let mut message = vec![number << 3 | 2, u8::try_from(low).unwrap() | 0x80, u8::try_from(high).unwrap()];
     message.extend_from_slice(bytes);
     message
 }
@@ -115,6 +115,23 @@ fn slices_of_a_request_are_put_together() {
     let slices = config.chunks(3).map(|slice| field(2, slice)).collect();
     assert_eq!(call(&served, "streamSetConfig", slices).unwrap(), [Bytes::from_static(&[0x0a, 0])]);
     assert!(http::call(served.bound.http, "GET", "/config", "").text().contains("veth-a"));
+}
+
+#[test]
+fn states_and_actions_may_come_in_slices() {
+    let served = Served::start(plain());
+    // ControlState { protocol (3) { all (2) { state (1) = start (1) } } }
+    let start = field(3, &field(2, &[0x08, 1]));
+    let slices = start.chunks(2).map(|slice| field(2, slice)).collect();
+    assert_eq!(call(&served, "streamSetControlState", slices).unwrap(), [Bytes::from_static(&[0x0a, 0])]);
+    assert_eq!(served.mock.states(), [State::Protocols { on: true }]);
+    // ControlAction { protocol (2) { ipv4 (2) { ping (2) { requests (1) { src_name (1), dst_ip (2) } } } } }
+    let request = [field(1, b"i1"), field(2, b"198.18.0.9")].concat();
+    let ping = field(2, &field(2, &field(2, &field(1, &request))));
+    let slices = ping.chunks(5).map(|slice| field(2, slice)).collect();
+    let answer = call(&served, "streamSetControlAction", slices).unwrap();
+    // The row ends with its result (3) = failed (2).
+    assert!(answer[0].ends_with(b"198.18.0.9\x18\x02"), "{answer:?}");
 }
 
 #[test]

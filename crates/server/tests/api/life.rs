@@ -89,6 +89,16 @@ fn connections_beyond_the_limit_wait_for_a_place() {
 }
 
 #[test]
+fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
+    let options = ServerOptions::default();
+    let addresses = [options.http.unwrap(), options.grpc.unwrap()];
+    assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+    assert_eq!(addresses.map(|address| address.port()), [8443, 40051]);
+    assert!(options.http_tls && !options.grpc_tls);
+    assert_eq!(options.most_request_bytes, 64 << 20);
+}
+
+#[test]
 fn what_cannot_be_served_is_refused_before_it_starts() {
     let run = |options| packetrig_server::run(options, Arc::new(Mock::default()), |_| panic!("bound"), || ());
     let none = ServerOptions { http: None, grpc: None, ..plain() };
