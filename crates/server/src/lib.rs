@@ -22,6 +22,7 @@ pub use console::{Console, EventSink, Rigs, Running};
 pub use error::Error;
 pub use options::{Bound, GRPC_PORT, HTTP_PORT, IdentityFiles, ServerOptions};
 pub use serve::{run, serve};
+pub use shape::DESCRIPTOR;
 pub use tester::{
     CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
     Refusal, RefusalKind, State, Tester, Transmit,
