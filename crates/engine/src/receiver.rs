@@ -161,6 +161,16 @@ impl Books {
         }
     }
 
+    /// Looks after the captures, between batches.
+    fn attend_taps(&mut self, port: &mut impl FrameRx, now: MonoTime, is_idle: bool) -> Result<(), Error> {
+        for tap in &mut self.taps {
+            if tap.attend(now, is_idle) {
+                tap.ring_dropped(port.counters()?.ring_dropped);
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, frame: RxFrame<'_>) {
         for tap in &mut self.taps {
             tap.offer(&frame);
@@ -229,6 +239,13 @@ impl<R: FrameRx> Receiver<R> {
 
 impl<R: FrameRx> StreamRx for Receiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+        let mut job = job;
+        if let ([], [tap]) = (&job.streams[..], &mut job.taps[..])
+            && let Some(program) = tap.program()
+            && self.port.narrow(program)?
+        {
+            tap.filtered_before();
+        }
         self.books = Some(Books::open(job));
         Ok(())
     }
@@ -242,6 +259,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
         let Some(books) = &mut self.books else { return Ok(Step::IdleUntil(now + IDLE)) };
         let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
+        books.attend_taps(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { Step::Busy } else { Step::IdleUntil(now + IDLE) })
     }
 
@@ -268,6 +286,9 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
         let counters = self.port.counters()?;
+        for tap in self.books.iter_mut().flat_map(|books| &mut books.taps) {
+            tap.ring_dropped(counters.ring_dropped);
+        }
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,

@@ -2,7 +2,8 @@
 
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
-use packetrig_plan::{CaptureFormat, Location};
+use packetrig_engine::capture::record;
+use packetrig_plan::Location;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -76,11 +77,11 @@ pub(crate) enum Format {
     Pcap,
 }
 
-impl From<Format> for CaptureFormat {
+impl From<Format> for record::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Pcapng => Self::Pcapng,
-            Format::Pcap => Self::Pcap,
+            Format::Pcap => Self::PcapNanos,
         }
     }
 }

@@ -8,14 +8,13 @@ use crate::output::{Output, Style, remark};
 use crate::table::table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_engine::capture::record::{
-    self, Counts, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
+    self, Counts, Format, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{Clock, FrameRx};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
-use packetrig_plan::CaptureFormat;
 use packetrig_sys::clock::Offset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
@@ -95,8 +94,8 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) 
 fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
     let by_name = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("pcap" | "cap") => CaptureFormat::Pcap,
-        _ => CaptureFormat::Pcapng,
+        Some("pcap" | "cap") => Format::PcapNanos,
+        _ => Format::Pcapng,
     };
     Some(RecordSpec {
         target: match file {
@@ -108,6 +107,8 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
         comment: format!("packetrig capture {}", arguments.port),
         filter: expression.to_owned(),
         snap_len: arguments.snap,
+        fcs: false,
+        budget: None,
         rotation: Rotation {
             bytes: arguments.ring_size.map(|size| size.0),
             every: arguments.rotate_every,

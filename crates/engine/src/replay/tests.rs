@@ -153,24 +153,26 @@ fn an_fcs_in_the_file_is_taken_off() {
 
 #[test]
 fn what_our_capture_writes_is_replayed_as_it_came() {
-    use crate::capture::{Capture, CaptureSpec};
-    use crate::port::RxFrame;
-    use packetrig_plan::CaptureFormat;
+    use crate::capture::{CaptureSpec, PortCapture, record::Format};
+    use crate::clock::RealClock;
+    use crate::port::{Clock, RxFrame};
     use packetrig_stats::port::StampKind;
-    use packetrig_units::MonoTime;
-    for format in [CaptureFormat::Pcap, CaptureFormat::Pcapng] {
+    for format in [Format::Pcap, Format::PcapNanos, Format::Pcapng] {
         let directory = tempfile::tempdir().unwrap();
         let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::Filter::default());
         let (interface, comment) = ("eth0".to_owned(), String::new());
-        let spec = CaptureSpec { file, format, interface, comment, snap_len: None, filter, budget: None };
-        let (mut tap, capture) = Capture::start(spec).unwrap();
+        let (snap_len, budget, overwrite) = (None, 1 << 20, false);
+        let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget, overwrite };
+        let (capture, mut tap) = PortCapture::new(spec).unwrap();
+        capture.start().unwrap();
+        let begin = RealClock::new().now();
         let frames: Vec<Vec<u8>> = (0..50u8).map(|n| vec![n; 60 + usize::from(n)]).collect();
         for (n, bytes) in frames.iter().enumerate() {
-            let at = MonoTime::from_nanos(1_000_000_000 + 5_000 * n as u64);
+            let at = begin + Nanos::new(5_000 * n as u64);
             tap.offer(&RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::User });
         }
         drop(tap);
-        let path = capture.finish().unwrap().file;
+        let path = capture.stop().unwrap().file;
         let facts = survey(&path, &Rewrite::default()).unwrap().facts;
         // Microseconds round each end.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);

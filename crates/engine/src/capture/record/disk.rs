@@ -41,6 +41,8 @@ pub(super) struct Done {
     /// Those that are there now, oldest first.
     pub(super) files: VecDeque<PathBuf>,
     pub(super) removed: u64,
+    /// Frames that were in them.
+    pub(super) removed_frames: u64,
     pub(super) direct: bool,
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }
@@ -53,6 +55,8 @@ pub(super) struct Disk {
     file: Option<(PathBuf, BulkFile)>,
     /// Where the last complete record on the disk ends.
     whole: u64,
+    /// Frames in each of the files that are there now.
+    frames: VecDeque<u64>,
     done: Done,
 }
 
@@ -64,7 +68,16 @@ impl Disk {
         keep: Option<usize>,
         tally: Arc<Tally>,
     ) -> Result<Self, (PathBuf, io::Error)> {
-        let mut disk = Self { orders, free, keep, tally, file: None, whole: 0, done: Done::default() };
+        let mut disk = Self {
+            orders,
+            free,
+            keep,
+            tally,
+            file: None,
+            whole: 0,
+            frames: VecDeque::new(),
+            done: Done::default(),
+        };
         disk.next(first)?;
         disk.done.direct = disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
         Ok(disk)
@@ -93,6 +106,7 @@ impl Disk {
             Target::File(path) => {
                 let file = BulkFile::create(&path, true);
                 self.done.files.push_back(path.clone());
+                self.frames.push_back(0);
                 (path, file)
             }
             Target::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
@@ -101,6 +115,7 @@ impl Disk {
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
+                self.done.removed_frames += self.frames.pop_front().unwrap_or(0);
                 // Somebody else may have taken it away; that is what was to be done.
                 std::fs::remove_file(&oldest).unwrap_or(());
             }
@@ -119,6 +134,9 @@ impl Disk {
         match failed {
             None => {
                 self.whole = self.whole.max(block.whole);
+                if let Some(frames) = self.frames.back_mut() {
+                    *frames += block.frames;
+                }
                 self.tally.written.fetch_add(block.frames, Ordering::Release);
             }
             Some(failure) => {

@@ -7,15 +7,17 @@
 //! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
 //! frames can be recorded. It knows no filters; the frame level gives it what passes.
 //!
-//! Invariant: frames given = written + dropped by the queue + lost to the disk.
+//! Invariant: frames given = written + beyond the budget + dropped by the queue + lost to the disk.
 
 mod disk;
 mod feed;
 mod recorder;
 
+pub use super::encode::Format;
 pub use disk::Target;
 pub use recorder::{RecordSpec, Recorded, Recorder, Rotation};
 
+use super::tap::ON_ITS_WAY;
 use crate::Error;
 use crate::port::{Clock, FrameRx};
 use packetrig_stats::port::RxCounters;
@@ -25,8 +27,7 @@ use packetrig_units::{FrameSize, MonoTime, Nanos};
 const BATCH: usize = 512;
 /// How long to wait for frames before looking whether to stop.
 const PAUSE: Nanos = Nanos::from_millis(20);
-/// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
-const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+
 const TELL_EVERY: Nanos = Nanos::from_millis(500);
 
 /// When to end; whatever comes first.

@@ -1,6 +1,5 @@
 use super::*;
 use crate::port::RxFrame;
-use packetrig_plan::CaptureFormat;
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::Offset;
 use std::cell::Cell;
@@ -53,11 +52,13 @@ impl Clock for Ticking {
 fn spec(file: PathBuf) -> RecordSpec {
     RecordSpec {
         target: Target::File(file),
-        format: CaptureFormat::Pcapng,
+        format: Format::Pcapng,
         interface: "eth0".into(),
         comment: "a test".into(),
         filter: String::new(),
         snap_len: None,
+        fcs: false,
+        budget: None,
         rotation: Rotation::default(),
         queue: 8 << 20,
     }
@@ -77,7 +78,7 @@ fn frames(limit: u64) -> Limits {
 
 fn assert_all_accounted(summary: &Summary) -> &Recorded {
     let recorded = summary.recorded.as_ref().unwrap();
-    let accounts = recorded.written + recorded.queue_dropped + recorded.disk_lost;
+    let accounts = recorded.written + recorded.beyond_budget + recorded.queue_dropped + recorded.disk_lost;
     assert_eq!(summary.counts.frames, accounts, "{recorded:?}");
     recorded
 }
