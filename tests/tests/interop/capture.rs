@@ -10,7 +10,7 @@ use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_tests::tools;
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A lab, if tshark is there to judge.
@@ -80,13 +80,6 @@ fn json(finished: &Finished) -> serde_json::Value {
     serde_json::from_str(&finished.stdout).unwrap()
 }
 
-/// How many frames tshark reads that a display filter accepts.
-fn shown(file: &Path, filter: &str) -> usize {
-    let output = Command::new("tshark").arg("-r").arg(file).args(["-n", "-Y", filter]).output().unwrap();
-    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).lines().count()
-}
-
 #[test]
 fn every_frame_is_in_files_of_both_formats() {
     for name in ["a.pcap", "a.pcapng"] {
@@ -127,7 +120,7 @@ fn a_filter_keeps_what_a_display_filter_shows() {
         ("arp or vlan 200", "arp || vlan.id == 200"),
     ];
     for (expression, display) in pairs {
-        let wanted = shown(&all, display);
+        let wanted = tools::tshark_shown(&all, display);
         assert!(wanted > 0 && wanted < 120, "{display} decides nothing");
         for more in [&[][..], &["--snap", "40"]] {
             let flags = [&["-w", "f.pcapng"], more, &[expression][..]].concat();
