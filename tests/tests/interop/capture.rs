@@ -174,6 +174,9 @@ fn a_count_ends_it_and_counting_alone_writes_nothing() {
     let finished = capture(&lab, &["--count-only", "vlan"], &mixture());
     assert_eq!(json(&finished)["frames"], 60);
     assert_eq!(json(&finished)["written"], serde_json::Value::Null);
+    let sum: u64 =
+        json(&finished)["seconds"].as_array().unwrap().iter().map(|s| s[0].as_u64().unwrap()).sum();
+    assert_eq!(sum, 60, "by the second, too");
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(crate) struct Capture {
     /// File to write, made anew; `-` writes to standard output
     #[arg(short, long, value_name = "FILE", required_unless_present = "count_only")]
     pub(crate) write: Option<PathBuf>,
-    /// Count frames, write none
+    /// Write nothing: print the frames and bytes of every second, and their sums
     #[arg(long, conflicts_with = "write")]
     pub(crate) count_only: bool,
     /// Format of the file, both with nanoseconds [default: by the file's name, else pcapng]

@@ -15,11 +15,15 @@ use packetrig_engine::filter;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{Clock, FrameRx};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
+use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock::Offset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
 use std::path::Path;
+
+/// Frames that arrived this long ago have been counted.
+const SETTLED: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
@@ -36,13 +40,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         Receiver::Packet => {
             let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up))?
+            listen(arguments, &expression, tap, (offset, is_up), output)?
         }
         Receiver::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
             let tap = XdpTap::open(&arguments.port, &options)?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up))?
+            listen(arguments, &expression, tap, (offset, is_up), output)?
         }
     };
     let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
@@ -60,6 +64,7 @@ fn listen<R: FrameRx>(
     expression: &str,
     mut tap: R,
     (offset, is_up): (Offset, bool),
+    output: &mut Output,
 ) -> Result<Summary, Error> {
     let clock = RealClock::new();
     if !is_up {
@@ -72,13 +77,35 @@ fn listen<R: FrameRx>(
     if !arguments.quiet {
         remark(format_args!("capture: listening on {}", arguments.port));
     }
-    let mut live = Live::new(arguments.quiet);
+    let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
+    let mut live = Live::new(arguments.quiet || by_second);
+    let mut said = 0;
     let limits = Limits { frames: arguments.count, time: arguments.time };
     let stop = || signal::received().is_some();
-    let summary =
-        record::record(&mut tap, &clock, recorder, (limits, &stop), &mut |counts| live.show(counts));
+    let mut tell = |counts: &Counts, series: &RateSeries| {
+        live.show(counts);
+        if by_second {
+            let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
+            say_seconds(output, series, &mut said, usize::try_from(complete).unwrap_or(0));
+        }
+    };
+    let summary = record::record(&mut tap, &clock, recorder, (limits, &stop), &mut tell);
     live.finish();
-    Ok(summary?)
+    let summary = summary?;
+    if by_second {
+        say_seconds(output, &summary.series, &mut said, summary.series.seconds.len());
+    }
+    Ok(summary)
+}
+
+/// One line for each second from `said` on until there are so many: frames that arrived in it, exactly.
+fn say_seconds(output: &mut Output, series: &RateSeries, said: &mut usize, until: usize) {
+    for second in *said..until {
+        let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
+        let bits = scaled(bytes as f64 * 8.0, "bit/s");
+        output.text(format!("{:>6} s  {:>14} frames  {bytes:>16} B  {bits}\n", second + 1, count(frames)));
+    }
+    *said = until.max(*said);
 }
 
 fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) -> TapOptions {
@@ -190,6 +217,7 @@ fn json(summary: &Summary) -> String {
             "our_queue": counts.queue_dropped,
             "disk": counts.disk_lost,
         },
+        "seconds": recorded.is_none().then_some(&summary.series.seconds),
         "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
         "files": recorded.map(|recorded| &recorded.files),
         "files_removed": recorded.map(|recorded| recorded.removed),

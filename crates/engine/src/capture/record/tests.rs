@@ -69,7 +69,7 @@ fn run(spec: RecordSpec, limits: Limits) -> Summary {
     let offset = Offset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
     let recorder = Recorder::start(spec, offset, clock.now()).unwrap();
     let mut rx = Scripted { sent: 0, lost: 3 };
-    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_| {}).unwrap()
+    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
 }
 
 fn frames(limit: u64) -> Limits {
@@ -101,6 +101,17 @@ fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
     assert_eq!((recorded.files.as_slice(), recorded.removed), (&[path.clone()][..], 0));
     let written = size(&path);
     assert!((1..1000).contains(&(written - recorded.written * RECORD)), "{written}");
+}
+
+#[test]
+fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
+    let clock = Ticking::default();
+    let mut rx = Scripted { sent: 0, lost: 3 };
+    let summary = record(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
+    // Counting began at 1 ms, frame n arrives at n ms.
+    assert_eq!(summary.series.seconds, [(1001, 1001 * 1004), (1000, 1000 * 1004), (499, 499 * 1004)]);
+    assert_eq!((summary.counts.frames, summary.counts.kernel_dropped), (2500, 3));
+    assert_eq!(summary.recorded.map(|recorded| recorded.written), None);
 }
 
 #[test]
