@@ -314,6 +314,7 @@ fn capturing_allocates_nothing() {
         fcs: true,
         budget: None,
         rotation: Rotation::default(),
+        zstd: None,
         queue: 4 << 20,
     };
     let start = MonoTime::default();

@@ -106,6 +106,28 @@ fn every_frame_is_in_files_of_both_formats() {
 }
 
 #[test]
+fn compressed_files_are_read_by_others_and_replayed() {
+    if !skip::has_tool("zstd") {
+        return;
+    }
+    let Some(lab) = lab() else { return };
+    for flags in [&["-w", "a.pcapng.zst"][..], &["-w", "a.zst", "--zstd=9"]] {
+        let finished = capture(&lab, flags, &mixture());
+        assert_eq!(json(&finished)["written"], 120);
+        let packed = finished.directory.path().join(flags[1]);
+        let plain = finished.directory.path().join("plain.pcapng");
+        let done =
+            Command::new("zstd").args(["-q", "-d"]).arg(&packed).arg("-o").arg(&plain).status().unwrap();
+        assert!(done.success());
+        let lengths: Vec<_> = mixture().iter().map(|frame| vec![frame.len().to_string()]).collect();
+        assert_eq!(tools::tshark(&plain, &["frame.len"]), lengths);
+        let dry = ["replay", packed.to_str().unwrap(), "--tx", &lab.location(0), "--print-plan"];
+        let dry = Running::start(&dry, "").finish();
+        assert!(dry.stdout.contains("120"), "{}{}", dry.stdout, dry.stderr);
+    }
+}
+
+#[test]
 fn a_filter_keeps_what_a_display_filter_shows() {
     let Some(lab) = lab() else { return };
     let all = capture(&lab, &["-w", "all.pcapng"], &mixture());

@@ -42,6 +42,10 @@ pub(crate) struct Capture {
     /// Begin another file after this time
     #[arg(long, value_name = "TIME", requires = "write")]
     pub(crate) rotate_every: Option<Nanos>,
+    /// Compress with zstd, level 1 to 19 [default: 3]; also if the file's name ends in `.zst`. Sizes are those before it
+    #[arg(long, value_name = "LEVEL", requires = "write", num_args = 0..=1, require_equals = true,
+        default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) zstd: Option<i32>,
     /// End after N frames
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,

@@ -22,6 +22,8 @@ use packetrig_units::Nanos;
 use std::io::IsTerminal;
 use std::path::Path;
 
+/// Compression where a file's name asks for it.
+const ZSTD_LEVEL: i32 = 3;
 /// Frames that arrived this long ago have been counted.
 const SETTLED: Nanos = Nanos::from_millis(200);
 
@@ -120,7 +122,9 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) 
 /// What to write; nothing when frames are only counted.
 fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
-    let by_name = match file.extension().and_then(|extension| extension.to_str()) {
+    let is_squeezed = file.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_squeezed { file.with_extension("") } else { file.to_owned() };
+    let by_name = match inner.extension().and_then(|extension| extension.to_str()) {
         Some("pcap" | "cap") => Format::PcapNanos,
         _ => Format::Pcapng,
     };
@@ -141,6 +145,7 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
             every: arguments.rotate_every,
             keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
         },
+        zstd: arguments.zstd.or_else(|| is_squeezed.then_some(ZSTD_LEVEL)),
         queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
     })
 }

@@ -194,6 +194,7 @@ impl PortCapture {
                 every: None,
                 keep: usize::try_from(PARTS).ok(),
             },
+            zstd: None,
             queue: QUEUE,
         };
         Recorder::start(spec, clock::realtime_offset(), RealClock::new().now())

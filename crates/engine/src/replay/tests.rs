@@ -182,6 +182,30 @@ fn what_our_capture_writes_is_replayed_as_it_came() {
 }
 
 #[test]
+fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused() {
+    let record = |at: u32| [words(&[1, at, 60, 60]), vec![u8::try_from(at).unwrap(); 60]].concat();
+    let head = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
+    let bytes: Vec<u8> = [head].into_iter().chain((0..9).map(record)).collect::<Vec<_>>().concat();
+    // Two frames of zstd, the border inside a packet.
+    let squeezed: Vec<u8> = bytes.chunks(333).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
+    let (_directory, path) = stored(&squeezed);
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    assert_eq!(facts.frames, 9);
+    let found = played(&mut Player::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
+    let numbers: Vec<u8> = found.iter().map(|(_, bytes)| bytes[30]).collect();
+    assert_eq!(numbers, (0..9).chain(0..9).collect::<Vec<_>>(), "twice, from the beginning again");
+    // Compressed bytes of a file that ends in a packet, and a compressed file that ends too early.
+    std::fs::write(&path, zstd::encode_all(&bytes[..bytes.len() - 1], 1).unwrap()).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 8);
+    std::fs::write(&path, &squeezed[..squeezed.len() - 1]).unwrap();
+    assert!(survey(&path, &Rewrite::default()).unwrap_err().to_string().contains("incomplete"));
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
+#[test]
 fn a_block_of_gigabytes_is_skipped_without_reading_it() {
     use std::os::unix::fs::FileExt;
     const HUGE: u32 = 0xf000_0000;

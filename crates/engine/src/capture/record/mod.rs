@@ -12,6 +12,7 @@
 mod disk;
 mod feed;
 mod recorder;
+mod squeeze;
 
 pub use super::encode::Format;
 pub use disk::Target;

@@ -44,6 +44,8 @@ pub struct RecordSpec {
     pub budget: Option<u64>,
     /// When to begin another file.
     pub rotation: Rotation,
+    /// Compress with zstd at this level, off the capturing thread. Sizes of files are those before it.
+    pub zstd: Option<i32>,
     /// Memory between capturing and disk, bytes.
     pub queue: usize,
 }
@@ -130,7 +132,7 @@ impl Recorder {
         let tally = Arc::new(Tally::default());
         let first = target(&spec, 1);
         let ends = (orders_out, free_in);
-        let disk = Disk::open(first, ends, spec.rotation.keep, Arc::clone(&tally))
+        let disk = Disk::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally))
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
@@ -340,11 +342,13 @@ fn target(spec: &RecordSpec, n: u64) -> Target {
     }
 }
 
-/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`.
+/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
 fn numbered(path: &Path, n: u64) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_squeezed { path.with_extension("") } else { path.to_owned() };
+    let mut name = inner.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{n:05}"));
-    if let Some(extension) = path.extension() {
+    for extension in [inner.extension(), path.extension().filter(|_| is_squeezed)].into_iter().flatten() {
         name.push(".");
         name.push(extension);
     }

@@ -60,6 +60,7 @@ fn spec(file: PathBuf) -> RecordSpec {
         fcs: false,
         budget: None,
         rotation: Rotation::default(),
+        zstd: None,
         queue: 8 << 20,
     }
 }
@@ -158,4 +159,22 @@ fn a_slow_disk_costs_frames_and_not_time() {
     assert!(recorded.written > 0);
     let extra = size(&recorded.files[0]) - recorded.written * RECORD;
     assert!(extra < 1000, "only whole records: {extra}");
+}
+
+#[test]
+fn compressed_files_hold_the_same_bytes_block_by_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let rotation = Rotation { bytes: Some(3 << 20), ..Rotation::default() };
+    let base = |name: &str| RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join(name)) };
+    let plain = run(RecordSpec { format: Format::PcapNanos, ..base("a.pcap") }, frames(5000));
+    let zstd = Some(3);
+    let squeezed = run(RecordSpec { format: Format::PcapNanos, zstd, ..base("b.pcap.zst") }, frames(5000));
+    assert_all_accounted(&plain);
+    let recorded = assert_all_accounted(&squeezed);
+    assert!(recorded.files.len() >= 2 && !recorded.direct);
+    assert_eq!(recorded.files[1], dir.path().join("b-00002.pcap.zst"));
+    for (plain, squeezed) in plain.recorded.unwrap().files.iter().zip(&recorded.files) {
+        let content = zstd::decode_all(std::fs::File::open(squeezed).unwrap()).unwrap();
+        assert!(content == std::fs::read(plain).unwrap() && size(squeezed) < size(plain) / 10);
+    }
 }
