@@ -96,7 +96,9 @@ fn compare(size: u32, rates: &[u64], seconds: u64) -> anyhow::Result<Vec<Found>>
             cost.whole = cost.whole.min(next.whole);
         }
     }
-    found.iter_mut().for_each(|found| found.cost.whole -= sending);
+    for found in &mut found {
+        found.cost.whole -= sending;
+    }
     Ok(found)
 }
 
