@@ -41,6 +41,8 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         capture_all: false,
         captures_wait: false,
         back_end: Some(BackEnd::Pktgen),
+        steered: false,
+        seed: 0,
     };
     let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;

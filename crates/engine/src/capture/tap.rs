@@ -55,6 +55,7 @@ pub struct Tap {
     program: Option<Program>,
     /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.
     is_filtered_before: bool,
+    is_alone: bool,
     slot: Arc<Slot>,
     back: Sender<Box<Recorder>>,
     active: Option<Active>,
@@ -77,12 +78,17 @@ struct Active {
 
 impl Tap {
     pub(super) fn new(program: Option<Program>, slot: Arc<Slot>, back: Sender<Box<Recorder>>) -> Self {
-        Self { is_filtered_before: program.is_none(), program, slot, back, active: None }
+        Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
     }
 
-    /// The filter, if there is one.
-    pub fn program(&self) -> Option<&Program> {
-        self.program.as_ref()
+    /// To be called where nothing but this tap will ever look at the port's frames.
+    pub(crate) fn alone(&mut self) {
+        self.is_alone = true;
+    }
+
+    /// The filter that may run in front of the ring, if there is one: frames that do not pass are of no use to anybody.
+    pub fn narrowing(&self) -> Option<&Program> {
+        self.program.as_ref().filter(|_| self.is_alone)
     }
 
     /// To be called when the filter runs in front of the ring, too.

@@ -48,6 +48,8 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         capture_all,
         captures_wait: false,
         back_end: None,
+        steered: false,
+        seed: 0,
     }
 }
 
