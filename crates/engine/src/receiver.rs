@@ -215,6 +215,16 @@ impl Books {
         }
     }
 
+    /// Looks after the captures, between batches.
+    fn attend_taps(&mut self, port: &mut impl FrameRx, now: MonoTime, is_idle: bool) -> Result<(), Error> {
+        for tap in &mut self.taps {
+            if tap.attend(now, is_idle) {
+                tap.ring_dropped(port.counters()?.ring_dropped);
+            }
+        }
+        Ok(())
+    }
+
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>) {
         let all = self.lanes.len() + streams.len();
         let longest = longest_headers(&streams).max(self.scratch.len());
@@ -265,16 +275,13 @@ impl Books {
     /// A frame without a readable tag: ours with a damaged tag, or somebody else's.
     fn take_untagged(&mut self, frame: &RxFrame<'_>) {
         let mut compared = self.lanes.iter_mut().take(MOST_COMPARED);
-        match compared.find(|lane| lane.has_headers_of(frame.bytes)) {
-            Some(lane) => {
-                lane.counts.unnumbered += 1;
-                self.unnumbered += 1;
-                self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-            }
-            None => {
-                self.foreign += 1;
-                self.foreign_bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-            }
+        if let Some(lane) = compared.find(|lane| lane.has_headers_of(frame.bytes)) {
+            lane.counts.unnumbered += 1;
+            self.unnumbered += 1;
+            self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        } else {
+            self.foreign += 1;
+            self.foreign_bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         }
     }
 }
@@ -319,6 +326,13 @@ impl<R: FrameRx> Receiver<R> {
 
 impl<R: FrameRx> StreamRx for Receiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+        let mut job = job;
+        if let [tap] = &mut job.taps[..]
+            && let Some(program) = tap.narrowing()
+            && self.port.narrow(program)?
+        {
+            tap.filtered_before();
+        }
         self.books = Some(Books::open(job));
         Ok(())
     }
@@ -336,6 +350,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
         let Some(books) = &mut self.books else { return Ok(Step::IdleUntil(now + IDLE)) };
         let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
+        books.attend_taps(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { Step::Busy } else { Step::IdleUntil(now + IDLE) })
     }
 
@@ -362,6 +377,9 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
         let counters = self.port.counters()?;
+        for tap in self.books.iter_mut().flat_map(|books| &mut books.taps) {
+            tap.ring_dropped(counters.ring_dropped);
+        }
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,

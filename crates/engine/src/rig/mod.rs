@@ -14,6 +14,7 @@ mod open;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
 
 use crate::Error;
+use crate::capture::PortCapture;
 use crate::clock::RealClock;
 use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
@@ -39,6 +40,8 @@ pub struct RigOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
     pub capture_all: bool,
+    /// Captures begin when somebody says so ([`Rig::captures`]), not with the receivers.
+    pub captures_wait: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
     /// Streams do not begin at T, but when they are steered to.
@@ -128,6 +131,12 @@ impl Rig {
     /// The plan with its schedules.
     pub fn plan(&self) -> &BoundPlan {
         &self.plan
+    }
+
+    /// The captures of the plan, with the indices of their ports: to be begun, stopped and fetched by any thread while the
+    /// receivers are at work. Those that are under way in the end are stopped by [`Self::finish`].
+    pub fn captures(&self) -> Vec<(usize, PortCapture)> {
+        self.benches.iter().flat_map(Bench::captures).collect()
     }
 
     /// Starts the receivers, then the senders; returns when each receiver is receiving. Nothing is sent yet.
