@@ -40,6 +40,8 @@ struct Lane {
     started_at: u64,
     /// Frames and bytes that belong to earlier starts.
     before_start: (u64, u64),
+    /// Frames that were missing when the last start was announced.
+    missing_before: u64,
     window: SequenceWindow,
     counts: StreamRxCounts,
     latency: Latency,
@@ -55,6 +57,7 @@ impl Lane {
             takes: Takes::new(whole),
             started_at: 0,
             before_start: (0, 0),
+            missing_before: 0,
             window: SequenceWindow::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
@@ -118,6 +121,7 @@ impl Lane {
         if take.is_fresh() {
             self.started_at = take.first();
             self.before_start = (self.counts.frames, self.counts.bytes);
+            self.missing_before = self.window.live_counts().lost;
             (self.counts.since_start, self.counts.delays) = (SinceStart::default(), Delays::default());
         }
         self.takes.push(take);
@@ -129,8 +133,10 @@ impl Lane {
     }
 
     fn live_counts(&self) -> StreamRxCounts {
+        let sequence = self.window.live_counts();
         StreamRxCounts {
-            sequence: self.window.live_counts(),
+            missing: sequence.lost.saturating_sub(self.missing_before),
+            sequence,
             since_start: self.since_start(),
             ..self.counts.clone()
         }

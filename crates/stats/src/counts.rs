@@ -114,6 +114,9 @@ pub struct StreamRxCounts {
     /// The part since the last start.
     #[serde(default)]
     pub since_start: SinceStart,
+    /// Frames missing between those that arrived, of the part since the last start.
+    #[serde(default)]
+    pub missing: u64,
     /// Delays since the last start.
     #[serde(default)]
     pub delays: Delays,

@@ -101,7 +101,7 @@ impl Live {
     /// Counters of ports begin anew with traffic that begins when there is none.
     pub(super) fn begin_if_quiet(&mut self, plan: &Plan) {
         let Some(latest) = self.samples.back() else { return };
-        if latest.tx.iter().any(|(_, counts)| counts.is_sending) {
+        if latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused) {
             return;
         }
         self.before = (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect();

@@ -144,7 +144,7 @@ impl<R: Rigs> Console<R> {
             let view = self.view();
             let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
             let streams = view.names.streams(flows)?;
-            if begins {
+            if change == Change::Start {
                 view.live().begin_if_quiet(plan);
             }
             streams

@@ -74,7 +74,10 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
         frames_rx_rate: rates.frames_rx,
         bytes_tx_rate: rates.bytes_tx,
         bytes_rx_rate: rates.bytes_rx,
-        loss: flow.loss.then(|| loss(plan, latest, &way.streams)),
+        loss: flow.loss.then(|| match transmit {
+            Transmit::Started => loss_so_far(latest, &way.streams),
+            _ => loss(plan, latest, &way.streams),
+        }),
         timestamps: flow.timestamps.then(|| {
             let ns = |at: Option<MonoTime>| at.map_or(0.0, |at| wall(at) as f64);
             (ns(arrived.first), ns(arrived.last))
@@ -142,6 +145,14 @@ fn transmit(plan: &Plan, live: &Live, latest: &Sample, streams: &[usize]) -> Tra
     } else {
         Transmit::Stopped
     }
+}
+
+/// In percent, of what should have arrived by now: sender and receiver are not read at the same moment.
+fn loss_so_far(latest: &Sample, streams: &[usize]) -> f64 {
+    let counts = || streams.iter().flat_map(|stream| received(latest, *stream)).map(|(_, counts)| counts);
+    let missing: u64 = counts().map(|counts| counts.missing).sum();
+    let arrived: u64 = counts().map(|counts| counts.since_start.frames).sum();
+    Ratio::new(missing, missing + arrived).percent()
 }
 
 /// In percent; 0 while nothing has been sent.
