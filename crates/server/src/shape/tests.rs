@@ -203,9 +203,11 @@ fn hostile_documents_end_in_few_complaints() {
     let mut complaints = Complaints::default();
     let flows: Vec<Value> = (0..5_000).map(|_| json!({"nonsense": 1})).collect();
     settle(json!({ "flows": flows }), &message("Config"), &mut complaints);
-    let lines = complaints.into_lines();
+    let lines = std::mem::take(&mut complaints).into_lines();
     assert_eq!(lines.len(), 1_001);
     assert_eq!(lines.last().map(String::as_str), Some("4000 more problems are not listed"));
+    assert_eq!(parse("[],".repeat(2_000_001).as_bytes(), &mut complaints), None);
+    assert_eq!(complaints.into_lines(), ["the document has 4000002 values; at most 4000000 are read"]);
     let deep = "[".repeat(100_000);
     assert_eq!(parse(deep.as_bytes(), &mut Complaints::default()), None);
 }

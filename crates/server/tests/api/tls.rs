@@ -63,6 +63,24 @@ fn a_certificate_of_files_is_shown() {
 }
 
 #[test]
+fn grpc_is_served_encrypted_as_http2() {
+    let directory = tempfile::tempdir().unwrap();
+    let (files, certificate) = identity(&directory);
+    let served = Served::start(ServerOptions { grpc_tls: true, identity: Some(files), ..plain() });
+    let mut config = client(&certificate, None);
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    let name = ServerName::try_from("localhost").unwrap();
+    let connection = ClientConnection::new(Arc::new(config), name).unwrap();
+    let mut stream = StreamOwned::new(connection, TcpStream::connect(served.bound.grpc.unwrap()).unwrap());
+    // The preface, and settings of nothing.
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").unwrap();
+    let mut frame = [0; 9];
+    std::io::Read::read_exact(&mut stream, &mut frame).unwrap();
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"h2"[..]));
+    assert_eq!(frame[3], 4, "the server's settings come first");
+}
+
+#[test]
 fn clients_show_a_certificate_of_the_authority_or_stay_outside() {
     let directory = tempfile::tempdir().unwrap();
     let (files, certificate) = identity(&directory);
