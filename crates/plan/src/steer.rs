@@ -22,6 +22,20 @@ pub enum Steer {
     /// From now on the plan is what this document says: rates and sizes of its flows, and flows it has more. Flows that it
     /// lacks are stopped. Ports stay as they are.
     Replan(String),
+    /// Begin or end the captures of these ports. One that begins forgets what it captured before.
+    Capture {
+        /// Which.
+        ports: Vec<usize>,
+        /// Begin.
+        on: bool,
+    },
+    /// Switch the links of these ports up or down.
+    Link {
+        /// Which.
+        ports: Vec<usize>,
+        /// Up.
+        up: bool,
+    },
 }
 
 /// What tells streams apart across documents: flow, ports, and which of several alike.

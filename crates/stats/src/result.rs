@@ -23,6 +23,20 @@ pub struct Sample {
     pub ports: Vec<(usize, TxCounters, RxCounters)>,
     /// Latency so far over all streams of this node, as (min, mean, max); absent without latency.
     pub latency: Option<(Nanos, Nanos, Nanos)>,
+    /// The captures of this node.
+    #[serde(default)]
+    pub captures: Vec<CaptureState>,
+}
+
+/// A capture while the run goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureState {
+    /// Port index.
+    pub port: usize,
+    /// Frames are being captured.
+    pub is_running: bool,
+    /// What was captured last, once it is complete.
+    pub file: Option<String>,
 }
 
 /// A stream at its sender.

@@ -60,6 +60,8 @@ pub struct Link {
 /// Cumulative counters of an interface, as `ip -s link` shows them. Bytes are without FCS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Counters {
+    /// Whether the link is up.
+    pub carrier: bool,
     /// Frames received.
     pub rx_frames: u64,
     /// Bytes received.
@@ -144,7 +146,8 @@ impl Links {
             LinkAttribute::Stats64(stats) => Some(counters_of(stats)),
             _ => None,
         });
-        Ok(stats.unwrap_or_default())
+        let carrier = message.header.flags.contains(LinkFlags::LowerUp);
+        Ok(Counters { carrier, ..stats.unwrap_or_default() })
     }
 
     /// Addresses of all interfaces.
@@ -267,6 +270,7 @@ fn kind_of(infos: &[LinkInfo]) -> Option<String> {
 
 fn counters_of(stats: &Stats64) -> Counters {
     Counters {
+        carrier: false,
         rx_frames: stats.rx_packets,
         rx_bytes: stats.rx_bytes,
         rx_errors: stats.rx_errors,

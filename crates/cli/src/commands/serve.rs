@@ -156,11 +156,11 @@ impl Running for ServedRun {
         match session.close() {
             Ok(report) if keep => {
                 if let Err(error) = draft.commit(&catalogue, report, &document) {
-                    remark(&format!("the result of a run could not be kept: {error}"));
+                    remark(format!("the result of a run could not be kept: {error}"));
                 }
             }
             Ok(_) => {}
-            Err(error) => remark(&format!("a run ended badly: {error}")),
+            Err(error) => remark(format!("a run ended badly: {error}")),
         }
     }
 }

@@ -158,6 +158,11 @@ impl PortCapture {
         captured
     }
 
+    /// What was captured last, unless it has begun since.
+    pub fn last(&self) -> Option<Captured> {
+        if let State::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
+    }
+
     /// Whether it is under way.
     pub fn is_running(&self) -> bool {
         matches!(*self.state(), State::Running)

@@ -69,6 +69,7 @@ impl Meter {
         // Some drivers start from zero when they are brought up again.
         let since = |now: u64, start: u64| now.checked_sub(start).unwrap_or(now);
         Some(Counters {
+            carrier: now.carrier,
             rx_frames: since(now.rx_frames, start.rx_frames),
             rx_bytes: since(now.rx_bytes, start.rx_bytes),
             rx_errors: since(now.rx_errors, start.rx_errors),

@@ -72,6 +72,11 @@ impl PortHold {
         Ok(self.quieted.await_carrier()?)
     }
 
+    /// Switches the link up or down. It is put back as it was when the port is given back.
+    pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        Ok(self.quieted.switch_link(up)?)
+    }
+
     /// What could not be made quiet, as text for a caveat.
     pub fn caveats(&self) -> &[String] {
         self.quieted.caveats()

@@ -39,6 +39,8 @@ enum Change {
     Offload(Offload, bool),
     Setting(String, String),
     Up,
+    /// Taken down for a while, at the user's wish.
+    Down,
 }
 
 impl Quieted {
@@ -119,6 +121,15 @@ impl Quieted {
         Ok(())
     }
 
+    /// Switches the link up or down, for a while: it was up or was brought up, and is up when it is given back.
+    pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        Links::open(&self.netns)?.set_up(self.link.index, up)?;
+        if !up && !self.changes.contains(&Change::Down) {
+            self.changes.push(Change::Down);
+        }
+        Ok(())
+    }
+
     /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so.
     pub fn await_carrier(&mut self) -> Result<(), Error> {
         let mut links = Links::open(&self.netns)?;
@@ -136,6 +147,7 @@ impl Quieted {
     fn restore(&self, change: &Change) -> Result<(), Error> {
         match change {
             Change::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
+            Change::Down => Links::open(&self.netns)?.set_up(self.link.index, true),
             Change::Up => self.take_down(),
             Change::Setting(key, before) => kernel::write_setting(&self.netns, key, before),
             Change::Offload(offload, before) => {

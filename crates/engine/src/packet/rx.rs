@@ -57,6 +57,7 @@ impl FrameRx for PacketRx {
             // What arrived and was kept back is in no other account: there is nothing to compare with.
             arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
+            link_up: interface.map(|counters| counters.carrier),
             ring_dropped: ring.dropped,
             seen: self.seen,
             ..RxCounters::default()

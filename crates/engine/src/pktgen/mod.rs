@@ -89,6 +89,10 @@ impl Hold for PktgenHold {
     fn caveats(&self) -> Vec<String> {
         self.packet.caveats().iter().cloned().chain(self.doubts.all()).collect()
     }
+
+    fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        self.packet.switch_link(up)
+    }
 }
 
 /// While this lives, the generator writes whole checksums: where the interface offers to do it, it leaves them half done,

@@ -176,6 +176,10 @@ impl Bench {
         Error::CannotSteer { port: self.info.name.clone(), back_end: self.info.back_end.name() }
     }
 
+    pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        self.hold.switch_link(up)
+    }
+
     /// Holds those of these streams that this port sends; says of each which number comes next.
     pub(super) fn hold(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
         let mine = numbers(self.sends.iter().filter(|stream| streams.contains(stream)));

@@ -46,7 +46,35 @@ impl Rig {
             Steer::Stop(streams) => self.halt(&self.known(streams)?, false),
             Steer::Pause(streams) => self.halt(&self.known(streams)?, true),
             Steer::Replan(document) => self.replan(document),
+            Steer::Capture { ports, on } => self.capture(ports, *on),
+            Steer::Link { ports, up } => self.link(ports, *up),
         }
+    }
+
+    fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
+        let captures = self.captures();
+        let bare = ports.iter().find(|port| !captures.iter().any(|(of, _)| of == *port));
+        if let Some(port) = bare.and_then(|port| self.infos.get(*port)) {
+            let message = format!("port `{}` has no capture", port.name);
+            return Err(Error::Plan(Problems(vec![Problem::error("captures", message)])));
+        }
+        for (_, capture) in captures.iter().filter(|(port, _)| ports.contains(port)) {
+            if on {
+                capture.start()?;
+            } else {
+                capture.stop()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
+        for port in ports {
+            let bench =
+                self.benches.get_mut(*port).ok_or(Error::Bug("a port was switched that is not there"))?;
+            bench.switch_link(up)?;
+        }
+        Ok(())
     }
 
     fn known(&self, streams: &[usize]) -> Result<BTreeSet<usize>, Error> {

@@ -22,7 +22,7 @@ use bench::Bench;
 use course::Course;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
@@ -168,6 +168,11 @@ impl Rig {
         for bench in &mut self.benches {
             bench.sample_into(&mut sample)?;
         }
+        sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
+            port,
+            is_running: capture.is_running(),
+            file: capture.last().map(|captured| captured.file.to_string_lossy().into_owned()),
+        }));
         for (stream, counts) in &mut sample.tx {
             let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
             counts.is_paused = course.is_some_and(Course::is_paused);

@@ -32,6 +32,8 @@ pub trait Hold: Send {
     fn settle(&mut self) -> Result<(), Error>;
     /// Doubts about the port, in words.
     fn caveats(&self) -> Vec<String>;
+    /// Switches the link up or down.
+    fn switch_link(&mut self, up: bool) -> Result<(), Error>;
 }
 
 /// A port that needs no keeping.
@@ -43,6 +45,10 @@ impl Hold for () {
     fn caveats(&self) -> Vec<String> {
         Vec::new()
     }
+
+    fn switch_link(&mut self, _: bool) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Hold for PortHold {
@@ -52,6 +58,10 @@ impl Hold for PortHold {
 
     fn caveats(&self) -> Vec<String> {
         Self::caveats(self).to_vec()
+    }
+
+    fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        Self::switch_link(self, up)
     }
 }
 

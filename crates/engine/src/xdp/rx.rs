@@ -53,6 +53,7 @@ impl FrameRx for XdpFrames {
         Ok(RxCounters {
             arrived: interface.map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
+            link_up: interface.map(|counters| counters.carrier),
             ring_dropped: self.rings.dropped(),
             seen: self.seen,
             ..RxCounters::default()

@@ -71,6 +71,18 @@ impl Live {
         }
     }
 
+    /// Where the last capture of a port is.
+    pub(super) fn captured(&self, port: usize) -> Option<&str> {
+        let captures = self.latest()?.captures.iter();
+        captures.filter(|capture| capture.port == port).find_map(|capture| capture.file.as_deref())
+    }
+
+    /// Whether a port's frames are being captured.
+    pub(super) fn is_capturing(&self, port: usize) -> bool {
+        let of_port = |latest: &Sample| latest.captures.iter().any(|it| it.port == port && it.is_running);
+        self.latest().is_some_and(of_port)
+    }
+
     /// Whether a port's link is up, as far as it is known.
     pub(super) fn link_up(&self, port: usize) -> Option<bool> {
         self.links.get(&port).map(|(up, _)| *up)

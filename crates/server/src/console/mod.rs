@@ -9,6 +9,7 @@ mod change;
 mod live;
 mod names;
 mod rows;
+mod slice;
 #[cfg(test)]
 mod tests;
 
@@ -23,7 +24,7 @@ use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_plan::{Plan, Problem, Problems, ReadOptions, Severity, Steer};
 use packetrig_units::MonoTime;
 use serde_json::Value;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Told everything that happens in a run.
@@ -138,6 +139,19 @@ impl<R: Rigs> Console<R> {
         Ok(warnings)
     }
 
+    /// Ports with a capture, by index: those named, or all that have one.
+    fn capturing_ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+        let view = self.view();
+        let ports = view.names.ports(names)?;
+        let captures = view.plan.iter().flat_map(|plan| &plan.captures);
+        let captured: BTreeSet<usize> = captures.flat_map(|capture| capture.ports.iter().copied()).collect();
+        let bare = ports.iter().find(|port| !captured.contains(port)).filter(|_| !names.is_empty());
+        if let Some(name) = bare.and_then(|port| Some(&view.plan.as_ref()?.ports[*port].name)) {
+            return Err(Refusal::validation(format!("captures: port `{name}` is in none")));
+        }
+        Ok(ports.into_iter().filter(|port| captured.contains(port)).collect())
+    }
+
     fn traffic(&self, desk: &mut Desk, change: Change, flows: &[String]) -> Result<(), Refusal> {
         let begins = matches!(change, Change::Start | Change::Resume);
         let streams = {
@@ -158,6 +172,15 @@ impl<R: Rigs> Console<R> {
         })?;
         desk.sent |= begins;
         Ok(())
+    }
+}
+
+impl Desk {
+    fn steer(&self, steer: Steer) -> Result<(), Refusal> {
+        match &self.run {
+            Some(run) => Ok(run.steer(steer)?),
+            None => Ok(()),
+        }
     }
 }
 
@@ -220,9 +243,15 @@ impl<R: Rigs> Tester for Console<R> {
         let mut desk = self.desk();
         match state {
             State::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
-            State::Capture { .. } | State::Link { .. } | State::Protocols { .. } => {
-                return Err(Refusal::unimplemented("not there yet"));
+            State::Capture { on, ports } => {
+                let ports = self.capturing_ports(&ports)?;
+                desk.steer(Steer::Capture { ports, on })?;
             }
+            State::Link { up, ports } => {
+                let ports = self.view().names.ports(&ports)?;
+                desk.steer(Steer::Link { ports, up })?;
+            }
+            State::Protocols { .. } => return Err(Refusal::unimplemented("not there yet")),
         }
         Ok(Vec::new())
     }
@@ -253,14 +282,37 @@ impl<R: Rigs> Tester for Console<R> {
         Err(Refusal::unimplemented("not there yet"))
     }
 
-    fn capture(&self, _: &str, _: CapturePart) -> Result<CaptureFile, Refusal> {
-        Err(Refusal::unimplemented("not there yet"))
+    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {
+        let desk = self.desk();
+        let ports = self.capturing_ports(&[port.to_owned()])?;
+        desk.steer(Steer::Capture { ports: ports.clone(), on: false })?;
+        let file = {
+            let view = self.view();
+            let live = view.live();
+            ports.first().and_then(|port| live.captured(*port)).map(str::to_owned)
+        };
+        let file =
+            file.ok_or_else(|| Refusal::internal(format!("nothing is known of the capture on {port}")))?;
+        let unreadable = |error: std::io::Error| Refusal::internal(format!("cannot read {file}: {error}"));
+        let open = std::fs::File::open(&file).map_err(unreadable)?;
+        Ok(match part {
+            CapturePart::All => {
+                let length = open.metadata().map_err(unreadable)?.len();
+                CaptureFile { bytes: Box::new(open), length: Some(length) }
+            }
+            CapturePart::Slice { start, count } => {
+                let open = std::io::BufReader::new(open);
+                let bytes = slice::slice(open, start, count).map_err(unreadable)?;
+                let length = Some(bytes.len() as u64);
+                CaptureFile { bytes: Box::new(std::io::Cursor::new(bytes)), length }
+            }
+        })
     }
 }
 
 /// Without a configuration lists are empty and no name is known.
 fn nothing<T>(names: &[String]) -> Result<Vec<T>, Refusal> {
-    if names.is_empty() { Ok(Vec::new()) } else { Err(Names::default().unknown(names)) }
+    if names.is_empty() { Ok(Vec::new()) } else { Err(names::unknown(names)) }
 }
 
 impl From<Problems> for Refusal {

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 
 /// A flow, and what its row is to show.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "what a user asks for, each by itself")]
 pub(super) struct Flow {
     pub(super) name: String,
     pub(super) measured: bool,
@@ -55,7 +56,7 @@ impl Names {
         let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
         let wanted: HashSet<usize> =
             names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
-        self.check(names, |name| index.contains_key(name))?;
+        check(names, |name| index.contains_key(name))?;
         Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
     }
 
@@ -75,23 +76,22 @@ impl Names {
         Ok(ways.flat_map(|way| way.streams.iter().copied()).collect())
     }
 
-    /// Nothing of that name.
-    pub(super) fn unknown(&self, names: &[String]) -> Refusal {
-        let errors =
-            names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
-        Refusal { kind: RefusalKind::Validation, errors: errors.collect() }
-    }
-
     fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, Refusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
-        self.check(names, |name| known.contains(name))?;
+        check(names, |name| known.contains(name))?;
         Ok(names.iter().map(String::as_str).collect())
     }
+}
 
-    fn check(&self, names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
-        let unknown: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
-        if unknown.is_empty() { Ok(()) } else { Err(self.unknown(&unknown)) }
-    }
+/// Nothing is called that.
+pub(super) fn unknown(names: &[String]) -> Refusal {
+    let errors = names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
+    Refusal { kind: RefusalKind::Validation, errors: errors.collect() }
+}
+
+fn check(names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+    let strange: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
+    if strange.is_empty() { Ok(()) } else { Err(unknown(&strange)) }
 }
 
 fn flows_of(config: &Value, plan: &Plan) -> Vec<Flow> {

@@ -31,7 +31,7 @@ pub(super) fn port(plan: &Plan, names: &Names, live: &Live, port: usize, wall: W
         name: plan.ports[port].name.clone(),
         location: names.location(port),
         link_up: live.link_up(port).unwrap_or(true),
-        capturing: false,
+        capturing: live.is_capturing(port),
         transmitting,
         frames_tx: now.frames_tx,
         frames_rx: now.frames_rx,

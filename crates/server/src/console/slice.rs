@@ -1,0 +1,121 @@
+//! Part of a capture file: its headers, and of its frames those that are asked for. Classic pcap and pcapng as this product
+//! writes them, little-endian.
+
+use std::io::{self, Read};
+
+/// First four bytes of a section header block.
+const PCAPNG: u32 = 0x0a0d_0d0a;
+/// Type of an enhanced packet block.
+const PACKET: u32 = 6;
+/// No block or record of ours is larger.
+const LARGEST: usize = 1 << 24;
+
+/// Headers of `file`, and `count` frames from number `start` on, which counts from 1.
+pub(super) fn slice(mut file: impl Read, start: u64, count: u64) -> io::Result<Vec<u8>> {
+    let mut out = read(&mut file, 8)?;
+    let end = start.saturating_add(count);
+    let wanted = |frame: u64| (start..end).contains(&frame);
+    let mut frame = 0;
+    if word(&out, 0) == PCAPNG {
+        let rest = rest_of_block(&mut file, &out)?;
+        out.extend(rest);
+        while let Some(head) = head(&mut file, 8)? {
+            let rest = rest_of_block(&mut file, &head)?;
+            let is_frame = word(&head, 0) == PACKET;
+            frame += u64::from(is_frame);
+            if !is_frame || wanted(frame) {
+                out.extend(head);
+                out.extend(rest);
+            }
+        }
+    } else {
+        out.extend(read(&mut file, 16)?);
+        while frame + 1 < end
+            && let Some(head) = head(&mut file, 16)?
+        {
+            frame += 1;
+            let bytes = read(&mut file, size(word(&head, 8))?)?;
+            if wanted(frame) {
+                out.extend(head);
+                out.extend(bytes);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn rest_of_block(file: &mut impl Read, head: &[u8]) -> io::Result<Vec<u8>> {
+    let length = size(word(head, 4))?.checked_sub(head.len()).ok_or_else(not_ours)?;
+    read(file, length)
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..at + 4).and_then(|word| word.try_into().ok());
+    word.map_or(0, u32::from_le_bytes)
+}
+
+fn size(length: u32) -> io::Result<usize> {
+    usize::try_from(length).ok().filter(|length| *length <= LARGEST).ok_or_else(not_ours)
+}
+
+fn not_ours() -> io::Error {
+    io::Error::other("the capture file is damaged")
+}
+
+fn read(file: &mut impl Read, length: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; length];
+    file.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The next head, unless the file ends here.
+fn head(file: &mut impl Read, length: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut bytes = Vec::with_capacity(length);
+    file.take(length as u64).read_to_end(&mut bytes)?;
+    match bytes.len() {
+        0 => Ok(None),
+        got if got == length => Ok(Some(bytes)),
+        _ => Err(not_ours()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pcap(frames: u8) -> Vec<u8> {
+        let mut file = vec![0xd4, 0xc3, 0xb2, 0xa1];
+        file.resize(24, 0);
+        for n in 0..frames {
+            let mut record = [0; 16];
+            (record[8], record[12]) = (3, 3);
+            file.extend(record);
+            file.extend([n; 3]);
+        }
+        file
+    }
+
+    #[test]
+    fn frames_count_from_one() {
+        let of = |start, count| slice(&pcap(5)[..], start, count).expect("is one");
+        assert_eq!(of(1, 5), pcap(5));
+        let two = of(2, 2);
+        assert_eq!((two.len(), two[24 + 16], two[24 + 19 + 16]), (24 + 2 * 19, 1, 2));
+        assert_eq!(of(5, u64::MAX).len(), 24 + 19);
+        assert_eq!((of(9, 3).len(), of(1, 0).len()), (24, 24));
+        assert!(slice(&pcap(1)[..30], 1, 9).is_err(), "cut off");
+    }
+
+    #[test]
+    fn blocks_that_are_no_frames_stay() {
+        let block = |kind: u32, body: &[u8]| {
+            let length = u32::try_from(12 + body.len()).expect("small").to_le_bytes();
+            [&kind.to_le_bytes()[..], &length, body, &length].concat()
+        };
+        let (section, interface, last) = (block(PCAPNG, &[1; 16]), block(1, &[2; 8]), block(5, &[3; 4]));
+        let frames: Vec<Vec<u8>> = (0..3).map(|n| block(PACKET, &[n; 4])).collect();
+        let file = [section.clone(), interface.clone(), frames.concat(), last.clone()].concat();
+        let part = slice(&file[..], 2, 1).expect("is one");
+        assert_eq!(part, [section, interface, frames[1].clone(), last].concat());
+    }
+}
