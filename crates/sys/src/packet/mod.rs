@@ -7,7 +7,7 @@
 //! themselves. Invariant: a byte is touched only while the status word says that it is ours.
 
 mod rx;
-mod socket;
+pub(crate) mod socket;
 mod tx;
 
 pub use rx::{RawFrame, RxOptions, RxRing, RxStats, Stamp};
