@@ -4,6 +4,7 @@
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 use crate::outcome::Fault;
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
@@ -98,6 +99,9 @@ pub struct Preparation {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// What the node's back ends can do, as measured before: by it they are chosen.
+    #[serde(default)]
+    pub limits: Vec<RigLimit>,
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.

@@ -106,6 +106,7 @@ impl Simulation {
             capture_dir: None,
             capture_all: false,
             back_end: None,
+            limits: Vec::new(),
         };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let nodes = names.iter().map(|name| Node {

@@ -52,6 +52,7 @@ impl Planes for EnginePlane {
             capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
             capture_all: preparation.capture_all,
             back_end: preparation.back_end,
+            limits: preparation.limits.clone(),
         };
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().to_vec();

@@ -8,6 +8,7 @@
 
 mod account;
 mod bench;
+pub mod choose;
 mod open;
 
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
@@ -18,6 +19,7 @@ use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
@@ -39,6 +41,8 @@ pub struct RigOptions {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// What this machine's back ends can do, as measured before: by it they are chosen.
+    pub limits: Vec<RigLimit>,
 }
 
 /// See the module.
@@ -64,10 +68,10 @@ impl std::fmt::Debug for Rig {
 }
 
 impl Rig {
-    /// Opens the plan's ports on AF_PACKET rings: guards, locks, quiets them, allocates rings and templates.
+    /// Opens the plan's ports, each on the back end that was asked for or chosen: guards, locks, quiets them, allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
-        let (confirmed, back_end) = (options.confirmed.clone(), options.back_end);
-        Self::prepare_with(plan, options, &MachinePorts { confirmed, back_end })
+        let ports = MachinePorts::new(&plan, options);
+        Self::prepare_with(plan, options, &ports)
     }
 
     /// As [`Self::prepare`], with ports from `opener`.
@@ -79,6 +83,7 @@ impl Rig {
         }
         for port in &mut open {
             port.hold.settle()?;
+            port.hold.revise(&mut port.info);
         }
         let infos: Vec<PortInfo> = open.iter().map(|port| port.info.clone()).collect();
         check_sizes(&plan, &infos)?;

@@ -20,6 +20,7 @@ fn preparation() -> Command {
         capture_dir: None,
         capture_all: false,
         back_end: None,
+        limits: Vec::new(),
     }))
 }
 

@@ -20,6 +20,7 @@ fn controller(names: &[&str]) -> Controller {
         capture_dir: None,
         capture_all: false,
         back_end: None,
+        limits: Vec::new(),
     };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
     let mut controller = Controller::new(head, preparation, &names, Limits::local(Nanos::from_millis(200)));
