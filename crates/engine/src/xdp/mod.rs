@@ -29,6 +29,7 @@ use packetrig_plan::recording::Frames;
 use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::Promiscuous;
 use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
@@ -48,6 +49,9 @@ pub enum Way {
 pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
+    // A card gives frames for other addresses only then, and to programs, too.
+    let promiscuous =
+        port.promiscuous.then(|| Promiscuous::make(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.meter()?;
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass: false };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
@@ -67,6 +71,7 @@ pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<
         longest: options.largest.map(|largest| packet::longest(&claim.link, Some(largest))),
         exchange,
         socket: None,
+        _promiscuous: promiscuous.transpose()?,
         port: claim.into_hold(),
     };
     if let Way::Socket(reason) = way {
