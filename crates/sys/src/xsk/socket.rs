@@ -329,3 +329,6 @@ fn bind(socket: &OwnedFd, index: u32, shape: Shape, zero_copy: bool, name: &str)
         _ => Err(error),
     }
 }
+
+#[cfg(test)]
+mod tests;
