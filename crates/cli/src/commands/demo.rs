@@ -131,7 +131,8 @@ fn request(arguments: &Arguments, document: Document) -> Request {
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
-    request.back_end = arguments.back_end.map(Into::into);
+    // On its cables nothing is gained by another, and what it shows shall not depend on a calibration.
+    request.back_end = Some(arguments.back_end.unwrap_or(BackEndName::Packet).into());
     request.json = arguments.json;
     request
 }

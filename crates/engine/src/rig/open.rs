@@ -100,7 +100,10 @@ impl Opener for MachinePorts {
             Some(BackEnd::AfXdp) => xdp::open(port, options, Way::Socket(None), why()),
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
-            Some(_) => Self::open_packet(port, options, why()),
+            Some(_) => {
+                let why = format!("{}: AF_PACKET rings work with every kernel and card", why());
+                Self::open_packet(port, options, why)
+            }
             None => self.open_chosen(port, options),
         }
     }

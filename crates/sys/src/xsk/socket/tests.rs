@@ -45,7 +45,7 @@ impl Cable {
 }
 
 fn frame(number: u8, len: usize) -> Vec<u8> {
-    let mut frame: Vec<u8> = (0..len).map(|at| (at % 251) as u8 ^ number).collect();
+    let mut frame: Vec<u8> = (0..251).map(|at| at ^ number).cycle().take(len).collect();
     frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
     frame[14] = number;
     frame
