@@ -24,6 +24,7 @@ pub mod rig;
 pub mod sender;
 pub mod sim;
 pub mod stream;
+pub mod take;
 pub mod xdp;
 
 mod error;

@@ -28,9 +28,26 @@ pub enum Error {
     /// Bug: the agent's thread ended before the run did.
     #[error("the agent of node {0} ended before its run")]
     AgentDied(NodeName),
+    /// World: a steered run ended before anything could be started.
+    #[error("the run ended before it was under way")]
+    NeverRan,
     /// World: no thread could be started.
     #[error("no thread for the agent: {0}")]
     Thread(std::io::Error),
+}
+
+impl Error {
+    /// The same as it is told to somebody else.
+    pub fn fault(&self) -> Fault {
+        let blame = match self {
+            Self::Plan(_) => Blame::User,
+            Self::Engine(error) => return fault_of(error),
+            Self::Failed { fault } => return fault.clone(),
+            Self::Fabric(_) | Self::AgentDied(_) => Blame::Bug,
+            Self::NeverRan | Self::Thread(_) => Blame::World,
+        };
+        Fault { blame, text: self.to_string() }
+    }
 }
 
 /// An engine error as it travels to the controller.
@@ -41,6 +58,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         | EngineError::Plan(_)
         | EngineError::Recording { .. }
         | EngineError::NotForBackEnd { .. }
+        | EngineError::CannotSteer { .. }
         | EngineError::NoCaptureDirectory => Blame::User,
         EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
         _ => Blame::World,

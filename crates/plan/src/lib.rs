@@ -17,6 +17,7 @@ mod read;
 mod reader;
 pub mod recording;
 pub mod replay;
+pub mod steer;
 pub mod timeline;
 
 pub use model::{
@@ -24,3 +25,4 @@ pub use model::{
     ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
+pub use steer::Steer;

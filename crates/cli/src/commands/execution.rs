@@ -84,6 +84,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,
+        steered: false,
         back_end: request.back_end,
         limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
@@ -93,7 +94,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     signal::latch()?;
     let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
     let report = run(request, options, progress)?;
-    let (directory, report) = draft.commit(report, &request.document.text)?;
+    let (directory, report) = draft.commit(&catalogue, report, &request.document.text)?;
     if let Some(out) = &request.out {
         files::write_run(out, &report, &request.document.text)?;
     }
@@ -114,7 +115,7 @@ pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Erro
 }
 
 /// Captures are written where they shall stay: they may be too large to copy.
-fn capture_dir(request: &Request, draft: &Draft<'_>, plan: &Plan) -> Result<PathBuf, Error> {
+fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });
@@ -158,7 +159,6 @@ fn show(progress: &mut Progress, event: &RunEvent) {
         RunEventKind::StateChanged(state) => progress.state(&state.to_string()),
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
-        RunEventKind::Caveat(caveat) => progress.say(&format!("caveat: {}: {}", caveat.subject, caveat.text)),
         RunEventKind::Finding(text) => progress.say(text),
         RunEventKind::Ports { ports, .. } => {
             for port in ports {
@@ -166,6 +166,6 @@ fn show(progress: &mut Progress, event: &RunEvent) {
                 progress.say(&format!("port {name} ({location}): back end {back_end}: {}", port.why));
             }
         }
-        RunEventKind::Ended(_) => {}
+        RunEventKind::Steered { .. } | RunEventKind::Ended(_) => {}
     }
 }

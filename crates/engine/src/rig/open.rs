@@ -88,22 +88,32 @@ pub struct MachinePorts {
     /// By what one is chosen otherwise.
     plan: Plan,
     limits: Vec<RigLimit>,
+    /// Streams are to be steered.
+    steered: bool,
 }
 
 impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
         let options = OpenOptions { confirmed, largest };
+        // A steered run may get longer frames later, and from any port.
+        let any = FrameSize::new(u32::MAX);
+        let of_xdp = OpenOptions { confirmed, largest: if self.steered { Some(any) } else { largest } };
         let why = || "asked for".to_owned();
         match self.back_end {
-            Some(BackEnd::Xdp) => xdp::open(port, options, self.way(port), why()),
-            Some(BackEnd::AfXdp) => xdp::open(port, options, Way::Socket(None), why()),
+            Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),
+            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, Way::Socket(None), why()),
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             Some(_) => {
                 let why = format!("{}: AF_PACKET rings work with every kernel and card", why());
                 Self::open_packet(port, options, why)
             }
+            None if self.steered => Self::open_packet(
+                port,
+                options,
+                "streams are steered while they run, which rings can do".into(),
+            ),
             None => self.open_chosen(port, options),
         }
     }
@@ -117,12 +127,17 @@ impl MachinePorts {
             back_end: options.back_end,
             plan: plan.clone(),
             limits: options.limits.clone(),
+            steered: options.steered,
         }
     }
 
     fn needs(&self, port: &Port, speed: Option<BitRate>) -> Needs {
         let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
-        index.map(|index| Needs::of(&self.plan, index, speed)).unwrap_or_default()
+        let mut needs = index.map(|index| Needs::of(&self.plan, index, speed)).unwrap_or_default();
+        if self.steered {
+            needs.not_live = Some("streams that are steered cannot be live frames".into());
+        }
+        needs
     }
 
     /// How frames leave with back end `xdp`.

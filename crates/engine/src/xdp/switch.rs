@@ -11,7 +11,7 @@ use crate::clock::RealClock;
 use crate::packet::{Meter, PortHold};
 use crate::rig::Hold;
 use crate::sender::Sender;
-use crate::stream::{Control, Step, StreamTx, TxJob};
+use crate::stream::{Control, Steering, Step, StreamTx, TxJob};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind, TxCounters};
 use packetrig_stats::result::SendResult;
@@ -51,12 +51,24 @@ impl SwitchTx {
     }
 }
 
-impl StreamTx for SwitchTx {
-    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+impl SwitchTx {
+    /// Takes the socket, if there is one.
+    fn settle(&mut self) {
         if let Some(socket) = self.exchange.take() {
             self.sender = Box::new(Sender::new(socket, RealClock::new()));
         }
+    }
+}
+
+impl StreamTx for SwitchTx {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        self.settle();
         self.sender.arm(job)
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        self.settle();
+        self.sender.steering()
     }
 
     fn control(&mut self, control: Control) {

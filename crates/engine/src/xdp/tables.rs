@@ -29,7 +29,7 @@ pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
     let mut compiled = Compiled::default();
     for (lane, spec) in (0u32..).zip(streams) {
         let shapes = compiled
-            .stream(lane, spec.number, spec.source.template())
+            .stream(lane, spec.number, spec.source.template().map(AsRef::as_ref))
             .map_err(|reason| Error::NotForBackEnd { stream: spec.number, back_end: "xdp", reason })?;
         compiled.shapes.push(shapes);
     }

@@ -48,6 +48,8 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         capture_all,
         back_end: None,
         limits: Vec::new(),
+        steered: false,
+        seed: 0,
     }
 }
 
