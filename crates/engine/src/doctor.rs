@@ -3,6 +3,7 @@
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
 use crate::packet::{guard, relatives};
+use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::ethtool::Offload;
 use packetrig_sys::facts::{Interface, Machine};
 use serde::Serialize;
@@ -49,7 +50,7 @@ pub struct Finding {
 pub fn judge(machine: &Machine, interfaces: &[Interface]) -> Vec<Finding> {
     let mut findings = judge_machine(machine);
     for interface in interfaces {
-        findings.extend(judge_interface(interface, interfaces));
+        findings.extend(judge_interface(machine, interface, interfaces));
     }
     findings
 }
@@ -62,6 +63,15 @@ fn judge_machine(machine: &Machine) -> Vec<Finding> {
         remedy: remedy.map(str::to_owned),
     };
     let mut findings = vec![packet_rights(machine)];
+    let others = [
+        ("xdp", machine.bpf_obstacle.as_ref()),
+        ("af-xdp", af_xdp_obstacle(machine)),
+        ("pktgen", machine.pktgen_obstacle.as_ref()),
+    ];
+    findings.extend(others.map(|(name, obstacle)| match obstacle {
+        None => finding(Level::Good, format!("back end {name} works: what it needs is there"), None),
+        Some(why) => finding(Level::Note, format!("back end {name} does not work: {why}"), None),
+    }));
     if machine.version < OLDEST_KERNEL {
         let what = format!("kernel {} is older than any this is tested on", machine.kernel);
         findings.push(finding(Level::Note, what, Some("use Linux 5.10 or later")));
@@ -93,7 +103,7 @@ fn packet_rights(machine: &Machine) -> Finding {
     }
 }
 
-fn judge_interface(interface: &Interface, all: &[Interface]) -> Vec<Finding> {
+fn judge_interface(machine: &Machine, interface: &Interface, all: &[Interface]) -> Vec<Finding> {
     let finding = |level, what: String, remedy: Option<String>| Finding {
         subject: Subject::Interface(interface.link.name.clone()),
         level,
@@ -132,7 +142,7 @@ fn judge_interface(interface: &Interface, all: &[Interface]) -> Vec<Finding> {
     if !loud.is_empty() {
         findings.push(finding(Level::Note, format!("a run switches these offloads off: {loud}"), None));
     }
-    findings.push(finding(Level::Note, xdp_text(interface).into(), None));
+    findings.push(finding(Level::Note, back_ends(machine, interface), None));
     findings.push(finding(Level::Good, stamp_text(interface).into(), None));
     findings
 }
@@ -142,17 +152,40 @@ fn loud_offloads(interface: &Interface) -> String {
     interface.offloads.iter().filter(loud).map(|offload| offload.name()).collect::<Vec<_>>().join(" ")
 }
 
-fn xdp_text(interface: &Interface) -> &'static str {
-    match interface.xdp {
-        None => "this kernel cannot be asked about XDP; `--back-end xdp` would receive in its generic path",
-        Some(xdp) if xdp.zero_copy => {
-            "native XDP with zero copy: `--back-end xdp` sends live frames and receives in the driver"
-        }
-        Some(xdp) if xdp.native => {
-            "native XDP: `--back-end xdp` sends live frames and receives in the driver"
-        }
-        Some(_) => "generic XDP only: `--back-end xdp` would gain little",
+/// It sends through sockets and receives through BPF programs.
+fn af_xdp_obstacle(machine: &Machine) -> Option<&String> {
+    machine.af_xdp_obstacle.as_ref().or(machine.bpf_obstacle.as_ref())
+}
+
+/// What each back end can do here, and which would be chosen.
+fn back_ends(machine: &Machine, interface: &Interface) -> String {
+    let mut texts = vec!["back ends: packet".to_owned()];
+    let xdp = interface.xdp.unwrap_or_default();
+    if machine.bpf_obstacle.is_none() {
+        texts.push(
+            match (interface.xdp, xdp.native, xdp.transmit) {
+                (None, ..) => "xdp (this kernel cannot be asked how; receives in its generic path)",
+                (_, false, _) => "xdp (generic: receives in the kernel's path, sends as af-xdp)",
+                (_, true, true) => "xdp (native: receives in the driver, sends live frames)",
+                (_, true, false) => {
+                    "xdp (native: receives in the driver; no live frames as it is now, so sends as af-xdp)"
+                }
+            }
+            .to_owned(),
+        );
     }
+    if af_xdp_obstacle(machine).is_none() {
+        texts.push(if xdp.zero_copy { "af-xdp (zero-copy)" } else { "af-xdp (copy)" }.to_owned());
+    }
+    if machine.pktgen_obstacle.is_none() {
+        texts.push("pktgen (sends only)".to_owned());
+    }
+    let chosen = if machine.bpf_obstacle.is_none() && xdp.native && machine.processors > 1 {
+        format!("; without a calibration xdp is chosen above {COMFORTABLE} frames/s")
+    } else {
+        "; without a calibration packet is chosen".to_owned()
+    };
+    texts.join(", ") + &chosen
 }
 
 fn stamp_text(interface: &Interface) -> &'static str {
@@ -180,6 +213,9 @@ mod tests {
             rights: Rights { user: 0, capabilities, in_user_namespace: false },
             processors: 4,
             lab_obstacle: None,
+            bpf_obstacle: None,
+            af_xdp_obstacle: None,
+            pktgen_obstacle: Some("no module".into()),
         }
     }
 
@@ -225,6 +261,29 @@ mod tests {
         let findings = judge(&machine(), &[interface()]);
         assert!(worst(&findings) < Level::Problem);
         assert!(says(&findings, Level::Good, "back end packet works"));
+    }
+
+    #[test]
+    fn each_interface_says_which_back_ends_it_has() {
+        let text = |machine: &Machine, interface: &Interface| back_ends(machine, interface);
+        let generic = Interface { xdp: Some(XdpFeatures::default()), ..interface() };
+        let native =
+            Interface { xdp: Some(XdpFeatures { native: true, ..XdpFeatures::default() }), ..interface() };
+        let no_bpf = Machine { bpf_obstacle: Some("no rights".into()), ..machine() };
+        let generator = Machine { pktgen_obstacle: None, ..no_bpf.clone() };
+        assert_eq!(text(&no_bpf, &native), "back ends: packet; without a calibration packet is chosen");
+        assert!(text(&generator, &native).starts_with("back ends: packet, pktgen (sends only);"));
+        let generic = text(&machine(), &generic);
+        assert!(generic.contains("xdp (generic") && generic.ends_with("packet is chosen"), "{generic}");
+        let native = text(&machine(), &native);
+        assert!(
+            native.contains("no live frames as it is now") && native.contains("above 200000"),
+            "{native}"
+        );
+        let findings = judge(&no_bpf, &[]);
+        assert!(says(&findings, Level::Note, "back end xdp does not work: no rights"));
+        assert!(says(&findings, Level::Note, "back end af-xdp does not work: no rights"));
+        assert!(says(&findings, Level::Note, "back end pktgen does not work: no module"));
     }
 
     #[test]
@@ -279,7 +338,9 @@ mod tests {
         let findings = judge(&machine(), &[fast]);
         assert!(says(&findings, Level::Note, "no carrier"));
         assert!(says(&findings, Level::Note, "offloads off: gro") && !says(&findings, Level::Note, "rx "));
-        assert!(says(&findings, Level::Note, "zero copy"));
+        assert!(
+            says(&findings, Level::Note, "xdp (native") && says(&findings, Level::Note, "af-xdp (zero-copy)")
+        );
         assert!(says(&findings, Level::Good, "the card could"));
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::outcome::Fault;
 use packetrig_plan::Steer;
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
@@ -99,6 +100,9 @@ pub struct Preparation {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// What the node's back ends can do, as measured before: by it they are chosen.
+    #[serde(default)]
+    pub limits: Vec<RigLimit>,
     /// Streams do not begin at T: each does what later orders say, and the run goes on until it is stopped.
     #[serde(default)]
     pub steered: bool,

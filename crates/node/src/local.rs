@@ -164,6 +164,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
         capture_all: options.capture_all,
         back_end: options.back_end,
+        limits: options.limits,
         steered: options.steered,
     }
 }

@@ -56,6 +56,7 @@ impl Planes for EnginePlane {
             capture_all: preparation.capture_all,
             captures_wait: preparation.steered,
             back_end: preparation.back_end,
+            limits: preparation.limits.clone(),
             steered: preparation.steered,
             seed: preparation.seed,
         };

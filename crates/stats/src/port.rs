@@ -11,6 +11,9 @@ pub enum BackEnd {
     Packet,
     /// XDP: live frames and rings filled by a program.
     Xdp,
+    /// AF_XDP sockets for sending; rings filled by a program, as with XDP, for receiving.
+    #[serde(rename = "af-xdp")]
+    AfXdp,
     /// The kernel's packet generator, for sending; AF_PACKET rings for receiving.
     Pktgen,
     /// A simulated link in virtual time.
@@ -25,6 +28,7 @@ impl BackEnd {
         match self {
             Self::Packet => "packet",
             Self::Xdp => "xdp",
+            Self::AfXdp => "af-xdp",
             Self::Pktgen => "pktgen",
             Self::Sim => "sim",
             Self::Mock => "mock",

@@ -23,6 +23,16 @@ unsafe impl Send for Area {}
 impl Area {
     /// Maps what a descriptor shares: the ring of a packet socket, the values of a BPF map.
     pub(crate) fn map(owner: BorrowedFd<'_>, len: usize, object: &str) -> Result<Self, Error> {
+        Self::map_from(owner, 0, len, object)
+    }
+
+    /// The same, from an offset: a descriptor that shares several stretches names them by it.
+    pub(crate) fn map_from(
+        owner: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+        object: &str,
+    ) -> Result<Self, Error> {
         let failed = |errno| Error::call("mmap", object, errno);
         // SAFETY: no address is asked for, so no existing mapping is replaced.
         let base = unsafe {
@@ -32,12 +42,28 @@ impl Area {
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED | MapFlags::POPULATE,
                 owner,
-                0,
+                offset,
             )
         }
         .map_err(failed)?;
         let base = NonNull::new(base.cast::<u8>()).ok_or(rustix::io::Errno::FAULT).map_err(failed)?;
         Ok(Self { base, len, plain: None })
+    }
+
+    /// Zeroed memory of our own in whole pages, to be lent to the kernel.
+    pub(crate) fn own(len: usize, object: &str) -> Result<Self, Error> {
+        let failed = |errno| Error::call("mmap", object, errno);
+        let (access, kind) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE | MapFlags::POPULATE);
+        // SAFETY: no address is asked for, so no existing mapping is replaced.
+        let base = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, access, kind) };
+        let base = NonNull::new(base.map_err(failed)?.cast::<u8>());
+        let base = base.ok_or(rustix::io::Errno::FAULT).map_err(failed)?;
+        Ok(Self { base, len, plain: None })
+    }
+
+    /// Where it begins, as the kernel is told.
+    pub(crate) fn address(&self) -> u64 {
+        self.base.as_ptr().addr() as u64
     }
 
     /// Plain zeroed memory, for tests.

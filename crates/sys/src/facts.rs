@@ -6,7 +6,8 @@ use crate::caps::Rights;
 use crate::ethtool::{Channels, Driver, Ethtool, Offload, Speed, Timestamping};
 use crate::link::{Address, Link, Links};
 use crate::netdev::{self, XdpFeatures};
-use crate::{Error, Unsupported, kernel, netns::NetNs, sched, userns};
+use crate::pktgen::Pktgen;
+use crate::{Error, Unsupported, kernel, netns::NetNs, sched, userns, xdp, xsk};
 use serde::Serialize;
 use std::net::IpAddr;
 
@@ -23,6 +24,12 @@ pub struct Machine {
     pub processors: usize,
     /// What keeps an ordinary user from a private lab, with the cure; `None` if nothing does.
     pub lab_obstacle: Option<String>,
+    /// What keeps this process from loading BPF programs; `None` if nothing does.
+    pub bpf_obstacle: Option<String>,
+    /// What keeps it from AF_XDP sockets.
+    pub af_xdp_obstacle: Option<String>,
+    /// What keeps it from the kernel's packet generator.
+    pub pktgen_obstacle: Option<String>,
 }
 
 /// An interface.
@@ -48,6 +55,11 @@ pub struct Interface {
     pub default_route: bool,
 }
 
+/// What keeps something from working in this namespace.
+fn here(tried: impl Fn(&NetNs) -> Result<(), Error>) -> Option<String> {
+    NetNs::current().and_then(|netns| tried(&netns)).err().map(|error| error.to_string())
+}
+
 /// Facts of the machine.
 pub fn machine() -> Machine {
     Machine {
@@ -56,6 +68,9 @@ pub fn machine() -> Machine {
         rights: Rights::current(),
         processors: sched::cpus().map_or(1, |cpus| cpus.len()),
         lab_obstacle: userns::obstacle().as_ref().map(Unsupported::to_string),
+        bpf_obstacle: xdp::obstacle().map(|error| error.to_string()),
+        af_xdp_obstacle: here(|netns| xsk::obstacle(netns).map_or(Ok(()), Err)),
+        pktgen_obstacle: here(|netns| Pktgen::open(netns).map(drop)),
     }
 }
 

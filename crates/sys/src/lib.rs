@@ -25,5 +25,6 @@ pub mod sched;
 pub mod signal;
 pub mod userns;
 pub mod xdp;
+pub mod xsk;
 
 pub use error::{Error, Unsupported};

@@ -5,7 +5,7 @@ use packetrig_testkit::device::{Fault, Rule, Select};
 use packetrig_tests::document::{Flow, ethernet, ipv4, ipv6, tcp, udp, vlan};
 use serde_json::json;
 
-const BACK_ENDS: [&str; 2] = ["packet", "xdp"];
+const BACK_ENDS: [&str; 3] = ["packet", "xdp", "af-xdp"];
 const FRAMES: u64 = 3000;
 
 fn rules() -> Vec<Rule> {
@@ -50,4 +50,5 @@ fn every_back_end_finds_the_same() {
         accounts.push(names.iter().map(|flow| found(&report, flow.name())).collect::<Vec<_>>());
     }
     assert_eq!(accounts[0], accounts[1]);
+    assert_eq!(accounts[0], accounts[2]);
 }

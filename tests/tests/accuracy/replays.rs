@@ -11,13 +11,21 @@ const FRAMES: u64 = 3000;
 
 /// Replays frames that all have room for a tag through a device with this rule; `None` without rights.
 fn through(rule: Rule) -> Option<(Report, DeviceReport)> {
+    through_on("packet", rule)
+}
+
+/// The same on a back end; `None` also where it cannot run.
+fn through_on(back_end: &str, rule: Rule) -> Option<(Report, DeviceReport)> {
     let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule] };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let frame =
         |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };
     let frames: Vec<_> = (0..FRAMES).map(|n| Recorded { at: n * 150_000, bytes: frame(n) }).collect();
     let (_directory, file) = stored(&frames);
-    let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1)];
+    if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {
+        return None;
+    }
+    let flags = ["--tx", &lab.location(0), "--rx", &lab.location(1), "--back-end", back_end];
     let finished = Running::replay(&file, &flags).finish();
     let device = lab.stop_device().unwrap();
     assert_eq!(device.own_losses, 0, "the device lost frames by itself: its truth is not the whole truth");
@@ -32,6 +40,22 @@ fn lost_frames_are_lost_and_no_others() {
     let accounts = assert_found(&report, "replay", &truth, 1);
     assert_eq!((accounts.lost, report.verdict()), (37, "FAIL"));
     assert_eq!(report.0["lost"]["path"], 37);
+}
+
+#[test]
+fn through_xdp_a_replay_is_verified_frame_by_frame() {
+    for back_end in ["xdp", "af-xdp"] {
+        let rule = Rule::new(Select::scattered(3, 41, 0..FRAMES), Fault::Drop);
+        let Some((report, truth)) = through_on(back_end, rule) else { return };
+        assert_eq!(assert_found(&report, "replay", &truth, 1).lost, 41);
+        let info = &report.0["ports"][0]["info"];
+        assert_eq!(info["back_end"], "af-xdp");
+        assert!(info["why"].as_str().unwrap().contains("AF_XDP (copy)"), "{info}");
+        let rule =
+            Rule::new(Select::scattered(6, 20, 0..FRAMES), Fault::Corrupt { from_end: 20, mask: 0x10 });
+        let Some((report, truth)) = through_on(back_end, rule) else { return };
+        assert_eq!(assert_found(&report, "replay", &truth, 1).corrupt, 20);
+    }
 }
 
 #[test]

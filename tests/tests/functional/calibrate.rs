@@ -19,8 +19,9 @@ fn a_run_above_the_calibrated_limit_names_it() {
     assert_eq!(calibrated.code, Some(0), "{}", calibrated.stderr);
     assert!(calibrated.stdout.contains("zero-loss frames/s"), "{}", calibrated.stdout);
 
-    let run = |pps, packets| {
-        let flow = Flow::new("f", 1).size(64).pps(pps).packets(packets);
+    let run = |pps| {
+        let duration = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 0.3}});
+        let flow = Flow::new("f", 1).size(64).pps(pps).with("duration", duration);
         let speed = json!([{"name": "any", "port_names": ["port 0", "port 1"], "speed": "speed_400_gbps"}]);
         let document = document(&lab).flow(flow).with("layer1", speed);
         let arguments = ["run", "{plan}", "--quiet", "--out", "{out}", "--store", store];
@@ -30,8 +31,8 @@ fn a_run_above_the_calibrated_limit_names_it() {
         let caveats = report.0["caveats"].as_array().unwrap().clone();
         caveats.into_iter().find(|caveat| caveat["doubt"] == "near_limit")
     };
-    let report = run(30_000_000, 300_000);
+    let report = run(30_000_000);
     let caveat = near(&report).unwrap();
     assert!(caveat["text"].as_str().unwrap().contains("this rig's own limit is"), "{caveat}");
-    assert_eq!(near(&run(1_000, 100)), None);
+    assert_eq!(near(&run(1_000)), None);
 }

@@ -1,7 +1,9 @@
 //! What a user can ask for is what happens.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod af_xdp;
 mod calibrate;
+mod choice;
 mod guard;
 mod how_long;
 mod how_much;

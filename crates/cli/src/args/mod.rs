@@ -110,6 +110,8 @@ pub(crate) enum BackEndName {
     Packet,
     /// XDP: live frames out, rings filled by a BPF program in
     Xdp,
+    /// AF_XDP sockets out, rings filled by a BPF program in
+    AfXdp,
     /// The kernel's packet generator, for the fields it can do; counts only what it sent
     Pktgen,
 }
@@ -119,6 +121,7 @@ impl From<BackEndName> for BackEnd {
         match name {
             BackEndName::Packet => Self::Packet,
             BackEndName::Xdp => Self::Xdp,
+            BackEndName::AfXdp => Self::AfXdp,
             BackEndName::Pktgen => Self::Pktgen,
         }
     }

@@ -69,6 +69,9 @@ pub(crate) struct Replay {
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
+    /// Insist on a way to send and receive: packet, xdp or af-xdp (these need root) [default: chosen; the result says why]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) back_end: Option<super::BackEndName>,
     /// Print the plan as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,

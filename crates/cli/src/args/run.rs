@@ -37,8 +37,8 @@ pub(crate) struct Run {
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
-    /// Insist on a way to send and receive: packet, xdp (fast, needs root), or pktgen (the kernel's own, sends only)
-    /// [default: packet]
+    /// Insist on a way to send and receive: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen (the kernel's
+    /// own, sends only) [default: chosen by calibration, load and rights; the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
     /// Seed of what the plan leaves to chance [default: drawn, and named in the report]

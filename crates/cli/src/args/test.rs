@@ -21,8 +21,8 @@ pub(crate) struct Calibrate {
     /// Interface that receives, at the other end of a cable
     #[arg(long, value_name = "IF", requires = "tx")]
     pub(crate) rx: Option<Location>,
-    /// Ways to send and receive
-    #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "packet,xdp")]
+    /// Ways to send and receive [default: packet, and with the rights for it af-xdp and xdp]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub(crate) back_end: Vec<BackEndName>,
     /// Frame sizes, FCS included
     #[arg(long, value_name = "SIZE", value_delimiter = ',', default_value = "64,512,1518")]

@@ -5,7 +5,7 @@
 //! other. What is found is kept in the catalogue, for later runs on this kernel.
 
 use super::execution::{self, open_catalogue};
-use crate::args::Calibrate as Arguments;
+use crate::args::{BackEndName, Calibrate as Arguments};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::identity;
@@ -64,12 +64,12 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     signal::latch()?;
     let mut bench = Bench { arguments, tx, rx, trials: Vec::new() };
     let mut limits = Vec::new();
-    for back_end in &arguments.back_end {
+    for back_end in back_ends(&arguments.back_end) {
         for size in &arguments.size {
             if signal::received().is_some() {
                 return Ok(Exit::Interrupted);
             }
-            let limit = bench.limit((*back_end).into(), *size)?;
+            let limit = bench.limit(back_end, *size)?;
             catalogue.keep_limit(&limit)?;
             limits.push(limit);
         }
@@ -81,6 +81,20 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         std::fs::write(file, csv(&bench.trials)).map_err(|source| Error::Write { what: what(), source })?;
     }
     Ok(Exit::Ok)
+}
+
+/// Those asked for, or all that can be measured here.
+fn back_ends(asked: &[BackEndName]) -> Vec<BackEnd> {
+    if !asked.is_empty() {
+        return asked.iter().copied().map(Into::into).collect();
+    }
+    match packetrig_sys::xdp::obstacle() {
+        None => vec![BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp],
+        Some(why) => {
+            remark(format_args!("calibrate: back end packet only, because {why}"));
+            vec![BackEnd::Packet]
+        }
+    }
 }
 
 struct Bench<'a> {
@@ -106,8 +120,10 @@ impl Bench<'_> {
             search.tell(self.trials.last().is_some_and(Trial::passed));
         }
         let stream = &slow.streams[0];
+        // Frames too long for live ones were sent through AF_XDP: that is what was measured.
+        let ran = slow.ports.first().map_or(back_end, |port| port.info.back_end);
         Ok(RigLimit {
-            back_end,
+            back_end: ran,
             driver: slow.ports.first().map(|port| port.info.driver.clone()).unwrap_or_default(),
             size,
             frames_per_second: search.found(),

@@ -39,7 +39,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let middle = middle(arguments, faults, &document);
     announce(arguments, entered);
     let mut lab = Lab::build("", &PORTS, middle)?;
-    if arguments.back_end == Some(BackEndName::Xdp) {
+    if matches!(arguments.back_end, Some(BackEndName::Xdp | BackEndName::AfXdp)) {
         lab.take_live_frames()?;
     }
     let exit = execution::execute(&request(arguments, document), output)?;
@@ -63,6 +63,7 @@ fn announce(arguments: &Arguments, entered: Entered) {
     remark(format_args!("demo: tx/eth0 -> {device} -> rx/eth0, {rights}"));
     match arguments.back_end {
         Some(BackEndName::Xdp) => remark("demo: back end xdp, because you asked for it"),
+        Some(BackEndName::AfXdp) => remark("demo: back end af-xdp, because you asked for it"),
         _ => remark(
             "demo: back end packet, because AF_PACKET rings work on virtual cables without any rights on the machine",
         ),
@@ -130,7 +131,8 @@ fn request(arguments: &Arguments, document: Document) -> Request {
     request.name = Some("demo".into());
     request.out.clone_from(&arguments.keep_files);
     request.capture = arguments.capture;
-    request.back_end = arguments.back_end.map(Into::into);
+    // On its cables nothing is gained by another, and what it shows shall not depend on a calibration.
+    request.back_end = Some(arguments.back_end.unwrap_or(BackEndName::Packet).into());
     request.json = arguments.json;
     request
 }

@@ -160,6 +160,12 @@ fn show(progress: &mut Progress, event: &RunEvent) {
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
         RunEventKind::Finding(text) => progress.say(text),
-        RunEventKind::Ports { .. } | RunEventKind::Steered { .. } | RunEventKind::Ended(_) => {}
+        RunEventKind::Ports { ports, .. } => {
+            for port in ports {
+                let (name, location, back_end) = (&port.name, &port.location, port.back_end.name());
+                progress.say(&format!("port {name} ({location}): back end {back_end}: {}", port.why));
+            }
+        }
+        RunEventKind::Steered { .. } | RunEventKind::Ended(_) => {}
     }
 }

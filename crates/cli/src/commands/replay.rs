@@ -95,6 +95,7 @@ fn request(arguments: Arguments, document: Document) -> Request {
         drain: arguments.drain,
         json: arguments.json,
         quiet: arguments.quiet,
+        back_end: arguments.back_end.map(Into::into),
         ..Request::new(document)
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use facts::{Meter, relatives};
 pub use rx::PacketRx;
 pub use tap::{PacketTap, TapOptions};
 pub use tx::PacketTx;
-pub(crate) use tx::lost_on_transmit;
+pub(crate) use tx::{NETDOWN, Patience, lost_on_transmit};
 
 use crate::Error;
 use packetrig_plan::{Location, Port};
@@ -146,9 +146,14 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<Opened, Error> {
 }
 
 fn tx_options(link: &Link, largest: Option<FrameSize>) -> TxOptions {
+    TxOptions { longest: longest(link, largest), ..TxOptions::default() }
+}
+
+/// Bytes of the longest frame that will be sent, without FCS.
+pub(crate) fn longest(link: &Link, largest: Option<FrameSize>) -> usize {
     let limit = link.mtu + FRAME_BEYOND_MTU - FrameSize::FCS + VLAN_TAG;
     let longest = largest.map_or(limit, |size| size.bytes().saturating_sub(FrameSize::FCS).min(limit));
-    TxOptions { longest: longest.max(60) as usize, ..TxOptions::default() }
+    longest.max(60) as usize
 }
 
 fn describe(port: &Port, location: &str, netns: &NetNs, link: &Link) -> Result<PortInfo, Error> {

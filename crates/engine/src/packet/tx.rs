@@ -18,36 +18,48 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 pub struct PacketTx {
     ring: TxRing,
     meter: Meter,
-    /// Since when, and at which count of finished frames, nothing has moved.
-    stuck: Option<(u64, u64)>,
+    patience: Patience,
 }
 
 impl PacketTx {
     pub(super) fn new(ring: TxRing, meter: Meter) -> Self {
-        Self { ring, meter, stuck: None }
+        Self { ring, meter, patience: Patience::default() }
     }
 
-    fn finished(&self) -> u64 {
-        let counts = self.ring.counts();
-        counts.taken + counts.refused
-    }
-
-    /// Gives up frames that have not moved for too long. Reads the clock only while nothing moves.
+    /// Gives up frames that have not moved for too long.
     fn mind_patience(&mut self) {
-        let finished = self.finished();
-        if self.ring.pending() == 0 {
+        let counts = self.ring.counts();
+        if self.patience.is_over(self.ring.pending(), counts.taken + counts.refused) {
+            self.ring.withdraw();
+        }
+    }
+}
+
+/// How long frames have waited without any being taken or refused.
+#[derive(Debug, Default)]
+pub(crate) struct Patience {
+    /// Since when, and at which count of finished frames, nothing has moved.
+    stuck: Option<(u64, u64)>,
+}
+
+impl Patience {
+    /// Whether frames that are pending have not moved for too long. Reads the clock only while frames are pending.
+    pub(crate) fn is_over(&mut self, pending: usize, finished: u64) -> bool {
+        if pending == 0 {
             self.stuck = None;
-            return;
+            return false;
         }
         let now = clock::monotonic_ns();
         match self.stuck {
             Some((since, at)) if at == finished => {
-                if now.saturating_sub(since) >= PATIENCE_NS {
-                    self.ring.withdraw();
-                    self.stuck = None;
-                }
+                let over = now.saturating_sub(since) >= PATIENCE_NS;
+                self.stuck = self.stuck.filter(|_| !over);
+                over
             }
-            _ => self.stuck = Some((now, finished)),
+            _ => {
+                self.stuck = Some((now, finished));
+                false
+            }
         }
     }
 }
@@ -91,7 +103,7 @@ impl FrameTx for PacketTx {
 }
 
 /// `ENETDOWN`.
-const NETDOWN: i32 = 100;
+pub(crate) const NETDOWN: i32 = 100;
 
 /// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
 /// than what it took and did not transmit.

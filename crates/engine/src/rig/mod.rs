@@ -8,6 +8,7 @@
 
 mod account;
 mod bench;
+pub mod choose;
 mod course;
 mod open;
 
@@ -21,6 +22,7 @@ use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use course::Course;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
@@ -44,6 +46,8 @@ pub struct RigOptions {
     pub captures_wait: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// What this machine's back ends can do, as measured before: by it they are chosen.
+    pub limits: Vec<RigLimit>,
     /// Streams do not begin at T, but when they are steered to.
     pub steered: bool,
     /// From which seeds are drawn that a document leaves open.
@@ -76,10 +80,10 @@ impl std::fmt::Debug for Rig {
 }
 
 impl Rig {
-    /// Opens the plan's ports on AF_PACKET rings: guards, locks, quiets them, allocates rings and templates.
+    /// Opens the plan's ports, each on the back end that was asked for or chosen: guards, locks, quiets them, allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
-        let (confirmed, back_end) = (options.confirmed.clone(), options.back_end);
-        Self::prepare_with(plan, options, &MachinePorts { confirmed, back_end })
+        let ports = MachinePorts::new(&plan, options);
+        Self::prepare_with(plan, options, &ports)
     }
 
     /// As [`Self::prepare`], with ports from `opener`.
@@ -94,6 +98,7 @@ impl Rig {
         }
         for port in &mut open {
             port.hold.settle()?;
+            port.hold.revise(&mut port.info);
         }
         let infos: Vec<PortInfo> = open.iter().map(|port| port.info.clone()).collect();
         check_sizes(&plan, &infos)?;

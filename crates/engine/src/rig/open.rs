@@ -1,6 +1,8 @@
-//! Where ports come from: interfaces of this machine, on the back end the user insists on or the default one. Tests bring
+//! Where ports come from: interfaces of this machine, on the back end the user insists on or the one [`super::choose`] chooses. Tests bring
 //! their own opener.
 
+use super::RigOptions;
+use super::choose::{Abilities, Choice, Needs, choose};
 use crate::Error;
 use crate::clock::RealClock;
 use crate::packet::{self, OpenOptions, PortHold};
@@ -8,10 +10,15 @@ use crate::pktgen;
 use crate::receiver::Receiver;
 use crate::sender::Sender;
 use crate::stream::{StreamRx, StreamTx};
-use crate::xdp;
-use packetrig_plan::{Location, Port};
+use crate::xdp::{self, Way};
+use packetrig_plan::{Location, Plan, Port};
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
-use packetrig_units::FrameSize;
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{netdev, sched};
+use packetrig_units::{BitRate, FrameSize};
 use std::collections::BTreeSet;
 
 /// An open port at the stream level.
@@ -30,6 +37,10 @@ pub struct OpenPort {
 pub trait Hold: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
     fn settle(&mut self) -> Result<(), Error>;
+    /// Corrects what the port said of itself, once it is settled.
+    fn revise(&self, info: &mut PortInfo) {
+        let _ = info;
+    }
     /// Doubts about the port, in words.
     fn caveats(&self) -> Vec<String>;
     /// Switches the link up or down.
@@ -78,32 +89,109 @@ pub trait Opener {
 }
 
 /// Interfaces of this machine.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct MachinePorts {
     /// Those the user confirmed.
-    pub confirmed: BTreeSet<Location>,
+    confirmed: BTreeSet<Location>,
     /// The back end the user insists on.
-    pub back_end: Option<BackEnd>,
+    back_end: Option<BackEnd>,
+    /// By what one is chosen otherwise.
+    plan: Plan,
+    limits: Vec<RigLimit>,
+    /// Streams are to be steered.
+    steered: bool,
 }
 
 impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
         let options = OpenOptions { confirmed, largest };
+        // A steered run may get longer frames later, and from any port.
+        let any = FrameSize::new(u32::MAX);
+        let of_xdp = OpenOptions { confirmed, largest: if self.steered { Some(any) } else { largest } };
+        let why = || "asked for".to_owned();
         match self.back_end {
-            Some(BackEnd::Xdp) => xdp::open(port, options),
+            Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),
+            Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, Way::Socket(None), why()),
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
-            _ => Self::open_packet(port, options),
+            Some(_) => {
+                let why = format!("{}: AF_PACKET rings work with every kernel and card", why());
+                Self::open_packet(port, options, why)
+            }
+            None if self.steered => Self::open_packet(
+                port,
+                options,
+                "streams are steered while they run, which rings can do".into(),
+            ),
+            None => self.open_chosen(port, options),
         }
     }
 }
 
 impl MachinePorts {
-    fn open_packet(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+    /// The ports of `plan`.
+    pub fn new(plan: &Plan, options: &RigOptions) -> Self {
+        Self {
+            confirmed: options.confirmed.clone(),
+            back_end: options.back_end,
+            plan: plan.clone(),
+            limits: options.limits.clone(),
+            steered: options.steered,
+        }
+    }
+
+    fn needs(&self, port: &Port, speed: Option<BitRate>) -> Needs {
+        let index = self.plan.ports.iter().position(|of_plan| of_plan.name == port.name);
+        let mut needs = index.map(|index| Needs::of(&self.plan, index, speed)).unwrap_or_default();
+        if self.steered {
+            needs.not_live = Some("streams that are steered cannot be live frames".into());
+        }
+        needs
+    }
+
+    /// How frames leave with back end `xdp`.
+    fn way(&self, port: &Port) -> Way {
+        self.needs(port, port.speed).not_live.map_or(Way::Live, |reason| Way::Socket(Some(reason)))
+    }
+
+    fn open_chosen(&self, port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+        let Choice { back_end, why } = self.choose(port)?;
+        let opened = match back_end {
+            BackEnd::Xdp => xdp::open(port, options, self.way(port), why.clone()),
+            BackEnd::AfXdp => xdp::open(port, options, Way::Socket(None), why.clone()),
+            _ => return Self::open_packet(port, options, why),
+        };
+        // What works on rings shall not fail because something faster does.
+        opened.or_else(|error| {
+            let why = format!("{why}; but back end {} does not work here: {error}", back_end.name());
+            Self::open_packet(port, options, why)
+        })
+    }
+
+    /// Chooses the back end of a port.
+    fn choose(&self, port: &Port) -> Result<Choice, Error> {
+        let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
+        let link = Links::open(&netns)?.by_name(&port.location.interface)?;
+        let ethtool = Ethtool::open(&netns)?;
+        let speed = port.speed.or_else(|| {
+            let speed = ethtool.speed(&link.name).ok().flatten()?;
+            Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
+        });
+        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        let abilities = Abilities {
+            driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+            processors: sched::cpus().map_or(1, |cpus| cpus.len()),
+            no_bpf: packetrig_sys::xdp::obstacle().map(|error| error.to_string()),
+            native: features.native,
+        };
+        Ok(choose(&self.needs(port, speed), &abilities, &self.limits))
+    }
+
+    fn open_packet(port: &Port, options: OpenOptions, why: String) -> Result<OpenPort, Error> {
         let opened = packet::open(port, options)?;
         Ok(OpenPort {
-            info: opened.info,
+            info: PortInfo { why, ..opened.info },
             tx: Box::new(Sender::new(opened.tx, RealClock::new())),
             rx: Box::new(Receiver::new(opened.rx)),
             hold: Box::new(opened.hold),

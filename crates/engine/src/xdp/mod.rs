@@ -8,11 +8,14 @@
 
 mod runs;
 mod rx;
+mod socket;
+mod switch;
 mod tables;
 mod tap;
 mod tx;
 
 pub use rx::XdpFrames;
+pub use socket::SocketTx;
 pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 
@@ -22,42 +25,75 @@ use crate::receiver::Receiver;
 use crate::rig::OpenPort;
 use crate::stream::StreamSpec;
 use packetrig_plan::Port;
+use packetrig_plan::recording::Frames;
 use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::Promiscuous;
 use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
+use switch::{Exchange, SwitchTx, XdpHold};
 
-/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings.
-pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
+/// How frames leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// As live frames, where the interface takes them; through a socket otherwise.
+    Live,
+    /// Through an AF_XDP socket: because live frames will not do, if a reason is given.
+    Socket(Option<String>),
+}
+
+/// Opens a port of a plan. Nothing is sent, and everything that arrives from now on is in the rings. `why` says for what
+/// reason this back end was taken.
+pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
+    // A card gives frames for other addresses only then, and to programs, too.
+    let promiscuous =
+        port.promiscuous.then(|| Promiscuous::make(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.meter()?;
     let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass: false };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
-    info.back_end = BackEnd::Xdp;
-    info.why = why(features);
+    info.back_end = if way == Way::Socket(None) { BackEnd::AfXdp } else { BackEnd::Xdp };
+    let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
+    info.why = format!("{why}; XDP receives {receive}");
     info.tx_stamp = StampKind::Software;
     info.rx_stamp = stamp_of(features);
-    let tx = LiveSender::new(&claim, claim.meter()?)?;
+    let exchange = Exchange::default();
+    let tx = SwitchTx::new(LiveSender::new(&claim, claim.meter()?)?, exchange.clone());
+    let mut hold = XdpHold {
+        netns: NetNs::duplicate(&claim.netns)?,
+        index: claim.link.index,
+        location: claim.location.clone(),
+        longest: options.largest.map(|largest| packet::longest(&claim.link, Some(largest))),
+        exchange,
+        socket: None,
+        _promiscuous: promiscuous.transpose()?,
+        port: claim.into_hold(),
+    };
+    if let Way::Socket(reason) = way {
+        hold.use_socket(features, reason.as_deref())?;
+    }
     Ok(OpenPort {
         info,
         tx: Box::new(tx),
         rx: Box::new(Receiver::new(XdpFrames::new(rx, rx_meter, stamp_of(features)))),
-        hold: Box::new(claim.into_hold()),
+        hold: Box::new(hold),
     })
+}
+
+/// Why the frames of flow `number` cannot be live frames, if they cannot.
+pub fn not_live(number: u16, frames: &Frames) -> Option<String> {
+    let reason = tables::refusal(number, frames.template())?;
+    Some(format!("flows[{number}]: {reason}"))
 }
 
 /// Who stamps arrivals: the program, wherever it runs.
 fn stamp_of(features: XdpFeatures) -> StampKind {
     if features.native { StampKind::Driver } else { StampKind::Software }
-}
-
-fn why(features: XdpFeatures) -> String {
-    let receive = if features.native { "in the driver" } else { "in the kernel's generic path" };
-    format!("asked for: live frames out, XDP {receive} in")
 }
 
 /// How long the programs take per frame, in ns: (sending, receiving). For measuring, outside any interface.

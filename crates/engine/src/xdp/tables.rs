@@ -6,6 +6,7 @@ use crate::Error;
 use crate::stream::StreamSpec;
 use packetrig_sys::xdp::tx::{CHECKS, Check, FILL, IMAGE, LONGEST, OPS, Op, OpKind, Shape, Tables};
 use packetrig_units::FrameSize;
+use packetrig_wire::Template;
 use packetrig_wire::parts::{OpenChecksum, Parts, VaryingField};
 use packetrig_wire::pattern::Pattern;
 use packetrig_wire::tag::TagForm;
@@ -27,33 +28,41 @@ pub(super) struct Compiled {
 pub(super) fn compile(streams: &[Arc<StreamSpec>]) -> Result<Compiled, Error> {
     let mut compiled = Compiled::default();
     for (lane, spec) in (0u32..).zip(streams) {
-        let shapes = compiled.stream(lane, spec).map_err(|reason| Error::NotForBackEnd {
-            stream: spec.number,
-            back_end: "xdp",
-            reason,
-        })?;
+        let shapes = compiled
+            .stream(lane, spec.number, spec.source.template().map(AsRef::as_ref))
+            .map_err(|reason| Error::NotForBackEnd { stream: spec.number, back_end: "xdp", reason })?;
         compiled.shapes.push(shapes);
     }
     compiled.tables.lanes = number(streams.len());
     Ok(compiled)
 }
 
+/// Why the frames of stream `number` cannot be live frames, if they cannot.
+pub(super) fn refusal(number: u16, template: Option<&Template>) -> Option<String> {
+    Compiled::default().stream(0, number, template).err()
+}
+
 impl Compiled {
-    fn stream(&mut self, lane: u32, spec: &StreamSpec) -> Result<BTreeMap<FrameSize, u32>, String> {
-        let Some(template) = spec.source.template() else {
+    fn stream(
+        &mut self,
+        lane: u32,
+        number_in_tag: u16,
+        template: Option<&Template>,
+    ) -> Result<BTreeMap<FrameSize, u32>, String> {
+        let Some(template) = template else {
             return Err("its frames come from a capture file".to_owned());
         };
         let mut shapes = BTreeMap::new();
         let mut ops = None;
         for size in template.spec().size.all() {
-            let parts = template.parts(size, spec.number);
+            let parts = template.parts(size, number_in_tag);
             check_limits(&parts)?;
             let ops = match ops {
                 Some(ops) => ops,
                 // Fields and the checksums that cover them are the same in every size.
                 None => *ops.insert(self.fields(&parts)?),
             };
-            let shape = self.shape(lane, spec.number, &parts, ops)?;
+            let shape = self.shape(lane, number_in_tag, &parts, ops)?;
             if self.tables.shapes.len() == MOST_SHAPES {
                 return Err(format!("its plan has more than {MOST_SHAPES} combinations of stream and size"));
             }

@@ -48,6 +48,7 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         capture_all,
         captures_wait: false,
         back_end: None,
+        limits: Vec::new(),
         steered: false,
         seed: 0,
     }

@@ -6,9 +6,11 @@
 //! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part
 //! themselves. Invariant: a byte is touched only while the status word says that it is ours.
 
+mod promiscuous;
 mod rx;
-mod socket;
+pub(crate) mod socket;
 mod tx;
 
+pub use promiscuous::Promiscuous;
 pub use rx::{RawFrame, RxOptions, RxRing, RxStats, Stamp};
 pub use tx::{TxCounts, TxOptions, TxRing};

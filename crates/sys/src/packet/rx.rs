@@ -8,7 +8,7 @@
 //! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
 //! sends through the interface are not delivered unless that is asked for.
 
-use super::socket;
+use super::{promiscuous, socket};
 use crate::area::Area;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
 use rustix::event::{PollFd, PollFlags};
@@ -126,7 +126,7 @@ impl RxRing {
         let area = Area::map(socket.as_fd(), shape.block * shape.blocks, name)?;
         socket::bind(&socket, index, libc::ETH_P_ALL, name)?;
         if options.promiscuous {
-            join_promiscuous(&socket, index)
+            promiscuous::join(&socket, index)
                 .map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
         }
         let mut blocks = Blocks::new(area, shape);
@@ -208,17 +208,6 @@ fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, 
 }
 
 /// Receives frames for all stations as long as the socket lives.
-fn join_promiscuous(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
-    let out_of_range = |_| Errno::INVAL;
-    let request = libc::packet_mreq {
-        mr_ifindex: i32::try_from(index).map_err(out_of_range)?,
-        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(out_of_range)?,
-        mr_alen: 0,
-        mr_address: [0; 8],
-    };
-    socket::set(socket, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &request)
-}
-
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     block: usize,

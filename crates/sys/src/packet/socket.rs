@@ -37,7 +37,7 @@ pub(super) fn bind(socket: &OwnedFd, index: u32, protocol: i32, object: &str) ->
 }
 
 /// Sets an option to a plain C value.
-pub(super) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -> rustix::io::Result<()> {
+pub(crate) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -> rustix::io::Result<()> {
     // SAFETY: the pointer is to a live value of the length given, and is only read; the kernel checks that the length is
     // that of the option.
     let set = unsafe {
@@ -63,16 +63,23 @@ pub(super) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::R
     set(socket, (libc::SOL_SOCKET, libc::SO_ATTACH_FILTER), &request)
 }
 
+/// Reads an option that is a plain C value, of which an older kernel may know the beginning only.
+pub(crate) fn get<T: Copy>(
+    socket: &OwnedFd,
+    (level, option): (i32, i32),
+    mut value: T,
+) -> rustix::io::Result<T> {
+    let mut length = length_of::<T>();
+    let out = (&raw mut value).cast();
+    // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes, of plain numbers.
+    let got = unsafe { libc::getsockopt(socket.as_raw_fd(), level, option, out, &raw mut length) };
+    if got == 0 { Ok(value) } else { Err(last_errno()) }
+}
+
 /// Reads and resets the statistics of a TPACKET_V3 ring.
 pub(super) fn take_statistics(socket: &OwnedFd) -> rustix::io::Result<libc::tpacket_stats_v3> {
-    let mut statistics = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
-    let mut length = length_of::<libc::tpacket_stats_v3>();
-    let out = (&raw mut statistics).cast();
-    // SAFETY: both pointers are to live values of ours, and the kernel writes no more than `length` bytes.
-    let got = unsafe {
-        libc::getsockopt(socket.as_raw_fd(), libc::SOL_PACKET, libc::PACKET_STATISTICS, out, &raw mut length)
-    };
-    if got == 0 { Ok(statistics) } else { Err(last_errno()) }
+    let none = libc::tpacket_stats_v3 { tp_packets: 0, tp_drops: 0, tp_freeze_q_cnt: 0 };
+    get(socket, (libc::SOL_PACKET, libc::PACKET_STATISTICS), none)
 }
 
 /// Takes and clears the pending error of the socket.

@@ -30,5 +30,10 @@ pub fn pass(netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error
     Program::load("pass", &PASS, true)?.attach(netns, index, true, object)
 }
 
+/// Why BPF programs cannot be loaded here, if they cannot.
+pub fn obstacle() -> Option<Error> {
+    Program::load("probe", &PASS, true).err()
+}
+
 /// Section of the programs in their objects.
 const SECTION: &str = "xdp";

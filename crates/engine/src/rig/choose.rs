@@ -1,0 +1,199 @@
+//! Which back end a port gets when the user does not insist on one.
+//!
+//! Pure: what the plan asks of the port, what the machine can do and what a calibration found are arguments. The decision and
+//! its reasons are in docs/decisions/0007.
+//!
+//! Invariant: without a calibration and without a load beyond [`COMFORTABLE`], the choice is `packet`.
+
+use packetrig_plan::Plan;
+use packetrig_plan::recording::{Frames, Recording};
+use packetrig_stats::limit::{RigLimit, nearest};
+use packetrig_stats::port::BackEnd;
+use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
+
+/// Frames per second that AF_PACKET rings carry on any machine that runs this at all, with room to spare: a third of the lowest
+/// zero-loss rate seen (0.6 million on one slow core, frames of 64 B). Above it XDP is worth a processor that turns all the time.
+pub const COMFORTABLE: u64 = 200_000;
+
+/// A rate that is whatever can be had.
+pub const FASTEST: u64 = u64::MAX;
+
+/// What the plan asks of a port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// It sends.
+    pub sends: bool,
+    /// Frames per second in the direction that has more; [`FASTEST`] if some go as fast as they can.
+    pub frames_per_second: u64,
+    /// Their mean size.
+    pub size: u64,
+    /// Why live frames cannot be what it sends, if they cannot.
+    pub not_live: Option<String>,
+    /// Frames with VLAN tags may arrive.
+    pub tagged: bool,
+}
+
+/// What the machine and the interface can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Abilities {
+    /// Name of the driver.
+    pub driver: String,
+    /// Processors this process may use.
+    pub processors: usize,
+    /// Why BPF programs cannot be loaded, if they cannot.
+    pub no_bpf: Option<String>,
+    /// XDP programs run in the driver.
+    pub native: bool,
+}
+
+/// The choice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// The back end.
+    pub back_end: BackEnd,
+    /// Why this one.
+    pub why: String,
+}
+
+impl Needs {
+    /// What `plan` asks of its port number `port`, if the link has this speed.
+    pub fn of(plan: &Plan, port: usize, speed: Option<BitRate>) -> Self {
+        let mut needs = Self::default();
+        let (mut out, mut into, mut bytes, mut frames) = (0u64, 0u64, 0, 0);
+        for (number, stream) in plan.streams.iter().enumerate() {
+            let (sends, receives) = (stream.tx == port, stream.rx.contains(&port));
+            if !sends && !receives {
+                continue;
+            }
+            let rate = rate(&stream.frames, stream.rate, speed);
+            let (of_bytes, of_frames) = stream.frames.mean();
+            bytes += of_bytes / of_frames.max(1);
+            frames += 1;
+            needs.tagged |= receives && may_be_tagged(&stream.frames);
+            if receives {
+                into = into.saturating_add(rate);
+            }
+            if sends {
+                needs.sends = true;
+                out = out.saturating_add(rate);
+                let number = u16::try_from(number).unwrap_or(u16::MAX);
+                let obstacle = || crate::xdp::not_live(number, &stream.frames);
+                needs.not_live = needs.not_live.or_else(obstacle);
+            }
+        }
+        needs.frames_per_second = out.max(into);
+        needs.size = bytes / u64::from(frames.max(1u32));
+        needs
+    }
+
+    fn load_text(&self) -> String {
+        match self.frames_per_second {
+            FASTEST => "as many frames asked for as can be had".into(),
+            rate => format!("{rate} frames/s asked for"),
+        }
+    }
+}
+
+/// Frames per second.
+fn rate(frames: &Frames, rate: Rate, speed: Option<BitRate>) -> u64 {
+    if frames.is_unpaced() {
+        return FASTEST;
+    }
+    let (bytes, count) = frames.mean();
+    let rate = match (frames.recording().and_then(Recording::mean_rate), rate) {
+        (Some(rate), _) | (None, Rate::Frames(rate)) => Some(rate),
+        (None, Rate::Bits(bits)) => FrameRate::from_bits(bits, bytes, count),
+        // Of a link whose speed nobody knows the plan will be refused anyway.
+        (None, Rate::Share(share)) => {
+            speed.and_then(|speed| FrameRate::from_share(speed, share, bytes + count * 20, count))
+        }
+    };
+    rate.map_or(0, |rate| rate.frames_within(Nanos::from_secs(1)))
+}
+
+fn may_be_tagged(frames: &Frames) -> bool {
+    let Some(template) = frames.template() else { return true };
+    let parts = template.parts(template.spec().size.max(), 0);
+    matches!(parts.image.get(12..14), Some([0x81, 0x00] | [0x88, 0xa8]))
+}
+
+/// Chooses.
+pub fn choose(needs: &Needs, abilities: &Abilities, limits: &[RigLimit]) -> Choice {
+    let obstacle = obstacle(needs, abilities);
+    // Of equals the last is taken.
+    let able: &[BackEnd] = match (&obstacle, &needs.not_live) {
+        (Some(_), _) => &[BackEnd::Packet],
+        (None, Some(_)) => &[BackEnd::AfXdp, BackEnd::Packet],
+        (None, None) => &[BackEnd::Xdp, BackEnd::AfXdp, BackEnd::Packet],
+    };
+    let measured = |back_end: &BackEnd| nearest(limits, *back_end, &abilities.driver, needs.size);
+    let best = able.iter().filter_map(measured).max_by_key(|limit| limit.frames_per_second);
+    if let Some(best) = best {
+        return calibrated(best, needs, abilities, limits, obstacle.as_deref());
+    }
+    let packet = |why| Choice { back_end: BackEnd::Packet, why };
+    if needs.frames_per_second <= COMFORTABLE {
+        return packet(
+            "the default: AF_PACKET rings work with every kernel and card, and carry this load".into(),
+        );
+    }
+    if let Some(obstacle) = obstacle {
+        return packet(format!("{}; back end xdp would carry more, but {obstacle}", needs.load_text()));
+    }
+    if let Some(reason) = &needs.not_live {
+        // Without zero copy AF_XDP is no faster than the rings; only a calibration tells.
+        return packet(format!("{}; live frames would carry more, but {reason}", needs.load_text()));
+    }
+    let why = format!(
+        "{}, more than the {COMFORTABLE} that AF_PACKET rings carry anywhere, and the driver runs XDP programs",
+        needs.load_text()
+    );
+    Choice { back_end: BackEnd::Xdp, why }
+}
+
+fn calibrated(
+    best: &RigLimit,
+    needs: &Needs,
+    abilities: &Abilities,
+    limits: &[RigLimit],
+    obstacle: Option<&str>,
+) -> Choice {
+    let others = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp].into_iter();
+    let others = others.filter(|other| *other != best.back_end).filter_map(|other| {
+        let limit = nearest(limits, other, &abilities.driver, needs.size)?;
+        let but = match (other, obstacle, &needs.not_live) {
+            (BackEnd::Packet, ..) | (_, None, None) | (BackEnd::AfXdp, None, _) => String::new(),
+            (_, Some(reason), _) => format!(", but {reason}"),
+            (_, None, Some(reason)) => format!(", but {reason}"),
+        };
+        Some(format!("; back end {} {}{but}", other.name(), limit.frames_per_second))
+    });
+    let why = format!(
+        "as calibrated, {} frames/s of {} B without loss on {}{}",
+        best.frames_per_second,
+        best.size,
+        best.driver,
+        others.collect::<String>()
+    );
+    Choice { back_end: best.back_end, why }
+}
+
+/// Why XDP is not to be used unasked.
+fn obstacle(needs: &Needs, abilities: &Abilities) -> Option<String> {
+    if let Some(reason) = &abilities.no_bpf {
+        return Some(reason.clone());
+    }
+    if !abilities.native {
+        return Some(format!("driver {} runs no XDP programs itself", abilities.driver));
+    }
+    if abilities.processors < 2 {
+        return Some("it takes a processor for itself and there is one".into());
+    }
+    if needs.tagged && abilities.driver == "veth" {
+        return Some("the far end of a virtual cable may hide VLAN tags from it".into());
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,72 @@
+//! The transmit half at the frame level: an AF_XDP socket, for what live frames cannot make.
+//!
+//! A full queue never loses a frame: it is entered again. What the kernel does not take for a second on end (link down) is
+//! given up and counted as refused.
+
+use crate::Error;
+use crate::packet::{Meter, NETDOWN, Patience, lost_on_transmit};
+use crate::port::FrameTx;
+use packetrig_stats::port::TxCounters;
+use packetrig_sys::xsk::{Mode, XskTx};
+
+/// The transmit half of a port on AF_XDP.
+#[derive(Debug)]
+pub struct SocketTx {
+    socket: XskTx,
+    meter: Meter,
+    patience: Patience,
+}
+
+impl SocketTx {
+    pub(crate) fn new(socket: XskTx, meter: Meter) -> Self {
+        Self { socket, meter, patience: Patience::default() }
+    }
+
+    /// How frames leave our memory.
+    pub fn mode(&self) -> Mode {
+        self.socket.mode()
+    }
+}
+
+impl FrameTx for SocketTx {
+    fn fill(&mut self, want: usize, fill: &mut dyn FnMut(&mut [u8]) -> Option<usize>) -> usize {
+        for filled in 0..want {
+            let Some(length) = self.socket.next_slot().and_then(&mut *fill) else { return filled };
+            self.socket.commit(length);
+        }
+        want
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let kicked = self.socket.kick();
+        let counts = self.socket.counts();
+        if self.patience.is_over(self.socket.pending(), counts.taken + counts.refused) {
+            self.socket.withdraw();
+        }
+        match kicked {
+            // The interface is down: it may come up again while patience lasts.
+            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
+    fn pending(&self) -> usize {
+        self.socket.pending()
+    }
+
+    fn counters(&mut self) -> Result<TxCounters, Error> {
+        self.socket.reap();
+        let counts = self.socket.counts();
+        // Read after our own counts, so that the interface is never behind them for want of time.
+        let interface = self.meter.read();
+        let handed_over = counts.taken;
+        Ok(TxCounters {
+            handed_over,
+            // What the kernel finds fault with it never completes; it stays pending, so it is not among the refused.
+            refused: counts.refused + self.socket.faulty(),
+            on_wire: interface.map(|counters| counters.tx_frames),
+            dropped: interface
+                .map(|counters| lost_on_transmit(handed_over, counters.tx_frames, counters.tx_dropped)),
+        })
+    }
+}

@@ -1,0 +1,152 @@
+//! Which of its two ways a port takes to send: live frames, or an AF_XDP socket.
+//!
+//! What the plan asks is known when the port is opened; whether the interface takes live frames only when all ports are
+//! open, because the far end of a virtual cable may be one of them. So the way is settled then, before any worker runs.
+//!
+//! Invariant: once settled, the port's description names the way that frames take.
+
+use super::socket::SocketTx;
+use crate::Error;
+use crate::clock::RealClock;
+use crate::packet::{Meter, PortHold};
+use crate::rig::Hold;
+use crate::sender::Sender;
+use crate::stream::{Control, Steering, Step, StreamTx, TxJob};
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::port::{BackEnd, PortInfo, StampKind, TxCounters};
+use packetrig_stats::result::SendResult;
+use packetrig_sys::netdev::{self, XdpFeatures};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::Promiscuous;
+use packetrig_sys::xsk::{XskOptions, XskTx};
+use packetrig_units::MonoTime;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Slots of a socket: some milliseconds of the fastest traffic, and little enough for an ordinary user to lock.
+const SLOTS: usize = 1024;
+
+/// The socket, between the moment it is opened and the moment its sender takes it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Exchange(Arc<Mutex<Option<SocketTx>>>);
+
+impl Exchange {
+    fn put(&self, socket: SocketTx) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+    }
+
+    fn take(&self) -> Option<SocketTx> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// The transmit half: sends live frames unless a socket was put into the exchange by the time it is armed.
+pub(super) struct SwitchTx {
+    sender: Box<dyn StreamTx>,
+    exchange: Exchange,
+}
+
+impl SwitchTx {
+    pub(super) fn new(live: impl StreamTx + 'static, exchange: Exchange) -> Self {
+        Self { sender: Box::new(live), exchange }
+    }
+}
+
+impl SwitchTx {
+    /// Takes the socket, if there is one.
+    fn settle(&mut self) {
+        if let Some(socket) = self.exchange.take() {
+            self.sender = Box::new(Sender::new(socket, RealClock::new()));
+        }
+    }
+}
+
+impl StreamTx for SwitchTx {
+    fn arm(&mut self, job: TxJob) -> Result<(), Error> {
+        self.settle();
+        self.sender.arm(job)
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        self.settle();
+        self.sender.steering()
+    }
+
+    fn control(&mut self, control: Control) {
+        self.sender.control(control);
+    }
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        self.sender.step(now)
+    }
+
+    fn counts(&self) -> Vec<StreamTxCounts> {
+        self.sender.counts()
+    }
+
+    fn port_counters(&mut self) -> Result<TxCounters, Error> {
+        self.sender.port_counters()
+    }
+
+    fn finish(&mut self) -> Vec<SendResult> {
+        self.sender.finish()
+    }
+}
+
+/// Keeps the port ours and settles its way.
+#[derive(Debug)]
+pub(super) struct XdpHold {
+    pub(super) netns: NetNs,
+    pub(super) index: u32,
+    pub(super) location: String,
+    /// Bytes of the longest frame it sends; `None` if it sends nothing.
+    pub(super) longest: Option<usize>,
+    pub(super) exchange: Exchange,
+    /// What it came to, in words, when it is a socket.
+    pub(super) socket: Option<String>,
+    pub(super) _promiscuous: Option<Promiscuous>,
+    pub(super) port: PortHold,
+}
+
+impl XdpHold {
+    /// Sends through a socket from now on, because of `reason`.
+    pub(super) fn use_socket(&mut self, features: XdpFeatures, reason: Option<&str>) -> Result<(), Error> {
+        let Some(longest) = self.longest else { return Ok(()) };
+        let options = XskOptions { slots: SLOTS, longest, zero_copy: features.zero_copy };
+        let socket = XskTx::open(&self.netns, self.index, &self.location, options)?;
+        let mode = socket.mode().name();
+        self.socket = Some(match reason {
+            None => format!("frames leave through AF_XDP ({mode})"),
+            Some(reason) => format!("frames leave through AF_XDP ({mode}), not as live frames: {reason}"),
+        });
+        self.exchange.put(SocketTx::new(socket, Meter::start(&self.netns, self.index)?));
+        Ok(())
+    }
+}
+
+impl Hold for XdpHold {
+    fn settle(&mut self) -> Result<(), Error> {
+        self.port.await_carrier()?;
+        if self.socket.is_some() {
+            return Ok(());
+        }
+        match netdev::xdp_features(&self.netns, self.index) {
+            Ok(features) if !features.transmit => {
+                self.use_socket(features, Some("the interface, or the far end of its cable, takes none"))
+            }
+            // It does, or the kernel cannot be asked: then the far end shows whether they arrive.
+            _ => Ok(()),
+        }
+    }
+
+    fn revise(&self, info: &mut PortInfo) {
+        if let Some(socket) = &self.socket {
+            info.back_end = BackEnd::AfXdp;
+            info.tx_stamp = StampKind::User;
+            info.why = format!("{}; {socket}", info.why);
+        }
+    }
+
+    fn caveats(&self) -> Vec<String> {
+        self.port.caveats().to_vec()
+    }
+}

@@ -1,0 +1,35 @@
+//! Promiscuous mode: an interface gives frames for every address as long as a socket of ours wants them.
+//!
+//! [`Promiscuous`] owns such a socket, which receives nothing itself; the mode ends with it, also when the process is killed.
+
+use super::socket;
+use crate::{Error, netns::NetNs};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// Keeps an interface promiscuous.
+#[derive(Debug)]
+pub struct Promiscuous {
+    _socket: OwnedFd,
+}
+
+impl Promiscuous {
+    /// From now on; `name` is for messages.
+    pub fn make(netns: &NetNs, index: u32, name: &str) -> Result<Self, Error> {
+        let socket = socket::open(netns, name)?;
+        join(&socket, index).map_err(|e| Error::call("setsockopt(PACKET_ADD_MEMBERSHIP)", name, e))?;
+        Ok(Self { _socket: socket })
+    }
+}
+
+/// Makes the interface promiscuous as long as `socket` is open.
+pub(super) fn join(socket: &OwnedFd, index: u32) -> Result<(), Errno> {
+    let out_of_range = |_| Errno::INVAL;
+    let request = libc::packet_mreq {
+        mr_ifindex: i32::try_from(index).map_err(out_of_range)?,
+        mr_type: u16::try_from(libc::PACKET_MR_PROMISC).map_err(out_of_range)?,
+        mr_alen: 0,
+        mr_address: [0; 8],
+    };
+    socket::set(socket, (libc::SOL_PACKET, libc::PACKET_ADD_MEMBERSHIP), &request)
+}

@@ -1,0 +1,19 @@
+//! Sending whole frames through AF_XDP: memory of ours that the kernel reads frames from ([`XskTx`]).
+//!
+//! ```text
+//!   frame memory:  [slot][slot][slot] ...      a slot is one chunk, or several for frames longer than a page
+//!   transmit ring:    ours -> kernel           "the chunk at this address, this many bytes"
+//!   completion ring:  kernel -> ours           "done with the chunk at this address"
+//! ```
+//! A zero-copy driver fetches frames from the slots; otherwise the kernel copies each into memory of its own, when it is
+//! kicked, in the caller's thread. Nothing is received here. The fill ring, which the kernel insists on, lends a zero-copy
+//! driver the chunks that its receive queue needs to go on working.
+//!
+//! The arithmetic ([`slots`]) works on any memory, so its tests play the kernel's part themselves.
+
+mod ring;
+mod slots;
+mod socket;
+
+pub use slots::TxCounts;
+pub use socket::{Mode, XskOptions, XskTx, obstacle};

@@ -1,0 +1,81 @@
+//! A ring shared with the kernel: entries between two counters, of which each side writes one.
+
+use crate::area::Area;
+use std::sync::atomic::Ordering;
+
+/// Where its parts are in the shared memory.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Layout {
+    pub(super) producer: usize,
+    pub(super) consumer: usize,
+    pub(super) flags: usize,
+    pub(super) entries: usize,
+}
+
+/// A ring. Which counter is ours depends on which ring it is.
+#[derive(Debug)]
+pub(super) struct Ring {
+    area: Area,
+    layout: Layout,
+    /// Bytes of an entry.
+    entry: usize,
+    /// Entries, a power of two.
+    size: u32,
+}
+
+/// The kernel wants to be woken.
+const NEED_WAKEUP: u32 = 1;
+
+impl Ring {
+    pub(super) fn new(area: Area, layout: Layout, entry: usize, size: u32) -> Self {
+        assert!(size.is_power_of_two(), "a ring of {size} entries");
+        Self { area, layout, entry, size }
+    }
+
+    /// The counter of what was put in.
+    pub(super) fn produced(&self) -> u32 {
+        self.area.word(self.layout.producer).load(Ordering::Acquire)
+    }
+
+    /// The counter of what was taken out.
+    pub(super) fn consumed(&self) -> u32 {
+        self.area.word(self.layout.consumer).load(Ordering::Acquire)
+    }
+
+    /// Shows what was written up to `count` to the other side.
+    pub(super) fn produce(&self, count: u32) {
+        self.area.word(self.layout.producer).store(count, Ordering::Release);
+    }
+
+    /// Gives entries up to `count` back to the other side.
+    pub(super) fn consume(&self, count: u32) {
+        self.area.word(self.layout.consumer).store(count, Ordering::Release);
+    }
+
+    /// Whether the kernel sleeps until it is kicked.
+    pub(super) fn sleeps(&self) -> bool {
+        self.area.word(self.layout.flags).load(Ordering::Relaxed) & NEED_WAKEUP != 0
+    }
+
+    /// Bytes of the entry with this number, which must be ours.
+    pub(super) fn entry(&self, number: u32) -> &[u8] {
+        self.area.bytes(self.offset(number), self.entry)
+    }
+
+    /// The same, to be written.
+    pub(super) fn entry_mut(&mut self, number: u32) -> &mut [u8] {
+        let offset = self.offset(number);
+        self.area.bytes_mut(offset, self.entry)
+    }
+
+    /// The entry as a 64-bit number.
+    pub(super) fn address(&self, number: u32) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.entry(number)[..8]);
+        u64::from_ne_bytes(bytes)
+    }
+
+    fn offset(&self, number: u32) -> usize {
+        self.layout.entries + self.entry * (number & (self.size - 1)) as usize
+    }
+}

@@ -1,0 +1,318 @@
+//! The arithmetic of sending: which slots are free, which are on their way, what became of the frames.
+//!
+//! Without zero copy the kernel works through the ring inside our own call, in order, and stops at a frame that the
+//! interface dropped (a full queue, no carrier). It is done with that one, so it is entered once more, before those behind it:
+//! nothing is lost that way and the order stays. To know which it was, this keeps count of where the kernel is, because
+//! the counter in the ring is behind when nothing but drops happened.
+//!
+//! Invariant: a slot is written only while no completion is due for it.
+
+use super::ring::Ring;
+use crate::area::Area;
+use std::collections::VecDeque;
+
+const ETHERNET_HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
+/// More of the frame follows in the next entry.
+const CONTINUED: u32 = 1;
+/// An address outside any memory: the kernel skips such an entry.
+const NOWHERE: u64 = 1 << 62;
+
+/// What became of the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxCounts {
+    /// Taken by the kernel, and done with.
+    pub taken: u64,
+    /// Refused for good: wrong length for the interface, or withdrawn.
+    pub refused: u64,
+}
+
+/// How the frame memory is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of a chunk.
+    pub(super) chunk: usize,
+    /// Chunks of a slot.
+    pub(super) pieces: usize,
+    /// Slots.
+    pub(super) slots: usize,
+}
+
+impl Shape {
+    pub(super) const SMALL: usize = 2048;
+    pub(super) const PAGE: usize = 4096;
+
+    pub(super) fn new(slots: usize, longest: usize) -> Self {
+        let chunk = if longest <= Self::SMALL { Self::SMALL } else { Self::PAGE };
+        Self { chunk, pieces: longest.div_ceil(chunk).max(1), slots }
+    }
+
+    pub(super) fn slot(self) -> usize {
+        self.chunk * self.pieces
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.slot() * self.slots
+    }
+
+    /// Entries of the rings.
+    pub(super) fn entries(self) -> usize {
+        (self.slots * self.pieces).next_power_of_two()
+    }
+}
+
+/// A frame in the ring that the kernel has not come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Waiting {
+    /// `None` if it was withdrawn.
+    slot: Option<u32>,
+    /// Entries of it that the kernel has not come to.
+    entries: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct Slots {
+    memory: Area,
+    tx: Ring,
+    done: Ring,
+    pub(super) shape: Shape,
+    mtu: usize,
+    free: Vec<u32>,
+    /// By slot: length of its frame, and completions that are due.
+    lengths: Vec<u32>,
+    due: Vec<u32>,
+    waiting: VecDeque<Waiting>,
+    /// Where the kernel is in the transmit ring, as far as can be known.
+    reached: u32,
+    produced: u32,
+    consumed: u32,
+    pub(super) pending: usize,
+    pub(super) counts: TxCounts,
+    /// Entries that were made to be skipped.
+    pub(super) voided: u64,
+}
+
+impl Slots {
+    pub(super) fn new(memory: Area, tx: Ring, done: Ring, shape: Shape, mtu: usize) -> Self {
+        let slots = u32::try_from(shape.slots).unwrap_or(u32::MAX);
+        Self {
+            memory,
+            tx,
+            done,
+            shape,
+            mtu,
+            free: (0..slots).rev().collect(),
+            lengths: vec![0; shape.slots],
+            due: vec![0; shape.slots],
+            waiting: VecDeque::with_capacity(shape.entries() + 1),
+            reached: 0,
+            produced: 0,
+            consumed: 0,
+            pending: 0,
+            counts: TxCounts::default(),
+            voided: 0,
+        }
+    }
+
+    /// The next free slot; `None` while all are on their way.
+    pub(super) fn next(&mut self) -> Option<&mut [u8]> {
+        if self.free.is_empty() || !self.has_room() {
+            self.reap();
+        }
+        let slot = *self.free.last().filter(|_| self.has_room())?;
+        let (at, len) = (slot as usize * self.shape.slot(), self.shape.slot());
+        Some(self.memory.bytes_mut(at, len))
+    }
+
+    /// Whether a whole frame more fits the ring: withdrawn ones are in it until the kernel has skipped them.
+    fn has_room(&self) -> bool {
+        let used = self.produced.wrapping_sub(self.reached) as usize;
+        used + self.shape.pieces <= self.shape.entries()
+    }
+
+    /// Enters the first `len` bytes of the slot that [`Self::next`] gave.
+    pub(super) fn commit(&mut self, len: usize) {
+        assert!(len <= self.shape.slot(), "commit of {len} bytes");
+        let Some(slot) = self.free.last().copied() else { return };
+        if !self.is_sendable(slot as usize * self.shape.slot(), len) {
+            self.counts.refused += 1;
+            return;
+        }
+        self.free.pop();
+        self.lengths[slot as usize] = u32::try_from(len).unwrap_or(u32::MAX);
+        let entries = self.entries_of(slot);
+        self.write(self.produced, slot);
+        self.produced = self.produced.wrapping_add(entries);
+        self.due[slot as usize] += entries;
+        self.waiting.push_back(Waiting { slot: Some(slot), entries });
+        self.pending += 1;
+    }
+
+    /// Shows the kernel what was committed. Whether there is anything that it has not come to.
+    pub(super) fn show(&mut self) -> bool {
+        self.tx.produce(self.produced);
+        self.note_reached();
+        self.reached != self.produced
+    }
+
+    /// Where the kernel is in the ring.
+    pub(super) fn reached(&self) -> u32 {
+        self.reached
+    }
+
+    /// Whether the kernel sleeps until it is kicked.
+    pub(super) fn kernel_sleeps(&self) -> bool {
+        self.tx.sleeps()
+    }
+
+    /// The kernel's own rule for packets: a VLAN tag does not count.
+    fn is_sendable(&self, frame: usize, len: usize) -> bool {
+        let most = ETHERNET_HEADER + self.mtu;
+        let is_tagged = || self.memory.bytes(frame + 12, 2) == [0x81, 0x00];
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && is_tagged()))
+    }
+
+    fn entries_of(&self, slot: u32) -> u32 {
+        let pieces = (self.lengths[slot as usize] as usize).div_ceil(self.shape.chunk);
+        u32::try_from(pieces).unwrap_or(u32::MAX)
+    }
+
+    /// Writes a slot's entries from number `at` on.
+    fn write(&mut self, at: u32, slot: u32) {
+        let (start, chunk) = (slot as usize * self.shape.slot(), self.shape.chunk);
+        let len = self.lengths[slot as usize] as usize;
+        for piece in 0..self.entries_of(slot) {
+            let behind = piece as usize * chunk;
+            let rest = len - behind;
+            let (bytes, options) = if rest > chunk { (chunk, CONTINUED) } else { (rest, 0) };
+            let entry = self.tx.entry_mut(at.wrapping_add(piece));
+            entry[..8].copy_from_slice(&((start + behind) as u64).to_ne_bytes());
+            entry[8..12].copy_from_slice(&u32::try_from(bytes).unwrap_or(0).to_ne_bytes());
+            entry[12..].copy_from_slice(&options.to_ne_bytes());
+        }
+    }
+
+    /// Follows the kernel's counter. Returns the last frame that it has thereby wholly come past.
+    fn note_reached(&mut self) -> Option<Waiting> {
+        let ahead = self.tx.consumed().wrapping_sub(self.reached);
+        // Behind what is known already: the kernel shows its counter late.
+        if ahead > u32::MAX / 2 {
+            return None;
+        }
+        self.advance(ahead)
+    }
+
+    fn advance(&mut self, mut entries: u32) -> Option<Waiting> {
+        self.reached = self.reached.wrapping_add(entries);
+        let mut last = None;
+        while entries > 0 {
+            let Some(front) = self.waiting.front_mut() else { break };
+            let now = front.entries.min(entries);
+            front.entries -= now;
+            entries -= now;
+            if front.entries == 0 {
+                last = self.waiting.pop_front();
+            }
+        }
+        last
+    }
+
+    /// The kernel has stopped at a frame that the interface dropped: enters it again, before all others.
+    pub(super) fn enter_again(&mut self) {
+        let shown = self.note_reached().and_then(|last| last.slot);
+        let Some(slot) = shown.or_else(|| self.pass_next()) else { return };
+        let entries = self.entries_of(slot);
+        self.make_way(entries);
+        self.write(self.reached, slot);
+        self.due[slot as usize] += entries;
+        self.waiting.push_front(Waiting { slot: Some(slot), entries });
+    }
+
+    /// Counts the next frame as come past, and what the kernel skips before it.
+    fn pass_next(&mut self) -> Option<u32> {
+        while let Some(front) = self.waiting.front().copied() {
+            self.advance(front.entries);
+            if front.slot.is_some() {
+                return front.slot;
+            }
+        }
+        None
+    }
+
+    /// Moves the entries that the kernel has not come to up by some. It looks at them in our calls only.
+    fn make_way(&mut self, by: u32) {
+        let waiting = self.produced.wrapping_sub(self.reached);
+        for entry in (0..waiting).rev() {
+            let from = self.reached.wrapping_add(entry);
+            let mut moved = [0; 16];
+            moved.copy_from_slice(self.tx.entry(from));
+            self.tx.entry_mut(from.wrapping_add(by)).copy_from_slice(&moved);
+        }
+        self.produced = self.produced.wrapping_add(by);
+        self.tx.produce(self.produced);
+    }
+
+    /// Takes back slots that the kernel is done with.
+    pub(super) fn reap(&mut self) {
+        self.note_reached();
+        let produced = self.done.produced();
+        while self.consumed != produced {
+            let address = self.done.address(self.consumed);
+            self.consumed = self.consumed.wrapping_add(1);
+            let slot = usize::try_from(address).unwrap_or(usize::MAX) / self.shape.slot();
+            let Some(due) = self.due.get_mut(slot).filter(|due| **due > 0) else { continue };
+            *due -= 1;
+            if *due == 0 {
+                self.counts.taken += u64::from(self.lengths[slot] > 0);
+                self.pending -= usize::from(self.lengths[slot] > 0);
+                self.free.push(u32::try_from(slot).unwrap_or(u32::MAX));
+            }
+        }
+        self.done.consume(self.consumed);
+    }
+
+    /// Gives up the frames that the kernel has not come to, counts them as refused and says how many they were. Those on their
+    /// way stay pending.
+    pub(super) fn withdraw(&mut self) -> usize {
+        self.reap();
+        let mut at = self.reached;
+        let mut withdrawn = 0;
+        for index in 0..self.waiting.len() {
+            let Waiting { slot, entries } = self.waiting[index];
+            if let Some(slot) = slot.filter(|slot| self.entries_of(*slot) == entries) {
+                self.void(at, entries);
+                self.waiting[index].slot = None;
+                withdrawn += 1;
+                self.forget(slot, entries);
+            }
+            at = at.wrapping_add(entries);
+        }
+        self.pending -= withdrawn;
+        self.counts.refused += withdrawn as u64;
+        withdrawn
+    }
+
+    /// Makes entries that the kernel skips, one after another.
+    fn void(&mut self, at: u32, entries: u32) {
+        for piece in 0..entries {
+            let entry = self.tx.entry_mut(at.wrapping_add(piece));
+            entry[..8].copy_from_slice(&NOWHERE.to_ne_bytes());
+            entry[12..].copy_from_slice(&0u32.to_ne_bytes());
+        }
+        self.voided += u64::from(entries);
+    }
+
+    /// A withdrawn slot is free at once, or when the completion of an earlier attempt has come: then as no frame.
+    fn forget(&mut self, slot: u32, entries: u32) {
+        let due = &mut self.due[slot as usize];
+        *due -= entries;
+        if *due == 0 {
+            self.free.push(slot);
+        } else {
+            self.lengths[slot as usize] = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! The socket: memory lent, rings mapped, bound to a queue.
+
+use super::ring::{Layout, Ring};
+use super::slots::{Shape, Slots, TxCounts};
+use crate::area::Area;
+use crate::link::Links;
+use crate::packet::socket::{get, set};
+use crate::{Error, Unsupported, clock, kernel, netns::NetNs};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+const RIGHTS: &str = "needs CAP_NET_RAW: run as root, or use a user namespace";
+const MEMORY: &str = "too little memory may be locked: raise `ulimit -l`, or run as root";
+/// How long a queue may stay taken by the socket that had it before: the kernel gives it back late.
+const REBIND_PATIENCE_NS: u64 = 3_000_000_000;
+const REBIND_POLL_NS: u64 = 5_000_000;
+/// How long closing waits for frames on their way.
+const CLOSE_PATIENCE_NS: u64 = 200_000_000;
+/// Frames in flight hold send-buffer memory; the default is too small for a whole ring.
+const SEND_BUFFER: i32 = 16 << 20;
+/// Chunks lent to the receive queue of a zero-copy driver: no driver's default ring is larger.
+const LENT: u32 = 4096;
+/// Calls of the kernel in one kick at most; each takes some tens of frames.
+const CALLS: usize = 64;
+const ENTRY: usize = size_of::<libc::xdp_desc>();
+
+/// How frames leave our memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// The driver fetches them.
+    ZeroCopy,
+    /// The kernel copies them.
+    Copy,
+}
+
+impl Mode {
+    /// As users read it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ZeroCopy => "zero-copy",
+            Self::Copy => "copy",
+        }
+    }
+}
+
+/// How to open it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct XskOptions {
+    /// Frames that can be on their way.
+    pub slots: usize,
+    /// Longest frame, without FCS.
+    pub longest: usize,
+    /// Try zero copy first: for a driver that says it can.
+    pub zero_copy: bool,
+}
+
+/// An AF_XDP socket that sends.
+#[derive(Debug)]
+pub struct XskTx {
+    slots: Slots,
+    socket: OwnedFd,
+    mode: Mode,
+    object: String,
+    /// Kept for the driver; it takes from it what its receive queue needs.
+    _fill: Ring,
+}
+
+/// Why AF_XDP sockets cannot be had here, if they cannot.
+pub fn obstacle(netns: &NetNs) -> Option<Error> {
+    make(netns, "this machine").err()
+}
+
+fn make(netns: &NetNs, object: &str) -> Result<OwnedFd, Error> {
+    let family = AddressFamily::from_raw(u16::try_from(libc::AF_XDP).unwrap_or(0));
+    let make = || rustix::net::socket_with(family, SocketType::RAW, SocketFlags::CLOEXEC, None);
+    netns.run_in(make)?.map_err(|errno| match errno {
+        Errno::AFNOSUPPORT => Unsupported {
+            feature: "sending through AF_XDP",
+            needs: "a kernel with CONFIG_XDP_SOCKETS".into(),
+            found: kernel::release(),
+        }
+        .into(),
+        errno => Error::call("socket(AF_XDP)", object, errno).with_rights(RIGHTS),
+    })
+}
+
+impl XskTx {
+    /// Opens one on queue 0 of an interface; `name` is for messages. The MTU of this moment bounds the frames. A queue that
+    /// another socket has just left is waited for.
+    pub fn open(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
+        let until = clock::monotonic_ns() + REBIND_PATIENCE_NS;
+        let mut options = options;
+        loop {
+            match Self::open_once(netns, index, name, options) {
+                Err(error) if error.errno() == Some(libc::EBUSY) => {
+                    if clock::monotonic_ns() >= until {
+                        return Err(Error::Busy { object: format!("queue 0 of {name}"), holder: None });
+                    }
+                    clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS);
+                }
+                // A driver that says it can and then cannot, with this frame size for instance.
+                Err(_) if options.zero_copy => options.zero_copy = false,
+                other => return other,
+            }
+        }
+    }
+
+    fn open_once(netns: &NetNs, index: u32, name: &str, options: XskOptions) -> Result<Self, Error> {
+        let socket = make(netns, name)?;
+        let mtu = Links::open(netns)?.by_index(index)?.mtu as usize;
+        let shape = Shape::new(options.slots, options.longest);
+        let lent = if options.zero_copy { LENT } else { 0 };
+        let memory = lend(&socket, shape, lent, name)?;
+        let entries = u32::try_from(shape.entries()).unwrap_or(u32::MAX);
+        let fill_entries = lent.max(2);
+        let sizes = [
+            (libc::XDP_UMEM_FILL_RING, fill_entries),
+            (libc::XDP_UMEM_COMPLETION_RING, entries),
+            (libc::XDP_TX_RING, entries),
+        ];
+        for (option, size) in sizes {
+            set(&socket, (libc::SOL_XDP, option), &size).map_err(failed("setsockopt(AF_XDP ring)", name))?;
+        }
+        let offsets = offsets(&socket, name)?;
+        let map = |at: u64, layout, entry, size| map_ring(&socket, at, layout, (entry, size), name);
+        let tx = map(libc::XDP_PGOFF_TX_RING.cast_unsigned(), &offsets.tx, ENTRY, entries)?;
+        let done = map(libc::XDP_UMEM_PGOFF_COMPLETION_RING, &offsets.cr, 8, entries)?;
+        let mut fill = map(libc::XDP_UMEM_PGOFF_FILL_RING, &offsets.fr, 8, fill_entries)?;
+        for chunk in 0..lent {
+            let address = shape.bytes() + chunk as usize * shape.chunk;
+            fill.entry_mut(chunk).copy_from_slice(&(address as u64).to_ne_bytes());
+        }
+        fill.produce(lent);
+        if set(&socket, (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE), &SEND_BUFFER).is_err() {
+            set(&socket, (libc::SOL_SOCKET, libc::SO_SNDBUF), &SEND_BUFFER).unwrap_or(());
+        }
+        bind(&socket, index, shape, options.zero_copy, name)?;
+        let chosen = get(&socket, (libc::SOL_XDP, libc::XDP_OPTIONS), libc::xdp_options { flags: 0 });
+        let flags = chosen.map_err(failed("getsockopt(XDP_OPTIONS)", name))?.flags;
+        let mode = if flags & libc::XDP_OPTIONS_ZEROCOPY == 0 { Mode::Copy } else { Mode::ZeroCopy };
+        let slots = Slots::new(memory, tx, done, shape, mtu);
+        Ok(Self { slots, socket, mode, object: name.to_owned(), _fill: fill })
+    }
+
+    /// How frames leave our memory.
+    pub fn mode(&self) -> Mode {
+        self.mode
+    }
+
+    /// The next free slot, to be written and then committed; `None` while all are on their way.
+    pub fn next_slot(&mut self) -> Option<&mut [u8]> {
+        self.slots.next()
+    }
+
+    /// Marks the first `len` bytes of the slot that [`Self::next_slot`] gave as a frame to be sent. A frame that the
+    /// interface cannot send, by its length, is counted as refused and takes no slot. Panics if `len` does not fit.
+    pub fn commit(&mut self, len: usize) {
+        self.slots.commit(len);
+    }
+
+    /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
+    /// rest stays pending. An error (interface down or gone) leaves everything pending.
+    pub fn kick(&mut self) -> Result<(), Error> {
+        for _ in 0..CALLS {
+            if !self.slots.show() || (self.mode == Mode::ZeroCopy && !self.sleeps()) {
+                break;
+            }
+            let before = self.slots.reached();
+            let sent = rustix::net::send(&self.socket, &[], SendFlags::DONTWAIT);
+            match sent {
+                Ok(_) => {}
+                // Either its budget for one call is used up, or it must wait for something.
+                Err(Errno::AGAIN) if self.mode == Mode::Copy => {
+                    self.slots.reap();
+                    if self.slots.reached() == before {
+                        break;
+                    }
+                }
+                Err(Errno::BUSY) if self.mode == Mode::Copy => {
+                    self.slots.enter_again();
+                    break;
+                }
+                Err(Errno::AGAIN | Errno::BUSY | Errno::NOBUFS | Errno::INTR | Errno::NOMEM) => break,
+                Err(errno) => {
+                    self.slots.reap();
+                    return Err(Error::call("sendto", self.object.clone(), errno));
+                }
+            }
+            if self.mode == Mode::ZeroCopy {
+                break;
+            }
+        }
+        self.slots.reap();
+        Ok(())
+    }
+
+    fn sleeps(&self) -> bool {
+        self.slots.kernel_sleeps()
+    }
+
+    /// Takes back slots the kernel is done with, without entering the kernel.
+    pub fn reap(&mut self) {
+        self.slots.reap();
+    }
+
+    /// Gives up the frames that the kernel has not taken yet, counts them as refused and says how many they were.
+    pub fn withdraw(&mut self) -> usize {
+        self.slots.withdraw()
+    }
+
+    /// Committed frames that are not done.
+    pub fn pending(&self) -> usize {
+        self.slots.pending
+    }
+
+    /// What became of all frames that are no longer pending.
+    pub fn counts(&self) -> TxCounts {
+        self.slots.counts
+    }
+
+    /// Entries the kernel found fault with and that were not made to be skipped: none, unless something is wrong here.
+    pub fn faulty(&self) -> u64 {
+        let none = libc::xdp_statistics {
+            rx_dropped: 0,
+            rx_invalid_descs: 0,
+            tx_invalid_descs: 0,
+            rx_ring_full: 0,
+            rx_fill_ring_empty_descs: 0,
+            tx_ring_empty_descs: 0,
+        };
+        let found = get(&self.socket, (libc::SOL_XDP, libc::XDP_STATISTICS), none);
+        found.map_or(0, |found| found.tx_invalid_descs.saturating_sub(self.slots.voided))
+    }
+}
+
+impl Drop for XskTx {
+    /// Waits a little for frames on their way: while one is, the kernel keeps the queue.
+    fn drop(&mut self) {
+        self.slots.withdraw();
+        let until = clock::monotonic_ns() + CLOSE_PATIENCE_NS;
+        while self.slots.pending > 0 && clock::monotonic_ns() < until {
+            clock::sleep_until_ns(clock::monotonic_ns() + REBIND_POLL_NS / 10);
+            self.slots.reap();
+        }
+    }
+}
+
+fn failed(call: &'static str, name: &str) -> impl Fn(Errno) -> Error {
+    move |errno| Error::call(call, name, errno)
+}
+
+/// Memory for the slots, and behind it the chunks lent for receiving.
+fn lend(socket: &OwnedFd, shape: Shape, lent: u32, name: &str) -> Result<Area, Error> {
+    let len = (shape.bytes() + lent as usize * shape.chunk).next_multiple_of(Shape::PAGE);
+    let memory = Area::own(len, name)?;
+    let request = libc::xdp_umem_reg {
+        addr: memory.address(),
+        len: len as u64,
+        chunk_size: u32::try_from(shape.chunk).unwrap_or(u32::MAX),
+        headroom: 0,
+        flags: 0,
+        tx_metadata_len: 0,
+    };
+    match set(socket, (libc::SOL_XDP, libc::XDP_UMEM_REG), &request) {
+        Ok(()) => Ok(memory),
+        Err(errno) => {
+            let mut error = Error::call("setsockopt(XDP_UMEM_REG)", name, errno);
+            if let (Errno::NOBUFS, Error::Call { remedy, .. }) = (errno, &mut error) {
+                *remedy = Some(MEMORY);
+            }
+            Err(error)
+        }
+    }
+}
+
+fn offsets(socket: &OwnedFd, name: &str) -> Result<libc::xdp_mmap_offsets, Error> {
+    let none = libc::xdp_ring_offset { producer: 0, consumer: 0, desc: 0, flags: 0 };
+    let none = libc::xdp_mmap_offsets { rx: none, tx: none, fr: none, cr: none };
+    get(socket, (libc::SOL_XDP, libc::XDP_MMAP_OFFSETS), none)
+        .map_err(failed("getsockopt(XDP_MMAP_OFFSETS)", name))
+}
+
+fn map_ring(
+    socket: &OwnedFd,
+    at: u64,
+    offsets: &libc::xdp_ring_offset,
+    (entry, size): (usize, u32),
+    name: &str,
+) -> Result<Ring, Error> {
+    let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
+    let layout = Layout {
+        producer: number(offsets.producer),
+        consumer: number(offsets.consumer),
+        flags: number(offsets.flags),
+        entries: number(offsets.desc),
+    };
+    let len = layout.entries + entry * size as usize;
+    Ok(Ring::new(Area::map_from(socket.as_fd(), at, len, name)?, layout, entry, size))
+}
+
+fn bind(socket: &OwnedFd, index: u32, shape: Shape, zero_copy: bool, name: &str) -> Result<(), Error> {
+    let in_pieces = shape.pieces > 1;
+    let mut flags = libc::XDP_USE_NEED_WAKEUP;
+    flags |= if in_pieces { libc::XDP_USE_SG } else { 0 };
+    flags |= if zero_copy { libc::XDP_ZEROCOPY } else { libc::XDP_COPY };
+    let address = libc::sockaddr_xdp {
+        sxdp_family: u16::try_from(libc::AF_XDP).unwrap_or(0),
+        sxdp_flags: flags,
+        sxdp_ifindex: index,
+        sxdp_queue_id: 0,
+        sxdp_shared_umem_fd: 0,
+    };
+    let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_xdp>()).unwrap_or(0);
+    // SAFETY: the address is a live, initialised sockaddr_xdp of the length given, and is only read.
+    let bound = unsafe { libc::bind(socket.as_raw_fd(), (&raw const address).cast(), length) };
+    if bound == 0 {
+        return Ok(());
+    }
+    let error = Error::last("bind(AF_XDP)", name);
+    match error.errno() {
+        // What an older kernel does not know it calls invalid.
+        Some(libc::EINVAL | libc::EOPNOTSUPP) if in_pieces => Err(Unsupported {
+            feature: "sending frames longer than a page through AF_XDP",
+            needs: "Linux 6.6 and, for zero copy, a driver that takes frames in several pieces".into(),
+            found: format!("{} on {name}", kernel::release()),
+        }
+        .into()),
+        _ => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests;

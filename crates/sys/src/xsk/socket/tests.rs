@@ -1,0 +1,132 @@
+use super::*;
+use crate::link::VethEnd;
+use crate::packet::{RxOptions, RxRing};
+
+/// A virtual cable whose far end is down; `None` without rights.
+struct Cable {
+    netns: NetNs,
+    links: Links,
+    near: u32,
+    far: u32,
+}
+
+impl Cable {
+    fn lay(mtu: u32) -> Option<Self> {
+        let netns = match NetNs::create() {
+            Ok(netns) => netns,
+            Err(error) => {
+                assert!(error.is_permission(), "{error}");
+                return None;
+            }
+        };
+        for key in ["net/ipv6/conf/all/disable_ipv6", "net/ipv6/conf/default/disable_ipv6"] {
+            kernel::write_setting(&netns, key, "1").unwrap_or(());
+        }
+        let mut links = Links::open(&netns).unwrap();
+        let end = |name| VethEnd { name, netns: None, mac: None };
+        links.create_veth(end("a"), end("b")).unwrap();
+        let [near, far] = ["a", "b"].map(|name| links.by_name(name).unwrap().index);
+        for index in [near, far] {
+            links.set_mtu(index, mtu).unwrap();
+        }
+        links.set_up(near, true).unwrap();
+        Some(Self { netns, links, near, far })
+    }
+
+    fn socket(&self, longest: usize) -> XskTx {
+        let options = XskOptions { slots: 8, longest, zero_copy: false };
+        XskTx::open(&self.netns, self.near, "a", options).unwrap()
+    }
+
+    fn ring(&self) -> RxRing {
+        let options = RxOptions { blocks: 8, ..RxOptions::default() };
+        RxRing::open(&self.netns, self.far, "b", options).unwrap()
+    }
+}
+
+fn frame(number: u8, len: usize) -> Vec<u8> {
+    let mut frame: Vec<u8> = (0..251).map(|at| at ^ number).cycle().take(len).collect();
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    frame[14] = number;
+    frame
+}
+
+fn enter(socket: &mut XskTx, bytes: &[u8]) {
+    socket.next_slot().expect("a free slot")[..bytes.len()].copy_from_slice(bytes);
+    socket.commit(bytes.len());
+}
+
+fn send_all(socket: &mut XskTx) {
+    let until = clock::monotonic_ns() + 10_000_000_000;
+    while socket.pending() > 0 {
+        assert!(clock::monotonic_ns() < until, "{} frames stand still", socket.pending());
+        socket.kick().unwrap();
+    }
+}
+
+fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
+    let until = clock::monotonic_ns() + 10_000_000_000;
+    let mut frames = Vec::new();
+    while frames.len() < count && clock::monotonic_ns() < until {
+        ring.receive(64, &mut |frame| frames.push(frame.bytes.to_vec()));
+    }
+    frames
+}
+
+#[test]
+fn frames_dropped_for_want_of_a_carrier_are_entered_again_in_order() {
+    for len in [60, 1514, 9014] {
+        let Some(mut cable) = Cable::lay(9000) else { return };
+        let (mut socket, mut ring) = (cable.socket(len), cable.ring());
+        let frames: Vec<_> = (0..5).map(|number| frame(number, len)).collect();
+        for (n, bytes) in frames.iter().enumerate() {
+            enter(&mut socket, bytes);
+            socket.kick().unwrap();
+            assert_eq!((socket.pending(), socket.counts().taken), (n + 1, 0));
+        }
+        cable.links.set_up(cable.far, true).unwrap();
+        send_all(&mut socket);
+        assert_eq!(received(&mut ring, 5), frames, "{len} B");
+        assert_eq!(socket.counts(), TxCounts { taken: 5, refused: 0 });
+        assert_eq!(socket.faulty(), 0);
+    }
+}
+
+#[test]
+fn what_was_withdrawn_never_leaves_and_the_next_ones_do() {
+    for len in [60, 9014] {
+        let Some(mut cable) = Cable::lay(9000) else { return };
+        let (mut socket, mut ring) = (cable.socket(len), cable.ring());
+        for number in 0..5 {
+            enter(&mut socket, &frame(number, len));
+        }
+        socket.kick().unwrap();
+        assert_eq!(socket.withdraw(), 5);
+        assert_eq!((socket.pending(), socket.counts()), (0, TxCounts { taken: 0, refused: 5 }));
+        cable.links.set_up(cable.far, true).unwrap();
+        let frames: Vec<_> = (10..16).map(|number| frame(number, len)).collect();
+        for bytes in &frames {
+            enter(&mut socket, bytes);
+            send_all(&mut socket);
+        }
+        assert_eq!(received(&mut ring, 6), frames);
+        assert_eq!(socket.counts(), TxCounts { taken: 6, refused: 5 });
+        assert_eq!(socket.faulty(), 0);
+    }
+}
+
+#[test]
+fn a_queue_that_was_just_left_can_be_had_again_and_one_in_use_is_busy() {
+    let Some(mut cable) = Cable::lay(1500) else { return };
+    cable.links.set_up(cable.far, true).unwrap();
+    for number in 0..20 {
+        let mut socket = cable.socket(1514);
+        assert_eq!(socket.mode(), Mode::Copy);
+        enter(&mut socket, &frame(number, 60));
+        send_all(&mut socket);
+    }
+    let _holder = cable.socket(60);
+    let options = XskOptions { slots: 8, longest: 60, zero_copy: true };
+    let refused = XskTx::open(&cable.netns, cable.near, "a", options).unwrap_err();
+    assert!(refused.to_string().contains("queue 0 of a is in use"), "{refused}");
+}
