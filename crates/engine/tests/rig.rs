@@ -234,6 +234,10 @@ impl Hold for Restore {
     fn caveats(&self) -> Vec<String> {
         vec!["GRO stayed on".into()]
     }
+
+    fn switch_link(&mut self, _: bool) -> Result<(), Error> {
+        Ok(())
+    }
 }
 
 impl Drop for Restore {

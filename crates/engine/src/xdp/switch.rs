@@ -149,4 +149,8 @@ impl Hold for XdpHold {
     fn caveats(&self) -> Vec<String> {
         self.port.caveats().to_vec()
     }
+
+    fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        self.port.switch_link(up)
+    }
 }
