@@ -8,6 +8,7 @@
 //! give a warning; nothing is ignored silently.
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod document;
 pub mod explain;
 mod model;
@@ -20,7 +21,7 @@ pub mod replay;
 pub mod timeline;
 
 pub use model::{
-    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Plan, Port,
-    ReadOptions, Stream,
+    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
+    Port, ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};

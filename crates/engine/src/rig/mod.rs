@@ -72,6 +72,10 @@ impl Rig {
 
     /// As [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
+        if !plan.interfaces.is_empty() {
+            let problem = Problem::error("devices", "emulated interfaces can be planned, but not run yet");
+            return Err(Error::Plan(Problems(vec![problem])));
+        }
         let mut open = Vec::with_capacity(plan.ports.len());
         for (index, port) in plan.ports.iter().enumerate() {
             let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.frames.largest());
@@ -231,14 +235,14 @@ fn stream_specs(plan: &BoundPlan) -> Result<Vec<Arc<StreamSpec>>, Error> {
 
 /// Frames must fit their ports.
 fn check_sizes(plan: &Plan, infos: &[PortInfo]) -> Result<(), Error> {
-    let too_large = plan.streams.iter().enumerate().filter_map(|(index, stream)| {
+    let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest();
         let info = infos.iter().enumerate().find(|(port, info)| {
             (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
         });
         info.map(|(_, info)| {
             Problem::error(
-                format!("flows[{index}].size"),
+                format!("flows[{}].size", stream.flow),
                 format!(
                     "frames of {} B do not fit port `{}` ({}), which takes {} B",
                     largest.bytes(),
