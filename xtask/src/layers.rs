@@ -18,10 +18,17 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fleet", &["units", "plan", "stats"]),
     ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet"]),
     ("store", &["units", "stats", "fleet"]),
+    ("server", &["units", "plan", "stats", "fleet", "store"]),
     ("testkit", &["units", "wire", "plan", "sys"]),
-    ("cli", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "testkit"]),
+    (
+        "cli",
+        &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "server", "testkit"],
+    ),
     ("xtask", &["sys"]),
-    ("tests", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "testkit"]),
+    (
+        "tests",
+        &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "server", "testkit"],
+    ),
 ];
 
 /// Crates from outside that only some rooms may use.
@@ -39,7 +46,11 @@ const FENCED: &[(&str, &[&str])] = &[
     ("miette", &["cli"]),
     ("comfy-table", &["cli"]),
     ("anyhow", &["xtask", "tests"]),
-    ("tokio", &[]),
+    ("axum", &["server"]),
+    ("hyper", &["server"]),
+    ("rustls", &["server"]),
+    ("tokio", &["server"]),
+    ("tonic", &["server"]),
 ];
 
 /// Only `sys` may do these; everybody else is told the time.

@@ -23,6 +23,14 @@ pub enum Error {
         /// Why.
         reason: String,
     },
+    /// User: the back end that was asked for sends all its streams or none.
+    #[error("port {port}: back end {back_end} cannot start and stop single flows")]
+    CannotSteer {
+        /// Where.
+        port: String,
+        /// Which.
+        back_end: &'static str,
+    },
     /// User: the filter expression is not understood. World, when libpcap is missing.
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),

@@ -13,6 +13,7 @@
 pub mod capture;
 pub mod chaos;
 pub mod clock;
+pub mod device;
 pub mod doctor;
 pub mod filter;
 pub mod packet;
@@ -24,6 +25,7 @@ pub mod rig;
 pub mod sender;
 pub mod sim;
 pub mod stream;
+pub mod take;
 pub mod xdp;
 
 mod error;

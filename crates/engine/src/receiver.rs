@@ -9,8 +9,9 @@
 use crate::Error;
 use crate::capture::Tap;
 use crate::port::{FrameRx, RxFrame};
-use crate::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec};
-use packetrig_stats::counts::StreamRxCounts;
+use crate::stream::{Announcing, Control, RxJob, Source, Step, StreamRx, StreamSpec};
+use crate::take::{Take, Takes};
+use packetrig_stats::counts::{Delays, SinceStart, StreamRxCounts};
 use packetrig_stats::jitter::Jitter;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::RxCounters;
@@ -19,7 +20,7 @@ use packetrig_stats::sequence::{Arrival, SequenceWindow};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::tag::{self, Found, TagKey};
-use packetrig_wire::{Template, Verdict, foreign};
+use packetrig_wire::{Verdict, foreign};
 use std::sync::Arc;
 
 /// Frames taken in per step at most.
@@ -33,6 +34,12 @@ const IDLE: Nanos = Nanos::from_millis(5);
 
 struct Lane {
     spec: Arc<StreamSpec>,
+    /// Empty for what is read from a file.
+    takes: Takes,
+    /// Number of the first frame of the last start.
+    started_at: u64,
+    /// Frames and bytes that belong to earlier starts.
+    before_start: (u64, u64),
     window: SequenceWindow,
     counts: StreamRxCounts,
     latency: Latency,
@@ -43,7 +50,11 @@ struct Lane {
 impl Lane {
     fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
         let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
+        let whole = spec.source.template().map(|template| Take::whole(Arc::clone(template), spec.timeline));
         Self {
+            takes: Takes::new(whole),
+            started_at: 0,
+            before_start: (0, 0),
             window: SequenceWindow::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
@@ -56,20 +67,26 @@ impl Lane {
     /// Which frame a tag says this is, and whether it is as sent; `None` if it is no tag of this stream.
     fn compare(&self, key: TagKey, found: Found, bytes: &[u8], scratch: &mut [u8]) -> Option<Known> {
         let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
-        let verdict = match &self.spec.source {
-            Source::Made(template) => template.verify(number, key, &found, bytes, scratch),
-            Source::Recorded(_) => foreign::verify(bytes, &found)?,
+        let verdict = match self.takes.of(number) {
+            Some(take) => take.template().verify(take.nth(number), key, &found, bytes, scratch),
+            None => foreign::verify(bytes, &found)?,
         };
         Some(Known { found, number, verdict })
     }
 
     fn take(&mut self, known: &Known, frame: &RxFrame<'_>) {
-        let Self { window, spec, .. } = self;
-        let arrival = window.arrive(known.number, |number| spec.second_of(number));
+        let Self { window, spec, takes, .. } = self;
+        let arrival = window.arrive(known.number, |number| second_of(spec, takes, number));
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         self.counts.frames += 1;
-        self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        self.counts.bytes += bytes;
         self.counts.first.get_or_insert(frame.at);
         self.counts.last = Some(frame.at);
+        if known.number >= self.started_at {
+            self.counts.since_start.first.get_or_insert(frame.at);
+        } else {
+            self.before_start = (self.before_start.0 + 1, self.before_start.1 + bytes);
+        }
         if arrival == Arrival::Stale {
             // Its number may be wrong, so there is nothing to compare it with.
             return;
@@ -80,38 +97,73 @@ impl Lane {
             Verdict::Corrupt => self.counts.corrupt += 1,
         }
         if arrival != Arrival::Duplicate {
-            self.time(&known.found, frame.at);
+            self.time(known, frame.at);
         }
     }
 
-    fn time(&mut self, found: &Found, at: MonoTime) {
-        let Some(sent) = found.tag.sent_at(at.as_nanos()) else { return };
+    fn time(&mut self, known: &Known, at: MonoTime) {
+        let Some(sent) = known.found.tag.sent_at(at.as_nanos()) else { return };
         let delay = at.signed_since(MonoTime::from_nanos(sent));
         self.counts.negative += u64::from(delay < 0);
-        self.latency.record(Nanos::new(u64::try_from(delay).unwrap_or(0)));
+        let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
+        self.latency.record(latency);
+        if known.number >= self.started_at {
+            self.counts.delays.record(latency);
+        }
         self.jitter.record(delay);
+    }
+
+    /// Frames of this take may arrive from now on.
+    fn announce(&mut self, take: Take) {
+        if take.is_fresh() {
+            self.started_at = take.first();
+            self.before_start = (self.counts.frames, self.counts.bytes);
+            (self.counts.since_start, self.counts.delays) = (SinceStart::default(), Delays::default());
+        }
+        self.takes.push(take);
     }
 
     /// Recorded frames have no headers in common.
     fn has_headers_of(&self, bytes: &[u8]) -> bool {
-        self.spec.source.template().is_some_and(|template| template.has_headers_of(bytes))
+        self.takes.last().is_some_and(|take| take.template().has_headers_of(bytes))
     }
 
     fn live_counts(&self) -> StreamRxCounts {
-        StreamRxCounts { sequence: self.window.live_counts(), ..self.counts.clone() }
+        StreamRxCounts {
+            sequence: self.window.live_counts(),
+            since_start: self.since_start(),
+            ..self.counts.clone()
+        }
+    }
+
+    fn since_start(&self) -> SinceStart {
+        let (frames, bytes) =
+            (self.counts.frames - self.before_start.0, self.counts.bytes - self.before_start.1);
+        let last = self.counts.last.filter(|_| frames > 0);
+        SinceStart { frames, bytes, last, ..self.counts.since_start }
     }
 
     fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
-        self.window.finish(sent, |number| self.spec.second_of(number));
+        self.window.finish(sent, |number| second_of(&self.spec, &self.takes, number));
+        let since_start = self.since_start();
         let timed = self.spec.latency && self.latency.count() > 0;
         ReceiveResult {
             stream: self.spec.number.into(),
             port,
-            counts: StreamRxCounts { sequence: self.window.counts(), ..self.counts },
+            counts: StreamRxCounts { sequence: self.window.counts(), since_start, ..self.counts },
             jitter: timed.then(|| self.jitter.summary(&self.latency)),
             latency: timed.then_some(self.latency),
             series: self.series,
         }
+    }
+}
+
+/// The second of the run in which frame `number`, of those with a tag, was due.
+fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
+    match (&spec.source, takes.of(number)) {
+        (Source::Recorded(track), _) => track.second_of(number),
+        (_, Some(take)) => take.due(number).as_u64() / 1_000_000_000,
+        (_, None) => 0,
     }
 }
 
@@ -140,24 +192,36 @@ struct Books {
 impl Books {
     fn open(job: RxJob) -> Self {
         let streams = job.streams.len();
-        let numbers = job.streams.iter().map(|spec| usize::from(spec.number) + 1).max().unwrap_or(0);
-        let mut lane_of = vec![0; numbers];
-        for (lane, spec) in job.streams.iter().enumerate() {
-            lane_of[usize::from(spec.number)] = lane + 1;
-        }
-        let templates = job.streams.iter().filter_map(|spec| spec.source.template());
-        let longest = templates.map(Template::header_len).max().unwrap_or(0);
+        let lane_of = lanes_by_number(job.streams.iter().map(|spec| spec.number));
         Self {
             port: job.port,
             key: job.key,
+            scratch: vec![0; longest_headers(&job.streams)],
             lanes: job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect(),
             lane_of,
-            scratch: vec![0; longest],
             start: MonoTime::default(),
             taps: job.taps,
             foreign: 0,
             unnumbered: 0,
             bytes: 0,
+        }
+    }
+
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) {
+        let all = self.lanes.len() + streams.len();
+        let longest = longest_headers(&streams).max(self.scratch.len());
+        self.scratch.resize(longest, 0);
+        self.lanes.extend(streams.into_iter().map(|spec| Lane::new(spec, all)));
+        self.lane_of = lanes_by_number(self.lanes.iter().map(|lane| lane.spec.number));
+    }
+
+    fn announce(&mut self, takes: &[(u16, Take)]) {
+        for (number, take) in takes {
+            let lane = self.lane_of.get(usize::from(*number)).and_then(|lane| lane.checked_sub(1));
+            let Some(lane) = lane else { continue };
+            let headers = take.template().header_len().max(self.scratch.len());
+            self.scratch.resize(headers, 0);
+            self.lanes[lane].announce(take.clone());
         }
     }
 
@@ -204,6 +268,21 @@ impl Books {
     }
 }
 
+fn longest_headers(streams: &[Arc<StreamSpec>]) -> usize {
+    let templates = streams.iter().filter_map(|spec| spec.source.template());
+    templates.map(|template| template.header_len()).max().unwrap_or(0)
+}
+
+/// By stream number its place, plus one; zero where there is none.
+fn lanes_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
+    let room = numbers.clone().map(|number| usize::from(number) + 1).max().unwrap_or(0);
+    let mut lane_of = vec![0; room];
+    for (lane, number) in numbers.enumerate() {
+        lane_of[usize::from(number)] = lane + 1;
+    }
+    lane_of
+}
+
 /// See the module.
 pub struct Receiver<R> {
     port: R,
@@ -237,6 +316,10 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         if let (Control::StartAt(start), Some(books)) = (control, &mut self.books) {
             books.start = start;
         }
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Announcing> {
+        Some(self)
     }
 
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
@@ -288,5 +371,19 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         let port = books.port;
         let finished = books.lanes.into_iter().enumerate();
         finished.map(|(i, lane)| lane.finish(port, sent.get(i).copied().unwrap_or(0))).collect()
+    }
+}
+
+impl<R: FrameRx> Announcing for Receiver<R> {
+    fn announce(&mut self, takes: &[(u16, Take)]) {
+        if let Some(books) = &mut self.books {
+            books.announce(takes);
+        }
+    }
+
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) {
+        if let Some(books) = &mut self.books {
+            books.add(streams);
+        }
     }
 }

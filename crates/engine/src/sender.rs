@@ -12,9 +12,10 @@
 use crate::Error;
 use crate::port::{Clock, FrameTx};
 use crate::replay::Frames;
-use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use crate::stream::{Control, Steering, Step, StreamSpec, StreamTx, TxJob};
+use crate::take::Take;
 use packetrig_plan::timeline::Shape;
-use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
@@ -22,8 +23,8 @@ use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::tag::{Stamp, TagKey};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, HashSet};
 use std::sync::Arc;
 
 /// A frame sent this much after its instant counts as late.
@@ -39,12 +40,18 @@ const DIGITS: u8 = 2;
 struct Lane {
     spec: Arc<StreamSpec>,
     frames: Frames,
-    /// Frames in all; `u64::MAX` if endless.
-    total: u64,
+    /// The number after the last frame's; `u64::MAX` if endless.
+    end: u64,
     /// Nothing is sent at or after this time since the start: the end of a stream with a time limit, plus the
     /// grace.
     cutoff: Option<Nanos>,
     counts: StreamTxCounts,
+    /// Frames and bytes before the last start.
+    before_start: (u64, u64),
+    /// Frames that were due and not sent, of what is over.
+    unsent: u64,
+    /// Whether what was due of the frames at hand is still to be settled.
+    is_open: bool,
     send_error: Latency,
     stamp_bound: Latency,
     series: RateSeries,
@@ -56,9 +63,12 @@ impl Lane {
         let limited = matches!(timeline.shape, Shape::Within(_));
         Ok(Self {
             frames: Frames::open(&spec)?,
-            total: timeline.total().unwrap_or(u64::MAX),
+            end: timeline.total().unwrap_or(u64::MAX),
             cutoff: limited.then(|| timeline.end()).flatten().map(|end| end + GRACE),
             counts: StreamTxCounts::default(),
+            before_start: (0, 0),
+            unsent: 0,
+            is_open: false,
             send_error: Latency::with_digits(DIGITS),
             stamp_bound: Latency::with_digits(DIGITS),
             series: RateSeries::with_room(spec.series_room(streams)),
@@ -66,11 +76,25 @@ impl Lane {
         })
     }
 
+    /// Goes on with this take.
+    fn begin(&mut self, take: Take) {
+        self.settle(None, None);
+        if take.is_fresh() {
+            self.before_start = (self.counts.frames, self.counts.bytes);
+            self.counts.since_start = SinceStart::default();
+        }
+        self.end = take.end();
+        self.cutoff = take.time_limit().map(|end| end + GRACE);
+        self.frames = Frames::Made(take);
+        self.is_open = true;
+        self.counts.is_sending = true;
+    }
+
     /// When the next frame is due, or when to look again for it; what has no schedule is due now.
     fn due(&mut self, start: MonoTime, now: MonoTime) -> MonoTime {
         match &mut self.frames {
             Frames::Played(playing) => playing.due(&self.spec.timeline, self.counts.frames, start, now),
-            Frames::Made(_) => start + self.spec.timeline.due(self.counts.frames),
+            Frames::Made(take) => start + take.due(self.counts.frames),
         }
     }
 
@@ -85,7 +109,7 @@ impl Lane {
     ) -> Option<usize> {
         let stamp = Stamp { key, stream: self.spec.number, time: now.as_nanos() };
         let len = match &mut self.frames {
-            Frames::Made(template) => template.render(self.counts.frames, stamp, slot),
+            Frames::Made(take) => take.template().render(take.nth(self.counts.frames), stamp, slot),
             Frames::Played(playing) => playing.take(&mut self.counts, stamp, due.since(start), slot)?,
         };
         let bytes = u64::from(FrameSize::from_kernel_len(len).bytes());
@@ -97,6 +121,7 @@ impl Lane {
         self.counts.frames += 1;
         self.counts.bytes += bytes;
         self.counts.first.get_or_insert(now);
+        self.counts.since_start.first.get_or_insert(now);
         self.counts.last = Some(now);
         self.series.add(start, now, 1, bytes);
         Some(len)
@@ -104,20 +129,36 @@ impl Lane {
 
     /// Whether nothing more is to be sent at `now`.
     fn is_over(&mut self, start: MonoTime, now: MonoTime) -> bool {
-        self.counts.frames >= self.total
+        self.counts.frames >= self.end
             || self.cutoff.is_some_and(|cutoff| now >= start + cutoff)
             || self.frames.have_ended()
     }
 
-    /// Frames it should have sent by the time it ended.
-    fn planned(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) -> u64 {
-        let sent = self.counts.frames;
-        match (&mut self.frames, start, stopped) {
-            (Frames::Played(playing), Some(start), Some(stopped)) => {
-                playing.due_before(&self.spec.timeline, sent, stopped.since(start)).max(sent)
-            }
-            _ => self.spec.planned(start, stopped, sent),
+    /// Counts what was due by the time it was stopped, or at all if it was not, and was not sent. Nothing is sent after it.
+    fn settle(&mut self, start: Option<MonoTime>, stopped: Option<MonoTime>) {
+        self.counts.is_sending = false;
+        if !std::mem::take(&mut self.is_open) {
+            return;
         }
+        let elapsed = start.zip(stopped).map(|(start, stopped)| stopped.since(start));
+        let sent = self.counts.frames;
+        let due = match (&mut self.frames, elapsed) {
+            (Frames::Played(playing), Some(elapsed)) => {
+                playing.due_before(&self.spec.timeline, sent, elapsed)
+            }
+            (Frames::Made(take), Some(elapsed)) => take.due_before(elapsed).min(self.end),
+            (_, None) if self.end == u64::MAX => sent,
+            (_, None) => self.end,
+        };
+        self.unsent += due.saturating_sub(sent);
+    }
+
+    fn live_counts(&self) -> StreamTxCounts {
+        let (frames, bytes) =
+            (self.counts.frames - self.before_start.0, self.counts.bytes - self.before_start.1);
+        let last = self.counts.last.filter(|_| frames > 0);
+        let since_start = SinceStart { frames, bytes, last, ..self.counts.since_start };
+        StreamTxCounts { since_start, ..self.counts }
     }
 }
 
@@ -126,8 +167,11 @@ pub struct Sender<T, C> {
     port: T,
     clock: C,
     key: TagKey,
+    /// By stream number.
     lanes: Vec<Lane>,
     due: BinaryHeap<Reverse<(MonoTime, usize)>>,
+    /// Streams wait for their own takes.
+    steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
     /// Frames built and not yet known to be taken: (lane, stamp).
@@ -152,6 +196,7 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
             key: TagKey(0),
             lanes: Vec::new(),
             due: BinaryHeap::new(),
+            steered: false,
             start: None,
             stopped: None,
             unconfirmed: Vec::with_capacity(BATCH),
@@ -169,6 +214,7 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
                 let now = clock.now();
                 let lane = &mut lanes[index];
                 if lane.is_over(start, now) {
+                    lane.counts.is_sending = false;
                     PeekMut::pop(top);
                     continue;
                 }
@@ -206,7 +252,7 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
 impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        self.key = job.key;
+        (self.key, self.steered) = (job.key, job.steered);
         self.lanes =
             job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
@@ -217,8 +263,11 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         match control {
             Control::StartAt(start) if self.start.is_none() && self.stopped.is_none() => {
                 self.start = Some(start);
-                let lanes = self.lanes.iter_mut().enumerate();
-                self.due.extend(lanes.map(|(i, lane)| Reverse((lane.due(start, start), i))));
+                let lanes = self.lanes.iter_mut().enumerate().filter(|_| !self.steered);
+                self.due.extend(lanes.map(|(i, lane)| {
+                    (lane.is_open, lane.counts.is_sending) = (true, true);
+                    Reverse((lane.due(start, start), i))
+                }));
             }
             Control::StartAt(_) => {}
             Control::Stop => {
@@ -249,7 +298,7 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        self.lanes.iter().map(|lane| lane.counts).collect()
+        self.lanes.iter().map(Lane::live_counts).collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
@@ -258,14 +307,62 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
 
     fn finish(&mut self) -> Vec<SendResult> {
         let (start, stopped) = (self.start, self.stopped);
-        let results = self.lanes.drain(..).map(|mut lane| SendResult {
-            stream: lane.spec.number.into(),
-            counts: lane.counts,
-            planned: lane.planned(start, stopped),
-            send_error: lane.send_error,
-            stamp_bound: lane.stamp_bound,
-            series: lane.series,
+        let results = self.lanes.drain(..).map(|mut lane| {
+            lane.settle(start, stopped);
+            SendResult {
+                stream: lane.spec.number.into(),
+                counts: lane.live_counts(),
+                planned: lane.counts.frames + lane.unsent,
+                send_error: lane.send_error,
+                stamp_bound: lane.stamp_bound,
+                series: lane.series,
+            }
         });
         results.collect()
+    }
+
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        Some(self)
+    }
+}
+
+impl<T: FrameTx, C: Clock> Steering for Sender<T, C> {
+    fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
+        let (start, now) = (self.start, self.clock.now());
+        let streams: HashSet<u16> = streams.iter().copied().collect();
+        let is_meant = |lane: &Lane| streams.contains(&lane.spec.number);
+        let lanes = &self.lanes;
+        self.due.retain(|Reverse((_, lane))| !is_meant(&lanes[*lane]));
+        let held = self.lanes.iter_mut().filter(|lane| is_meant(lane)).map(|lane| {
+            // What ended by itself was not cut short.
+            let stopped = lane.counts.is_sending.then_some(now);
+            lane.settle(start, stopped);
+            (lane.spec.number, lane.counts.frames)
+        });
+        held.collect()
+    }
+
+    fn begin(&mut self, takes: &[(u16, Take)]) {
+        // After the stop nothing begins.
+        let (Some(start), None) = (self.start, self.stopped) else { return };
+        let now = self.clock.now();
+        for (number, take) in takes {
+            let found = self.lanes.binary_search_by_key(number, |lane| lane.spec.number);
+            let Ok(index) = found else { continue };
+            let lane = &mut self.lanes[index];
+            if !lane.counts.is_sending && take.first() == lane.counts.frames {
+                lane.begin(take.clone());
+                self.due.push(Reverse((lane.due(start, now), index)));
+            }
+        }
+    }
+
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), Error> {
+        let all = self.lanes.len() + streams.len();
+        for spec in streams {
+            self.lanes.push(Lane::new(spec, all)?);
+        }
+        self.due.reserve(self.lanes.len() - self.due.len());
+        Ok(())
     }
 }

@@ -5,6 +5,7 @@
 
 use crate::capture::Tap;
 use crate::replay::Track;
+use crate::take::Take;
 use packetrig_plan::recording::{Frames, Timing};
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
@@ -46,7 +47,7 @@ impl Source {
     }
 
     /// The template, if there is one.
-    pub fn template(&self) -> Option<&Template> {
+    pub fn template(&self) -> Option<&Arc<Template>> {
         match self {
             Self::Made(template) => Some(template),
             Self::Recorded(_) => None,
@@ -55,14 +56,6 @@ impl Source {
 }
 
 impl StreamSpec {
-    /// The second of the run in which frame `number`, of those with a tag, was due.
-    pub fn second_of(&self, number: u64) -> u64 {
-        match &self.source {
-            Source::Made(_) => self.timeline.due(number).as_u64() / 1_000_000_000,
-            Source::Recorded(track) => track.second_of(number),
-        }
-    }
-
     /// Seconds of series to reserve for this stream when `streams` share the memory: its length and a minute for being
     /// late; a day, or less if there are many, when it has no end.
     pub fn series_room(&self, streams: usize) -> usize {
@@ -103,6 +96,8 @@ pub struct TxJob {
     pub key: TagKey,
     /// Streams to send, all from this port.
     pub streams: Vec<Arc<StreamSpec>>,
+    /// Streams do not begin at T but each when it is told to, see [`Steering`].
+    pub steered: bool,
 }
 
 /// What a receive half is asked to account.
@@ -152,6 +147,28 @@ pub trait StreamTx: Send {
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// The final word, in job order.
     fn finish(&mut self) -> Vec<SendResult>;
+    /// How to steer single streams, if this half can.
+    fn steering(&mut self) -> Option<&mut dyn Steering> {
+        None
+    }
+}
+
+/// Streams that begin, pause and change one by one while others go on.
+pub trait Steering {
+    /// Sends nothing more of these streams before their next take. Says of each which number comes next.
+    fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)>;
+    /// Goes on with these takes, which continue the numbers of their streams.
+    fn begin(&mut self, takes: &[(u16, Take)]);
+    /// Takes streams on; they wait for their first take. May allocate.
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>) -> Result<(), crate::Error>;
+}
+
+/// The receiving side of [`Steering`].
+pub trait Announcing {
+    /// Frames of these takes may arrive from now on.
+    fn announce(&mut self, takes: &[(u16, Take)]);
+    /// Accounts these streams, too. May allocate.
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>);
 }
 
 /// Accounts streams. One worker owns it and calls [`StreamRx::step`].
@@ -160,6 +177,10 @@ pub trait StreamRx: Send {
     fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
     /// Tells the origin of the schedules.
     fn control(&mut self, control: Control);
+    /// As [`StreamTx::steering`]. Takes are announced here before a frame of them can arrive.
+    fn steering(&mut self) -> Option<&mut dyn Announcing> {
+        None
+    }
     /// Takes in what has arrived, a bounded amount of work.
     fn step(&mut self, now: MonoTime) -> Result<Step, crate::Error>;
     /// Waits until something arrives, at most this long.

@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::port::Clock;
-use crate::stream::{Control, Step, StreamRx, StreamTx};
+use crate::stream::{Announcing, Control, Steering, Step, StreamRx, StreamTx};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -21,12 +21,13 @@ use std::thread::JoinHandle;
 const ATTENTION: Nanos = Nanos::from_millis(5);
 /// How often counts are published.
 const PUBLISH: Nanos = Nanos::from_millis(100);
-/// How often the kernel is asked for its counters, in publications.
-const ASK_KERNEL: u32 = 5;
 
-#[derive(Clone, Copy, Debug)]
-enum Order {
+/// Something to be done by a worker between two steps; gives the answer, to be sent when its effect is published.
+type Favour<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
+
+enum Order<W> {
     Control(Control),
+    Ask(Favour<W>),
     Quit,
 }
 
@@ -37,10 +38,9 @@ struct Shared<S> {
 }
 
 /// A running half of a port: `W` is what it owns, `S` what it publishes.
-#[derive(Debug)]
 pub(crate) struct Worker<W, S> {
     name: String,
-    orders: Sender<Order>,
+    orders: Sender<Order<W>>,
     shared: Arc<Shared<S>>,
     thread: Option<JoinHandle<Result<W, Error>>>,
 }
@@ -53,8 +53,7 @@ pub(crate) trait Work: Send + 'static {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error>;
     /// Waits for work, at most until `until`.
     fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error>;
-    /// `kernel`: also ask the kernel.
-    fn counts(&mut self, kernel: bool) -> Result<Self::Counts, Error>;
+    fn counts(&mut self) -> Result<Self::Counts, Error>;
 }
 
 impl<W: Work> Worker<W, W::Counts> {
@@ -83,7 +82,25 @@ impl<W: Work> Worker<W, W::Counts> {
         self.order(Order::Control(control));
     }
 
-    fn order(&self, order: Order) {
+    /// Has the worker do something between two steps, and waits for its answer. What is published then shows it.
+    pub(crate) fn ask<R: Send + 'static>(
+        &mut self,
+        favour: impl FnOnce(&mut W) -> R + Send + 'static,
+    ) -> Result<R, Error> {
+        let (reply, answer) = crossbeam_channel::bounded(1);
+        self.order(Order::Ask(Box::new(move |work| {
+            let done = favour(work);
+            // Whoever asked waits for it.
+            Box::new(move || reply.send(done).unwrap_or(()))
+        })));
+        if let Ok(answer) = answer.recv() {
+            return Ok(answer);
+        }
+        self.quit()?;
+        Err(Error::Bug("a worker ended while it was asked"))
+    }
+
+    fn order(&self, order: Order<W>) {
         // A worker that has ended needs no orders; its error is found at the next `check`.
         self.orders.send(order).unwrap_or(());
     }
@@ -131,19 +148,23 @@ impl<W, S> Drop for Worker<W, S> {
 fn run<W: Work>(
     mut work: W,
     clock: &dyn Clock,
-    inbox: &Receiver<Order>,
+    inbox: &Receiver<Order<W>>,
     shared: &Shared<W::Counts>,
     ready: &Sender<()>,
 ) -> Result<W, Error> {
     // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
     sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
-    let mut publications = 0;
     loop {
         match inbox.try_recv() {
             Ok(Order::Control(control)) => {
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
+            }
+            Ok(Order::Ask(favour)) => {
+                let reply = favour(&mut work);
+                *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work.counts()?);
+                reply();
             }
             Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
             Err(TryRecvError::Empty) => {}
@@ -155,8 +176,7 @@ fn run<W: Work>(
         shared.done.store(step == Step::Done, Ordering::Release);
         if now >= publish_at {
             publish_at = now + PUBLISH;
-            let counts = work.counts(publications % ASK_KERNEL == 0)?;
-            publications += 1;
+            let counts = work.counts()?;
             if let Ok(mut latest) = shared.latest.try_lock() {
                 *latest = Some(counts);
             }
@@ -169,10 +189,12 @@ fn run<W: Work>(
     }
 }
 
+/// Whoever prepares a steered run asks first.
+const NOT_STEERED: Error = Error::Bug("a half of a port was steered that cannot be");
+
 /// A sending half.
 pub(crate) struct Sending {
     half: Box<dyn StreamTx>,
-    counters: TxCounters,
 }
 
 /// What a sending half publishes.
@@ -184,11 +206,19 @@ pub(crate) struct TxLatest {
 
 impl Sending {
     pub(crate) fn new(half: Box<dyn StreamTx>) -> Self {
-        Self { half, counters: TxCounters::default() }
+        Self { half }
+    }
+
+    pub(crate) fn stream_counts(&self) -> Vec<StreamTxCounts> {
+        self.half.counts()
     }
 
     pub(crate) fn into_inner(self) -> Box<dyn StreamTx> {
         self.half
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn Steering, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
@@ -208,18 +238,14 @@ impl Work for Sending {
         Ok(())
     }
 
-    fn counts(&mut self, kernel: bool) -> Result<TxLatest, Error> {
-        if kernel {
-            self.counters = self.half.port_counters()?;
-        }
-        Ok(TxLatest { streams: self.half.counts(), port: self.counters })
+    fn counts(&mut self) -> Result<TxLatest, Error> {
+        Ok(TxLatest { streams: self.half.counts(), port: self.half.port_counters()? })
     }
 }
 
 /// A receiving half.
 pub(crate) struct Receiving {
     half: Box<dyn StreamRx>,
-    counters: RxCounters,
 }
 
 /// What a receiving half publishes.
@@ -232,11 +258,15 @@ pub(crate) struct RxLatest {
 
 impl Receiving {
     pub(crate) fn new(half: Box<dyn StreamRx>) -> Self {
-        Self { half, counters: RxCounters::default() }
+        Self { half }
     }
 
     pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
         self.half
+    }
+
+    pub(crate) fn steering(&mut self) -> Result<&mut dyn Announcing, Error> {
+        self.half.steering().ok_or(NOT_STEERED)
     }
 }
 
@@ -255,10 +285,8 @@ impl Work for Receiving {
         self.half.wait(until.since(clock.now()))
     }
 
-    fn counts(&mut self, kernel: bool) -> Result<RxLatest, Error> {
-        if kernel {
-            self.counters = self.half.port_counters()?;
-        }
-        Ok(RxLatest { streams: self.half.counts(), port: self.counters, latency: self.half.latency_so_far() })
+    fn counts(&mut self) -> Result<RxLatest, Error> {
+        let port = self.half.port_counters()?;
+        Ok(RxLatest { streams: self.half.counts(), port, latency: self.half.latency_so_far() })
     }
 }

@@ -256,7 +256,9 @@ fn frames_of_another_run_are_foreign() {
     };
     let theirs = Arc::new(StreamSpec { source: Source::Made(template), ..(*ours).clone() });
     receiver.arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new() }).unwrap();
-    sender.arm(TxJob { key: packetrig_wire::tag::TagKey(78), streams: vec![theirs] }).unwrap();
+    sender
+        .arm(TxJob { key: packetrig_wire::tag::TagKey(78), streams: vec![theirs], steered: false })
+        .unwrap();
     sender.control(Control::StartAt(START));
     sender.step(START).unwrap();
     receiver.step(START).unwrap();

@@ -9,10 +9,10 @@
 //!
 //! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time.
 
-use crate::message::{Command, Head, PlanHash, Preparation, Reply, RunId, SentTotal};
+use crate::message::{Command, Head, Order, PlanHash, Preparation, Reply, RunId, SentTotal};
 use crate::outcome::Fault;
 use packetrig_stats::port::PortInfo;
-use packetrig_stats::result::NodeResult;
+use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 
@@ -30,6 +30,8 @@ pub enum Event {
     Prepared(Vec<PortInfo>),
     /// [`Action::Arm`] worked: receiving.
     Armed,
+    /// [`Action::Steer`] worked, or changed nothing.
+    Steered(u64, Option<Fault>, Box<Sample>),
     /// Every sender is done.
     SendersDone(Vec<SentTotal>),
     /// [`Action::Finish`] worked.
@@ -51,6 +53,8 @@ pub enum Action {
     Arm,
     /// Have the senders start at this instant.
     StartAt(MonoTime),
+    /// Change something; answer with `Steered`.
+    Steer(Box<Order>),
     /// Have the senders stop; `SendersDone` follows when they have.
     StopSenders,
     /// Stop the receivers and account; answer with `Finished` or `Failed`.
@@ -86,6 +90,9 @@ pub struct Agent {
     state: State,
     head: Option<Head>,
     ports: Vec<PortInfo>,
+    steered: bool,
+    /// The last change that was done, with its fault.
+    last_change: (u64, Option<Fault>),
     epoch: u64,
     ended: VecDeque<(RunId, u32)>,
     heard: MonoTime,
@@ -99,6 +106,8 @@ impl Agent {
             state: State::Idle,
             head: None,
             ports: Vec::new(),
+            steered: false,
+            last_change: (0, None),
             epoch: 0,
             ended: VecDeque::new(),
             heard: MonoTime::default(),
@@ -112,6 +121,10 @@ impl Agent {
             Event::Command(head, command) => self.command(head, command, now),
             Event::Prepared(ports) => self.prepared(ports),
             Event::Armed => self.outcome(&State::Arming, State::Armed, Reply::Armed),
+            Event::Steered(number, fault, sample) => {
+                self.last_change = (number, fault.clone());
+                self.reply(Reply::Steered { number, fault, sample })
+            }
             Event::SendersDone(sent) => self.senders_done(sent),
             Event::Finished(result) => self.finished(result),
             Event::Failed(fault) => self.failed(fault),
@@ -163,6 +176,7 @@ impl Agent {
             Command::Commit { start, guard } => self.commit(start, guard, now),
             Command::Confirm { start } => self.confirm(start, now),
             Command::Query => self.answer(),
+            Command::Steer(order) => self.steer(order),
             Command::Stop => self.stop(),
             Command::Finish { sent } => self.finish(sent),
         }
@@ -204,6 +218,7 @@ impl Agent {
             State::Idle => {
                 self.head = Some(head);
                 self.state = State::Preparing;
+                (self.steered, self.last_change) = (preparation.steered, (0, None));
                 vec![Action::Prepare(preparation)]
             }
             // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.
@@ -233,7 +248,8 @@ impl Agent {
 
     fn commit(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<Action> {
         if self.state == State::Armed {
-            if now + guard >= start {
+            // In a steered run nothing begins at T.
+            if now + guard >= start && !self.steered {
                 return self.reply(Reply::Late);
             }
             self.state = State::Waiting { start, confirmed: false };
@@ -244,7 +260,7 @@ impl Agent {
     fn confirm(&mut self, start: MonoTime, now: MonoTime) -> Vec<Action> {
         match self.state {
             State::Waiting { start: own, confirmed: false } if own == start => {
-                if now + CONFIRM_MARGIN >= start {
+                if now + CONFIRM_MARGIN >= start && !self.steered {
                     return self.reply(Reply::Late);
                 }
                 self.state = State::Waiting { start, confirmed: true };
@@ -254,6 +270,18 @@ impl Agent {
             }
             State::Armed | State::Prepared => self.reply(Reply::Refused("no start was committed".to_owned())),
             _ => self.answer(),
+        }
+    }
+
+    fn steer(&mut self, order: Box<Order>) -> Vec<Action> {
+        match &self.last_change {
+            (number, fault) if *number == order.number => {
+                let (number, fault, sample) = (*number, fault.clone(), Box::default());
+                self.reply(Reply::Steered { number, fault, sample })
+            }
+            // An older one comes late; before T the controller says it again.
+            (number, _) if *number > order.number || self.state != State::Running => Vec::new(),
+            _ => vec![Action::Steer(order)],
         }
     }
 
@@ -323,7 +351,7 @@ impl Agent {
                 self.state = State::Running;
                 self.reply(Reply::Started)
             }
-            State::Waiting { start, confirmed: false } if now >= start => {
+            State::Waiting { start, confirmed: false } if now >= start && !self.steered => {
                 // T has passed without a confirmation. Still receiving, ready for another attempt.
                 self.state = State::Armed;
                 self.reply(Reply::Late)

@@ -13,6 +13,7 @@
 
 mod limits;
 mod peer;
+mod steering;
 #[cfg(test)]
 mod tests;
 
@@ -21,10 +22,12 @@ pub use limits::Limits;
 use crate::event::RunEventKind;
 use crate::message::{Command, Head, NodeName, Preparation, Reply, SentTotal};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_plan::Steer;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use peer::{Peer, Progress};
 use std::collections::BTreeMap;
+use steering::Steering;
 
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +38,8 @@ pub enum Event {
     Reply(NodeName, Head, Reply),
     /// An agent's counts.
     Telemetry(NodeName, Head, Box<Sample>),
+    /// The user wants a change; only a steered run can be changed.
+    Steer(Steer),
     /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
     Stop,
     /// Time has passed.
@@ -76,6 +81,7 @@ pub struct Controller {
     stopping: Option<MonoTime>,
     stopped_by_user: bool,
     reasons: Vec<String>,
+    steering: Steering,
     repeat_at: MonoTime,
     actions: Vec<Action>,
 }
@@ -93,6 +99,7 @@ impl Controller {
             stopping: None,
             stopped_by_user: false,
             reasons: Vec::new(),
+            steering: Steering::default(),
             repeat_at: MonoTime::default(),
             actions: Vec::new(),
         }
@@ -106,10 +113,13 @@ impl Controller {
             Event::Telemetry(node, head, sample) if head == self.head => self.telemetry(node, sample, now),
             // Of another attempt, or nothing but time.
             Event::Reply(..) | Event::Telemetry(..) | Event::Begin | Event::Tick => {}
+            Event::Steer(steer) => self.steer(steer, now),
             Event::Stop => self.stop(now),
         }
         self.expire(now);
         self.advance(now);
+        self.settle_change(now);
+        self.next_change(now);
         self.repeat(now);
         std::mem::take(&mut self.actions)
     }
@@ -118,6 +128,7 @@ impl Controller {
     pub fn next_deadline(&self) -> Option<MonoTime> {
         let own = match self.phase {
             Phase::Draft | Phase::Ended(_) => return None,
+            Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
             Phase::Committing { start } => start - self.limits.guard,
             Phase::Confirming { start } => start,
             Phase::Running { .. } => self.repeat_at,
@@ -158,7 +169,8 @@ impl Controller {
     fn commit(&mut self, now: MonoTime) {
         let doublings = self.head.attempt.saturating_sub(1).min(16);
         let lead = packetrig_units::Nanos::new(self.limits.lead.as_u64() << doublings);
-        let start = now + lead;
+        // In a steered run nothing begins at T: there is nothing to wait for.
+        let start = if self.preparation.steered { now } else { now + lead };
         self.phase = Phase::Committing { start };
         self.enter(RunState::Committed);
         self.emit(RunEventKind::StartSet { at: start });
@@ -193,6 +205,11 @@ impl Controller {
             Reply::Committed => peer.reach(Progress::Committed, now),
             Reply::Confirmed => peer.reach(Progress::Confirmed, now),
             Reply::Started => peer.reach(Progress::Started, now),
+            Reply::Steered { number, fault, sample } => {
+                // Before the change is told, so that its readers know the counts right after it.
+                self.telemetry(node.clone(), sample, now);
+                self.answered(node, number, fault, now);
+            }
             Reply::SendersDone { sent } => {
                 peer.sent = sent;
                 peer.reach(Progress::Done, now);
@@ -355,7 +372,9 @@ impl Controller {
                 self.enter(RunState::Armed);
                 self.commit(now);
             }
-            Phase::Committing { start } if now + self.limits.guard >= start => self.try_again(now),
+            Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
+                self.try_again(now);
+            }
             Phase::Committing { start } if self.all(Progress::Committed) => {
                 self.phase = Phase::Confirming { start };
                 self.enter(RunState::Confirmed);
@@ -383,7 +402,8 @@ impl Controller {
     }
 
     fn end_of_run(&mut self) {
-        let stopped = self.stopped_by_user;
+        // Of a steered run the stop is the end.
+        let stopped = self.stopped_by_user && !self.preparation.steered;
         let missing = self.peers.values().any(|peer| peer.result.is_none());
         let reasons = std::mem::take(&mut self.reasons);
         let whole = !missing && reasons.is_empty();
@@ -415,7 +435,9 @@ impl Controller {
         let letters: Vec<(NodeName, Command)> = self
             .peers
             .iter()
-            .filter_map(|(node, peer)| Some((node.clone(), self.wanted_of(peer)?)))
+            .filter_map(|(node, peer)| {
+                Some((node.clone(), self.unanswered(node).or_else(|| self.wanted_of(peer))?))
+            })
             .collect();
         for (node, command) in letters {
             self.send(node, command);

@@ -2,8 +2,7 @@
 //! second way to ask.
 
 use crate::message::{NodeName, RunId};
-use crate::outcome::{Outcome, RunState};
-use packetrig_stats::caveat::Caveat;
+use crate::outcome::{Fault, Outcome, RunState};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::Sample;
 use packetrig_units::MonoTime;
@@ -45,8 +44,13 @@ pub enum RunEventKind {
         /// Its counts.
         sample: Box<Sample>,
     },
-    /// A doubt on the result.
-    Caveat(Caveat),
+    /// A change the user asked for was made, or could not be.
+    Steered {
+        /// Which of the run's changes, from 1.
+        number: u64,
+        /// Why not.
+        outcome: Result<(), Fault>,
+    },
     /// Something worth a line: a node was silent, an attempt was repeated.
     Finding(String),
     /// The run is over; nothing follows.

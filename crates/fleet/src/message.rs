@@ -4,6 +4,7 @@
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 use crate::outcome::Fault;
+use packetrig_plan::Steer;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
@@ -82,7 +83,7 @@ pub struct Head {
 }
 
 /// What a node needs to prepare a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preparation {
     /// The plan's text.
     pub document: String,
@@ -98,6 +99,20 @@ pub struct Preparation {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// Streams do not begin at T: each does what later orders say, and the run goes on until it is stopped.
+    #[serde(default)]
+    pub steered: bool,
+}
+
+/// A change to a steered run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// Which, from 1.
+    pub number: u64,
+    /// The instant of a start; without one, as soon as possible.
+    pub at: Option<MonoTime>,
+    /// What.
+    pub steer: Steer,
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.
@@ -131,6 +146,8 @@ pub enum Command {
     },
     /// How far are you?
     Query,
+    /// Change something. Each number is done once.
+    Steer(Box<Order>),
     /// Send nothing more; go on receiving.
     Stop,
     /// All senders are done and the path has drained: stop receiving, account, report.
@@ -163,6 +180,15 @@ pub enum Reply {
     Confirmed,
     /// T has passed; sending, if there is something to send.
     Started,
+    /// A change is done, or could not be and nothing was changed.
+    Steered {
+        /// Which.
+        number: u64,
+        /// Why it could not be.
+        fault: Option<Fault>,
+        /// The counts right after it: whoever hears of the change has these.
+        sample: Box<Sample>,
+    },
     /// Every sender of this node is done.
     SendersDone {
         /// What they sent.

@@ -52,6 +52,8 @@ pub struct RunFacts {
     pub criteria: Criteria,
     /// What this rig can do, as measured before; empty if it never was.
     pub limits: Vec<RigLimit>,
+    /// Streams began and ended as the user said: there is no one schedule to compare them with.
+    pub steered: bool,
 }
 
 /// How much of what should have reported did.

@@ -98,15 +98,8 @@ impl Simulation {
     fn new(world: World) -> Self {
         let plan = PlanHash::of("plan");
         let head = Head { run: RunId("run".into()), attempt: 1, epoch: 3, plan };
-        let preparation = Preparation {
-            document: "plan".into(),
-            tag_key: 1,
-            seed: 2,
-            confirmed: vec![],
-            capture_dir: None,
-            capture_all: false,
-            back_end: None,
-        };
+        let preparation =
+            Preparation { document: "plan".into(), tag_key: 1, seed: 2, ..Preparation::default() };
         let names: Vec<NodeName> = (0..world.agents).map(name).collect();
         let nodes = names.iter().map(|name| Node {
             agent: Agent::new(PATIENCE),
@@ -281,6 +274,7 @@ impl Simulation {
                 }
                 None
             }
+            Order::Steer(order) => Some(AgentEvent::Steered(order.number, None, Box::default())),
             Order::StopSenders => {
                 self.at(self.now + Nanos::from_millis(2), Happening::SenderEnds(index));
                 None

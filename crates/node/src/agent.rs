@@ -85,6 +85,15 @@ impl<E: Endpoint> Shell<'_, E> {
                 self.plane.as_mut()?.stop_senders();
                 return None;
             }
+            Action::Steer(order) => {
+                let plane = self.plane.as_mut()?;
+                // A change that cannot be made ends nothing; a worker that died is found by the next sample.
+                let fault = plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error));
+                return Some(match plane.sample() {
+                    Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
+                    Err(error) => self.failed(error),
+                });
+            }
             Action::Prepare(preparation) => self.planes.prepare(&preparation).map(|(plane, ports)| {
                 self.plane = Some(plane);
                 Event::Prepared(ports)

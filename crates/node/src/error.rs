@@ -28,6 +28,9 @@ pub enum Error {
     /// Bug: the agent's thread ended before the run did.
     #[error("the agent of node {0} ended before its run")]
     AgentDied(NodeName),
+    /// World: a steered run ended before anything could be started.
+    #[error("the run ended before it was under way")]
+    NeverRan,
     /// World: no thread could be started.
     #[error("no thread for the agent: {0}")]
     Thread(std::io::Error),

@@ -10,6 +10,7 @@ mod agent;
 mod error;
 mod local;
 mod plane;
+mod session;
 #[cfg(test)]
 mod tests;
 
@@ -17,3 +18,4 @@ pub use agent::serve;
 pub use error::Error;
 pub use local::{OnEvent, RunOptions, run_local, run_local_on};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};
+pub use session::Session;

@@ -50,6 +50,8 @@ pub struct RunOptions {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// Streams do not begin at T: each does what the user says while the run goes on.
+    pub steered: bool,
     /// What this rig can do, as measured before.
     pub limits: Vec<RigLimit>,
     /// From the last sender's end until receivers stop.
@@ -78,6 +80,39 @@ pub fn run_local_on<P: Planes + Send>(
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
     let plan = Plan::read_with(document, ReadOptions { seed: options.seed })?;
+    let mut stopped = false;
+    let mut wishes = || {
+        let wish = !stopped && stop();
+        stopped |= wish;
+        wish.then_some(Event::Stop)
+    };
+    execute(planes, document, options, User { wishes: &mut wishes, turn: TURN, on_event })?.report(&plan)
+}
+
+/// The user's side of a run.
+pub(crate) struct User<'a> {
+    /// Asked at every turn what is wanted now.
+    pub(crate) wishes: &'a mut dyn FnMut() -> Option<Event>,
+    /// Longest time between two turns.
+    pub(crate) turn: Nanos,
+    /// Told everything.
+    pub(crate) on_event: OnEvent<'a>,
+}
+
+/// A run that is over.
+pub(crate) struct Ended {
+    controller: Controller,
+    failure: Option<packetrig_engine::Error>,
+    facts: RunFacts,
+}
+
+/// Runs `document`, which is a plan, to its end.
+pub(crate) fn execute<P: Planes + Send>(
+    planes: &mut P,
+    document: &str,
+    options: RunOptions,
+    user: User<'_>,
+) -> Result<Ended, Error> {
     let node = NodeName::local();
     let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: PlanHash::of(document) };
     let facts = RunFacts {
@@ -89,6 +124,7 @@ pub fn run_local_on<P: Planes + Send>(
         nodes: vec![node.clone()],
         criteria: options.criteria,
         limits: options.limits.clone(),
+        steered: options.steered,
     };
     let limits = Limits::local(options.drain);
     let machine = Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
@@ -101,13 +137,13 @@ pub fn run_local_on<P: Planes + Send>(
         let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
         let agent =
             Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
-        let mut loops = Loop { machine, endpoint, on_event };
-        let ended = loops.run(stop, &agent);
+        let mut loops = Loop { machine, endpoint, user };
+        let ended = loops.run(&agent);
         over.store(true, Ordering::Release);
         let failure = agent.join().map_err(|_| Error::AgentDied(node.clone()))?;
         if ended { Ok((loops.machine, failure)) } else { Err(Error::AgentDied(node.clone())) }
     })?;
-    report(controller, failure, &facts, &plan)
+    Ok(Ended { controller, failure, facts })
 }
 
 /// However the scope is left, the agent is told to end before it is joined.
@@ -128,6 +164,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),
         capture_all: options.capture_all,
         back_end: options.back_end,
+        steered: options.steered,
     }
 }
 
@@ -135,23 +172,21 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
 struct Loop<'a> {
     machine: Controller,
     endpoint: LocalEndpoint,
-    on_event: OnEvent<'a>,
+    user: User<'a>,
 }
 
 impl Loop<'_> {
     /// Until the run is over; `false` if the agent ended first.
-    fn run<T>(&mut self, stop: &dyn Fn() -> bool, agent: &ScopedJoinHandle<'_, T>) -> bool {
+    fn run<T>(&mut self, agent: &ScopedJoinHandle<'_, T>) -> bool {
         self.feed(Event::Begin);
-        let mut stopped = false;
         while let Some(deadline) = self.machine.next_deadline() {
             if agent.is_finished() {
                 return false;
             }
-            if !stopped && stop() {
-                stopped = true;
-                self.feed(Event::Stop);
+            if let Some(wish) = (self.user.wishes)() {
+                self.feed(wish);
             }
-            let event = match self.endpoint.receive(deadline.since(now()).min(TURN)) {
+            let event = match self.endpoint.receive(deadline.since(now()).min(self.user.turn)) {
                 Some(Envelope { from, head, body: Body::Reply(reply) }) => Event::Reply(from, head, reply),
                 Some(Envelope { from, head, body: Body::Telemetry(sample) }) => {
                     Event::Telemetry(from, head, sample)
@@ -168,7 +203,7 @@ impl Loop<'_> {
         for action in self.machine.handle(event, at) {
             match action {
                 Action::Emit(kind) => {
-                    (self.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
+                    (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
                 }
                 Action::Send(to, head, command) => {
                     let from = self.endpoint.name().clone();
@@ -182,15 +217,13 @@ impl Loop<'_> {
     }
 }
 
-fn report(
-    controller: Controller,
-    failure: Option<packetrig_engine::Error>,
-    facts: &RunFacts,
-    plan: &Plan,
-) -> Result<RunReport, Error> {
-    let outcome = controller.outcome().cloned().unwrap_or(Outcome::Aborted);
-    if let Outcome::Failed { fault } = outcome {
-        return Err(failure.map_or(Error::Failed { fault }, Error::Engine));
+impl Ended {
+    /// What came out of it. `plan` is what was run.
+    pub(crate) fn report(self, plan: &Plan) -> Result<RunReport, Error> {
+        let outcome = self.controller.outcome().cloned().unwrap_or(Outcome::Aborted);
+        if let Outcome::Failed { fault } = outcome {
+            return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));
+        }
+        Ok(assemble(&self.facts, plan, self.controller.into_results(), outcome))
     }
-    Ok(assemble(facts, plan, controller.into_results(), outcome))
 }

@@ -3,7 +3,7 @@
 use packetrig_engine::Error;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_fleet::message::{Preparation, SentTotal};
-use packetrig_plan::{Location, Plan, ReadOptions};
+use packetrig_plan::{Location, Plan, ReadOptions, Steer};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
@@ -18,6 +18,9 @@ pub trait DataPlane {
     fn start_at(&mut self, at: MonoTime);
     /// All counts now.
     fn sample(&mut self) -> Result<Sample, Error>;
+    /// Changes something of a steered run; `at` is the instant of a start that nodes have in common. An error leaves
+    /// the run as it was.
+    fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error>;
     /// Whether every sender is done.
     fn senders_done(&mut self) -> bool;
     /// What each stream sent from here has sent; final once the senders are done.
@@ -52,6 +55,8 @@ impl Planes for EnginePlane {
             capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
             capture_all: preparation.capture_all,
             back_end: preparation.back_end,
+            steered: preparation.steered,
+            seed: preparation.seed,
         };
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().to_vec();
@@ -68,6 +73,9 @@ impl DataPlane for Rig {
     }
     fn sample(&mut self) -> Result<Sample, Error> {
         Self::sample(self)
+    }
+    fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error> {
+        Self::steer(self, steer, at)
     }
     fn senders_done(&mut self) -> bool {
         Self::senders_done(self)

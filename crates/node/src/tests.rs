@@ -1,12 +1,13 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{DataPlane, Error, Planes, Prepared, RunOptions, run_local_on};
+use crate::{DataPlane, Error, Planes, Prepared, RunOptions, Session, run_local_on};
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::RunId;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::message::{Preparation, SentTotal};
 use packetrig_fleet::outcome::{Outcome, RunState};
 use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_plan::Steer;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
@@ -75,6 +76,13 @@ impl DataPlane for Open {
         }
         Ok(Sample { at: self.start, ..Sample::default() })
     }
+    fn steer(&mut self, steer: &Steer, _: Option<MonoTime>) -> Result<(), EngineError> {
+        self.fake.note(match steer {
+            Steer::Start(_) => "steer: start",
+            Steer::Stop(_) => "steer: stop",
+            _ => "steer: another",
+        })
+    }
     fn senders_done(&mut self) -> bool {
         !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)
     }
@@ -134,6 +142,7 @@ fn options() -> RunOptions {
         capture_dir: None,
         capture_all: false,
         back_end: None,
+        steered: false,
         drain: Nanos::from_millis(1),
         criteria: Criteria::default(),
         limits: Vec::new(),
@@ -240,4 +249,42 @@ fn a_document_that_is_no_plan_opens_nothing() {
     let result = run_local_on(&mut fake, "ports: 5", options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::Plan(_))));
     assert!(fake.log.lock().unwrap().is_empty());
+}
+
+#[test]
+fn a_session_is_steered_and_closed_with_its_report() {
+    let fake = Fake { endless: true, ..Fake::default() };
+    let log = Arc::clone(&fake.log);
+    let session = Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap();
+    assert_eq!(session.steer(Steer::Start(vec![0])), Ok(()));
+    assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
+    let report = session.close().unwrap();
+    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    let done = ["prepare", "arm", "start", "steer: start", "steer: stop", "stop", "finish", "closed"];
+    assert_eq!(*log.lock().unwrap(), done);
+}
+
+#[test]
+fn a_change_that_fails_says_why_and_the_session_goes_on() {
+    let fake = Fake { endless: true, fails_at: "steer: start", ..Fake::default() };
+    let session = Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap();
+    assert_eq!(session.steer(Steer::Start(vec![0])).unwrap_err().text, "made to fail");
+    assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
+    assert!(!session.has_ended());
+    assert!(session.close().is_ok());
+}
+
+#[test]
+fn a_session_that_cannot_be_opened_says_why() {
+    let fake = Fake { fails_at: "prepare", ..Fake::default() };
+    let opened = Session::open(fake, DOCUMENT.into(), options(), |_| {});
+    assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
+}
+
+#[test]
+fn a_session_that_is_dropped_closes_its_ports() {
+    let fake = Fake { endless: true, ..Fake::default() };
+    let log = Arc::clone(&fake.log);
+    drop(Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap());
+    assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
 }

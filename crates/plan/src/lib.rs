@@ -18,6 +18,7 @@ mod read;
 mod reader;
 pub mod recording;
 pub mod replay;
+pub mod steer;
 pub mod timeline;
 
 pub use model::{
@@ -25,3 +26,4 @@ pub use model::{
     Port, ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
+pub use steer::Steer;

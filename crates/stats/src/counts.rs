@@ -1,8 +1,60 @@
 //! Cumulative counts of one stream: cheap to copy ten times a second, so that live readers never disturb a worker.
 
 use crate::sequence::SequenceCounts;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
+
+/// What a stream did since it was last started from its first frame. Of one that is started once, that is all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SinceStart {
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes, FCS included.
+    pub bytes: u64,
+    /// The first of them.
+    pub first: Option<MonoTime>,
+    /// The last of them.
+    pub last: Option<MonoTime>,
+}
+
+/// Delays of frames in four numbers: what a live reader needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delays {
+    /// Frames that were timed.
+    pub count: u64,
+    /// Nanoseconds of all of them.
+    pub sum: u128,
+    /// The least.
+    pub min: Nanos,
+    /// The most.
+    pub max: Nanos,
+}
+
+impl Delays {
+    /// Takes in one.
+    pub fn record(&mut self, delay: Nanos) {
+        self.min = if self.count == 0 { delay } else { self.min.min(delay) };
+        self.max = self.max.max(delay);
+        self.sum += u128::from(delay.as_u64());
+        self.count += 1;
+    }
+
+    /// As if `other`'s had been taken in here.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count > 0 {
+            self.min = if self.count == 0 { other.min } else { self.min.min(other.min) };
+            self.max = self.max.max(other.max);
+            self.sum += other.sum;
+            self.count += other.count;
+        }
+    }
+
+    /// The mean; `None` if nothing was timed.
+    pub fn mean(&self) -> Option<Nanos> {
+        let mean = self.sum.checked_div(self.count.into())?;
+        Some(Nanos::new(u64::try_from(mean).unwrap_or(u64::MAX)))
+    }
+}
 
 /// Counts of a stream at its sender.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -20,6 +72,12 @@ pub struct StreamTxCounts {
     pub first: Option<MonoTime>,
     /// Last departure.
     pub last: Option<MonoTime>,
+    /// The part since the last start.
+    #[serde(default)]
+    pub since_start: SinceStart,
+    /// Whether frames are still to come without another order.
+    #[serde(default)]
+    pub is_sending: bool,
 }
 
 impl StreamTxCounts {
@@ -50,4 +108,31 @@ pub struct StreamRxCounts {
     pub first: Option<MonoTime>,
     /// Last arrival.
     pub last: Option<MonoTime>,
+    /// The part since the last start.
+    #[serde(default)]
+    pub since_start: SinceStart,
+    /// Delays since the last start.
+    #[serde(default)]
+    pub delays: Delays,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn delays_put_together_are_those_of_all() {
+        let (mut one, mut other, mut all) = (Delays::default(), Delays::default(), Delays::default());
+        assert_eq!(one.mean(), None);
+        one.record(Nanos::new(30));
+        other.record(Nanos::new(10));
+        other.record(Nanos::new(50));
+        for ns in [30, 10, 50] {
+            all.record(Nanos::new(ns));
+        }
+        one.merge(&other);
+        one.merge(&Delays::default());
+        assert_eq!(one, all);
+        assert_eq!((one.min, one.mean(), one.max), (Nanos::new(10), Some(Nanos::new(30)), Nanos::new(50)));
+    }
 }

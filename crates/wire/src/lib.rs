@@ -24,4 +24,4 @@ pub mod tag;
 mod template;
 
 pub use template::parts;
-pub use template::{Error, FrameSpec, Template, Verdict};
+pub use template::{Error, FrameSpec, Nth, Template, Verdict};

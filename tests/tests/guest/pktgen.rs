@@ -40,6 +40,8 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         capture_dir: Some(captures.to_owned()),
         capture_all: false,
         back_end: Some(BackEnd::Pktgen),
+        steered: false,
+        seed: 0,
     };
     let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;

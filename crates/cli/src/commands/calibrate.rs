@@ -130,6 +130,7 @@ impl Bench<'_> {
             confirmed: self.arguments.confirm.iter().map(ToString::to_string).collect(),
             capture_dir: None,
             capture_all: false,
+            steered: false,
             back_end: Some(back_end),
             limits: Vec::new(),
             drain: execution::DRAIN,

@@ -84,6 +84,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,
+        steered: false,
         back_end: request.back_end,
         limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
@@ -158,8 +159,7 @@ fn show(progress: &mut Progress, event: &RunEvent) {
         RunEventKind::StateChanged(state) => progress.state(&state.to_string()),
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
-        RunEventKind::Caveat(caveat) => progress.say(&format!("caveat: {}: {}", caveat.subject, caveat.text)),
         RunEventKind::Finding(text) => progress.say(text),
-        RunEventKind::Ports { .. } | RunEventKind::Ended(_) => {}
+        RunEventKind::Ports { .. } | RunEventKind::Steered { .. } | RunEventKind::Ended(_) => {}
     }
 }

@@ -13,7 +13,7 @@ use crate::port::Clock;
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
-use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
@@ -218,7 +218,9 @@ impl StreamTx for PktgenTx {
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        self.lanes.iter().map(|lane| lane.counts).collect()
+        let is_sending = matches!(self.phase, Phase::Running(_));
+        let counts = self.lanes.iter().map(|lane| lane.counts);
+        counts.map(|counts| StreamTxCounts { is_sending, since_start: whole(&counts), ..counts }).collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
@@ -253,6 +255,11 @@ impl StreamTx for PktgenTx {
         };
         self.lanes.drain(..).zip(planned).map(result).collect()
     }
+}
+
+/// A stream that is started once.
+fn whole(counts: &StreamTxCounts) -> SinceStart {
+    SinceStart { frames: counts.frames, bytes: counts.bytes, first: counts.first, last: counts.last }
 }
 
 fn from_micros(micros: u64) -> MonoTime {

@@ -4,11 +4,11 @@ use super::Track;
 use super::player::{Next, Player};
 use crate::Error;
 use crate::stream::{Source, StreamSpec};
+use crate::take::Take;
 use packetrig_plan::recording::Timing;
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::Template;
 use packetrig_wire::tag::Stamp;
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ const RETRY: Nanos = Nanos::from_micros(20);
 #[derive(Debug)]
 pub(crate) enum Frames {
     /// Made one by one.
-    Made(Arc<Template>),
+    Made(Take),
     /// Read from a file.
     Played(Box<Playing>),
 }
@@ -28,7 +28,7 @@ impl Frames {
     /// Opens the file, if it takes one.
     pub(crate) fn open(spec: &StreamSpec) -> Result<Self, Error> {
         Ok(match &spec.source {
-            Source::Made(template) => Self::Made(Arc::clone(template)),
+            Source::Made(template) => Self::Made(Take::whole(Arc::clone(template), spec.timeline)),
             Source::Recorded(track) => Self::Played(Box::new(Playing {
                 player: Player::start(track, spec.number)?,
                 timing: track.recording().timing,

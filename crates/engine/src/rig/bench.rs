@@ -7,13 +7,15 @@ use crate::capture::{Capture, CaptureSpec, Captured, Tap, file_name};
 use crate::clock::RealClock;
 use crate::port::Clock;
 use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use crate::take::Take;
 use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
 use packetrig_plan::{CaptureFormat, Plan};
-use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{Sample, SendResult};
 use packetrig_units::Nanos;
 use packetrig_wire::filter::Filter;
 use packetrig_wire::tag::TagKey;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -52,6 +54,7 @@ impl<T, W> Half<T, W> {
 /// See the module. Fields drop in this order: workers, files, then the interface is restored.
 pub(super) struct Bench {
     port: usize,
+    info: PortInfo,
     tx: Half<Box<dyn StreamTx>, Worker<Sending, TxLatest>>,
     rx: Half<Box<dyn StreamRx>, Worker<Receiving, RxLatest>>,
     /// Streams this port sends and receives, by index in the plan.
@@ -67,6 +70,7 @@ impl Bench {
         let streams = || plan.streams.iter().enumerate();
         Self {
             port,
+            info: open.info,
             tx: Half::Unused(open.tx),
             rx: Half::Unused(open.rx),
             sends: streams().filter(|(_, s)| s.tx == port).map(|(i, _)| i).collect(),
@@ -116,11 +120,20 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) fn arm_receiver(&mut self, key: TagKey, specs: &[Arc<StreamSpec>]) -> Result<(), Error> {
-        if self.receives.is_empty() && self.taps.is_empty() {
+    /// A half that may be given streams later works from the beginning.
+    pub(super) fn arm_receiver(
+        &mut self,
+        key: TagKey,
+        specs: &[Arc<StreamSpec>],
+        steered: bool,
+    ) -> Result<(), Error> {
+        if self.receives.is_empty() && self.taps.is_empty() && !steered {
             return Ok(());
         }
         let mut rx = self.rx.take_unused()?;
+        if steered && rx.steering().is_none() {
+            return Err(self.cannot_steer());
+        }
         let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
         rx.arm(RxJob { port: self.port, key, streams, taps: std::mem::take(&mut self.taps) })?;
         let name = format!("rx-{}", self.port);
@@ -128,16 +141,92 @@ impl Bench {
         Ok(())
     }
 
-    pub(super) fn arm_sender(&mut self, key: TagKey, specs: &[Arc<StreamSpec>]) -> Result<(), Error> {
-        if self.sends.is_empty() {
+    pub(super) fn arm_sender(
+        &mut self,
+        key: TagKey,
+        specs: &[Arc<StreamSpec>],
+        steered: bool,
+    ) -> Result<(), Error> {
+        if self.sends.is_empty() && !steered {
             return Ok(());
         }
         let mut tx = self.tx.take_unused()?;
+        if steered && tx.steering().is_none() {
+            return Err(self.cannot_steer());
+        }
         let streams = self.sends.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
-        tx.arm(TxJob { key, streams })?;
+        tx.arm(TxJob { key, streams, steered })?;
         let name = format!("tx-{}", self.port);
         self.tx = Half::Working(Worker::start(name, Sending::new(tx), Box::new(RealClock::new()))?);
         Ok(())
+    }
+
+    fn cannot_steer(&self) -> Error {
+        Error::CannotSteer { port: self.info.name.clone(), back_end: self.info.back_end.name() }
+    }
+
+    /// Holds those of these streams that this port sends; says of each which number comes next.
+    pub(super) fn hold(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<(u16, u64)>, Error> {
+        let mine = numbers(self.sends.iter().filter(|stream| streams.contains(stream)));
+        match self.tx.working() {
+            Some(worker) if !mine.is_empty() => {
+                worker.ask(move |sending| Ok(sending.steering()?.hold(&mine)))?
+            }
+            _ => Ok(Vec::new()),
+        }
+    }
+
+    /// Those of these streams that this port is sending.
+    pub(super) fn sending(&mut self, streams: &BTreeSet<usize>) -> Result<Vec<usize>, Error> {
+        if !self.sends.iter().any(|stream| streams.contains(stream)) {
+            return Ok(Vec::new());
+        }
+        let Some(worker) = self.tx.working() else { return Ok(Vec::new()) };
+        let counts = worker.ask(|sending| sending.stream_counts())?;
+        let at_work = self.sends.iter().zip(counts).filter(|(_, counts)| counts.is_sending);
+        Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
+    }
+
+    /// Tells the receiver of the takes that concern it.
+    pub(super) fn announce(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
+        let mine = of_streams(takes, &self.receives);
+        match self.rx.working() {
+            Some(worker) if !mine.is_empty() => worker.ask(move |receiving| {
+                receiving.steering()?.announce(&mine);
+                Ok(())
+            })?,
+            _ => Ok(()),
+        }
+    }
+
+    /// Has the sender go on with the takes that are its own.
+    pub(super) fn begin(&mut self, takes: &[(u16, Take)]) -> Result<(), Error> {
+        let mine = of_streams(takes, &self.sends);
+        match self.tx.working() {
+            Some(worker) if !mine.is_empty() => worker.ask(move |sending| {
+                sending.steering()?.begin(&mine);
+                Ok(())
+            })?,
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes on what this port has to do with streams from `first` on.
+    pub(super) fn add(&mut self, plan: &Plan, specs: &[Arc<StreamSpec>], first: usize) -> Result<(), Error> {
+        let new = || plan.streams.iter().enumerate().skip(first);
+        let sends: Vec<usize> = new().filter(|(_, s)| s.tx == self.port).map(|(i, _)| i).collect();
+        let receives: Vec<usize> = new().filter(|(_, s)| s.rx.contains(&self.port)).map(|(i, _)| i).collect();
+        let specs_of = |streams: &[usize]| streams.iter().map(|i| Arc::clone(&specs[*i])).collect();
+        let (to_send, to_receive): (Vec<_>, Vec<_>) = (specs_of(&sends), specs_of(&receives));
+        self.sends.extend(sends);
+        self.receives.extend(receives);
+        if let Some(worker) = self.rx.working().filter(|_| !to_receive.is_empty()) {
+            worker.ask(move |receiving| receiving.steering().map(|half| half.add(to_receive)))??;
+        }
+        match self.tx.working().filter(|_| !to_send.is_empty()) {
+            Some(worker) => worker.ask(move |sending| sending.steering()?.add(to_send))?,
+            None => Ok(()),
+        }
     }
 
     pub(super) fn control_sender(&self, control: Control) {
@@ -227,6 +316,16 @@ impl Bench {
         let port = self.port;
         self.captures.drain(..).map(|capture| Ok((port, capture.finish()?))).collect()
     }
+}
+
+fn numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> {
+    streams.filter_map(|stream| u16::try_from(*stream).ok()).collect()
+}
+
+/// The takes of these streams, which are in order.
+fn of_streams(takes: &[(u16, Take)], streams: &[usize]) -> Vec<(u16, Take)> {
+    let is_mine = |number: u16| streams.binary_search(&usize::from(number)).is_ok();
+    takes.iter().filter(|(number, _)| is_mine(*number)).cloned().collect()
 }
 
 type LatencySoFar = Option<(Nanos, Nanos, Nanos)>;

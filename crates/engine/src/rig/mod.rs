@@ -8,6 +8,7 @@
 
 mod account;
 mod bench;
+mod course;
 mod open;
 
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
@@ -17,6 +18,7 @@ use crate::clock::RealClock;
 use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
+use course::Course;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
@@ -39,15 +41,22 @@ pub struct RigOptions {
     pub capture_all: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// Streams do not begin at T, but when they are steered to.
+    pub steered: bool,
+    /// From which seeds are drawn that a document leaves open.
+    pub seed: u64,
 }
 
 /// See the module.
 pub struct Rig {
     plan: BoundPlan,
     key: TagKey,
+    seed: u64,
     specs: Vec<Arc<StreamSpec>>,
     infos: Vec<PortInfo>,
     benches: Vec<Bench>,
+    /// Where each stream is, in a steered run.
+    courses: Option<Vec<Course>>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
     interrupted: bool,
@@ -72,9 +81,8 @@ impl Rig {
 
     /// As [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
-        if !plan.interfaces.is_empty() {
-            let problem = Problem::error("devices", "emulated interfaces can be planned, but not run yet");
-            return Err(Error::Plan(Problems(vec![problem])));
+        if options.steered {
+            course::check(&plan)?;
         }
         let mut open = Vec::with_capacity(plan.ports.len());
         for (index, port) in plan.ports.iter().enumerate() {
@@ -88,19 +96,23 @@ impl Rig {
         check_sizes(&plan, &infos)?;
         let speeds: Vec<_> = infos.iter().map(|info| info.speed).collect();
         let plan = plan.bind(&speeds)?;
-        let specs = stream_specs(&plan)?;
+        let specs: Vec<_> =
+            (0..plan.streams.len()).map(|stream| stream_spec(&plan, stream)).collect::<Result<_, _>>()?;
         let open = open.into_iter().enumerate();
         let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
         let mut files = Vec::new();
         for bench in &mut benches {
             bench.set_up_captures(&plan.plan, options, &mut files)?;
         }
+        let courses = options.steered.then(|| vec![Course::default(); specs.len()]);
         Ok(Self {
             plan,
             key: options.key,
+            seed: options.seed,
             specs,
             infos,
             benches,
+            courses,
             started: None,
             senders_done: None,
             interrupted: false,
@@ -120,11 +132,12 @@ impl Rig {
 
     /// Starts the receivers, then the senders; returns when each receiver is receiving. Nothing is sent yet.
     pub fn arm(&mut self) -> Result<(), Error> {
+        let steered = self.courses.is_some();
         for bench in &mut self.benches {
-            bench.arm_receiver(self.key, &self.specs)?;
+            bench.arm_receiver(self.key, &self.specs, steered)?;
         }
         for bench in &mut self.benches {
-            bench.arm_sender(self.key, &self.specs)?;
+            bench.arm_sender(self.key, &self.specs, steered)?;
         }
         Ok(())
     }
@@ -149,8 +162,11 @@ impl Rig {
         Ok(sample)
     }
 
-    /// Whether every sender is done. Notes when that was first seen.
+    /// Whether every sender is done. Notes when that was first seen. Those of a steered run are when they were stopped.
     pub fn senders_done(&mut self) -> bool {
+        if self.courses.is_some() && !self.interrupted {
+            return false;
+        }
         let done = self.benches.iter().all(Bench::sender_done);
         if done && self.started.is_some() && self.senders_done.is_none() {
             self.senders_done = Some(self.clock.now());
@@ -198,7 +214,9 @@ impl Rig {
         }
         let port_caveats: Vec<_> = self.benches.iter().map(Bench::caveats).collect();
         let (plan, infos) = (&self.plan, &self.infos[..]);
-        let books = account::Books { plan, infos, tx: &tx, rx: &rx, interrupted: self.interrupted };
+        // A steered run has no end of its own to be stopped before.
+        let interrupted = self.interrupted && self.courses.is_none();
+        let books = account::Books { plan, infos, tx: &tx, rx: &rx, interrupted };
         books.close(&mut result, captured, &port_caveats);
         books.doubt_recordings(&self.specs, &mut result);
         Ok(result)
@@ -217,20 +235,13 @@ impl Rig {
     }
 }
 
-/// Templates and schedules, by stream.
-fn stream_specs(plan: &BoundPlan) -> Result<Vec<Arc<StreamSpec>>, Error> {
-    let streams = plan.plan.streams.iter().zip(&plan.streams).enumerate();
-    streams
-        .map(|(index, (stream, bound))| {
-            Ok(Arc::new(StreamSpec {
-                number: u16::try_from(index)
-                    .map_err(|_| Error::Bug("the plan has more streams than tags can name"))?,
-                source: Source::of(&stream.frames),
-                timeline: bound.timeline,
-                latency: stream.metrics.latency,
-            }))
-        })
-        .collect()
+/// Template and schedule of a stream of the plan.
+fn stream_spec(plan: &BoundPlan, stream: usize) -> Result<Arc<StreamSpec>, Error> {
+    let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
+    let number =
+        u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
+    let source = Source::of(&of_plan.frames);
+    Ok(Arc::new(StreamSpec { number, source, timeline: bound.timeline, latency: of_plan.metrics.latency }))
 }
 
 /// Frames must fit their ports.

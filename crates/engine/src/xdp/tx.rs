@@ -10,7 +10,7 @@ use crate::packet::{Claim, Meter};
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
-use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
 use packetrig_stats::result::SendResult;
@@ -161,7 +161,7 @@ impl LiveSender {
         }
         SendResult {
             stream: spec.number.into(),
-            counts: stream_counts(counts),
+            counts: stream_counts(counts, false),
             planned: spec.planned(self.start, self.stopped, counts.frames),
             send_error,
             stamp_bound,
@@ -176,15 +176,18 @@ fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
     limited.then(|| spec.timeline.end()).flatten().map(|end| end + GRACE)
 }
 
-fn stream_counts(counts: LaneCounts) -> StreamTxCounts {
+fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
     let at = |ns| (counts.frames > 0).then(|| MonoTime::from_nanos(ns));
+    let (first, last) = (at(counts.first_ns), at(counts.last_ns));
     StreamTxCounts {
+        since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },
+        is_sending,
         untagged: 0,
         frames: counts.frames,
         bytes: counts.bytes,
         late: counts.late,
-        first: at(counts.first_ns),
-        last: at(counts.last_ns),
+        first,
+        last,
     }
 }
 
@@ -267,7 +270,8 @@ impl StreamTx for LiveSender {
     }
 
     fn counts(&self) -> Vec<StreamTxCounts> {
-        self.counted.iter().copied().map(stream_counts).collect()
+        let is_sending = self.start.is_some() && !self.ended;
+        self.counted.iter().map(|counts| stream_counts(*counts, is_sending)).collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {

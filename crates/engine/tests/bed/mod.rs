@@ -94,7 +94,7 @@ impl Trial {
         let mut sender = Sender::new(Chaos::new(tx, self.tx_mood), clock.clone());
         let mut receiver = Receiver::new(Chaos::new(rx, self.rx_mood));
         receiver.arm(RxJob { port: 1, key: KEY, streams: self.streams.clone(), taps: Vec::new() })?;
-        sender.arm(TxJob { key: KEY, streams: self.streams })?;
+        sender.arm(TxJob { key: KEY, streams: self.streams, steered: false })?;
         let mut stage = Stage {
             clock,
             links: vec![link.clone()],

@@ -45,7 +45,15 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount
 
 pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
     let capture_all = capture_dir.is_some();
-    RigOptions { key: super::KEY, confirmed: BTreeSet::new(), capture_dir, capture_all, back_end: None }
+    RigOptions {
+        key: super::KEY,
+        confirmed: BTreeSet::new(),
+        capture_dir,
+        capture_all,
+        back_end: None,
+        steered: false,
+        seed: 0,
+    }
 }
 
 /// Starts a run.

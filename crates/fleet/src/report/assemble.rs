@@ -16,7 +16,7 @@ use packetrig_stats::result::NodeResult;
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
     let results = each_node_once(results);
     let findings = Findings { plan, results: &results };
-    let timelines = timelines(plan, &results);
+    let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let streams: Vec<StreamReport> =
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
     let ledger = whole_ledger(&results, &streams);

@@ -51,6 +51,7 @@ fn sent(frames: u64) -> SendResult {
         late: 0,
         first: Some(at(0)),
         last: Some(at(frames - 1)),
+        ..StreamTxCounts::default()
     };
     SendResult {
         stream: 0,
@@ -134,6 +135,7 @@ fn facts() -> RunFacts {
         seed: 9,
         nodes: vec![NodeName::local()],
         criteria: Criteria::default(),
+        steered: false,
     }
 }
 

@@ -57,6 +57,21 @@ pub enum Error {
     },
 }
 
+/// Which frame of a stream. A plain number is both: a stream that is started once sends frame `n` of its patterns as number `n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Nth {
+    /// Its number in the tag: how many frames the stream sent before it.
+    pub number: u64,
+    /// Which frame of the patterns it is: patterns begin anew with every start.
+    pub index: u64,
+}
+
+impl From<u64> for Nth {
+    fn from(n: u64) -> Self {
+        Self { number: n, index: n }
+    }
+}
+
 /// How an arrived frame compares with the one sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
@@ -148,32 +163,34 @@ impl Template {
         TagForm::fitting(size.kernel_len().saturating_sub(self.header_len))
     }
 
-    /// Writes frame `n` without FCS into `out` (at least `size(n).kernel_len()` bytes) and returns its length.
+    /// Writes the `nth` frame without FCS into `out` (at least `size(index).kernel_len()` bytes) and returns its length.
     /// `stamp` is used when the frame carries a tag.
-    pub fn render(&self, n: u64, stamp: Stamp, out: &mut [u8]) -> usize {
-        let size = self.size(n);
+    pub fn render(&self, nth: impl Into<Nth>, stamp: Stamp, out: &mut [u8]) -> usize {
+        let Nth { number, index } = nth.into();
+        let size = self.size(index);
         let len = size.kernel_len();
         let mut tail = [0; TagForm::LONGEST];
-        let tail = self.tail(n, size, stamp, &mut tail);
+        let tail = self.tail(number, size, stamp, &mut tail);
         let (head, rest) = out[..len].split_at_mut(self.header_len);
-        self.head(n, len, tail, head);
+        self.head(index, len, tail, head);
         let fill = rest.len() - tail.len();
         rest[..fill].copy_from_slice(&self.image[self.header_len..self.header_len + fill]);
         rest[fill..].copy_from_slice(tail);
         len
     }
 
-    /// Compares an arrived frame, whose tag was `found` and whose full number is `n`, with what was sent.
+    /// Compares an arrived frame, whose tag was `found` and which is the `nth`, with what was sent.
     /// `scratch` must hold `header_len()` bytes.
     pub fn verify(
         &self,
-        n: u64,
+        nth: impl Into<Nth>,
         key: crate::tag::TagKey,
         found: &Found,
         frame: &[u8],
         scratch: &mut [u8],
     ) -> Verdict {
-        let size = self.size(n);
+        let Nth { number, index } = nth.into();
+        let size = self.size(index);
         let len = size.kernel_len();
         let fill = len - self.header_len - found.tag.form.bytes().min(len - self.header_len);
         let Some(start) = found.end.checked_sub(len - self.header_len) else { return Verdict::Corrupt };
@@ -190,7 +207,7 @@ impl Template {
         let head = &mut scratch[..self.header_len];
         let stamp = Stamp { key, stream: found.tag.stream, time: found.tag.time };
         let mut tail = [0; TagForm::LONGEST];
-        self.head(n, len, self.tail(n, size, stamp, &mut tail), head);
+        self.head(index, len, self.tail(number, size, stamp, &mut tail), head);
         if frame[..start] == *head { Verdict::Intact } else { Verdict::Altered }
     }
 
@@ -205,7 +222,7 @@ impl Template {
                 .all(|((got, sent), mask)| (got ^ sent) & mask == 0)
     }
 
-    /// The tag of frame `n`, empty if it carries none.
+    /// The tag of frame number `n`, empty if it carries none.
     fn tail<'a>(
         &self,
         n: u64,
@@ -223,7 +240,7 @@ impl Template {
         out
     }
 
-    /// Writes the headers of frame `n`, which is `len` bytes long and ends in `tail`.
+    /// Writes the headers of frame `n` of the patterns, which is `len` bytes long and ends in `tail`.
     fn head(&self, n: u64, len: usize, tail: &[u8], out: &mut [u8]) {
         out.copy_from_slice(&self.image[..self.header_len]);
         for vary in &self.vary {

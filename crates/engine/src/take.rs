@@ -1,0 +1,140 @@
+//! A take: the frames of a stream from one start on, or from a resumption or a change on.
+//!
+//! A stream numbers its frames from 0 through the whole run, however often it is started: that is what tags carry and what
+//! receivers count losses by. A take says which of the template's frames each of them is, and when it is due. Times are
+//! counted from T, the start of the run. A stream that nobody steers has one take.
+//!
+//! Invariant: the takes of a stream follow each other without a gap in the numbers.
+
+use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_units::Nanos;
+use packetrig_wire::{Nth, Template};
+use std::sync::Arc;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Take {
+    first: u64,
+    index: u64,
+    at: Nanos,
+    /// What is added to a time of the timeline to have it from T; wraps, because it may be less than nothing.
+    shift: u64,
+    template: Arc<Template>,
+    timeline: Timeline,
+}
+
+impl Take {
+    /// All of a stream that begins at T.
+    pub fn whole(template: Arc<Template>, timeline: Timeline) -> Self {
+        Self::new(Nth { number: 0, index: 0 }, timeline.delay, template, timeline)
+    }
+
+    /// What begins with frame `first`, due `at` after T. Its index is 0 after a start; after a pause or a change it is where the
+    /// stream was left.
+    pub fn new(first: Nth, at: Nanos, template: Arc<Template>, timeline: Timeline) -> Self {
+        let shift = at.as_u64().wrapping_sub(timeline.due(first.index).as_u64());
+        Self { first: first.number, index: first.index, at, shift, template, timeline }
+    }
+
+    /// What its frames are made from.
+    pub fn template(&self) -> &Arc<Template> {
+        &self.template
+    }
+
+    /// Their rhythm and amount, in frames of the template.
+    pub const fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Whether it began with a start: counts since the start begin with it.
+    pub const fn is_fresh(&self) -> bool {
+        self.index == 0
+    }
+
+    /// Number of its first frame.
+    pub const fn first(&self) -> u64 {
+        self.first
+    }
+
+    /// Which frame of the template frame `number` is.
+    pub const fn nth(&self, number: u64) -> Nth {
+        Nth { number, index: number.wrapping_sub(self.first).wrapping_add(self.index) }
+    }
+
+    /// When frame `number` is due, from T.
+    pub fn due(&self, number: u64) -> Nanos {
+        Nanos::new(self.timeline.due(self.nth(number).index).as_u64().wrapping_add(self.shift))
+    }
+
+    /// The number after its last frame's; `u64::MAX` if it has no end.
+    pub fn end(&self) -> u64 {
+        let total = self.timeline.total().map(|total| total.saturating_sub(self.index));
+        total.map_or(u64::MAX, |frames| self.first.saturating_add(frames))
+    }
+
+    /// The number of the first frame that is not yet due `elapsed` after T.
+    pub fn due_before(&self, elapsed: Nanos) -> u64 {
+        if elapsed <= self.at {
+            return self.first;
+        }
+        let since = elapsed.saturating_sub(self.at) + self.timeline.due(self.index);
+        let index = self.timeline.due_before(since).max(self.index);
+        self.first.saturating_add(index - self.index)
+    }
+
+    /// When it ends although frames are left, from T: only a take with a time limit does.
+    pub fn time_limit(&self) -> Option<Nanos> {
+        let Shape::Within(length) = self.timeline.shape else { return None };
+        let gone = self.timeline.due(self.index).saturating_sub(self.timeline.delay);
+        Some(self.at + length.saturating_sub(gone))
+    }
+
+    /// The rhythm of `wanted` from frame `index` on, for a stream that has followed this take's so far. A time limit goes on
+    /// to count from the start.
+    pub fn rhythm_from(&self, index: u64, wanted: Timeline) -> Timeline {
+        match (self.timeline.shape, wanted.shape) {
+            (Shape::Within(_), Shape::Within(length)) => {
+                let gone = self.timeline.due(index).saturating_sub(self.timeline.delay);
+                let left = length.saturating_sub(gone);
+                let done = wanted.due(index).saturating_sub(wanted.delay);
+                Timeline { shape: Shape::Within(done + left), ..wanted }
+            }
+            _ => wanted,
+        }
+    }
+}
+
+/// The takes of a stream that its receiver knows: the last one, and those before it, whose frames may still be under way.
+#[derive(Clone, Debug)]
+pub(crate) struct Takes(Vec<Take>);
+
+/// Takes that are kept: frames of older ones are long gone.
+const KEPT: usize = 8;
+
+impl Takes {
+    /// None for what is not made from a template.
+    pub(crate) fn new(whole: Option<Take>) -> Self {
+        Self(whole.into_iter().collect())
+    }
+
+    /// Adds the next take. One that never had a frame gives way to it.
+    pub(crate) fn push(&mut self, take: Take) {
+        self.0.retain(|earlier| earlier.first < take.first);
+        if self.0.len() == KEPT {
+            self.0.remove(0);
+        }
+        self.0.push(take);
+    }
+
+    /// The take that frame `number` belongs to, as far as it is known.
+    pub(crate) fn of(&self, number: u64) -> Option<&Take> {
+        self.0.iter().rfind(|take| take.first <= number).or_else(|| self.0.first())
+    }
+
+    pub(crate) fn last(&self) -> Option<&Take> {
+        self.0.last()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,199 @@
+//! Single streams begin, pause and change while others go on, in virtual time: the numbers of frames go on, their patterns
+//! begin anew with each start, and nothing is lost or altered on the way.
+
+mod bed;
+
+use bed::{KEY, START, timeline};
+use packetrig_engine::receiver::Receiver;
+use packetrig_engine::sender::Sender;
+use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, Stage, VirtualClock};
+use packetrig_engine::stream::{Control, RxJob, Source, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::take::Take;
+use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::result::{ReceiveResult, SendResult};
+use packetrig_units::{FrameSize, Nanos};
+use packetrig_wire::header::{Header, Kind};
+use packetrig_wire::pattern::Pattern;
+use packetrig_wire::payload::Payload;
+use packetrig_wire::size::SizePattern;
+use packetrig_wire::{FrameSpec, Nth, Template};
+use std::sync::Arc;
+
+/// Frames whose source port says which of the patterns they are.
+fn counting(size: u32) -> Arc<Template> {
+    let ports = Pattern::Step { start: 1, step: 1, count: 50_000, down: false };
+    let udp = Header::new(Kind::Udp).with("src_port", ports);
+    let headers = vec![Header::new(Kind::Ethernet), Header::new(Kind::Ipv4), udp];
+    let size = SizePattern::Fixed(FrameSize::new(size));
+    let spec = FrameSpec { headers, size, payload: Payload::IncrementByte, tagged: true };
+    Arc::new(Template::new(spec).expect("headers fit"))
+}
+
+struct Bed {
+    clock: VirtualClock,
+    link: SimLink,
+    tx: Sender<SimTx<VirtualClock>, VirtualClock>,
+    rx: Receiver<SimRx<VirtualClock>>,
+}
+
+impl Bed {
+    fn new(streams: u16, timeline: Timeline) -> Self {
+        let clock = VirtualClock::new(START - Nanos::from_millis(1));
+        let link = SimLink::new(LinkSpec::default());
+        let mut tx = Sender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
+        let mut rx = Receiver::new(SimRx::new(vec![link.clone()], clock.clone()));
+        let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
+        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new() }).expect("armed");
+        tx.arm(TxJob { key: KEY, streams: specs, steered: true }).expect("armed");
+        let mut bed = Self { clock, link, tx, rx };
+        bed.stage(|stage| stage.control(Control::StartAt(START)));
+        bed
+    }
+
+    fn stage<R>(&mut self, act: impl FnOnce(&mut Stage<'_>) -> R) -> R {
+        act(&mut Stage {
+            clock: self.clock.clone(),
+            links: vec![self.link.clone()],
+            senders: vec![&mut self.tx],
+            receivers: vec![&mut self.rx],
+        })
+    }
+
+    /// Runs until so many milliseconds after T.
+    fn run_to(&mut self, ms: u64) {
+        self.stage(|stage| stage.run_until(START + Nanos::from_millis(ms))).expect("it goes on");
+        // Nothing may be left to do before then.
+        self.clock.advance_to(START + Nanos::from_millis(ms));
+    }
+
+    fn hold(&mut self, streams: &[u16]) -> Vec<(u16, u64)> {
+        self.tx.steering().expect("it can be steered").hold(streams)
+    }
+
+    fn begin(&mut self, stream: u16, take: Take) {
+        let takes = [(stream, take)];
+        self.rx.steering().expect("it can be steered").announce(&takes);
+        self.tx.steering().expect("it can be steered").begin(&takes);
+    }
+
+    fn counts(&self, stream: usize) -> (StreamTxCounts, StreamRxCounts) {
+        (self.tx.counts()[stream], self.rx.counts()[stream].clone())
+    }
+
+    fn finish(mut self) -> (Vec<SendResult>, Vec<ReceiveResult>) {
+        self.stage(|stage| stage.control(Control::Stop));
+        self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).expect("it goes on");
+        let sent = self.tx.finish();
+        let totals: Vec<u64> = sent.iter().map(|sent| sent.counts.frames).collect();
+        (sent, self.rx.finish(&totals))
+    }
+}
+
+fn spec(number: u16, timeline: Timeline) -> Arc<StreamSpec> {
+    Arc::new(StreamSpec { number, source: Source::Made(counting(100)), timeline, latency: true })
+}
+
+fn at(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn assert_clean(received: &ReceiveResult, frames: u64) {
+    let counts = &received.counts;
+    assert_eq!((counts.frames, counts.sequence.unique), (frames, frames));
+    assert_eq!((counts.altered, counts.corrupt, counts.sequence.lost, counts.sequence.stale), (0, 0, 0, 0));
+}
+
+#[test]
+fn a_steered_stream_waits_and_others_do_not_notice() {
+    let steady = timeline(1_000, Shape::Endless);
+    let mut bed = Bed::new(2, steady);
+    bed.run_to(10);
+    assert_eq!(bed.counts(0).0.frames, 0);
+    let whole = |at| Take::new(Nth::from(0), at, counting(100), steady);
+    bed.begin(0, whole(at(10)));
+    bed.begin(1, whole(at(10)));
+    bed.run_to(110);
+    assert!(bed.counts(0).0.is_sending);
+    let held = bed.hold(&[0]);
+    bed.run_to(210);
+    assert!(!bed.counts(0).0.is_sending);
+    assert_eq!(held, [(0, bed.counts(0).0.frames)]);
+    let (sent, received) = bed.finish();
+    assert_eq!((sent[0].counts.frames, sent[1].counts.frames), (101, 201));
+    assert!(sent.iter().all(|sent| sent.planned == sent.counts.frames && sent.counts.late == 0));
+    assert_clean(&received[0], 101);
+    assert_clean(&received[1], 201);
+}
+
+#[test]
+fn a_pause_goes_on_where_it_was_and_a_start_begins_anew() {
+    let ten = timeline(1_000, Shape::Frames(10));
+    let mut bed = Bed::new(1, ten);
+    let first = Take::new(Nth::from(0), at(10), counting(100), ten);
+    bed.begin(0, first.clone());
+    bed.run_to(13);
+    let (_, left) = bed.hold(&[0])[0];
+    assert_eq!(left, 4);
+    bed.run_to(50);
+    bed.begin(0, Take::new(first.nth(left), at(51), counting(100), ten));
+    bed.run_to(100);
+    let (sent, received) = bed.counts(0);
+    assert_eq!((sent.since_start.frames, received.since_start.frames, sent.is_sending), (10, 10, false));
+    let (_, next) = bed.hold(&[0])[0];
+    bed.begin(0, Take::new(Nth { number: next, index: 0 }, at(110), counting(100), ten));
+    bed.run_to(112);
+    let (sent, received) = bed.counts(0);
+    assert_eq!((sent.since_start.frames, received.since_start.frames, received.delays.count), (3, 3, 3));
+    assert_eq!(received.since_start.first, Some(START + at(110) + (received.delays.min)));
+    assert_eq!((sent.frames, received.frames), (13, 13));
+    let (sent, received) = bed.finish();
+    assert_eq!((sent[0].planned, sent[0].counts.frames), (13, 13));
+    assert_clean(&received[0], 13);
+}
+
+#[test]
+fn rate_and_size_change_on_the_way() {
+    let slow = timeline(1_000, Shape::Endless);
+    let mut bed = Bed::new(1, slow);
+    let first = Take::new(Nth::from(0), at(10), counting(100), slow);
+    bed.begin(0, first.clone());
+    bed.run_to(60);
+    let (_, next) = bed.hold(&[0])[0];
+    let fast = timeline(10_000, Shape::Endless);
+    bed.begin(0, Take::new(first.nth(next), first.due(next), counting(500), first.rhythm_from(next, fast)));
+    bed.run_to(160);
+    let (sent, _) = bed.counts(0);
+    assert_eq!(sent.since_start.frames, sent.frames);
+    assert_eq!(sent.frames, 51 + 991);
+    assert_eq!(sent.bytes, 51 * 100 + 991 * 500);
+    assert_clean(&bed.finish().1[0], 51 + 991);
+}
+
+#[test]
+fn what_was_due_before_a_hold_and_not_sent_is_told() {
+    let steady = timeline(1_000, Shape::Endless);
+    let mut bed = Bed::new(1, steady);
+    bed.begin(0, Take::new(Nth::from(0), at(10), counting(100), steady));
+    bed.run_to(20);
+    // The sender sleeps through five frames.
+    bed.clock.advance_to(START + at(25));
+    bed.hold(&[0]);
+    let (sent, _) = bed.finish();
+    assert_eq!((sent[0].counts.frames, sent[0].planned), (11, 15));
+}
+
+#[test]
+fn streams_can_be_taken_on_while_others_run() {
+    let steady = timeline(1_000, Shape::Endless);
+    let mut bed = Bed::new(1, steady);
+    bed.begin(0, Take::new(Nth::from(0), at(10), counting(100), steady));
+    bed.run_to(20);
+    bed.rx.steering().unwrap().add(vec![spec(1, steady)]);
+    bed.tx.steering().unwrap().add(vec![spec(1, steady)]).unwrap();
+    bed.begin(1, Take::new(Nth::from(0), at(21), counting(100), steady));
+    bed.run_to(30);
+    let (_, received) = bed.finish();
+    assert_clean(&received[0], 21);
+    assert_clean(&received[1], 10);
+}

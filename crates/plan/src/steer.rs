@@ -1,0 +1,103 @@
+//! What a user may change while a plan runs: single streams begin, pause and end, rates and sizes change, streams are added.
+//!
+//! Streams, ports and their order only grow: an index means the same stream from the first moment of a run to its last,
+//! also when its flow is gone from the document.
+
+use crate::model::{BoundPlan, Plan, Stream};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// A change to a run under way. Streams and ports are given by index.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Steer {
+    /// Send these from their first frame, and count what follows anew. Those that are sending go on undisturbed.
+    Start(Vec<usize>),
+    /// End these; the next start is from the first frame.
+    Stop(Vec<usize>),
+    /// Hold these where they are.
+    Pause(Vec<usize>),
+    /// Go on with what was paused; start what was not.
+    Resume(Vec<usize>),
+    /// From now on the plan is what this document says: rates and sizes of its flows, and flows it has more. Flows that it
+    /// lacks are stopped. Ports stay as they are.
+    Replan(String),
+}
+
+/// What tells streams apart across documents: flow, ports, and which of several alike.
+type Key<'a> = (&'a str, usize, &'a [usize], usize);
+
+fn keys(streams: &[Stream]) -> Vec<Key<'_>> {
+    let mut alike: HashMap<(&str, usize, &[usize]), usize> = HashMap::new();
+    let mut keys = Vec::with_capacity(streams.len());
+    for Stream { name, tx, rx, .. } in streams {
+        let count = alike.entry((name, *tx, rx)).or_default();
+        *count += 1;
+        keys.push((name.as_str(), *tx, rx.as_slice(), *count));
+    }
+    keys
+}
+
+impl Plan {
+    /// Takes over the streams of `newer`, which has the same ports: those known here are replaced, the others added at the
+    /// end. Streams that `newer` lacks stay. Gives the place of each stream of `newer`.
+    pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
+        let known: HashMap<_, _> = keys(&self.streams).into_iter().zip(0..).collect();
+        let mut next = self.streams.len();
+        let place = |key: &Key<'_>| {
+            known.get(key).copied().unwrap_or_else(|| {
+                next += 1;
+                next - 1
+            })
+        };
+        let places: Vec<usize> = keys(&newer.streams).iter().map(place).collect();
+        for (place, stream) in places.iter().zip(&newer.streams) {
+            match self.streams.get_mut(*place) {
+                Some(own) => own.clone_from(stream),
+                None => self.streams.push(stream.clone()),
+            }
+        }
+        places
+    }
+}
+
+impl BoundPlan {
+    /// As [`Plan::grow`], with schedules.
+    pub fn grow(&mut self, newer: &Self) -> Vec<usize> {
+        let places = self.plan.grow(&newer.plan);
+        for (place, stream) in places.iter().zip(&newer.streams) {
+            match self.streams.get_mut(*place) {
+                Some(own) => *own = *stream,
+                None => self.streams.push(*stream),
+            }
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(flows: &[(&str, &str, u64)]) -> Plan {
+        let flow = |(name, tx, pps): &(&str, &str, u64)| {
+            format!(
+                "{{name: {name}, tx_rx: {{choice: port, port: {{tx_name: {tx}, rx_names: [b]}}}}, rate: {{choice: pps, pps: {pps}}}}}"
+            )
+        };
+        let flows: Vec<String> = flows.iter().map(flow).collect();
+        let ports = "[{name: a, location: a}, {name: b, location: b}]";
+        Plan::read(&format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "))).expect("reads")
+    }
+
+    #[test]
+    fn a_stream_keeps_its_place_whatever_comes_and_goes() {
+        let mut own = plan(&[("x", "a", 1), ("y", "a", 2)]);
+        assert_eq!(own.grow(&plan(&[("y", "a", 5), ("z", "a", 7)])), [1, 2]);
+        let rates = |plan: &Plan| plan.streams.iter().map(|s| format!("{:?}", s.rate)).collect::<Vec<_>>();
+        assert_eq!(rates(&own), rates(&plan(&[("x", "a", 1), ("y", "a", 5), ("z", "a", 7)])));
+        // Gone and back again, it is the same stream; from another port it is another one.
+        assert_eq!(own.grow(&plan(&[("z", "b", 1), ("x", "a", 9)])), [3, 0]);
+        assert_eq!(own.streams.len(), 4);
+    }
+}

@@ -1,0 +1,193 @@
+//! The eleven calls: their names, the messages they carry, and the way from one to the other.
+
+use super::{control, metrics, states};
+use crate::shape::{self, Complaints};
+use crate::tester::{CaptureFile, Refusal, RefusalKind, Tester};
+use prost_reflect::MessageDescriptor;
+use serde_json::{Map, Value, json};
+
+/// What a client can ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Call {
+    SetConfig,
+    GetConfig,
+    UpdateConfig,
+    AppendConfig,
+    DeleteConfig,
+    SetControlState,
+    SetControlAction,
+    GetMetrics,
+    GetStates,
+    GetCapture,
+    GetVersion,
+}
+
+impl Call {
+    pub(crate) const ALL: [Self; 11] = [
+        Self::SetConfig,
+        Self::GetConfig,
+        Self::UpdateConfig,
+        Self::AppendConfig,
+        Self::DeleteConfig,
+        Self::SetControlState,
+        Self::SetControlAction,
+        Self::GetMetrics,
+        Self::GetStates,
+        Self::GetCapture,
+        Self::GetVersion,
+    ];
+
+    /// Its name in gRPC, method and path in HTTP, message of the request (none: it carries nothing) and of the answer.
+    const fn row(self) -> (&'static str, &'static str, &'static str, Option<&'static str>, &'static str) {
+        match self {
+            Self::SetConfig => ("SetConfig", "POST", "/config", Some("Config"), "Warning"),
+            Self::GetConfig => ("GetConfig", "GET", "/config", None, "Config"),
+            Self::UpdateConfig => ("UpdateConfig", "PATCH", "/config", Some("ConfigUpdate"), "Warning"),
+            Self::AppendConfig => {
+                ("AppendConfig", "PATCH", "/config/append", Some("ConfigAppend"), "Warning")
+            }
+            Self::DeleteConfig => {
+                ("DeleteConfig", "PATCH", "/config/delete", Some("ConfigDelete"), "Warning")
+            }
+            Self::SetControlState => {
+                ("SetControlState", "POST", "/control/state", Some("ControlState"), "Warning")
+            }
+            Self::SetControlAction => (
+                "SetControlAction",
+                "POST",
+                "/control/action",
+                Some("ControlAction"),
+                "ControlActionResponse",
+            ),
+            Self::GetMetrics => {
+                ("GetMetrics", "POST", "/monitor/metrics", Some("MetricsRequest"), "MetricsResponse")
+            }
+            Self::GetStates => {
+                ("GetStates", "POST", "/monitor/states", Some("StatesRequest"), "StatesResponse")
+            }
+            // Over HTTP the answer is the file itself, over gRPC it is wrapped.
+            Self::GetCapture => {
+                ("GetCapture", "POST", "/monitor/capture", Some("CaptureRequest"), "GetCaptureResponse")
+            }
+            Self::GetVersion => ("GetVersion", "GET", "/capabilities/version", None, "Version"),
+        }
+    }
+
+    /// Name in gRPC.
+    pub(crate) const fn name(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Method in HTTP.
+    pub(crate) const fn method(self) -> &'static str {
+        self.row().1
+    }
+
+    /// Path in HTTP.
+    pub(crate) const fn path(self) -> &'static str {
+        self.row().2
+    }
+
+    /// What the request carries.
+    pub(crate) fn request(self) -> Option<MessageDescriptor> {
+        self.row().3.map(shape::message)
+    }
+
+    /// What the answer carries.
+    pub(crate) fn response(self) -> MessageDescriptor {
+        shape::message(self.row().4)
+    }
+
+    /// Whether it changes something, and so has its turn.
+    pub(crate) const fn is_change(self) -> bool {
+        !matches!(self, Self::GetConfig | Self::GetMetrics | Self::GetStates | Self::GetVersion)
+    }
+}
+
+/// A request as it was read: JSON in any form, and what is wrong already. No document: nothing could be read.
+#[derive(Debug, Default)]
+pub(crate) struct Request {
+    pub(crate) document: Option<Value>,
+    pub(crate) complaints: Complaints,
+    /// Whether members that older clients do not know may be in the answer unasked.
+    pub(crate) knows_new_members: bool,
+}
+
+/// What a call says.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Document(Value),
+    File(CaptureFile),
+}
+
+/// Performs a call.
+pub(crate) fn answer(tester: &dyn Tester, call: Call, request: Request) -> Result<Reply, Refusal> {
+    let newest = request.knows_new_members;
+    let document = settled(tester, call, request)?;
+    let reply = match call {
+        Call::SetConfig => warnings(tester.set_config(document)?),
+        Call::GetConfig => return checked(call, tester.config()),
+        Call::UpdateConfig => warnings(tester.update_config(document)?),
+        Call::AppendConfig => warnings(tester.append_config(document)?),
+        Call::DeleteConfig => warnings(tester.delete_config(document)?),
+        Call::SetControlState => warnings(tester.set_state(control::state(&document)?)?),
+        Call::SetControlAction => control::action(tester, &document)?,
+        Call::GetMetrics => metrics::metrics(tester, &document, newest)?,
+        Call::GetStates => states::states(tester, &document)?,
+        Call::GetCapture => {
+            let (port, part) = states::capture(&document)?;
+            return tester.capture(port, part).map(Reply::File);
+        }
+        Call::GetVersion => version(),
+    };
+    Ok(Reply::Document(reply))
+}
+
+/// The request in its settled form, or all that is wrong with it.
+fn settled(tester: &dyn Tester, call: Call, request: Request) -> Result<Value, Refusal> {
+    let Request { document, mut complaints, .. } = request;
+    let of = call.request();
+    let original = document.clone().filter(|_| call == Call::SetConfig);
+    let settled = match (document, &of) {
+        (Some(document), Some(of)) => shape::settle(document, of, &mut complaints),
+        _ => Value::Object(Map::new()),
+    };
+    if complaints.is_empty() {
+        return Ok(settled);
+    }
+    let paths: Vec<String> = complaints.iter().map(|complaint| complaint.path.clone()).collect();
+    let mut errors = complaints.into_lines();
+    if let Some(original) = original {
+        let is_known = |line: &String| paths.iter().any(|path| !path.is_empty() && is_about(line, path));
+        errors.extend(tester.problems(&original).into_iter().filter(|line| !is_known(line)));
+    }
+    Err(Refusal { kind: RefusalKind::Validation, errors })
+}
+
+/// Whether a line begins with this path.
+fn is_about(line: &str, path: &str) -> bool {
+    line.strip_prefix(path).is_some_and(|rest| rest.starts_with(':'))
+}
+
+fn warnings(warnings: Vec<String>) -> Value {
+    json!({ "warnings": warnings })
+}
+
+/// A document of the tester's, which must have the model's shape.
+fn checked(call: Call, document: Value) -> Result<Reply, Refusal> {
+    let mut complaints = Complaints::default();
+    let settled = shape::settle(document, &call.response(), &mut complaints);
+    if complaints.is_empty() {
+        return Ok(Reply::Document(settled));
+    }
+    Err(Refusal { kind: RefusalKind::Internal, errors: complaints.into_lines() })
+}
+
+/// Clients read the first as a condition on their own version; this form is one to Python's and to Go's readers.
+fn version() -> Value {
+    json!({
+        "api_spec_version": "^1.0.0",
+        "sdk_version": env!("CARGO_PKG_VERSION"),
+        "app_version": env!("CARGO_PKG_VERSION"),
+    })
+}

@@ -1,0 +1,125 @@
+//! What is switched, and actions with an answer.
+
+use crate::tester::{Change, Ping, PingResult, Refusal, State, Tester};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+
+/// The member of `object` that `choice` names.
+fn chosen<'a>(
+    object: &'a Value,
+    path: &str,
+    default: Option<&'a str>,
+) -> Result<(&'a str, &'a Value), Refusal> {
+    let choice = object["choice"].as_str().or(default);
+    let choice = choice.ok_or_else(|| missing(path, "choice"))?;
+    Ok((choice, &object[choice]))
+}
+
+fn missing(path: &str, name: &str) -> Refusal {
+    let dot = if path.is_empty() { "" } else { "." };
+    Refusal::validation(format!("{path}{dot}{name}: required"))
+}
+
+fn state_of<'a>(object: &'a Value, path: &str) -> Result<&'a str, Refusal> {
+    object["state"].as_str().ok_or_else(|| missing(path, "state"))
+}
+
+/// A list of names; none if it is not there.
+pub(super) fn names(object: &Value, member: &str) -> Vec<String> {
+    let names = object[member].as_array().into_iter().flatten();
+    names.filter_map(|name| name.as_str().map(str::to_owned)).collect()
+}
+
+/// Reads a `ControlState`.
+pub(super) fn state(request: &Value) -> Result<State, Refusal> {
+    let (choice, inner) = chosen(request, "", None)?;
+    match choice {
+        "traffic" => traffic(inner),
+        "protocol" => {
+            let (_, all) = chosen(inner, "protocol", None)?;
+            Ok(State::Protocols { on: state_of(all, "protocol.all")? == "start" })
+        }
+        _ => match chosen(inner, "port", None)? {
+            ("link", link) => {
+                Ok(State::Link { up: state_of(link, "port.link")? == "up", ports: names(link, "port_names") })
+            }
+            (_, capture) => {
+                let on = state_of(capture, "port.capture")? == "start";
+                Ok(State::Capture { on, ports: names(capture, "port_names") })
+            }
+        },
+    }
+}
+
+fn traffic(inner: &Value) -> Result<State, Refusal> {
+    let (_, transmit) = chosen(inner, "traffic", Some("flow_transmit"))?;
+    let change = match state_of(transmit, "traffic.flow_transmit")? {
+        "start" => Change::Start,
+        "stop" => Change::Stop,
+        "pause" => Change::Pause,
+        _ => Change::Resume,
+    };
+    Ok(State::Traffic { change, flows: names(transmit, "flow_names") })
+}
+
+/// Performs a `ControlAction`: pings are all there is.
+pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Refusal> {
+    let (_, protocol) = chosen(request, "", None)?;
+    let (family, inner) = chosen(protocol, "protocol", None)?;
+    let path = format!("protocol.{family}.ping.requests");
+    let (_, ping) = chosen(inner, &format!("protocol.{family}"), Some("ping"))?;
+    let requests = ping["requests"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut pings = Vec::new();
+    let mut errors = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        match one(request, family == "ipv6") {
+            Ok(ping) => pings.push(ping),
+            Err(complaints) => {
+                errors.extend(complaints.into_iter().map(|of| format!("{path}[{index}].{of}")))
+            }
+        }
+    }
+    if !errors.is_empty() {
+        return Err(Refusal { errors, ..Refusal::validation("") });
+    }
+    let rows: Vec<Value> = tester.ping(pings)?.iter().map(row).collect();
+    let response = json!({
+        "choice": "protocol",
+        "protocol": { "choice": family, family: { "choice": "ping", "ping": { "responses": rows } } },
+    });
+    Ok(json!({ "warnings": [], "response": response }))
+}
+
+/// One request of a ping, or what is wrong with each of its members.
+fn one(request: &Value, is_ipv6: bool) -> Result<Ping, Vec<String>> {
+    let mut errors = Vec::new();
+    let mut member = |name: &str| {
+        let text = request[name].as_str();
+        if text.is_none() {
+            errors.push(format!("{name}: required"));
+        }
+        text.unwrap_or_default()
+    };
+    let (source, destination) = (member("src_name"), member("dst_ip"));
+    match destination.parse::<IpAddr>() {
+        Ok(address) if address.is_ipv6() == is_ipv6 && errors.is_empty() => {
+            Ok(Ping { source: source.to_owned(), destination: address })
+        }
+        Ok(address) if address.is_ipv6() == is_ipv6 => Err(errors),
+        _ => {
+            if !destination.is_empty() {
+                let family = if is_ipv6 { "an IPv6" } else { "an IPv4" };
+                errors.push(format!("dst_ip: `{destination}` is not {family} address"));
+            }
+            Err(errors)
+        }
+    }
+}
+
+fn row(result: &PingResult) -> Value {
+    json!({
+        "src_name": result.source,
+        "dst_ip": result.destination.to_string(),
+        "result": if result.succeeded { "succeeded" } else { "failed" },
+    })
+}

@@ -1,0 +1,12 @@
+//! The calls of the API, without a transport: settled JSON in, JSON or a capture out.
+//!
+//! Everything here blocks and none of it knows who waits. What requests mean is in one file per kind of call.
+
+mod calls;
+mod control;
+mod metrics;
+mod states;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use calls::{Call, Reply, Request, answer};

@@ -1,0 +1,46 @@
+//! Neighbours, and which capture is asked for.
+
+use super::control::names;
+use crate::tester::{CapturePart, Family, Neighbour, Refusal, Tester};
+use serde_json::{Map, Value, json};
+
+/// Answers a `StatesRequest`.
+pub(super) fn states(tester: &dyn Tester, request: &Value) -> Result<Value, Refusal> {
+    // OTG's default is the first.
+    let choice = request["choice"].as_str().unwrap_or("ipv4_neighbors");
+    let family = if choice == "ipv6_neighbors" { Family::V6 } else { Family::V4 };
+    let rows = tester.neighbours(family, &names(&request[choice], "ethernet_names"))?;
+    let rows: Vec<Value> = rows.iter().map(|row| neighbour(row, family)).collect();
+    Ok(json!({ "choice": choice, choice: rows }))
+}
+
+fn neighbour(row: &Neighbour, family: Family) -> Value {
+    let address = if family == Family::V6 { "ipv6_address" } else { "ipv4_address" };
+    let mut members = Map::new();
+    members.insert("ethernet_name".to_owned(), Value::String(row.ethernet.clone()));
+    members.insert(address.to_owned(), Value::String(row.address.to_string()));
+    if let Some(mac) = &row.mac {
+        members.insert("link_layer_address".to_owned(), Value::String(mac.clone()));
+    }
+    Value::Object(members)
+}
+
+/// Reads a `CaptureRequest`.
+pub(super) fn capture(request: &Value) -> Result<(&str, CapturePart), Refusal> {
+    let port = request["port_name"].as_str().ok_or_else(|| Refusal::validation("port_name: required"))?;
+    let packets = &request["packets"];
+    if packets["choice"] != "slice" {
+        return Ok((port, CapturePart::All));
+    }
+    let initial = &packets["slice"]["initial"];
+    let (start, count) = (number(initial, "start", 1)?, number(initial, "count", 100)?);
+    Ok((port, CapturePart::Slice { start, count }))
+}
+
+fn number(initial: &Value, name: &str, default: u64) -> Result<u64, Refusal> {
+    match initial[name].as_str().map(str::parse::<u64>) {
+        None => Ok(default),
+        Some(Ok(number)) if number > 0 => Ok(number),
+        Some(_) => Err(Refusal::validation(format!("packets.slice.initial.{name}: must be 1 or more"))),
+    }
+}

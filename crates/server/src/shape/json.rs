@@ -1,0 +1,89 @@
+//! Reading JSON, with keys that stand there twice refused: of two values one would be ignored silently.
+
+use super::path::{Complaints, Path};
+use serde_json::{Map, Value};
+
+/// The document; an empty one is `{}`, as clients mean it. `None` after a complaint.
+pub(crate) fn parse(bytes: &[u8], complaints: &mut Complaints) -> Option<Value> {
+    if bytes.iter().all(u8::is_ascii_whitespace) {
+        return Some(Value::Object(Map::new()));
+    }
+    match serde_json::from_slice::<unique::Document>(bytes) {
+        Ok(document) => Some(document.0),
+        Err(error) => {
+            complaints.add(Path::Root, format!("this is not a JSON document: {error}"));
+            None
+        }
+    }
+}
+
+mod unique {
+    use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+    use serde_json::{Map, Number, Value};
+    use std::fmt;
+
+    pub(super) struct Document(pub(super) Value);
+
+    impl<'de> Deserialize<'de> for Document {
+        fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+            deserializer.deserialize_any(Any).map(Self)
+        }
+    }
+
+    struct Any;
+
+    impl<'de> Visitor<'de> for Any {
+        type Value = Value;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a JSON value")
+        }
+
+        fn visit_bool<E>(self, flag: bool) -> Result<Value, E> {
+            Ok(Value::Bool(flag))
+        }
+
+        fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+            Ok(Value::from(number))
+        }
+
+        fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+            Ok(Value::from(number))
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Value, E> {
+            Number::from_f64(number).map(Value::Number).ok_or_else(|| E::custom("a number beyond all bounds"))
+        }
+
+        fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+            Ok(Value::String(text.to_owned()))
+        }
+
+        fn visit_string<E>(self, text: String) -> Result<Value, E> {
+            Ok(Value::String(text))
+        }
+
+        fn visit_unit<E>(self) -> Result<Value, E> {
+            Ok(Value::Null)
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+            let mut list = Vec::new();
+            while let Some(Document(item)) = items.next_element()? {
+                list.push(item);
+            }
+            Ok(Value::Array(list))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+            let mut object = Map::new();
+            while let Some((name, Document(value))) = members.next_entry::<String, Document>()? {
+                if object.contains_key(&name) {
+                    return Err(A::Error::custom(format_args!("`{name}` stands here twice")));
+                }
+                object.insert(name, value);
+            }
+            Ok(Value::Object(object))
+        }
+    }
+}

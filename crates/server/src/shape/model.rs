@@ -1,0 +1,67 @@
+//! The descriptor of the OTG model, and the names of what it has and packetrig refuses.
+//!
+//! Both are made by `build.rs` from `model/`.
+
+use prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
+    DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/otg.bin")).as_slice())
+        .expect("the build made a descriptor")
+});
+
+/// By full name of message or enumeration without the package: numbers and names.
+static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {
+    include_str!(concat!(env!("OUT_DIR"), "/refused.txt")).lines().filter_map(row).collect()
+});
+
+/// `Device: 4 isis, 5 bgp`
+fn row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {
+    let (owner, members) = line.split_once(": ").filter(|_| !line.starts_with('#'))?;
+    let member = |member: &'static str| {
+        let (number, name) = member.split_once(' ')?;
+        Some((number.parse().ok()?, name))
+    };
+    Some((owner, members.split(", ").filter_map(member).collect()))
+}
+
+/// The message `name` of package `otg`.
+pub(crate) fn message(name: &str) -> MessageDescriptor {
+    POOL.get_message_by_name(&format!("otg.{name}")).expect("callers name messages of the model")
+}
+
+/// The message that carries nothing.
+pub(crate) fn empty() -> MessageDescriptor {
+    POOL.get_message_by_name("google.protobuf.Empty").expect("the service imports it")
+}
+
+fn refused(owner: &str) -> &'static [(u32, &'static str)] {
+    REFUSED.get(owner.strip_prefix("otg.").unwrap_or(owner)).map_or(&[], Vec::as_slice)
+}
+
+/// The name of a refused member, by its number.
+pub(super) fn refused_member(of: &MessageDescriptor, number: u32) -> Option<&'static str> {
+    refused(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+}
+
+/// The name of a refused value, by its number.
+pub(super) fn refused_value(of: &EnumDescriptor, number: i32) -> Option<&'static str> {
+    let number = u32::try_from(number).ok()?;
+    refused(of.full_name()).iter().find(|(known, _)| *known == number).map(|(_, name)| *name)
+}
+
+/// Whether the model has this member or value, and packetrig refuses it.
+pub(super) fn is_refused(owner: &str, name: &str) -> bool {
+    refused(owner).iter().any(|(_, known)| *known == name)
+}
+
+#[cfg(test)]
+pub(super) fn all_refused() -> impl Iterator<Item = (&'static str, &'static [(u32, &'static str)])> {
+    REFUSED.iter().map(|(owner, members)| (*owner, members.as_slice()))
+}
+
+#[cfg(test)]
+pub(super) fn pool() -> &'static DescriptorPool {
+    &POOL
+}

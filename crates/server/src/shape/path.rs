@@ -1,0 +1,89 @@
+//! Where in a document something is wrong, and what.
+
+use std::fmt;
+
+/// Nobody reads more than this, and a hostile document has millions.
+const MOST: usize = 1_000;
+/// Characters of a text of the document that are repeated in a message.
+const LONGEST: usize = 80;
+
+/// The way to a value. On the stack of the walk, so that it costs nothing until something is wrong.
+#[derive(Clone, Copy)]
+pub(super) enum Path<'a> {
+    Root,
+    Member(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Path::Root => Ok(()),
+            Path::Member(Path::Root, name) => f.write_str(&quoted(name)),
+            Path::Member(parent, name) => write!(f, "{parent}.{}", quoted(name)),
+            Path::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
+/// A text of the document as part of a message: of any length there, of a readable one here.
+pub(super) fn quoted(text: &str) -> String {
+    match text.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Complaint {
+    /// JSON path: `flows[0].packet[2].ipv4.src`; empty for the document itself.
+    pub(crate) path: String,
+    /// What was found and what is allowed.
+    pub(crate) message: String,
+}
+
+impl fmt::Display for Complaint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "{}: ", self.path)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// All that is wrong with a document.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Complaints {
+    noted: Vec<Complaint>,
+    unsaid: usize,
+}
+
+impl Complaints {
+    pub(super) fn add(&mut self, path: Path<'_>, message: impl Into<String>) {
+        if self.noted.len() < MOST {
+            self.noted.push(Complaint { path: path.to_string(), message: message.into() });
+        } else {
+            self.unsaid += 1;
+        }
+    }
+
+    /// Whether nothing is wrong.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.noted.is_empty()
+    }
+
+    /// What is wrong, as far as it is said.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Complaint> {
+        self.noted.iter()
+    }
+
+    /// As lines for the client.
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        let mut lines: Vec<String> = self.noted.iter().map(ToString::to_string).collect();
+        if self.unsaid > 0 {
+            lines.push(format!("{} more problems are not listed", self.unsaid));
+        }
+        lines
+    }
+}

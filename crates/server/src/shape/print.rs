@@ -1,0 +1,73 @@
+//! Writing JSON for clients that read it as YAML 1.1: floats without exponent, nothing but printable characters.
+
+use serde_json::{Number, Value};
+use std::fmt::Write as _;
+
+/// The document on one line.
+pub(crate) fn print(document: &Value) -> String {
+    let mut text = String::new();
+    value(&mut text, document);
+    text
+}
+
+fn value(out: &mut String, printed: &Value) {
+    match printed {
+        Value::Null => out.push_str("null"),
+        Value::Bool(flag) => out.push_str(if *flag { "true" } else { "false" }),
+        Value::Number(read) => number(out, read),
+        Value::String(read) => text(out, read),
+        Value::Array(items) => {
+            out.push('[');
+            for (index, item) in items.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                value(out, item);
+            }
+            out.push(']');
+        }
+        Value::Object(members) => {
+            out.push('{');
+            for (index, (name, member)) in members.iter().enumerate() {
+                out.push_str(if index > 0 { "," } else { "" });
+                text(out, name);
+                out.push(':');
+                value(out, member);
+            }
+            out.push('}');
+        }
+    }
+}
+
+/// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
+fn number(out: &mut String, number: &Number) {
+    let start = out.len();
+    let written = match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => write!(out, "{float}"),
+        None => write!(out, "{number}"),
+    };
+    written.expect("writing to text cannot fail");
+    if number.is_f64() && !out[start..].contains('.') {
+        out.push_str(".0");
+    }
+}
+
+fn text(out: &mut String, text: &str) {
+    out.push('"');
+    for c in text.chars() {
+        match c {
+            '"' => out.push_str("\\\""),
+            '\\' => out.push_str("\\\\"),
+            // What YAML does not call printable, of the characters that four digits can name.
+            '\0'..='\x1f'
+            | '\x7f'..='\u{9f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{feff}'
+            | '\u{fffe}'
+            | '\u{ffff}' => {
+                write!(out, "\\u{:04x}", u32::from(c)).expect("writing to text cannot fail");
+            }
+            _ => out.push(c),
+        }
+    }
+    out.push('"');
+}

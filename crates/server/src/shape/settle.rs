@@ -1,0 +1,217 @@
+//! One walk along the descriptor: judges JSON and puts it into the form that everything behind it relies on.
+
+use super::model;
+use super::path::{Complaints, Path, quoted};
+use prost_reflect::{EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor};
+use serde_json::{Map, Number, Value};
+
+const NOT_YET: &str = "not supported: packetrig does not do this yet";
+/// Values an error lists, at most.
+const MOST_LISTED: usize = 20;
+
+/// The document in its settled form; everything that is wrong is added to the complaints.
+pub(crate) fn settle(document: Value, of: &MessageDescriptor, complaints: &mut Complaints) -> Value {
+    message(document, of, Path::Root, complaints).unwrap_or_else(|| Value::Object(Map::new()))
+}
+
+fn message(
+    value: Value,
+    of: &MessageDescriptor,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) -> Option<Value> {
+    let Value::Object(members) = value else {
+        complaints.add(path, format!("must be an object, not {}", kind_of(&value)));
+        return None;
+    };
+    let mut settled = Map::new();
+    for (name, value) in members {
+        let here = Path::Member(&path, &name);
+        let Some(field) = of.get_field_by_name(&name) else {
+            unknown_member(&value, &name, of, here, complaints);
+            continue;
+        };
+        // OTG: `null` is absent.
+        if value.is_null() {
+            continue;
+        }
+        let settled_value = if field.is_list() {
+            list(value, &field, here, complaints)
+        } else {
+            single(value, &field, here, complaints)
+        };
+        if let Some(value) = settled_value {
+            settled.insert(name, value);
+        }
+    }
+    choose(&mut settled, of, path, complaints);
+    Some(Value::Object(settled))
+}
+
+fn unknown_member(
+    value: &Value,
+    name: &str,
+    of: &MessageDescriptor,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) {
+    if model::is_refused(of.full_name(), name) {
+        // Over gRPC an empty list cannot be told from none.
+        let asks_nothing = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        if !asks_nothing {
+            complaints.add(path, NOT_YET);
+        }
+        return;
+    }
+    let near = of.fields().find(|field| differs_by_one(field.name(), name));
+    let hint = near.map(|field| format!("; did you mean `{}`?", field.name())).unwrap_or_default();
+    complaints.add(path, format!("unknown field `{}`{hint}", quoted(name)));
+}
+
+/// Whether one insertion, removal or change makes `a` of `b`.
+fn differs_by_one(a: &str, b: &str) -> bool {
+    let same = a.bytes().zip(b.bytes()).take_while(|(a, b)| a == b).count();
+    let (a, b) = (&a.as_bytes()[same..], &b.as_bytes()[same..]);
+    match a.len().cmp(&b.len()) {
+        std::cmp::Ordering::Less => b.get(1..) == Some(a),
+        std::cmp::Ordering::Equal => a.get(1..) == b.get(1..),
+        std::cmp::Ordering::Greater => a.get(1..) == Some(b),
+    }
+}
+
+fn list(value: Value, field: &FieldDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+    let Value::Array(values) = value else {
+        complaints.add(path, format!("must be a list, not {}", kind_of(&value)));
+        return None;
+    };
+    let settled = values
+        .into_iter()
+        .enumerate()
+        .filter_map(|(index, value)| single(value, field, Path::Index(&path, index), complaints));
+    Some(settled.collect())
+}
+
+fn single(
+    value: Value,
+    field: &FieldDescriptor,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) -> Option<Value> {
+    let settled = match field.kind() {
+        Kind::Message(of) => return message(value, &of, path, complaints),
+        Kind::Enum(of) => return word(value, &of, path, complaints),
+        Kind::String if value.is_string() => return Some(value),
+        Kind::Bool if value.is_boolean() => return Some(value),
+        Kind::String => Err("text".to_owned()),
+        Kind::Bool => Err("true or false".to_owned()),
+        Kind::Uint32 => integer(&value, 0, u32::MAX.into()).map(narrow),
+        Kind::Int32 => integer(&value, i32::MIN.into(), i32::MAX.into()).map(narrow),
+        Kind::Uint64 => integer(&value, 0, u64::MAX.into()).map(|wide| Value::String(wide.to_string())),
+        Kind::Float => float(&value, f32::MAX.into()),
+        Kind::Double => float(&value, f64::MAX),
+        other => Err(format!("something of kind {other:?}, which has no JSON form here")),
+    };
+    settled.map_err(|wanted| complaints.add(path, format!("must be {wanted}, not {}", shown(&value)))).ok()
+}
+
+/// The value as an integer: a number, or a text of one.
+fn integer(value: &Value, least: i128, most: i128) -> Result<i128, String> {
+    let read = match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_i128().or_else(|| whole(number.as_f64()?)),
+        _ => None,
+    };
+    read.filter(|read| (least..=most).contains(read))
+        .ok_or_else(|| format!("a whole number from {least} to {most}"))
+}
+
+/// At most 32 bits: a JSON number, which 64 bits are not.
+fn narrow(number: i128) -> Value {
+    i64::try_from(number).map_or(Value::Null, Value::from)
+}
+
+/// `100.0` and `1e3` are whole.
+fn whole(number: f64) -> Option<i128> {
+    #[expect(clippy::cast_possible_truncation, reason = "whole and small enough to be exact")]
+    (number.fract() == 0.0 && number.abs() < 9e15).then_some(number as i128)
+}
+
+fn float(value: &Value, most: f64) -> Result<Value, String> {
+    let read = match value {
+        Value::String(text) => text.parse().ok(),
+        Value::Number(number) => number.as_f64(),
+        _ => None,
+    };
+    let in_range = read.filter(|read: &f64| read.abs() <= most);
+    in_range.and_then(Number::from_f64).map(Value::Number).ok_or_else(|| "a number".to_owned())
+}
+
+fn word(value: Value, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+    let known = |word: &str| of.get_value_by_name(word).is_some_and(|value| value.number() != 0);
+    match &value {
+        Value::String(word) if known(word) => return Some(value),
+        Value::String(word) if model::is_refused(of.full_name(), word) => {
+            complaints.add(path, format!("`{word}` is {NOT_YET}"));
+        }
+        _ => {
+            let words: Vec<String> = of
+                .values()
+                .filter(|value| value.number() != 0)
+                .map(|value| value.name().to_owned())
+                .collect();
+            let more = if words.len() > MOST_LISTED { ", …" } else { "" };
+            let words = words[..words.len().min(MOST_LISTED)].join(", ");
+            complaints.add(path, format!("must be one of {words}{more}, not {}", shown(&value)));
+        }
+    }
+    None
+}
+
+/// Where one member of several says what an object is, `choice` must name it; if it is not there, it is put there.
+fn choose(
+    settled: &mut Map<String, Value>,
+    of: &MessageDescriptor,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) {
+    let Some(Kind::Enum(choices)) = of.get_field_by_name("choice").map(|field| field.kind()) else { return };
+    let is_there =
+        |name: &str| settled.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty));
+    let members: Vec<String> =
+        choices.values().map(|value| value.name().to_owned()).filter(|name| is_there(name)).collect();
+    let chosen = settled.get("choice").and_then(Value::as_str);
+    match (chosen, members.as_slice()) {
+        (None, [one]) => {
+            settled.insert("choice".to_owned(), Value::String(one.clone()));
+        }
+        (None, [_, _, ..]) => {
+            complaints.add(path, format!("only one of {} can be meant", members.join(", ")));
+        }
+        (Some(chosen), members) => {
+            for other in members.iter().filter(|member| *member != chosen) {
+                complaints.add(path, format!("`choice` is `{chosen}`, but `{other}` is there"));
+            }
+        }
+        (None, []) => {}
+    }
+}
+
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "true or false",
+        Value::Number(_) => "a number",
+        Value::String(_) => "text",
+        Value::Array(_) => "a list",
+        Value::Object(_) => "an object",
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("`{}`", quoted(text)),
+        Value::Number(number) => format!("{number}"),
+        Value::Bool(flag) => format!("{flag}"),
+        other => kind_of(other).to_owned(),
+    }
+}

@@ -1,0 +1,168 @@
+//! Protobuf to JSON and back. What is not known on the way in is refused by name.
+
+use super::model;
+use super::path::{Complaints, Path};
+use prost_reflect::prost::Message;
+use prost_reflect::{
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value as Wire,
+};
+use serde_json::{Map, Number, Value};
+
+/// A message as JSON, not yet settled. `None` after a complaint if it is no message of this kind.
+pub(crate) fn decode(bytes: &[u8], of: &MessageDescriptor, complaints: &mut Complaints) -> Option<Value> {
+    match DynamicMessage::decode(of.clone(), bytes) {
+        Ok(decoded) => Some(message(&decoded, Path::Root, complaints)),
+        Err(error) => {
+            complaints.add(Path::Root, format!("this is not a message {}: {error}", of.name()));
+            None
+        }
+    }
+}
+
+/// The only member of a wrapper, with paths that begin in it; if it is not there, it says nothing.
+pub(crate) fn decode_member(
+    bytes: &[u8],
+    wrapper: &MessageDescriptor,
+    complaints: &mut Complaints,
+) -> Option<Value> {
+    let decoded = match DynamicMessage::decode(wrapper.clone(), bytes) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            complaints.add(Path::Root, format!("this is not a message {}: {error}", wrapper.name()));
+            return None;
+        }
+    };
+    for unknown in decoded.unknown_fields() {
+        unknown_member(wrapper, unknown.number(), Path::Root, complaints);
+    }
+    let member = decoded.fields().next().map(|(_, member)| member);
+    match member.and_then(Wire::as_message) {
+        Some(inner) => Some(message(inner, Path::Root, complaints)),
+        None => Some(Value::Object(Map::new())),
+    }
+}
+
+fn message(message: &DynamicMessage, path: Path<'_>, complaints: &mut Complaints) -> Value {
+    let of = message.descriptor();
+    for unknown in message.unknown_fields() {
+        unknown_member(&of, unknown.number(), path, complaints);
+    }
+    let mut members = Map::new();
+    for (field, value) in message.fields() {
+        let here = Path::Member(&path, field.name());
+        let value = match value {
+            Wire::List(items) => {
+                let items = items.iter().enumerate();
+                items
+                    .filter_map(|(index, item)| single(item, &field, Path::Index(&here, index), complaints))
+                    .collect()
+            }
+            value => match single(value, &field, here, complaints) {
+                Some(value) => value,
+                None => continue,
+            },
+        };
+        members.insert(field.name().to_owned(), value);
+    }
+    Value::Object(members)
+}
+
+fn unknown_member(of: &MessageDescriptor, number: u32, path: Path<'_>, complaints: &mut Complaints) {
+    match model::refused_member(of, number) {
+        Some(name) => {
+            complaints.add(Path::Member(&path, name), "not supported: packetrig does not do this yet");
+        }
+        None => complaints.add(path, format!("field {number} of {} is unknown", of.name())),
+    }
+}
+
+fn single(
+    value: &Wire,
+    field: &FieldDescriptor,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) -> Option<Value> {
+    match (value, field.kind()) {
+        (Wire::Message(inner), _) => Some(message(inner, path, complaints)),
+        (Wire::EnumNumber(number), Kind::Enum(of)) => word(*number, &of, path, complaints),
+        (Wire::Bool(flag), _) => Some(Value::Bool(*flag)),
+        (Wire::String(text), _) => Some(Value::String(text.clone())),
+        (Wire::I32(number), _) => Some(Value::from(*number)),
+        (Wire::U32(number), _) => Some(Value::from(*number)),
+        (Wire::I64(number), _) => Some(Value::from(*number)),
+        (Wire::U64(number), _) => Some(Value::from(*number)),
+        (Wire::F32(number), _) => float(shortest(*number), path, complaints),
+        (Wire::F64(number), _) => float(*number, path, complaints),
+        _ => {
+            complaints.add(path, "has no JSON form");
+            None
+        }
+    }
+}
+
+/// The decimal number that the sender wrote: 99.9 and not 99.9000015.
+fn shortest(number: f32) -> f64 {
+    number.to_string().parse().unwrap_or_else(|_| number.into())
+}
+
+fn float(number: f64, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+    let read = Number::from_f64(number).map(Value::Number);
+    if read.is_none() {
+        complaints.add(path, format!("must be a number, not {number}"));
+    }
+    read
+}
+
+fn word(number: i32, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Complaints) -> Option<Value> {
+    if let Some(value) = of.get_value(number) {
+        // 0 is `unspecified`: absent.
+        return (number != 0).then(|| Value::String(value.name().to_owned()));
+    }
+    match model::refused_value(of, number) {
+        Some(name) => {
+            complaints.add(path, format!("`{name}` is not supported: packetrig does not do this yet"))
+        }
+        None => complaints.add(path, format!("value {number} is unknown")),
+    }
+    None
+}
+
+/// Settled JSON as a message. An error is a bug: settled JSON always fits.
+pub(crate) fn encode(document: &Value, of: &MessageDescriptor) -> Result<Vec<u8>, String> {
+    build(document, of).map(|message| message.encode_to_vec())
+}
+
+fn build(document: &Value, of: &MessageDescriptor) -> Result<DynamicMessage, String> {
+    let members = document.as_object().ok_or_else(|| format!("{} is not an object", of.name()))?;
+    let mut message = DynamicMessage::new(of.clone());
+    for (name, value) in members {
+        let field = of.get_field_by_name(name).ok_or_else(|| format!("{} has no `{name}`", of.name()))?;
+        let wire = match value {
+            Value::Array(items) if field.is_list() => {
+                Wire::List(items.iter().map(|item| scalar(item, &field)).collect::<Result<_, _>>()?)
+            }
+            value => scalar(value, &field)?,
+        };
+        message.try_set_field(&field, wire).map_err(|error| error.to_string())?;
+    }
+    Ok(message)
+}
+
+fn scalar(value: &Value, field: &FieldDescriptor) -> Result<Wire, String> {
+    let wire = match (field.kind(), value) {
+        (Kind::Message(of), value) => Some(Wire::Message(build(value, &of)?)),
+        (Kind::Enum(of), Value::String(word)) => {
+            of.get_value_by_name(word).map(|value| Wire::EnumNumber(value.number()))
+        }
+        (Kind::Bool, Value::Bool(flag)) => Some(Wire::Bool(*flag)),
+        (Kind::String, Value::String(text)) => Some(Wire::String(text.clone())),
+        (Kind::Uint64, Value::String(text)) => text.parse().ok().map(Wire::U64),
+        (Kind::Uint32, value) => value.as_u64().and_then(|wide| u32::try_from(wide).ok()).map(Wire::U32),
+        (Kind::Int32, value) => value.as_i64().and_then(|wide| i32::try_from(wide).ok()).map(Wire::I32),
+        (Kind::Double, value) => value.as_f64().map(Wire::F64),
+        #[expect(clippy::cast_possible_truncation, reason = "the model's field is that wide")]
+        (Kind::Float, value) => value.as_f64().map(|wide| Wire::F32(wide as f32)),
+        _ => None,
+    };
+    wire.ok_or_else(|| format!("{value} does not fit `{}`", field.full_name()))
+}

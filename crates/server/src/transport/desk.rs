@@ -1,0 +1,69 @@
+//! The way from asynchronous transports to the blocking tester, where changes have their turn.
+
+use crate::api::{Call, Reply, Request, answer};
+use crate::tester::{CaptureFile, Refusal, Tester};
+use bytes::Bytes;
+use std::io::Read;
+use std::sync::Arc;
+use tokio::sync::{Mutex, mpsc};
+
+/// Bytes of a capture that are under way to a slow client, at most: this many pieces of this size.
+const PIECES: usize = 4;
+
+/// Takes calls from any number of connections.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    tester: Arc<dyn Tester>,
+    turn: Arc<Mutex<()>>,
+}
+
+impl Desk {
+    pub(crate) fn new(tester: Arc<dyn Tester>) -> Self {
+        Self { tester, turn: Arc::default() }
+    }
+
+    /// Reads, performs and writes a call on a thread that may block. A change goes on to its end if the caller goes
+    /// away: the turn is kept by the thread, not by the caller.
+    pub(crate) async fn perform<T: Send + 'static>(
+        &self,
+        call: Call,
+        read: impl FnOnce() -> Request + Send + 'static,
+        write: impl FnOnce(Reply) -> Result<T, Refusal> + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let turn = if call.is_change() { Some(self.turn.clone().lock_owned().await) } else { None };
+        let tester = Arc::clone(&self.tester);
+        let performed = tokio::task::spawn_blocking(move || {
+            let reply = answer(&*tester, call, read());
+            drop(turn);
+            reply.and_then(write)
+        });
+        performed.await.unwrap_or_else(|_| {
+            Err(Refusal::internal(format!("{} ended in a panic: this is a bug of packetrig", call.name())))
+        })
+    }
+}
+
+/// A capture in pieces of at most `size` bytes, read on a thread of its own as fast as they are taken. One piece at
+/// least, also of nothing.
+pub(crate) fn pieces(file: CaptureFile, size: usize) -> mpsc::Receiver<std::io::Result<Bytes>> {
+    let (sender, receiver) = mpsc::channel(PIECES);
+    tokio::task::spawn_blocking(move || {
+        let mut bytes = file.bytes;
+        let mut is_first = true;
+        loop {
+            let mut piece = Vec::new();
+            let read = bytes.by_ref().take(size as u64).read_to_end(&mut piece);
+            let ended = read.is_err() || piece.len() < size;
+            if (is_first || read.is_err() || !piece.is_empty())
+                && sender.blocking_send(read.map(|_| Bytes::from(piece))).is_err()
+            {
+                return;
+            }
+            is_first = false;
+            if ended {
+                return;
+            }
+        }
+    });
+    receiver
+}

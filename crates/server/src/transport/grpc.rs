@@ -1,0 +1,304 @@
+//! Calls over gRPC: eleven, and twins of seven of them in slices.
+//!
+//! Messages are bytes for tonic: they are decoded by the descriptor, which keeps what it does not know.
+
+use super::access::Access;
+use super::desk::{Desk, pieces};
+use super::refusal::status;
+use crate::api::{Call, Reply, Request};
+use crate::shape::{self, Complaints};
+use crate::tester::{CaptureFile, Refusal};
+use bytes::{Buf, BufMut, Bytes};
+use hyper::body::Incoming;
+use serde_json::json;
+use std::convert::Infallible;
+use std::future::Future;
+use std::io::Read;
+use std::pin::Pin;
+use tokio_stream::wrappers::ReceiverStream;
+use tokio_stream::{Stream, StreamExt};
+use tonic::body::Body;
+use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
+use tonic::{Status, Streaming};
+
+/// Slices that go out. Clients take messages of up to 4 MiB unless told otherwise; a slice with its frame must fit.
+const SLICE: usize = 1 << 20;
+/// Longest capture in one message. More would have to be in memory at once.
+const MOST_IN_ONE: u64 = 256 << 20;
+/// Overhead of a wrapper, or of a slice.
+const WRAPPING: usize = 64;
+
+/// The service.
+#[derive(Clone)]
+pub(crate) struct Service {
+    pub(crate) desk: Desk,
+    pub(crate) access: Access,
+    pub(crate) most_request_bytes: usize,
+}
+
+/// One rpc: the call behind it, and which side comes in slices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rpc {
+    call: Call,
+    sliced_request: bool,
+    sliced_response: bool,
+}
+
+/// The rpc of a path.
+fn rpc(path: &str) -> Option<Rpc> {
+    let name = path.strip_prefix("/otg.Openapi/")?;
+    let (is_sliced, name) = match name.strip_prefix("stream") {
+        Some(name) => (true, name),
+        None => (false, name),
+    };
+    let call = Call::ALL.into_iter().find(|call| call.name() == name)?;
+    let request = matches!(call, Call::SetConfig | Call::SetControlState | Call::SetControlAction);
+    let response = matches!(call, Call::GetConfig | Call::GetMetrics | Call::GetStates | Call::GetCapture);
+    if is_sliced && !request && !response {
+        return None;
+    }
+    Some(Rpc { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
+}
+
+impl hyper::service::Service<http::Request<Incoming>> for Service {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+        let service = self.clone();
+        Box::pin(async move {
+            if !service.access.admits(request.headers()) {
+                let refused = Status::unauthenticated("a bearer token is needed, and this is not it");
+                return Ok(refused.into_http());
+            }
+            let Some(rpc) = rpc(request.uri().path()) else {
+                let path = request.uri().path();
+                return Ok(status(&Refusal::unimplemented(format!("there is no call {path}"))).into_http());
+            };
+            let most = service.most_request_bytes;
+            let mut grpc = tonic::server::Grpc::new(Raw).max_decoding_message_size(most + WRAPPING);
+            Ok(grpc.streaming(Handler { service, rpc }, request).await)
+        })
+    }
+}
+
+/// Every rpc is served as a stream of messages each way: what is on the wire is the same.
+struct Handler {
+    service: Service,
+    rpc: Rpc,
+}
+
+type Messages = Pin<Box<dyn Stream<Item = Result<Bytes, Status>> + Send>>;
+
+impl tonic::server::StreamingService<Bytes> for Handler {
+    type Response = Bytes;
+    type ResponseStream = Messages;
+    type Future = Pin<Box<dyn Future<Output = Result<tonic::Response<Messages>, Status>> + Send>>;
+
+    fn call(&mut self, request: tonic::Request<Streaming<Bytes>>) -> Self::Future {
+        let (service, rpc) = (self.service.clone(), self.rpc);
+        Box::pin(async move {
+            let bytes = collect(request.into_inner(), rpc, service.most_request_bytes).await?;
+            let read = move || read(rpc, &bytes);
+            let written = service.desk.perform(rpc.call, read, move |reply| write(rpc, reply)).await;
+            let messages: Messages = match written.map_err(|refusal| status(&refusal))? {
+                Written::Messages(messages) => Box::pin(tokio_stream::iter(messages.into_iter().map(Ok))),
+                Written::File(file) => {
+                    let slices = ReceiverStream::new(pieces(file, SLICE));
+                    Box::pin(slices.map(|piece| match piece {
+                        Ok(piece) => Ok(slice(&piece)),
+                        Err(error) => {
+                            Err(status(&Refusal::internal(format!("the capture breaks off: {error}"))))
+                        }
+                    }))
+                }
+            };
+            Ok(tonic::Response::new(messages))
+        })
+    }
+}
+
+/// The one message, or all slices put together.
+async fn collect(mut messages: Streaming<Bytes>, rpc: Rpc, most: usize) -> Result<Vec<u8>, Status> {
+    let mut whole = Vec::new();
+    let mut is_first = true;
+    while let Some(message) = messages.message().await? {
+        if !rpc.sliced_request {
+            if !is_first {
+                return Err(status(&Refusal::validation("this call takes one message")));
+            }
+            whole = message.to_vec();
+        } else {
+            whole.extend_from_slice(&datum(&message)?);
+        }
+        is_first = false;
+        if whole.len() > most + WRAPPING {
+            let message = format!("requests are limited to {most} bytes");
+            return Err(Status::new(tonic::Code::ResourceExhausted, message));
+        }
+    }
+    Ok(whole)
+}
+
+/// The bytes of a slice.
+fn datum(message: &[u8]) -> Result<Bytes, Status> {
+    let of = shape::message("Data");
+    let refused = |error: String| status(&Refusal::validation(error));
+    let data = prost_reflect::DynamicMessage::decode(of, message)
+        .map_err(|error| refused(format!("this is not a message Data: {error}")))?;
+    if let Some(unknown) = data.unknown_fields().next() {
+        return Err(refused(format!("field {} of Data is unknown", unknown.number())));
+    }
+    let datum = data.get_field_by_name("datum");
+    Ok(datum.and_then(|datum| datum.as_bytes().cloned()).unwrap_or_default())
+}
+
+fn read(rpc: Rpc, bytes: &[u8]) -> Request {
+    let mut complaints = Complaints::default();
+    let document = match rpc.call.request() {
+        Some(of) if rpc.sliced_request => shape::decode(bytes, &of, &mut complaints),
+        Some(_) => {
+            let wrapper = shape::message(&format!("{}Request", rpc.call.name()));
+            shape::decode_member(bytes, &wrapper, &mut complaints)
+        }
+        None => shape::decode(bytes, &shape::empty(), &mut complaints),
+    };
+    Request { document, complaints, knows_new_members: true }
+}
+
+/// What goes back.
+enum Written {
+    Messages(Vec<Bytes>),
+    File(CaptureFile),
+}
+
+fn write(rpc: Rpc, reply: Reply) -> Result<Written, Refusal> {
+    let of = rpc.call.response();
+    let document = match reply {
+        Reply::File(file) if rpc.sliced_response => return Ok(Written::File(file)),
+        Reply::File(file) => return in_one(file),
+        Reply::Document(document) => document,
+    };
+    let bug = |error| Refusal::internal(format!("{error}: this is a bug of packetrig"));
+    if rpc.sliced_response {
+        let bytes = shape::encode(&document, &of).map_err(bug)?;
+        let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
+        return Ok(Written::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices }));
+    }
+    let wrapper = shape::message(&format!("{}Response", rpc.call.name()));
+    let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
+    let bytes = shape::encode(&json!({ name: document }), &wrapper).map_err(bug)?;
+    Ok(Written::Messages(vec![bytes.into()]))
+}
+
+/// A capture in a `GetCaptureResponse`.
+fn in_one(file: CaptureFile) -> Result<Written, Refusal> {
+    let mut bytes = Vec::new();
+    let read = file.bytes.take(MOST_IN_ONE + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Refusal::internal(format!("the capture cannot be read: {error}")))?;
+    if bytes.len() as u64 > MOST_IN_ONE {
+        return Err(Refusal::validation(
+            "the capture is too long for one message: streamGetCapture or HTTP gives it",
+        ));
+    }
+    Ok(Written::Messages(vec![field(1, &bytes)]))
+}
+
+/// `Data` of these bytes.
+fn slice(datum: &[u8]) -> Bytes {
+    let mut message = vec![0x08];
+    varint(&mut message, datum.len() as u64);
+    message.extend_from_slice(&field(2, datum));
+    message.into()
+}
+
+/// A message with one field of bytes.
+fn field(number: u8, bytes: &[u8]) -> Bytes {
+    let mut message = Vec::with_capacity(bytes.len() + WRAPPING);
+    message.push(number << 3 | 2);
+    varint(&mut message, bytes.len() as u64);
+    message.extend_from_slice(bytes);
+    message.into()
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        #[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    #[expect(clippy::cast_possible_truncation, reason = "below 0x80")]
+    out.push(value as u8);
+}
+
+/// Messages as the bytes they are.
+#[derive(Clone, Copy)]
+struct Raw;
+
+impl Codec for Raw {
+    type Encode = Bytes;
+    type Decode = Bytes;
+    type Encoder = Self;
+    type Decoder = Self;
+
+    fn encoder(&mut self) -> Self {
+        *self
+    }
+
+    fn decoder(&mut self) -> Self {
+        *self
+    }
+}
+
+impl Encoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn encode(&mut self, item: Bytes, out: &mut EncodeBuf<'_>) -> Result<(), Status> {
+        out.put(item);
+        Ok(())
+    }
+}
+
+impl Decoder for Raw {
+    type Item = Bytes;
+    type Error = Status;
+
+    fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
+        Ok(Some(from.copy_to_bytes(from.remaining())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_eighteen_rpcs_as_the_model_says() {
+        let service =
+            shape::message("Data").parent_pool().get_service_by_name("otg.Openapi").expect("a service");
+        assert_eq!(service.methods().len(), 18);
+        for method in service.methods() {
+            let found = rpc(&format!("/otg.Openapi/{}", method.name())).expect("every method is served");
+            assert_eq!(found.sliced_request, method.is_client_streaming(), "{}", method.name());
+            assert_eq!(found.sliced_response, method.is_server_streaming(), "{}", method.name());
+            if !found.sliced_request && found.call.request().is_some() {
+                assert_eq!(method.input().name(), format!("{}Request", found.call.name()));
+            }
+            if !found.sliced_response {
+                assert_eq!(method.output().name(), format!("{}Response", found.call.name()));
+            }
+        }
+        assert_eq!(rpc("/otg.Openapi/streamGetVersion"), None);
+        assert_eq!(rpc("/otg.Other/GetVersion"), None);
+    }
+
+    #[test]
+    fn slices_are_messages_of_the_model() {
+        for length in [0, 1, 127, 128, 70_000] {
+            let bytes = vec![7; length];
+            assert_eq!(datum(&slice(&bytes)).expect("a slice"), bytes);
+        }
+    }
+}

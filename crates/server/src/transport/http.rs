@@ -1,0 +1,135 @@
+//! Calls over HTTP: a route each, JSON in, JSON or a file out.
+
+use super::access::Access;
+use super::desk::{Desk, pieces};
+use super::refusal;
+use crate::api::{Call, Reply, Request};
+use crate::shape::{self, Complaints};
+use crate::tester::{CaptureFile, Refusal, RefusalKind};
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{MethodFilter, get, on};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio_stream::wrappers::ReceiverStream;
+
+/// Bytes of a capture at a time.
+const PIECE: usize = 256 << 10;
+
+/// Everything a route needs.
+#[derive(Clone)]
+struct Context {
+    desk: Desk,
+    access: Access,
+    most_request_bytes: usize,
+}
+
+/// The routes.
+pub(crate) fn router(desk: Desk, access: Access, most_request_bytes: usize) -> Router {
+    let mut router = Router::new();
+    for call in Call::ALL {
+        let method = match call.method() {
+            "GET" => MethodFilter::GET,
+            "PATCH" => MethodFilter::PATCH,
+            _ => MethodFilter::POST,
+        };
+        let handler = move |State(context): State<Context>, request: http::Request<Body>| async move {
+            handle(context, call, request).await
+        };
+        router = router.route(call.path(), on(method, handler));
+    }
+    router
+        .route("/docs", get(docs))
+        .fallback(nowhere)
+        .method_not_allowed_fallback(wrong_method)
+        .with_state(Context { desk, access, most_request_bytes })
+}
+
+async fn handle(context: Context, call: Call, request: http::Request<Body>) -> Response {
+    if !context.access.admits(request.headers()) {
+        return failed(StatusCode::UNAUTHORIZED, "a bearer token is needed, and this is not it");
+    }
+    let body = match Limited::new(request.into_body(), context.most_request_bytes).collect().await {
+        Ok(body) => body.to_bytes(),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("requests are limited to {} bytes", context.most_request_bytes);
+            return failed(StatusCode::PAYLOAD_TOO_LARGE, &message);
+        }
+        Err(error) => return failed(StatusCode::BAD_REQUEST, &format!("the request broke off: {error}")),
+    };
+    let performed = context.desk.perform(call, move || read(call, &body), write).await;
+    match performed {
+        Ok(Written::Json(text)) => json(StatusCode::OK, text),
+        Ok(Written::File(file)) => file_response(file),
+        Err(refusal) => refused(&refusal),
+    }
+}
+
+fn read(call: Call, body: &[u8]) -> Request {
+    let mut complaints = Complaints::default();
+    let document = call.request().and_then(|_| shape::parse(body, &mut complaints));
+    Request { document, complaints, knows_new_members: false }
+}
+
+/// What goes back.
+enum Written {
+    Json(String),
+    File(CaptureFile),
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the form the desk asks for")]
+fn write(reply: Reply) -> Result<Written, Refusal> {
+    Ok(match reply {
+        Reply::Document(document) => Written::Json(shape::print(&document)),
+        Reply::File(file) => Written::File(file),
+    })
+}
+
+fn json(status: StatusCode, text: String) -> Response {
+    (status, [(CONTENT_TYPE, HeaderValue::from_static("application/json"))], text).into_response()
+}
+
+fn refused(refusal: &Refusal) -> Response {
+    let code = refusal.kind.http();
+    let status = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    json(status, shape::print(&refusal::body(code, refusal.kind, &refusal.errors)))
+}
+
+/// Errors of the transport, in the same form.
+fn failed(status: StatusCode, message: &str) -> Response {
+    let body = refusal::body(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
+    let mut response = json(status, shape::print(&body));
+    if status == StatusCode::UNAUTHORIZED {
+        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+/// A file that breaks off breaks the connection, so that the client notices.
+fn file_response(file: CaptureFile) -> Response {
+    let length = file.length;
+    let mut response = Response::new(Body::from_stream(ReceiverStream::new(pieces(file, PIECE))));
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    response
+}
+
+async fn nowhere(request: http::Request<Body>) -> Response {
+    let message = format!("nothing is served at {}; see /docs", request.uri().path());
+    failed(StatusCode::NOT_FOUND, &message)
+}
+
+async fn wrong_method(request: http::Request<Body>) -> Response {
+    let message = format!("{} is not a method of {}; see /docs", request.method(), request.uri().path());
+    failed(StatusCode::METHOD_NOT_ALLOWED, &message)
+}
+
+async fn docs() -> Html<Bytes> {
+    Html(Bytes::from_static(include_bytes!("docs.html")))
+}

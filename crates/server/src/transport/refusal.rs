@@ -1,0 +1,142 @@
+//! Refusals as both transports carry them: OTG's `Error`, as JSON.
+
+use crate::shape;
+use crate::tester::{Refusal, RefusalKind};
+use serde_json::{Value, json};
+
+/// Longest message of a gRPC status, as it is on the wire: clients take no more than 8 KiB of headers.
+const LONGEST_ON_WIRE: usize = 7_500;
+
+impl RefusalKind {
+    /// Status code of HTTP.
+    pub(super) const fn http(self) -> u16 {
+        match self {
+            Self::Validation => 400,
+            Self::Internal => 500,
+            Self::Unimplemented => 501,
+        }
+    }
+
+    /// Status code of gRPC.
+    pub(super) const fn grpc(self) -> tonic::Code {
+        match self {
+            Self::Validation => tonic::Code::InvalidArgument,
+            Self::Internal => tonic::Code::Internal,
+            Self::Unimplemented => tonic::Code::Unimplemented,
+        }
+    }
+
+    /// OTG knows two words only.
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Internal => "internal",
+            Self::Validation | Self::Unimplemented => "validation",
+        }
+    }
+}
+
+/// The body of an answer that is none.
+pub(super) fn body(code: u16, kind: RefusalKind, errors: &[String]) -> Value {
+    json!({ "code": code, "kind": kind.word(), "errors": errors })
+}
+
+/// A refusal as a gRPC status. Of more errors than it can carry it says how many.
+pub(super) fn status(refusal: &Refusal) -> tonic::Status {
+    let code = refusal.kind.grpc();
+    let number = u16::try_from(code as i32).unwrap_or_default();
+    let text = |errors: &[String]| shape::print(&body(number, refusal.kind, errors));
+    let whole = text(&refusal.errors);
+    if on_wire(&whole) <= LONGEST_ON_WIRE {
+        return tonic::Status::new(code, whole);
+    }
+    let mut kept: Vec<String> = Vec::new();
+    let mut length = 200;
+    for error in &refusal.errors {
+        let error = cut(error, LONGEST_ON_WIRE / 2);
+        length += on_wire(&error) + 10;
+        if length > LONGEST_ON_WIRE {
+            break;
+        }
+        kept.push(error);
+    }
+    let more = refusal.errors.len() - kept.len();
+    if more > 0 {
+        kept.push(format!("{more} more problems are not listed: HTTP lists them"));
+    }
+    tonic::Status::new(code, text(&kept))
+}
+
+/// At most how long a text is as a header: every byte may take three, a control character in JSON six times that.
+fn on_wire(text: &str) -> usize {
+    text.chars().map(on_wire_char).sum()
+}
+
+fn on_wire_char(c: char) -> usize {
+    match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '.' | ',' | '-' | '_' | ':' | '[' | ']' | '(' | ')' => 1,
+        ' '..='~' if c != '"' && c != '\\' => 3,
+        '"' | '\\' => 6,
+        c => (3 * c.len_utf8()).max(8),
+    }
+}
+
+/// A text of at most `length` bytes on the wire.
+fn cut(text: &str, length: usize) -> String {
+    if on_wire(text) <= length {
+        return text.to_owned();
+    }
+    let mut used = 10;
+    let fits = |c: &char| {
+        used += on_wire_char(*c);
+        used <= length
+    };
+    let mut short: String = text.chars().take_while(fits).collect();
+    short.push('…');
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// As tonic writes it into a header.
+    fn header_length(status: &tonic::Status) -> usize {
+        let headers = status.clone().into_http::<tonic::body::Body>();
+        headers.headers().get("grpc-message").map_or(0, |message| message.len())
+    }
+
+    #[test]
+    fn few_errors_are_all_there() {
+        let status = status(&Refusal::validation("flows[3].rate.percentage: `101` is too much"));
+        assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        assert_eq!(
+            status.message(),
+            r#"{"code":3,"errors":["flows[3].rate.percentage: `101` is too much"],"kind":"validation"}"#
+        );
+    }
+
+    #[test]
+    fn many_errors_are_cut_and_counted() {
+        let errors = (0..5_000).map(|index| format!("flows[{index}].name: \"f\" is there already")).collect();
+        let status = status(&Refusal { kind: RefusalKind::Validation, errors });
+        let read: Value = serde_json::from_str(status.message()).expect("still JSON");
+        let listed = read["errors"].as_array().expect("a list");
+        assert!(listed.len() > 50, "{}", listed.len());
+        let last = listed.last().and_then(Value::as_str).expect("a text");
+        assert_eq!(
+            last,
+            format!("{} more problems are not listed: HTTP lists them", 5_000 - (listed.len() - 1))
+        );
+        assert!(header_length(&status) < 8_000);
+    }
+
+    proptest! {
+        #[test]
+        fn the_message_fits_whatever_the_errors_are(errors in prop::collection::vec(".{0,3000}", 0..40)) {
+            let status = status(&Refusal { kind: RefusalKind::Internal, errors });
+            prop_assert!(header_length(&status) < 8_000, "{}", header_length(&status));
+            prop_assert!(serde_json::from_str::<Value>(status.message()).is_ok());
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Certificates: the server's own, read or made at start, and the authorities of its clients.
+
+use crate::{Error, IdentityFiles, ServerOptions};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// What the server shows.
+pub(crate) struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// As the options say: of files, or made for the addresses that are served.
+    pub(crate) fn new(options: &ServerOptions) -> Result<Self, Error> {
+        match &options.identity {
+            Some(files) => Self::read(files),
+            None => Self::made(&[options.http, options.grpc]),
+        }
+    }
+
+    fn read(files: &IdentityFiles) -> Result<Self, Error> {
+        let chain = certificates(&files.certificate, "the certificate")?;
+        let key = PrivateKeyDer::from_pem_file(&files.key)
+            .map_err(|error| unreadable("the private key", &files.key, &error))?;
+        Ok(Self { chain, key })
+    }
+
+    fn made(addresses: &[Option<SocketAddr>]) -> Result<Self, Error> {
+        let mut names = vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()];
+        let served = addresses.iter().flatten().map(SocketAddr::ip);
+        names.extend(served.filter(|ip| !ip.is_unspecified() && !ip.is_loopback()).map(|ip| ip.to_string()));
+        let made =
+            rcgen::generate_simple_self_signed(names).map_err(|error| Error::Tls(error.to_string()))?;
+        let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der());
+        Ok(Self { chain: vec![made.cert.der().clone()], key: key.into() })
+    }
+
+    /// What accepts connections of one protocol.
+    pub(crate) fn acceptor(&self, client_ca: Option<&Path>, protocol: &[u8]) -> Result<TlsAcceptor, Error> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let failed = |error: rustls::Error| Error::Tls(error.to_string());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().map_err(failed)?;
+        let builder = match client_ca {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path, "the authorities of clients")? {
+                    roots.add(authority).map_err(failed)?;
+                }
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(
+                    verifier.build().map_err(|error| Error::Tls(error.to_string()))?,
+                )
+            }
+        };
+        let mut config =
+            builder.with_single_cert(self.chain.clone(), self.key.clone_key()).map_err(failed)?;
+        config.alpn_protocols = vec![protocol.to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+}
+
+fn certificates(path: &Path, what: &'static str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let read = read.map_err(|error| unreadable(what, path, &error))?;
+    if read.is_empty() {
+        let reason = "no certificate is in it".to_owned();
+        return Err(Error::File { what, path: path.to_owned(), reason });
+    }
+    Ok(read)
+}
+
+fn unreadable(what: &'static str, path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::File { what, path: path.to_owned(), reason: error.to_string() }
+}
