@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
-//!            no -> headers of one of our streams? -> unnumbered : foreign
+//!            no -> headers of one of our streams? -> unnumbered : of the devices' protocols? -> protocol : foreign
 //! ```
-//! Invariant: frames seen = frames recognised + unnumbered + foreign.
+//! Invariant: frames seen = frames recognised + unnumbered + protocol + foreign.
 
 use crate::Error;
 use crate::capture::Tap;
+use crate::device::is_protocol;
 use crate::port::{FrameRx, RxFrame};
 use crate::stream::{Announcing, Control, RxJob, Source, Step, StreamRx, StreamSpec};
 use crate::take::{Take, Takes};
@@ -185,6 +186,8 @@ struct Books {
     start: MonoTime,
     taps: Vec<Tap>,
     foreign: u64,
+    has_devices: bool,
+    protocol: u64,
     unnumbered: u64,
     bytes: u64,
 }
@@ -202,6 +205,8 @@ impl Books {
             start: MonoTime::default(),
             taps: job.taps,
             foreign: 0,
+            has_devices: job.has_devices,
+            protocol: 0,
             unnumbered: 0,
             bytes: 0,
         }
@@ -263,6 +268,7 @@ impl Books {
                 self.unnumbered += 1;
                 self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
             }
+            None if self.has_devices && is_protocol(frame.bytes) => self.protocol += 1,
             None => self.foreign += 1,
         }
     }
@@ -354,6 +360,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,
+                protocol: books.protocol,
                 unnumbered: books.unnumbered,
                 bytes: books.bytes,
                 ..counters

@@ -36,6 +36,14 @@ pub struct Site {
     pub aside: Arc<AtomicU64>,
 }
 
+impl Site {
+    /// The same place again.
+    pub fn duplicate(&self) -> Result<Self, Error> {
+        let netns = self.netns.duplicate()?;
+        Ok(Self { netns, index: self.index, location: self.location.clone(), aside: Arc::clone(&self.aside) })
+    }
+}
+
 /// See the module.
 pub(crate) struct Host {
     machine: Machine,
@@ -84,6 +92,22 @@ impl Host {
             self.machine.end_ping(number);
         }
         Some(state)
+    }
+
+    /// Neighbours asked for, with the MAC address of those found.
+    pub(crate) fn neighbours(&self) -> Vec<(Neighbour, Option<Mac>)> {
+        self.machine.neighbours().collect()
+    }
+
+    /// Goes silent. What was handed over leaves.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.switch(false);
+        let give_up = self.clock.now() + PATIENCE;
+        self.send(self.clock.now())?;
+        while self.tx.pending() > 0 && self.clock.now() < give_up {
+            self.send(self.clock.now())?;
+        }
+        Ok(())
     }
 
     /// Hands over what is to be sent; what finds no room waits.
@@ -142,6 +166,6 @@ impl Work for Host {
     }
 
     fn counts(&mut self) -> Result<HostLatest, Error> {
-        Ok(HostLatest { neighbours: self.machine.neighbours().collect() })
+        Ok(HostLatest { neighbours: self.neighbours() })
     }
 }

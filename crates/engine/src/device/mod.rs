@@ -13,6 +13,7 @@ pub(crate) mod host;
 mod machine;
 
 pub use frames::is_protocol;
+pub use host::Site;
 pub use machine::{Machine, PingState};
 
 #[cfg(test)]

@@ -20,6 +20,7 @@ pub use tx::PacketTx;
 pub(crate) use tx::lost_on_transmit;
 
 use crate::Error;
+use crate::device::Site;
 use packetrig_plan::{Location, Port};
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
 use packetrig_sys::ethtool::Ethtool;
@@ -29,6 +30,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_units::{BitRate, FrameSize};
 use quiet::Quieted;
+use std::sync::Arc;
 
 /// Ethernet header and FCS: what a frame has beyond the MTU.
 const FRAME_BEYOND_MTU: u32 = 18;
@@ -60,6 +62,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct PortHold {
     // Fields drop in this order.
+    site: Site,
     quieted: Quieted,
     _lock: Lock,
 }
@@ -69,6 +72,11 @@ impl PortHold {
     /// ports are open, because the other end of this one may be another of them.
     pub fn await_carrier(&mut self) -> Result<(), Error> {
         Ok(self.quieted.await_carrier()?)
+    }
+
+    /// Where the interface is, for sockets beside those of the test traffic.
+    pub fn site(&self) -> Result<Site, Error> {
+        self.site.duplicate()
     }
 
     /// What could not be made quiet, as text for a caveat.
@@ -101,13 +109,15 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let wish = quiet::Wish { mtu: port.mtu };
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
-    Ok(Claim { netns, link, location, hold: PortHold { quieted, _lock: lock } })
+    let (index, aside) = (link.index, Arc::default());
+    let site = Site { netns: netns.duplicate()?, index, location: location.clone(), aside };
+    Ok(Claim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
 }
 
 impl Claim {
     /// The interface's own counters from now on.
     pub(crate) fn meter(&self) -> Result<Meter, Error> {
-        Ok(Meter::start(&self.netns, self.link.index)?)
+        Ok(Meter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
     }
 
     /// What the port is, on AF_PACKET rings.

@@ -9,8 +9,10 @@
 mod account;
 mod bench;
 mod course;
+mod neighbours;
 mod open;
 
+pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
 
 use crate::Error;
@@ -19,12 +21,13 @@ use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use course::Course;
+use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,6 +56,8 @@ pub struct Rig {
     key: TagKey,
     seed: u64,
     specs: Vec<Arc<StreamSpec>>,
+    /// MAC addresses that streams awaited, as far as they were found.
+    resolved: BTreeMap<usize, Mac>,
     infos: Vec<PortInfo>,
     benches: Vec<Bench>,
     /// Where each stream is, in a steered run.
@@ -96,17 +101,24 @@ impl Rig {
         check_sizes(&plan, &infos)?;
         let speeds: Vec<_> = infos.iter().map(|info| info.speed).collect();
         let plan = plan.bind(&speeds)?;
-        let specs: Vec<_> =
-            (0..plan.streams.len()).map(|stream| stream_spec(&plan, stream)).collect::<Result<_, _>>()?;
+        let specs: Vec<_> = (0..plan.streams.len())
+            .map(|stream| stream_spec(&plan, stream, None))
+            .collect::<Result<_, _>>()?;
         let open = open.into_iter().enumerate();
         let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
         let mut files = Vec::new();
         for bench in &mut benches {
             bench.set_up_captures(&plan.plan, options, &mut files)?;
         }
+        for bench in &mut benches {
+            bench.set_up_host(&plan.plan, options.key)?;
+        }
         let courses = options.steered.then(|| vec![Course::default(); specs.len()]);
-        Ok(Self {
+        // Nobody can switch them on later in a run that is not steered.
+        let on = plan.plan.auto_start || !options.steered;
+        let mut rig = Self {
             plan,
+            resolved: BTreeMap::new(),
             key: options.key,
             seed: options.seed,
             specs,
@@ -117,7 +129,9 @@ impl Rig {
             senders_done: None,
             interrupted: false,
             clock: RealClock::new(),
-        })
+        };
+        rig.protocols(on)?;
+        Ok(rig)
     }
 
     /// What the ports turned out to be, in plan order.
@@ -130,9 +144,13 @@ impl Rig {
         &self.plan
     }
 
-    /// Starts the receivers, then the senders; returns when each receiver is receiving. Nothing is sent yet.
+    /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
+    /// senders; returns when each receiver is receiving. No test traffic is sent yet.
     pub fn arm(&mut self) -> Result<(), Error> {
         let steered = self.courses.is_some();
+        if !steered {
+            self.resolve(&(0..self.specs.len()).collect())?;
+        }
         for bench in &mut self.benches {
             bench.arm_receiver(self.key, &self.specs, steered)?;
         }
@@ -159,6 +177,7 @@ impl Rig {
         for bench in &mut self.benches {
             bench.sample_into(&mut sample)?;
         }
+        sample.neighbours = self.neighbours();
         Ok(sample)
     }
 
@@ -194,6 +213,7 @@ impl Rig {
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
         let mut tx = Vec::with_capacity(self.benches.len());
+        self.benches.iter_mut().try_for_each(Bench::end_host)?;
         for bench in &mut self.benches {
             let (sent, counters) = bench.finish_sender(&self.clock)?;
             result.send.extend(sent);
@@ -236,11 +256,16 @@ impl Rig {
 }
 
 /// Template and schedule of a stream of the plan.
-fn stream_spec(plan: &BoundPlan, stream: usize) -> Result<Arc<StreamSpec>, Error> {
+fn stream_spec(plan: &BoundPlan, stream: usize, mac: Option<Mac>) -> Result<Arc<StreamSpec>, Error> {
     let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
-    let source = Source::of(&of_plan.frames);
+    let source = match mac {
+        Some(mac) => {
+            Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
+        }
+        None => Source::of(&of_plan.frames),
+    };
     Ok(Arc::new(StreamSpec { number, source, timeline: bound.timeline, latency: of_plan.metrics.latency }))
 }
 

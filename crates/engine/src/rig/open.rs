@@ -3,6 +3,7 @@
 
 use crate::Error;
 use crate::clock::RealClock;
+use crate::device::Site;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::pktgen;
 use crate::receiver::Receiver;
@@ -30,6 +31,10 @@ pub struct OpenPort {
 pub trait Hold: Send {
     /// Waits until the port can carry frames. Called when all ports are open, because they may depend on each other.
     fn settle(&mut self) -> Result<(), Error>;
+    /// Where the interface is, for emulated interfaces; `None` if the port cannot have any.
+    fn site(&self) -> Result<Option<Site>, Error> {
+        Ok(None)
+    }
     /// Doubts about the port, in words.
     fn caveats(&self) -> Vec<String>;
 }
@@ -48,6 +53,10 @@ impl Hold for () {
 impl Hold for PortHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.await_carrier()
+    }
+
+    fn site(&self) -> Result<Option<Site>, Error> {
+        Self::site(self).map(Some)
     }
 
     fn caveats(&self) -> Vec<String> {
