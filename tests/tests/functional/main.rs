@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod calibrate;
+mod devices;
 mod guard;
 mod how_long;
 mod how_much;

@@ -98,7 +98,8 @@ fn arp(bytes: &[u8]) -> Option<Message<'_>> {
 fn icmp(bytes: &[u8]) -> Option<Message<'_>> {
     let head = usize::from(bytes.first()? & 15) * 4;
     let length = usize::from(word(bytes, 2)?);
-    let whole = word(bytes, 6)? & 0x3fff == 0;
+    // Neither more fragments nor an offset.
+    let whole = word(bytes, 6)?.trailing_zeros() >= 14;
     if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
         return None;
     }
@@ -179,9 +180,11 @@ pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
 
 /// The address every interface has on its link (RFC 4291, modified EUI-64).
 pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac;
-    let pair = |high, low| u16::from_be_bytes([high, low]);
-    Ipv6Addr::new(0xfe80, 0, 0, 0, pair(a ^ 2, b), pair(c, 0xff), pair(0xfe, d), pair(e, f))
+    let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
+    octets[8..11].copy_from_slice(&mac[..3]);
+    octets[13..].copy_from_slice(&mac[3..]);
+    octets[8] ^= 2;
+    Ipv6Addr::from(octets)
 }
 
 fn ethernet(interface: &Interface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
@@ -236,7 +239,7 @@ pub(super) fn advertisement(
     message.extend([2, 1]);
     message.extend(interface.mac);
     let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
-    let (mac, to) = asked_by.unwrap_or((group_mac(everybody), everybody));
+    let (mac, to) = asked_by.unwrap_or_else(|| (group_mac(everybody), everybody));
     icmpv6_frame(interface, mac, (target, to), 255, message)
 }
 

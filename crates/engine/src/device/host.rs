@@ -78,7 +78,9 @@ impl Host {
 
     pub(crate) fn want(&mut self, neighbours: &[Neighbour]) {
         let now = self.clock.now();
-        neighbours.iter().for_each(|neighbour| self.machine.want(*neighbour, now));
+        for neighbour in neighbours {
+            self.machine.want(*neighbour, now);
+        }
     }
 
     pub(crate) fn ping(&mut self, interface: usize, address: usize, to: IpAddr, within: Nanos) -> u64 {
