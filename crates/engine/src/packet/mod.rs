@@ -43,6 +43,8 @@ pub struct OpenOptions {
     pub confirmed: bool,
     /// Largest frame that will be sent; without it, the largest that the interface takes. Smaller slots are faster.
     pub largest: Option<FrameSize>,
+    /// Emulated interfaces will be on this port, and need to hear from their neighbours.
+    pub has_devices: bool,
 }
 
 /// An open port.

@@ -81,7 +81,9 @@ impl Rig {
     /// Opens the plan's ports on AF_PACKET rings: guards, locks, quiets them, allocates rings and templates.
     pub fn prepare(plan: Plan, options: &RigOptions) -> Result<Self, Error> {
         let (confirmed, back_end) = (options.confirmed.clone(), options.back_end);
-        Self::prepare_with(plan, options, &MachinePorts { confirmed, back_end })
+        let with_devices = plan.interfaces.iter().map(|of| plan.ports[of.port].location.clone()).collect();
+        let ports = MachinePorts { confirmed, back_end, with_devices };
+        Self::prepare_with(plan, options, &ports)
     }
 
     /// As [`Self::prepare`], with ports from `opener`.

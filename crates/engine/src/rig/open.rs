@@ -83,12 +83,15 @@ pub struct MachinePorts {
     pub confirmed: BTreeSet<Location>,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
+    /// Those that emulated interfaces will be on.
+    pub with_devices: BTreeSet<Location>,
 }
 
 impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
-        let options = OpenOptions { confirmed, largest };
+        let has_devices = self.with_devices.contains(&port.location);
+        let options = OpenOptions { confirmed, largest, has_devices };
         match self.back_end {
             Some(BackEnd::Xdp) => xdp::open(port, options),
             // It only sends: a port that receives is on rings.

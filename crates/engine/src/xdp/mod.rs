@@ -24,7 +24,7 @@ use crate::stream::StreamSpec;
 use packetrig_plan::Port;
 use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
-use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 
@@ -33,7 +33,8 @@ pub fn open(port: &Port, options: OpenOptions) -> Result<OpenPort, Error> {
     let claim = packet::claim(port, options.confirmed)?;
     let features = netdev::xdp_features(&claim.netns, claim.link.index).unwrap_or_default();
     let mut rx_meter = claim.meter()?;
-    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass: false };
+    let pass = if options.has_devices { Pass::Neighbours } else { Pass::Nothing };
+    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;
