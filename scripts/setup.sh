@@ -93,6 +93,8 @@ test | vm | eval)
     want tcpdump tcpdump
     want tshark tshark
     want python3 python3
+    # Debian packages the making of environments apart.
+    python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
     ;;
 esac
 case $level in
@@ -106,3 +108,9 @@ eval)
     ;;
 esac
 install_missing
+case $level in
+test)
+    # The client needs a package index; without one its tests are skipped and listed.
+    sh "$(dirname "$0")/clients.sh" >/dev/null || say "going on without the OTG client"
+    ;;
+esac

@@ -4,7 +4,9 @@ use packetrig_sys::caps::Rights;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::Error;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
@@ -76,8 +78,7 @@ pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
-    if path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| std::path::Path::new(dir).join(tool).is_file())
-    {
+    if path.split(':').chain(["/usr/sbin", "/sbin"]).any(|dir| Path::new(dir).join(tool).is_file()) {
         return true;
     }
     let accepted = std::env::var(MAY_LACK).unwrap_or_default();
@@ -87,6 +88,26 @@ pub fn has_tool(tool: &str) -> bool {
     );
     say(&format!("{tool} is missing, as {MAY_LACK} allows"));
     false
+}
+
+/// The Python interpreter that has the public OTG client. `scripts/clients.sh` installs it once, which takes a package
+/// index; without one the caller is told.
+pub fn otg_client() -> Option<&'static Path> {
+    // Tests run side by side, an installation must not.
+    static CLIENT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    CLIENT.get_or_init(install_otg_client).as_deref()
+}
+
+fn install_otg_client() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the project");
+    let output =
+        Command::new("sh").arg("scripts/clients.sh").current_dir(root).output().expect("there is a shell");
+    if output.status.success() {
+        return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    say(&format!("no OTG client ({})", why.lines().last().unwrap_or("no reason given")));
+    None
 }
 
 #[expect(clippy::print_stderr, reason = "a skipped test has to be seen")]

@@ -21,6 +21,14 @@ pub fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
     text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
 }
 
+/// How many frames of a capture file tshark shows through a display filter.
+pub fn tshark_shown(file: &Path, filter: &str) -> usize {
+    let output = Command::new("tshark").arg("-r").arg(file).args(["-n", "-Y", filter]).output();
+    let output = output.expect("tshark runs");
+    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).lines().count()
+}
+
 /// The frames of a pcap file, as their bytes: a header of 24 bytes, then records of 16 bytes and a frame.
 pub fn frames_of(file: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(file).expect("the capture can be read");

@@ -31,10 +31,14 @@ const BANNED: &[(&str, &str)] = &[
 
 /// Packages that come in two versions for now, and through whom.
 const TWICE: &[(&str, &str)] = &[
+    ("base64", "rcgen, through pem"),
     ("bitflags", "netlink crates"),
     ("getrandom", "proptest and tempfile"),
     ("hashbrown", "rusqlite and its cache"),
+    ("nom", "rcgen, in a part that is not built"),
+    ("rusticata-macros", "rcgen, in a part that is not built"),
     ("syn", "procedural macros, at build time only"),
+    ("synstructure", "rcgen, in a part that is not built"),
     ("thiserror", "netlink crates"),
     ("thiserror-impl", "netlink crates"),
     ("unicode-width", "miette"),

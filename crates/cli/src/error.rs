@@ -17,6 +17,14 @@ pub(crate) enum Error {
         /// Why.
         source: io::Error,
     },
+    /// User: a file that was named cannot be read.
+    #[error("cannot read {name}")]
+    ReadFile {
+        /// Which.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
     /// User: the plan has errors; they are already shown in full.
     #[error("{name} is not a plan that can run: {tally}")]
     BadPlan {
@@ -41,6 +49,9 @@ pub(crate) enum Error {
     /// World, mostly: see [`packetrig_sys::Error`].
     #[error(transparent)]
     Kernel(#[from] packetrig_sys::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Server(#[from] packetrig_server::Error),
     /// The run could not start; by whose fault, the error below says.
     #[error(transparent)]
     Run(#[from] packetrig_node::Error),
@@ -60,12 +71,13 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
-            Self::Usage(_) => Exit::Usage,
+            Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
             Self::Write { .. } => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
             Self::Lab(_) => Exit::Bug,
+            Self::Server(error) => of_server(error),
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
             Self::Store(error) => of_store(error),
@@ -93,6 +105,16 @@ impl Error {
             cause = error.source();
         }
         text
+    }
+}
+
+fn of_server(error: &packetrig_server::Error) -> Exit {
+    use packetrig_server::Error as Server;
+    match error {
+        Server::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
+        Server::Listen { .. } => Exit::Busy,
+        Server::File { .. } | Server::Tls(_) | Server::Options(_) => Exit::Usage,
+        Server::Runtime(_) => Exit::World,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::Program;
 
 /// A worker's clock: real or virtual.
 pub trait Clock: Send {
@@ -47,4 +48,10 @@ pub trait FrameRx: Send {
     fn counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Largest doubt so far of converting an arrival stamp to the monotonic clock.
     fn clock_bound(&self) -> Nanos;
+    /// Asks for frames only that pass `program`; what is kept back is seen and counted by nobody. Some that do not
+    /// pass may be given all the same. Says whether that can be done here.
+    fn narrow(&mut self, program: &Program) -> Result<bool, crate::Error> {
+        let _ = program;
+        Ok(false)
+    }
 }

@@ -41,6 +41,8 @@ struct Lane {
     started_at: u64,
     /// Frames and bytes that belong to earlier starts.
     before_start: (u64, u64),
+    /// Frames that were missing when the last start was announced.
+    missing_before: u64,
     window: SequenceWindow,
     counts: StreamRxCounts,
     latency: Latency,
@@ -56,6 +58,7 @@ impl Lane {
             takes: Takes::new(whole),
             started_at: 0,
             before_start: (0, 0),
+            missing_before: 0,
             window: SequenceWindow::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
@@ -119,6 +122,7 @@ impl Lane {
         if take.is_fresh() {
             self.started_at = take.first();
             self.before_start = (self.counts.frames, self.counts.bytes);
+            self.missing_before = self.window.live_counts().lost;
             (self.counts.since_start, self.counts.delays) = (SinceStart::default(), Delays::default());
         }
         self.takes.push(take);
@@ -130,8 +134,10 @@ impl Lane {
     }
 
     fn live_counts(&self) -> StreamRxCounts {
+        let sequence = self.window.live_counts();
         StreamRxCounts {
-            sequence: self.window.live_counts(),
+            missing: sequence.lost.saturating_sub(self.missing_before),
+            sequence,
             since_start: self.since_start(),
             ..self.counts.clone()
         }
@@ -188,6 +194,7 @@ struct Books {
     foreign: u64,
     has_devices: bool,
     protocol: u64,
+    foreign_bytes: u64,
     unnumbered: u64,
     bytes: u64,
 }
@@ -207,9 +214,20 @@ impl Books {
             foreign: 0,
             has_devices: job.has_devices,
             protocol: 0,
+            foreign_bytes: 0,
             unnumbered: 0,
             bytes: 0,
         }
+    }
+
+    /// Looks after the captures, between batches.
+    fn attend_taps(&mut self, port: &mut impl FrameRx, now: MonoTime, is_idle: bool) -> Result<(), Error> {
+        for tap in &mut self.taps {
+            if tap.attend(now, is_idle) {
+                tap.ring_dropped(port.counters()?.ring_dropped);
+            }
+        }
+        Ok(())
     }
 
     fn add(&mut self, streams: Vec<Arc<StreamSpec>>) {
@@ -262,14 +280,16 @@ impl Books {
     /// A frame without a readable tag: ours with a damaged tag, or somebody else's.
     fn take_untagged(&mut self, frame: &RxFrame<'_>) {
         let mut compared = self.lanes.iter_mut().take(MOST_COMPARED);
-        match compared.find(|lane| lane.has_headers_of(frame.bytes)) {
-            Some(lane) => {
-                lane.counts.unnumbered += 1;
-                self.unnumbered += 1;
-                self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-            }
-            None if self.has_devices && is_protocol(frame.bytes) => self.protocol += 1,
-            None => self.foreign += 1,
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        if let Some(lane) = compared.find(|lane| lane.has_headers_of(frame.bytes)) {
+            lane.counts.unnumbered += 1;
+            self.unnumbered += 1;
+            self.bytes += bytes;
+        } else if self.has_devices && is_protocol(frame.bytes) {
+            self.protocol += 1;
+        } else {
+            self.foreign += 1;
+            self.foreign_bytes += bytes;
         }
     }
 }
@@ -314,6 +334,13 @@ impl<R: FrameRx> Receiver<R> {
 
 impl<R: FrameRx> StreamRx for Receiver<R> {
     fn arm(&mut self, job: RxJob) -> Result<(), Error> {
+        let mut job = job;
+        if let [tap] = &mut job.taps[..]
+            && let Some(program) = tap.narrowing()
+            && self.port.narrow(program)?
+        {
+            tap.filtered_before();
+        }
         self.books = Some(Books::open(job));
         Ok(())
     }
@@ -331,6 +358,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
         let Some(books) = &mut self.books else { return Ok(Step::IdleUntil(now + IDLE)) };
         let taken = self.port.receive(BATCH, &mut |frame| books.take(frame))?;
+        books.attend_taps(&mut self.port, now, taken == 0)?;
         Ok(if taken > 0 { Step::Busy } else { Step::IdleUntil(now + IDLE) })
     }
 
@@ -357,10 +385,14 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
 
     fn port_counters(&mut self) -> Result<RxCounters, Error> {
         let counters = self.port.counters()?;
+        for tap in self.books.iter_mut().flat_map(|books| &mut books.taps) {
+            tap.ring_dropped(counters.ring_dropped);
+        }
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,
                 protocol: books.protocol,
+                foreign_bytes: books.foreign_bytes,
                 unnumbered: books.unnumbered,
                 bytes: books.bytes,
                 ..counters

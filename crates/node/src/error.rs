@@ -36,6 +36,20 @@ pub enum Error {
     Thread(std::io::Error),
 }
 
+impl Error {
+    /// The same as it is told to somebody else.
+    pub fn fault(&self) -> Fault {
+        let blame = match self {
+            Self::Plan(_) => Blame::User,
+            Self::Engine(error) => return fault_of(error),
+            Self::Failed { fault } => return fault.clone(),
+            Self::Fabric(_) | Self::AgentDied(_) => Blame::Bug,
+            Self::NeverRan | Self::Thread(_) => Blame::World,
+        };
+        Fault { blame, text: self.to_string() }
+    }
+}
+
 /// An engine error as it travels to the controller.
 pub(crate) fn fault_of(error: &EngineError) -> Fault {
     let blame = match error {
@@ -45,6 +59,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         | EngineError::NoDevices { .. }
         | EngineError::Recording { .. }
         | EngineError::NotForBackEnd { .. }
+        | EngineError::CannotSteer { .. }
         | EngineError::NoCaptureDirectory => Blame::User,
         EngineError::Panicked(_) | EngineError::Bug(_) => Blame::Bug,
         _ => Blame::World,

@@ -54,6 +54,7 @@ impl Planes for EnginePlane {
             confirmed: confirmed.collect(),
             capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
             capture_all: preparation.capture_all,
+            captures_wait: false,
             back_end: preparation.back_end,
             steered: preparation.steered,
             seed: preparation.seed,

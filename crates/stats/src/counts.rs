@@ -78,6 +78,9 @@ pub struct StreamTxCounts {
     /// Whether frames are still to come without another order.
     #[serde(default)]
     pub is_sending: bool,
+    /// Whether it was paused and has frames left.
+    #[serde(default)]
+    pub is_paused: bool,
 }
 
 impl StreamTxCounts {
@@ -111,6 +114,9 @@ pub struct StreamRxCounts {
     /// The part since the last start.
     #[serde(default)]
     pub since_start: SinceStart,
+    /// Frames missing between those that arrived, of the part since the last start.
+    #[serde(default)]
+    pub missing: u64,
     /// Delays since the last start.
     #[serde(default)]
     pub delays: Delays,

@@ -102,4 +102,10 @@ pub struct RxCounters {
     pub unnumbered: u64,
     /// Bytes of the frames of this run, FCS included.
     pub bytes: u64,
+    /// Bytes of foreign frames, FCS included.
+    #[serde(default)]
+    pub foreign_bytes: u64,
+    /// Whether the link is up; absent if not known.
+    #[serde(default)]
+    pub link_up: Option<bool>,
 }

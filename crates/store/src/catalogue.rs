@@ -69,13 +69,13 @@ impl Catalogue {
     }
 
     /// Begins a run: a directory for what it writes while it goes on.
-    pub fn begin(&self, run: RunId) -> Result<Draft<'_>, Error> {
+    pub fn begin(&self, run: RunId) -> Result<Draft, Error> {
         Draft::new(self, run)
     }
 
     /// Stores a finished run in one go; returns its directory.
     pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
-        Ok(self.begin(report.run.clone())?.commit(report.clone(), document)?.0)
+        Ok(self.begin(report.run.clone())?.commit(self, report.clone(), document)?.0)
     }
 
     /// The newest runs first, at most `most`.

@@ -10,25 +10,25 @@ use std::path::{Path, PathBuf};
 
 /// A run's directory in the making. Dropped without [`Draft::commit`] it is removed.
 #[derive(Debug)]
-pub struct Draft<'a> {
-    catalogue: &'a Catalogue,
-    run: RunId,
+pub struct Draft {
     partial: PathBuf,
+    directory: PathBuf,
     committed: bool,
 }
 
-impl<'a> Draft<'a> {
-    pub(crate) fn new(catalogue: &'a Catalogue, run: RunId) -> Result<Self, Error> {
+impl Draft {
+    pub(crate) fn new(catalogue: &Catalogue, run: RunId) -> Result<Self, Error> {
         let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if run.0.is_empty() || run.0.len() > 100 || !run.0.chars().all(fits) {
             return Err(Error::BadId(run.0));
         }
-        if catalogue.directory(&run).exists() {
+        let directory = catalogue.directory(&run);
+        if directory.exists() {
             return Err(Error::Taken(run.0));
         }
-        let partial = catalogue.directory(&run).with_extension("partial");
+        let partial = directory.with_extension("partial");
         match fs::create_dir(&partial) {
-            Ok(()) => Ok(Self { catalogue, run, partial, committed: false }),
+            Ok(()) => Ok(Self { partial, directory, committed: false }),
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(Error::Taken(run.0)),
             Err(error) => Err(Error::file("create", partial)(error)),
         }
@@ -41,10 +41,15 @@ impl<'a> Draft<'a> {
         Ok(captures)
     }
 
-    /// Writes the run's files, gives the directory its name, then writes the row. Returns the directory and the
+    /// Writes the run's files, gives the directory its name, then writes the row in the catalogue it was begun in. Returns the directory and the
     /// report as stored: its capture files are named as they now are.
-    pub fn commit(mut self, mut report: RunReport, document: &str) -> Result<(PathBuf, RunReport), Error> {
-        let directory = self.catalogue.directory(&self.run);
+    pub fn commit(
+        mut self,
+        catalogue: &Catalogue,
+        mut report: RunReport,
+        document: &str,
+    ) -> Result<(PathBuf, RunReport), Error> {
+        let directory = self.directory.clone();
         for capture in &mut report.captures {
             if let Ok(inside) = Path::new(&capture.file).strip_prefix(&self.partial) {
                 capture.file = directory.join(inside).to_string_lossy().into_owned();
@@ -57,12 +62,12 @@ impl<'a> Draft<'a> {
         if let Some(parent) = directory.parent() {
             sync_directory(parent)?;
         }
-        self.catalogue.insert(&report, &directory)?;
+        catalogue.insert(&report, &directory)?;
         Ok((directory, report))
     }
 }
 
-impl Drop for Draft<'_> {
+impl Drop for Draft {
     fn drop(&mut self) {
         if !self.committed {
             // A run that gave no report leaves nothing; what cannot be removed is never listed.

@@ -8,13 +8,12 @@
 mod replay;
 
 use packetrig_engine::Error;
-use packetrig_engine::capture::record::{self, RecordSpec, Rotation, Target};
+use packetrig_engine::capture::record::{self, Format, RecordSpec, Rotation, Target};
 use packetrig_engine::port::{Clock, FrameRx, FrameTx, RxFrame};
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::VirtualClock;
 use packetrig_engine::stream::{Control, RxJob, Source, Step, StreamRx, StreamSpec, StreamTx, TxJob};
-use packetrig_plan::CaptureFormat;
 use packetrig_plan::timeline::{Shape, Timeline};
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{FrameRate, FrameSize, MonoTime, Nanos};
@@ -309,12 +308,15 @@ fn capturing_allocates_nothing() {
     let directory = tempfile::tempdir().unwrap();
     let spec = RecordSpec {
         target: Target::File(directory.path().join("a.pcapng")),
-        format: CaptureFormat::Pcapng,
+        format: Format::Pcapng,
         interface: "eth0".into(),
         comment: String::new(),
         filter: String::new(),
         snap_len: None,
+        fcs: true,
+        budget: None,
         rotation: Rotation::default(),
+        zstd: None,
         queue: 4 << 20,
     };
     let start = MonoTime::default();

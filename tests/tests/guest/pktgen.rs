@@ -39,6 +39,7 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),
         capture_all: false,
+        captures_wait: false,
         back_end: Some(BackEnd::Pktgen),
         steered: false,
         seed: 0,

@@ -10,7 +10,7 @@ use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use packetrig_tests::tools;
 use rustix::process::Signal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 /// A lab, if tshark is there to judge.
@@ -80,13 +80,6 @@ fn json(finished: &Finished) -> serde_json::Value {
     serde_json::from_str(&finished.stdout).unwrap()
 }
 
-/// How many frames tshark reads that a display filter accepts.
-fn shown(file: &Path, filter: &str) -> usize {
-    let output = Command::new("tshark").arg("-r").arg(file).args(["-n", "-Y", filter]).output().unwrap();
-    assert!(output.status.success(), "tshark: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8_lossy(&output.stdout).lines().count()
-}
-
 #[test]
 fn every_frame_is_in_files_of_both_formats() {
     for name in ["a.pcap", "a.pcapng"] {
@@ -113,6 +106,28 @@ fn every_frame_is_in_files_of_both_formats() {
 }
 
 #[test]
+fn compressed_files_are_read_by_others_and_replayed() {
+    if !skip::has_tool("zstd") {
+        return;
+    }
+    let Some(lab) = lab() else { return };
+    for flags in [&["-w", "a.pcapng.zst"][..], &["-w", "a.zst", "--zstd=9"]] {
+        let finished = capture(&lab, flags, &mixture());
+        assert_eq!(json(&finished)["written"], 120);
+        let packed = finished.directory.path().join(flags[1]);
+        let plain = finished.directory.path().join("plain.pcapng");
+        let done =
+            Command::new("zstd").args(["-q", "-d"]).arg(&packed).arg("-o").arg(&plain).status().unwrap();
+        assert!(done.success());
+        let lengths: Vec<_> = mixture().iter().map(|frame| vec![frame.len().to_string()]).collect();
+        assert_eq!(tools::tshark(&plain, &["frame.len"]), lengths);
+        let dry = ["replay", packed.to_str().unwrap(), "--tx", &lab.location(0), "--print-plan"];
+        let dry = Running::start(&dry, "").finish();
+        assert!(dry.stdout.contains("120"), "{}{}", dry.stdout, dry.stderr);
+    }
+}
+
+#[test]
 fn a_filter_keeps_what_a_display_filter_shows() {
     let Some(lab) = lab() else { return };
     let all = capture(&lab, &["-w", "all.pcapng"], &mixture());
@@ -127,7 +142,7 @@ fn a_filter_keeps_what_a_display_filter_shows() {
         ("arp or vlan 200", "arp || vlan.id == 200"),
     ];
     for (expression, display) in pairs {
-        let wanted = shown(&all, display);
+        let wanted = tools::tshark_shown(&all, display);
         assert!(wanted > 0 && wanted < 120, "{display} decides nothing");
         for more in [&[][..], &["--snap", "40"]] {
             let flags = [&["-w", "f.pcapng"], more, &[expression][..]].concat();
@@ -181,6 +196,9 @@ fn a_count_ends_it_and_counting_alone_writes_nothing() {
     let finished = capture(&lab, &["--count-only", "vlan"], &mixture());
     assert_eq!(json(&finished)["frames"], 60);
     assert_eq!(json(&finished)["written"], serde_json::Value::Null);
+    let sum: u64 =
+        json(&finished)["seconds"].as_array().unwrap().iter().map(|s| s[0].as_u64().unwrap()).sum();
+    assert_eq!(sum, 60, "by the second, too");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 mod capture;
 mod files;
 mod headers;
+mod otg;
 mod patterns;
 mod replay;
 

@@ -2,7 +2,8 @@
 
 use super::quantities::Bytes;
 use clap::{Args, ValueEnum};
-use packetrig_plan::{CaptureFormat, Location};
+use packetrig_engine::capture::record;
+use packetrig_plan::Location;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub(crate) struct Capture {
     /// File to write, made anew; `-` writes to standard output
     #[arg(short, long, value_name = "FILE", required_unless_present = "count_only")]
     pub(crate) write: Option<PathBuf>,
-    /// Count frames, write none
+    /// Write nothing: print the frames and bytes of every second, and their sums
     #[arg(long, conflicts_with = "write")]
     pub(crate) count_only: bool,
     /// Format of the file, both with nanoseconds [default: by the file's name, else pcapng]
@@ -41,6 +42,10 @@ pub(crate) struct Capture {
     /// Begin another file after this time
     #[arg(long, value_name = "TIME", requires = "write")]
     pub(crate) rotate_every: Option<Nanos>,
+    /// Compress with zstd, level 1 to 19 [default: 3]; also if the file's name ends in `.zst`. Sizes are those before it
+    #[arg(long, value_name = "LEVEL", requires = "write", num_args = 0..=1, require_equals = true,
+        default_missing_value = "3", value_parser = clap::value_parser!(i32).range(1..=19))]
+    pub(crate) zstd: Option<i32>,
     /// End after N frames
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
@@ -76,11 +81,11 @@ pub(crate) enum Format {
     Pcap,
 }
 
-impl From<Format> for CaptureFormat {
+impl From<Format> for record::Format {
     fn from(format: Format) -> Self {
         match format {
             Format::Pcapng => Self::Pcapng,
-            Format::Pcap => Self::Pcap,
+            Format::Pcap => Self::PcapNanos,
         }
     }
 }

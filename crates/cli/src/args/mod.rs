@@ -4,12 +4,14 @@ mod capture;
 mod quantities;
 mod replay;
 mod run;
+mod serve;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
+pub(crate) use serve::Serve;
 pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
+    Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more
     Doctor(Doctor),
     /// Test methods

@@ -8,19 +8,24 @@ use crate::output::{Output, Style, remark};
 use crate::table::table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_engine::capture::record::{
-    self, Counts, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
+    self, Counts, Format, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{Clock, FrameRx};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
-use packetrig_plan::CaptureFormat;
+use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock::Offset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
 use std::path::Path;
+
+/// Compression where a file's name asks for it.
+const ZSTD_LEVEL: i32 = 3;
+/// Frames that arrived this long ago have been counted.
+const SETTLED: Nanos = Nanos::from_millis(200);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     if arguments.ring_files.is_some() && arguments.ring_size.is_none() && arguments.rotate_every.is_none() {
@@ -37,13 +42,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         Receiver::Packet => {
             let tap = PacketTap::open(&arguments.port, options(arguments, program))?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up))?
+            listen(arguments, &expression, tap, (offset, is_up), output)?
         }
         Receiver::Xdp => {
             let options = XdpTapOptions { filter: program, snap_len: arguments.snap, pass: arguments.pass };
             let tap = XdpTap::open(&arguments.port, &options)?;
             let (offset, is_up) = (tap.offset(), tap.is_up());
-            listen(arguments, &expression, tap, (offset, is_up))?
+            listen(arguments, &expression, tap, (offset, is_up), output)?
         }
     };
     let text = if arguments.json { json(&summary) } else { result(arguments, &summary) };
@@ -61,6 +66,7 @@ fn listen<R: FrameRx>(
     expression: &str,
     mut tap: R,
     (offset, is_up): (Offset, bool),
+    output: &mut Output,
 ) -> Result<Summary, Error> {
     let clock = RealClock::new();
     if !is_up {
@@ -73,13 +79,35 @@ fn listen<R: FrameRx>(
     if !arguments.quiet {
         remark(format_args!("capture: listening on {}", arguments.port));
     }
-    let mut live = Live::new(arguments.quiet);
+    let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
+    let mut live = Live::new(arguments.quiet || by_second);
+    let mut said = 0;
     let limits = Limits { frames: arguments.count, time: arguments.time };
     let stop = || signal::received().is_some();
-    let summary =
-        record::record(&mut tap, &clock, recorder, (limits, &stop), &mut |counts| live.show(counts));
+    let mut tell = |counts: &Counts, series: &RateSeries| {
+        live.show(counts);
+        if by_second {
+            let complete = counts.elapsed.as_u64().saturating_sub(SETTLED.as_u64()) / 1_000_000_000;
+            say_seconds(output, series, &mut said, usize::try_from(complete).unwrap_or(0));
+        }
+    };
+    let summary = record::record(&mut tap, &clock, recorder, (limits, &stop), &mut tell);
     live.finish();
-    Ok(summary?)
+    let summary = summary?;
+    if by_second {
+        say_seconds(output, &summary.series, &mut said, summary.series.seconds.len());
+    }
+    Ok(summary)
+}
+
+/// One line for each second from `said` on until there are so many: frames that arrived in it, exactly.
+fn say_seconds(output: &mut Output, series: &RateSeries, said: &mut usize, until: usize) {
+    for second in *said..until {
+        let (frames, bytes) = series.seconds.get(second).copied().unwrap_or_default();
+        let bits = scaled(bytes as f64 * 8.0, "bit/s");
+        output.text(format!("{:>6} s  {:>14} frames  {bytes:>16} B  {bits}\n", second + 1, count(frames)));
+    }
+    *said = until.max(*said);
 }
 
 fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) -> TapOptions {
@@ -94,9 +122,11 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) 
 /// What to write; nothing when frames are only counted.
 fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     let file = arguments.write.as_deref()?;
-    let by_name = match file.extension().and_then(|extension| extension.to_str()) {
-        Some("pcap" | "cap") => CaptureFormat::Pcap,
-        _ => CaptureFormat::Pcapng,
+    let is_squeezed = file.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_squeezed { file.with_extension("") } else { file.to_owned() };
+    let by_name = match inner.extension().and_then(|extension| extension.to_str()) {
+        Some("pcap" | "cap") => Format::PcapNanos,
+        _ => Format::Pcapng,
     };
     Some(RecordSpec {
         target: match file {
@@ -108,11 +138,14 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
         comment: format!("packetrig capture {}", arguments.port),
         filter: expression.to_owned(),
         snap_len: arguments.snap,
+        fcs: false,
+        budget: None,
         rotation: Rotation {
             bytes: arguments.ring_size.map(|size| size.0),
             every: arguments.rotate_every,
             keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
         },
+        zstd: arguments.zstd.or_else(|| is_squeezed.then_some(ZSTD_LEVEL)),
         queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
     })
 }
@@ -189,6 +222,7 @@ fn json(summary: &Summary) -> String {
             "our_queue": counts.queue_dropped,
             "disk": counts.disk_lost,
         },
+        "seconds": recorded.is_none().then_some(&summary.series.seconds),
         "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
         "files": recorded.map(|recorded| &recorded.files),
         "files_removed": recorded.map(|recorded| recorded.removed),

@@ -94,7 +94,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     signal::latch()?;
     let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
     let report = run(request, options, progress)?;
-    let (directory, report) = draft.commit(report, &request.document.text)?;
+    let (directory, report) = draft.commit(&catalogue, report, &request.document.text)?;
     if let Some(out) = &request.out {
         files::write_run(out, &report, &request.document.text)?;
     }
@@ -115,7 +115,7 @@ pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Erro
 }
 
 /// Captures are written where they shall stay: they may be too large to copy.
-fn capture_dir(request: &Request, draft: &Draft<'_>, plan: &Plan) -> Result<PathBuf, Error> {
+fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf, Error> {
     let wanted = request.capture || !plan.captures.is_empty();
     let Some(out) = &request.out else {
         return Ok(if wanted { draft.capture_dir()? } else { PathBuf::new() });

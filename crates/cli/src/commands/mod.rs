@@ -10,6 +10,7 @@ mod quick;
 mod replay;
 mod report;
 mod run;
+mod serve;
 
 use crate::args::{Command, Test};
 use crate::error::Error;
@@ -24,6 +25,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),
         Command::Report(arguments) => report::perform(arguments, output),

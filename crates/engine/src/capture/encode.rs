@@ -1,4 +1,4 @@
-//! Capture file formats as pure encoders: classic pcap and pcapng, both with nanoseconds, Ethernet, little-endian.
+//! Capture file formats as pure encoders: classic pcap and pcapng, Ethernet, little-endian.
 
 use packetrig_plan::CaptureFormat;
 
@@ -6,6 +6,27 @@ const LINK_TYPE_ETHERNET: u16 = 1;
 const NO_LIMIT: u32 = 262_144;
 /// Most that [`begin`] and [`end`] add to the texts they are given.
 pub(super) const FIXED: usize = 512;
+
+/// How a file is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Classic pcap with microseconds, which every reader knows.
+    Pcap,
+    /// Classic pcap with nanoseconds.
+    PcapNanos,
+    /// pcapng with nanoseconds, statistics and comments.
+    Pcapng,
+}
+
+impl From<CaptureFormat> for Format {
+    /// What a plan means by it.
+    fn from(format: CaptureFormat) -> Self {
+        match format {
+            CaptureFormat::Pcap => Self::Pcap,
+            CaptureFormat::Pcapng => Self::Pcapng,
+        }
+    }
+}
 
 /// What a file is about. Empty texts are left out.
 #[derive(Clone, Copy, Debug, Default)]
@@ -17,14 +38,17 @@ pub(super) struct Header<'a> {
     /// The filter expression.
     pub(super) filter: &'a str,
     pub(super) snap_len: Option<u32>,
+    /// Frames end with their FCS.
+    pub(super) fcs: bool,
 }
 
 /// A frame to be written.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Record<'a> {
+pub(super) struct Record {
     /// Nanoseconds since 1970.
     pub(super) at_ns: u64,
-    pub(super) bytes: &'a [u8],
+    /// Bytes kept.
+    pub(super) kept: usize,
     /// Length on the wire.
     pub(super) full_len: u32,
 }
@@ -65,16 +89,16 @@ impl Frame {
     }
 
     /// Makes both for a frame. Allocates nothing.
-    pub(super) fn around(format: CaptureFormat, record: Record<'_>) -> Self {
-        let captured = u32::try_from(record.bytes.len()).unwrap_or(u32::MAX);
+    pub(super) fn around(format: Format, record: Record) -> Self {
+        let captured = u32::try_from(record.kept).unwrap_or(u32::MAX);
+        let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
+        let classic = |rest| Self::new(&[low(seconds), low(rest), captured, record.full_len], 0, None);
         match format {
-            CaptureFormat::Pcap => {
-                let (seconds, rest) = (record.at_ns / 1_000_000_000, record.at_ns % 1_000_000_000);
-                Self::new(&[low(seconds), low(rest), captured, record.full_len], 0, None)
-            }
-            CaptureFormat::Pcapng => {
-                let padding = record.bytes.len().next_multiple_of(4) - record.bytes.len();
-                let total = low(28 + (record.bytes.len() + padding) as u64 + 4);
+            Format::Pcap => classic(rest / 1000),
+            Format::PcapNanos => classic(rest),
+            Format::Pcapng => {
+                let padding = record.kept.next_multiple_of(4) - record.kept;
+                let total = low(28 + (record.kept + padding) as u64 + 4);
                 let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
                 Self::new(&[6, total, 0, high, low, captured, record.full_len], padding, Some(total))
             }
@@ -95,13 +119,13 @@ impl Frame {
 }
 
 /// The beginning of a file.
-pub(super) fn begin(format: CaptureFormat, header: &Header<'_>, out: &mut Vec<u8>) {
+pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
+    let mut classic = |magic| words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, LINK_TYPE_ETHERNET.into()]);
     match format {
-        CaptureFormat::Pcap => {
-            words(out, &[0xa1b2_3c4d, 2 | 4 << 16, 0, 0, snap_len, LINK_TYPE_ETHERNET.into()]);
-        }
-        CaptureFormat::Pcapng => {
+        Format::Pcap => classic(0xa1b2_c3d4),
+        Format::PcapNanos => classic(0xa1b2_3c4d),
+        Format::Pcapng => {
             let application = concat!("packetrig ", env!("CARGO_PKG_VERSION"));
             block(out, 0x0a0d_0d0a, |body| {
                 words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
@@ -119,23 +143,18 @@ pub(super) fn begin(format: CaptureFormat, header: &Header<'_>, out: &mut Vec<u8
                     option(body, 11, &[&[0], header.filter.as_bytes()].concat());
                 }
                 text(body, 12, header.system);
+                if header.fcs {
+                    option(body, 13, &[4]);
+                }
                 option(body, 0, &[]);
             });
         }
     }
 }
 
-/// One frame.
-pub(super) fn record(format: CaptureFormat, record: Record<'_>, out: &mut Vec<u8>) {
-    let frame = Frame::around(format, record);
-    out.extend_from_slice(frame.head());
-    out.extend_from_slice(record.bytes);
-    out.extend_from_slice(frame.tail());
-}
-
 /// The end of a file: how many frames the interface saw, and how many never got here. Classic pcap has no place for it.
-pub(super) fn end(format: CaptureFormat, totals: Totals, out: &mut Vec<u8>) {
-    if format == CaptureFormat::Pcapng {
+pub(super) fn end(format: Format, totals: Totals, out: &mut Vec<u8>) {
+    if format == Format::Pcapng {
         block(out, 5, |body| {
             let time = |ns: u64| [low(ns >> 32), low(ns)];
             words(body, &[0]);
@@ -199,7 +218,7 @@ mod tests {
     use pcap_parser::traits::PcapReaderIterator;
     use pcap_parser::{Block, LegacyPcapReader, PcapBlockOwned, PcapNGReader};
 
-    fn file(format: CaptureFormat) -> Vec<u8> {
+    fn file(format: Format) -> Vec<u8> {
         let mut out = Vec::new();
         begin(
             format,
@@ -209,7 +228,8 @@ mod tests {
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
-            record(format, Record { at_ns, bytes: &bytes, full_len: 1518 }, &mut out);
+            let frame = Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518 });
+            out.extend([frame.head(), &bytes, frame.tail()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;
         end(format, Totals { to_ns, received: 10, dropped: 7, ..Totals::default() }, &mut out);
@@ -218,7 +238,7 @@ mod tests {
 
     #[test]
     fn classic_pcap_reads_back() {
-        let bytes = file(CaptureFormat::Pcap);
+        let bytes = file(Format::PcapNanos);
         let mut reader = LegacyPcapReader::new(4096, &bytes[..]).unwrap();
         let mut frames = 0;
         while let Ok((used, block)) = reader.next() {
@@ -240,7 +260,7 @@ mod tests {
 
     #[test]
     fn pcapng_reads_back_with_nanoseconds_and_statistics() {
-        let bytes = file(CaptureFormat::Pcapng);
+        let bytes = file(Format::Pcapng);
         let mut reader = PcapNGReader::new(4096, &bytes[..]).unwrap();
         let (mut frames, mut kinds) = (0u8, Vec::new());
         while let Ok((used, block)) = reader.next() {

@@ -7,6 +7,7 @@
 //! Invariant: the interface is changed only between taking the lock and giving it back.
 
 pub(crate) mod facts;
+mod filter;
 pub mod guard;
 pub mod quiet;
 mod rx;

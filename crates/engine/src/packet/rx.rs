@@ -1,12 +1,14 @@
 //! The receive half: frames from the ring, their stamps converted to the monotonic clock.
 
 use super::facts::Meter;
+use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
 use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock::{self, Offset};
 use packetrig_sys::packet::{RxRing, Stamp};
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::Program;
 
 /// The receive half of a port on AF_PACKET rings.
 #[derive(Debug)]
@@ -15,11 +17,13 @@ pub struct PacketRx {
     meter: Meter,
     converter: Converter,
     seen: u64,
+    /// Whether the kernel keeps frames back that nobody counts.
+    is_narrowed: bool,
 }
 
 impl PacketRx {
     pub(super) fn new(ring: RxRing, meter: Meter) -> Self {
-        Self { ring, meter, converter: Converter::new(clock::realtime_offset()), seen: 0 }
+        Self { ring, meter, converter: Converter::new(clock::realtime_offset()), seen: 0, is_narrowed: false }
     }
 }
 
@@ -50,7 +54,8 @@ impl FrameRx for PacketRx {
         let ring = self.ring.stats()?;
         let interface = self.meter.read();
         Ok(RxCounters {
-            arrived: interface.map(|counters| counters.rx_frames),
+            // What arrived and was kept back is in no other account: there is nothing to compare with.
+            arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
             ring_dropped: ring.dropped,
             seen: self.seen,
@@ -60,6 +65,11 @@ impl FrameRx for PacketRx {
 
     fn clock_bound(&self) -> Nanos {
         Nanos::new(self.converter.bound_ns)
+    }
+
+    fn narrow(&mut self, program: &Program) -> Result<bool, Error> {
+        self.is_narrowed = self.ring.narrow(&filter::in_kernel(Some(program), None))?;
+        Ok(self.is_narrowed)
     }
 }
 

@@ -8,6 +8,7 @@
 //! Invariant: a frame is given if and only if the filter accepts the frame as it was on the wire.
 
 use super::facts::Meter;
+use super::filter;
 use crate::Error;
 use crate::port::{FrameRx, RxFrame};
 use packetrig_plan::Location;
@@ -18,7 +19,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, Stamp};
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::bpf::{self, Program};
+use packetrig_wire::bpf::Program;
 
 const BLOCKS: u32 = 1024;
 const RETIRE_MS: u32 = 10;
@@ -63,7 +64,7 @@ impl PacketTap {
             outgoing: options.outgoing && !link.loopback,
             ..RxOptions::default()
         };
-        let code = kernel_filter(options.filter.as_ref(), options.snap_len);
+        let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
         let open = |code: &[ClassicInsn]| RxRing::open_filtered(&netns, link.index, &name, ring, code);
         let (ring, in_kernel) = match open(&code) {
             Ok(ring) => (ring, !code.is_empty()),
@@ -141,29 +142,4 @@ impl FrameRx for PacketTap {
     fn clock_bound(&self) -> Nanos {
         Nanos::new(self.offset.bound_ns)
     }
-}
-
-/// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
-fn kernel_filter(filter: Option<&Program>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
-    /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
-    const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
-    const ALL: u32 = u32::MAX;
-    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
-    let cut = |k: u32| if k == 0 { 0 } else { snap_len.unwrap_or(ALL) };
-    let rest: Vec<_> = match filter {
-        Some(program) => program
-            .insns()
-            .iter()
-            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { cut(i.k) } else { i.k }))
-            .collect(),
-        None if snap_len.is_some() => vec![insn(6, 0, 0, cut(ALL))],
-        None => return Vec::new(),
-    };
-    // Behind the jump the accumulator is zero again, as the program expects.
-    let tagged = [insn(0x20, 0, 0, TAG_IS_OUT), insn(0x15, 1, 0, 0), insn(6, 0, 0, ALL)];
-    // A program that returns what it computed would cut frames to that.
-    if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
-        return Vec::new();
-    }
-    tagged.into_iter().chain(rest).collect()
 }

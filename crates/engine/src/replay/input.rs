@@ -1,9 +1,10 @@
-//! The file: bytes in a bounded buffer, packets picked that can be replayed.
+//! The file: bytes in a bounded buffer, packets picked that can be replayed. One that is compressed with zstd is read as
+//! what is in it.
 
 use super::{Ending, Skipped};
 use packetrig_wire::pcap::{Decoder, ETHERNET, MOST_NEEDED, Record, Step};
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
 /// Bytes read at once; a packet that is not whole yet is moved to the front before.
 const BUFFER: usize = 2 * MOST_NEEDED;
@@ -11,11 +12,48 @@ const BUFFER: usize = 2 * MOST_NEEDED;
 const HEADER: usize = 14;
 const FCS: usize = 4;
 
+/// What a file that is compressed with zstd begins with.
+const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// Where bytes come from.
+enum Source {
+    Plain(File),
+    Squeezed(zstd::Decoder<'static, BufReader<File>>),
+}
+
+impl Source {
+    fn new(mut file: File) -> io::Result<Self> {
+        let mut magic = Vec::new();
+        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
+        file.rewind()?;
+        Ok(if magic == SQUEEZED { Self::Squeezed(zstd::Decoder::new(file)?) } else { Self::Plain(file) })
+    }
+
+    fn rewind(self) -> io::Result<Self> {
+        let mut file = match self {
+            Self::Plain(file) => file,
+            Self::Squeezed(decoder) => decoder.finish().into_inner(),
+        };
+        file.rewind()?;
+        Self::new(file)
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(file) => file.read(buffer),
+            Self::Squeezed(decoder) => decoder.read(buffer),
+        }
+    }
+}
+
 /// A capture file being read.
-#[derive(Debug)]
 pub(super) struct Input {
-    file: File,
+    /// `None` after a failure to rewind.
+    source: Option<Source>,
+    /// Of the file as it is on the disk.
     size: u64,
+    /// Where its bytes end, decompressed, once that is known.
+    last: Option<u64>,
     decoder: Decoder,
     buffer: Vec<u8>,
     start: usize,
@@ -45,8 +83,10 @@ impl<'a> Picked<'a> {
 impl Input {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
+        let source = Source::new(file)?;
         Ok(Self {
-            file,
+            last: matches!(source, Source::Plain(_)).then_some(size),
+            source: Some(source),
             size,
             decoder: Decoder::new(),
             buffer: vec![0; BUFFER],
@@ -63,7 +103,7 @@ impl Input {
 
     /// Back to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
-        self.file.rewind()?;
+        self.source = self.source.take().map(Source::rewind).transpose()?;
         self.decoder = Decoder::new();
         (self.start, self.end, self.position) = (0, 0, 0);
         Ok(())
@@ -73,8 +113,11 @@ impl Input {
     pub(super) fn next(&mut self, take: &mut dyn FnMut(Picked<'_>)) -> io::Result<Option<Ending>> {
         loop {
             let input = &self.buffer[self.start..self.end];
-            if input.is_empty() && self.position >= self.size {
-                return Ok(Some(if self.position == self.size { Ending::Whole } else { Ending::Cut }));
+            if let Some(last) = self.last
+                && input.is_empty()
+                && self.position >= last
+            {
+                return Ok(Some(if self.position == last { Ending::Whole } else { Ending::Cut }));
             }
             match self.decoder.next(input) {
                 Ok(Step::Record { record, used }) => {
@@ -88,7 +131,9 @@ impl Input {
                 Ok(Step::Skip(bytes)) => self.skip(bytes)?,
                 Ok(Step::More(_)) => {
                     if !self.fill()? {
-                        return Ok(Some(Ending::Cut));
+                        // Where compressed bytes end is known only now: it may be behind the last packet.
+                        let is_whole = self.start == self.end && self.last == Some(self.position);
+                        return Ok(Some(if is_whole { Ending::Whole } else { Ending::Cut }));
                     }
                 }
                 Err(damage) => return Ok(Some(Ending::Damaged(damage.to_string()))),
@@ -102,9 +147,20 @@ impl Input {
             Ok(dropped) => self.start += dropped,
             Err(_) => self.start = self.end,
         }
-        if bytes > at_hand {
-            self.position = self.position.saturating_add(bytes - at_hand);
-            self.file.seek(SeekFrom::Start(self.position))?;
+        if bytes <= at_hand {
+            return Ok(());
+        }
+        self.position = self.position.saturating_add(bytes - at_hand);
+        match &mut self.source {
+            Some(Source::Plain(file)) => drop(file.seek(SeekFrom::Start(self.position))?),
+            Some(Source::Squeezed(decoder)) => {
+                let left = bytes - at_hand;
+                let read = io::copy(&mut Read::by_ref(decoder).take(left), &mut io::sink())?;
+                if read < left {
+                    self.last = Some(self.position - (left - read));
+                }
+            }
+            None => {}
         }
         Ok(())
     }
@@ -114,8 +170,12 @@ impl Input {
         self.buffer.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         loop {
-            match self.file.read(&mut self.buffer[self.end..]) {
+            let Some(source) = &mut self.source else { return Ok(false) };
+            match source.read(&mut self.buffer[self.end..]) {
                 Ok(read) => {
+                    if read == 0 {
+                        self.last.get_or_insert(self.position);
+                    }
                     self.end += read;
                     self.position += read as u64;
                     return Ok(read > 0);

@@ -153,30 +153,56 @@ fn an_fcs_in_the_file_is_taken_off() {
 
 #[test]
 fn what_our_capture_writes_is_replayed_as_it_came() {
-    use crate::capture::{Capture, CaptureSpec};
-    use crate::port::RxFrame;
-    use packetrig_plan::CaptureFormat;
+    use crate::capture::{CaptureSpec, PortCapture, record::Format};
+    use crate::clock::RealClock;
+    use crate::port::{Clock, RxFrame};
     use packetrig_stats::port::StampKind;
-    use packetrig_units::MonoTime;
-    for format in [CaptureFormat::Pcap, CaptureFormat::Pcapng] {
+    for format in [Format::Pcap, Format::PcapNanos, Format::Pcapng] {
         let directory = tempfile::tempdir().unwrap();
         let (file, filter) = (directory.path().join("a"), packetrig_wire::filter::Filter::default());
         let (interface, comment) = ("eth0".to_owned(), String::new());
-        let spec = CaptureSpec { file, format, interface, comment, snap_len: None, filter, budget: None };
-        let (mut tap, capture) = Capture::start(spec).unwrap();
+        let (snap_len, budget, overwrite) = (None, 1 << 20, false);
+        let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget, overwrite };
+        let (capture, mut tap) = PortCapture::new(spec).unwrap();
+        capture.start().unwrap();
+        let begin = RealClock::new().now();
         let frames: Vec<Vec<u8>> = (0..50u8).map(|n| vec![n; 60 + usize::from(n)]).collect();
         for (n, bytes) in frames.iter().enumerate() {
-            let at = MonoTime::from_nanos(1_000_000_000 + 5_000 * n as u64);
+            let at = begin + Nanos::new(5_000 * n as u64);
             tap.offer(&RxFrame { bytes, full_len: bytes.len(), at, stamp: StampKind::User });
         }
         drop(tap);
-        let path = capture.finish().unwrap().file;
+        let path = capture.stop().unwrap().file;
         let facts = survey(&path, &Rewrite::default()).unwrap().facts;
         // Microseconds round each end.
         assert!(facts.span.as_u64().abs_diff(49 * 5_000) <= 1_000, "{}", facts.span);
         let played = played(&mut Player::start(&track(path, 1, "1x", facts), 0).unwrap());
         assert!(played.iter().map(|(_, bytes)| bytes).eq(&frames));
     }
+}
+
+#[test]
+fn a_compressed_file_is_replayed_as_what_is_in_it_and_one_that_is_cut_is_refused() {
+    let record = |at: u32| [words(&[1, at, 60, 60]), vec![u8::try_from(at).unwrap(); 60]].concat();
+    let head = words(&[0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1]);
+    let bytes: Vec<u8> = [head].into_iter().chain((0..9).map(record)).collect::<Vec<_>>().concat();
+    // Two frames of zstd, the border inside a packet.
+    let squeezed: Vec<u8> = bytes.chunks(333).flat_map(|part| zstd::encode_all(part, 1).unwrap()).collect();
+    let (_directory, path) = stored(&squeezed);
+    let facts = survey(&path, &Rewrite::default()).unwrap().facts;
+    assert_eq!(facts.frames, 9);
+    let found = played(&mut Player::start(&track(path.clone(), 2, "1x", facts), 0).unwrap());
+    let numbers: Vec<u8> = found.iter().map(|(_, bytes)| bytes[30]).collect();
+    assert_eq!(numbers, (0..9).chain(0..9).collect::<Vec<_>>(), "twice, from the beginning again");
+    // Compressed bytes of a file that ends in a packet, and a compressed file that ends too early.
+    std::fs::write(&path, zstd::encode_all(&bytes[..bytes.len() - 1], 1).unwrap()).unwrap();
+    assert_eq!(survey(&path, &Rewrite::default()).unwrap().facts.frames, 8);
+    std::fs::write(&path, &squeezed[..squeezed.len() - 1]).unwrap();
+    assert!(survey(&path, &Rewrite::default()).unwrap_err().to_string().contains("incomplete"));
+}
+
+fn words(words: &[u32]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
 #[test]

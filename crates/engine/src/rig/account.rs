@@ -205,16 +205,14 @@ impl Books<'_> {
     }
 
     fn capture(&self, port: usize, captured: Captured, caveats: &mut Vec<Caveat>) -> CaptureResult {
-        if captured.dropped > 0 {
-            let text = format!("the capture lacks {} frames", captured.dropped);
+        let dropped = captured.missing.total();
+        if dropped > 0 {
+            let reasons = captured.missing.reasons().join(", ");
+            let failure = captured.failure.map(|why| format!(" ({why})")).unwrap_or_default();
+            let text = format!("the capture lacks {dropped} frames: {reasons}{failure}");
             caveats.push(self.port_caveat(port, Doubt::CaptureIncomplete, text, false));
         }
-        CaptureResult {
-            port,
-            file: captured.file.display().to_string(),
-            written: captured.written,
-            dropped: captured.dropped,
-        }
+        CaptureResult { port, file: captured.file.display().to_string(), written: captured.written, dropped }
     }
 
     fn port_caveat(&self, port: usize, doubt: Doubt, text: String, matters: bool) -> Caveat {

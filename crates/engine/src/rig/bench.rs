@@ -3,7 +3,7 @@
 use super::account::Received;
 use super::{Hold, OpenPort, RigOptions};
 use crate::Error;
-use crate::capture::{Capture, CaptureSpec, Captured, Tap, file_name};
+use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
 use crate::clock::RealClock;
 use crate::device::Machine;
 use crate::device::host::{Host, HostLatest};
@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A capture that is not to overwrite stops at this many bytes.
+/// Bytes of a capture at most.
 const CAPTURE_BUDGET: u64 = 1 << 30;
 /// How long a stopped sender may take to get rid of what is in its ring; longer than a back end's patience with it.
 const EMPTYING: Nanos = Nanos::from_millis(3_000);
@@ -64,7 +64,7 @@ pub(super) struct Bench {
     /// Streams this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
-    captures: Vec<Capture>,
+    captures: Vec<PortCapture>,
     taps: Vec<Tap>,
     hold: Box<dyn Hold>,
 }
@@ -111,7 +111,12 @@ impl Bench {
         self.host.take().map_or(Ok(()), |mut host| host.quit()?.end())
     }
 
-    /// Opens the files of this port's captures. `used` are the file names taken so far.
+    /// The captures of this port.
+    pub(super) fn captures(&self) -> impl Iterator<Item = (usize, PortCapture)> {
+        self.captures.iter().map(|capture| (self.port, capture.clone()))
+    }
+
+    /// Begins this port's captures, unless they wait for an order. `used` are the file names taken so far.
     pub(super) fn set_up_captures(
         &mut self,
         plan: &Plan,
@@ -119,13 +124,12 @@ impl Bench {
         used: &mut Vec<PathBuf>,
     ) -> Result<(), Error> {
         let planned = plan.captures.iter().filter(|capture| capture.ports.contains(&self.port));
-        let mut wanted: Vec<_> = planned
-            .map(|c| (c.format, c.snap_len, c.filter.clone(), (!c.overwrite).then_some(CAPTURE_BUDGET)))
-            .collect();
+        let mut wanted: Vec<_> =
+            planned.map(|c| (c.format, c.snap_len, c.filter.clone(), c.overwrite)).collect();
         if options.capture_all && wanted.is_empty() && !self.receives.is_empty() {
-            wanted.push((CaptureFormat::Pcapng, None, Filter::default(), None));
+            wanted.push((CaptureFormat::Pcapng, None, Filter::default(), false));
         }
-        for (format, snap_len, filter, budget) in wanted {
+        for (format, snap_len, filter, overwrite) in wanted {
             let port = &plan.ports[self.port];
             let dir = options.capture_dir.as_ref().ok_or(Error::NoCaptureDirectory)?;
             std::fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.clone(), source })?;
@@ -138,8 +142,12 @@ impl Bench {
             used.push(name);
             let interface = port.location.to_string();
             let comment = format!("received on port {}", port.name);
-            let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget };
-            let (tap, capture) = Capture::start(spec)?;
+            let (format, budget) = (format.into(), CAPTURE_BUDGET);
+            let spec = CaptureSpec { file, format, interface, comment, snap_len, filter, budget, overwrite };
+            let (capture, tap) = PortCapture::new(spec)?;
+            if !options.captures_wait {
+                capture.start()?;
+            }
             self.taps.push(tap);
             self.captures.push(capture);
         }
@@ -159,6 +167,9 @@ impl Bench {
         let mut rx = self.rx.take_unused()?;
         if steered && rx.steering().is_none() {
             return Err(self.cannot_steer());
+        }
+        if self.receives.is_empty() && !steered {
+            self.taps.iter_mut().for_each(Tap::alone);
         }
         let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
         rx.arm(RxJob {
@@ -344,10 +355,9 @@ impl Bench {
     }
 
     pub(super) fn finish_captures(&mut self) -> Result<Vec<(usize, Captured)>, Error> {
-        // The taps may still be here if the port was never armed; a writer ends only after its tap.
+        // The taps may still be here if the port was never armed; what they were lent comes back when they are gone.
         self.taps.clear();
-        let port = self.port;
-        self.captures.drain(..).map(|capture| Ok((port, capture.finish()?))).collect()
+        self.captures().map(|(port, capture)| Ok((port, capture.stop()?))).collect()
     }
 }
 

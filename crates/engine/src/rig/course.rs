@@ -27,6 +27,12 @@ pub(super) struct Course {
     paused: Option<Nth>,
 }
 
+impl Course {
+    pub(super) const fn is_paused(&self) -> bool {
+        self.paused.is_some()
+    }
+}
+
 impl Rig {
     /// Does what the user asks for. `at` is the instant of a start that several rigs have in common. An error leaves the run as it
     /// was.

@@ -16,6 +16,7 @@ pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
 
 use crate::Error;
+use crate::capture::PortCapture;
 use crate::clock::RealClock;
 use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
@@ -42,6 +43,8 @@ pub struct RigOptions {
     pub capture_dir: Option<PathBuf>,
     /// Capture every receiving port as pcapng, whatever the plan says.
     pub capture_all: bool,
+    /// Captures begin when somebody says so ([`Rig::captures`]), not with the receivers.
+    pub captures_wait: bool,
     /// The back end the user insists on.
     pub back_end: Option<BackEnd>,
     /// Streams do not begin at T, but when they are steered to.
@@ -146,6 +149,12 @@ impl Rig {
         &self.plan
     }
 
+    /// The captures of the plan, with the indices of their ports: to be begun, stopped and fetched by any thread while the
+    /// receivers are at work. Those that are under way in the end are stopped by [`Self::finish`].
+    pub fn captures(&self) -> Vec<(usize, PortCapture)> {
+        self.benches.iter().flat_map(Bench::captures).collect()
+    }
+
     /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
     /// senders; returns when each receiver is receiving. No test traffic is sent yet.
     pub fn arm(&mut self) -> Result<(), Error> {
@@ -178,6 +187,10 @@ impl Rig {
         let mut sample = Sample { at: self.clock.now(), ..Sample::default() };
         for bench in &mut self.benches {
             bench.sample_into(&mut sample)?;
+        }
+        for (stream, counts) in &mut sample.tx {
+            let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
+            counts.is_paused = course.is_some_and(Course::is_paused);
         }
         sample.neighbours = self.neighbours();
         Ok(sample)

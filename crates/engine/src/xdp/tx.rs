@@ -182,6 +182,7 @@ fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
     StreamTxCounts {
         since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },
         is_sending,
+        is_paused: false,
         untagged: 0,
         frames: counts.frames,
         bytes: counts.bytes,

@@ -50,6 +50,7 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         confirmed: BTreeSet::new(),
         capture_dir,
         capture_all,
+        captures_wait: false,
         back_end: None,
         steered: false,
         seed: 0,

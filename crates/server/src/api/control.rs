@@ -74,9 +74,7 @@ pub(super) fn action(tester: &dyn Tester, request: &Value) -> Result<Value, Refu
     for (index, request) in requests.iter().enumerate() {
         match one(request, family == "ipv6") {
             Ok(ping) => pings.push(ping),
-            Err(complaints) => {
-                errors.extend(complaints.into_iter().map(|of| format!("{path}[{index}].{of}")))
-            }
+            Err(wrong) => errors.extend(wrong.iter().map(|of| format!("{path}[{index}].{of}"))),
         }
     }
     if !errors.is_empty() {

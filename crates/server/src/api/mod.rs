@@ -6,7 +6,5 @@ mod calls;
 mod control;
 mod metrics;
 mod states;
-#[cfg(test)]
-mod tests;
 
 pub(crate) use calls::{Call, Reply, Request, answer};

@@ -3,10 +3,19 @@
 use super::path::{Complaints, Path};
 use serde_json::{Map, Value};
 
+/// Each takes far more memory than the two bytes it may take here.
+const MOST_VALUES: usize = 4_000_000;
+
 /// The document; an empty one is `{}`, as clients mean it. `None` after a complaint.
 pub(crate) fn parse(bytes: &[u8], complaints: &mut Complaints) -> Option<Value> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Some(Value::Object(Map::new()));
+    }
+    let at_most = bytes.iter().filter(|byte| matches!(byte, b',' | b'[' | b'{')).count();
+    if at_most > MOST_VALUES {
+        complaints
+            .add(Path::Root, format!("the document has {at_most} values; at most {MOST_VALUES} are read"));
+        return None;
     }
     match serde_json::from_slice::<unique::Document>(bytes) {
         Ok(document) => Some(document.0),

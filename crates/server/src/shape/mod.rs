@@ -14,6 +14,7 @@ mod tests;
 mod wire;
 
 pub(crate) use json::parse;
+pub use model::DESCRIPTOR;
 pub(crate) use model::{empty, message};
 pub(crate) use path::Complaints;
 pub(crate) use print::print;

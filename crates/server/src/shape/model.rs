@@ -6,10 +6,12 @@ use prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
-static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    DescriptorPool::decode(include_bytes!(concat!(env!("OUT_DIR"), "/otg.bin")).as_slice())
-        .expect("the build made a descriptor")
-});
+/// The part of the OTG model that is served: a serialised `FileDescriptorSet`, for tools and for comparing it with the
+/// public model.
+pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/otg.bin"));
+
+static POOL: LazyLock<DescriptorPool> =
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the build made a descriptor"));
 
 /// By full name of message or enumeration without the package: numbers and names.
 static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {

@@ -11,8 +11,8 @@ const LONGEST: usize = 80;
 #[derive(Clone, Copy)]
 pub(super) enum Path<'a> {
     Root,
-    Member(&'a Path<'a>, &'a str),
-    Index(&'a Path<'a>, usize),
+    Member(&'a Self, &'a str),
+    Index(&'a Self, usize),
 }
 
 impl fmt::Display for Path<'_> {

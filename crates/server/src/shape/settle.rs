@@ -56,8 +56,9 @@ fn unknown_member(
     complaints: &mut Complaints,
 ) {
     if model::is_refused(of.full_name(), name) {
-        // Over gRPC an empty list cannot be told from none.
-        let asks_nothing = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+        // Clients send defaults with every object they touch, and over gRPC an empty list cannot be told from none.
+        let asks_nothing =
+            matches!(value, Value::Null | Value::Bool(false)) || value.as_array().is_some_and(Vec::is_empty);
         if !asks_nothing {
             complaints.add(path, NOT_YET);
         }

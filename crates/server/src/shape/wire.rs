@@ -3,8 +3,10 @@
 use super::model;
 use super::path::{Complaints, Path};
 use prost_reflect::prost::Message;
+use prost_reflect::prost::encoding::WireType;
 use prost_reflect::{
-    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, Value as Wire,
+    DynamicMessage, EnumDescriptor, FieldDescriptor, Kind, MessageDescriptor, ReflectMessage, UnknownField,
+    Value as Wire,
 };
 use serde_json::{Map, Number, Value};
 
@@ -33,7 +35,7 @@ pub(crate) fn decode_member(
         }
     };
     for unknown in decoded.unknown_fields() {
-        unknown_member(wrapper, unknown.number(), Path::Root, complaints);
+        unknown_member(wrapper, unknown, Path::Root, complaints);
     }
     let member = decoded.fields().next().map(|(_, member)| member);
     match member.and_then(Wire::as_message) {
@@ -45,7 +47,7 @@ pub(crate) fn decode_member(
 fn message(message: &DynamicMessage, path: Path<'_>, complaints: &mut Complaints) -> Value {
     let of = message.descriptor();
     for unknown in message.unknown_fields() {
-        unknown_member(&of, unknown.number(), path, complaints);
+        unknown_member(&of, unknown, path, complaints);
     }
     let mut members = Map::new();
     for (field, value) in message.fields() {
@@ -67,13 +69,27 @@ fn message(message: &DynamicMessage, path: Path<'_>, complaints: &mut Complaints
     Value::Object(members)
 }
 
-fn unknown_member(of: &MessageDescriptor, number: u32, path: Path<'_>, complaints: &mut Complaints) {
+fn unknown_member(
+    of: &MessageDescriptor,
+    unknown: &UnknownField,
+    path: Path<'_>,
+    complaints: &mut Complaints,
+) {
+    let number = unknown.number();
     match model::refused_member(of, number) {
+        // Clients send defaults with every object they touch.
+        Some(_) if is_false(unknown) => {}
         Some(name) => {
             complaints.add(Path::Member(&path, name), "not supported: packetrig does not do this yet");
         }
         None => complaints.add(path, format!("field {number} of {} is unknown", of.name())),
     }
+}
+
+fn is_false(unknown: &UnknownField) -> bool {
+    let mut bytes = Vec::with_capacity(unknown.encoded_len());
+    unknown.encode(&mut bytes);
+    unknown.wire_type() == WireType::Varint && bytes.last() == Some(&0)
 }
 
 fn single(
@@ -118,12 +134,11 @@ fn word(number: i32, of: &EnumDescriptor, path: Path<'_>, complaints: &mut Compl
         // 0 is `unspecified`: absent.
         return (number != 0).then(|| Value::String(value.name().to_owned()));
     }
-    match model::refused_value(of, number) {
-        Some(name) => {
-            complaints.add(path, format!("`{name}` is not supported: packetrig does not do this yet"))
-        }
-        None => complaints.add(path, format!("value {number} is unknown")),
-    }
+    let message = match model::refused_value(of, number) {
+        Some(name) => format!("`{name}` is not supported: packetrig does not do this yet"),
+        None => format!("value {number} is unknown"),
+    };
+    complaints.add(path, message);
     None
 }
 

@@ -124,13 +124,12 @@ async fn collect(mut messages: Streaming<Bytes>, rpc: Rpc, most: usize) -> Resul
     let mut whole = Vec::new();
     let mut is_first = true;
     while let Some(message) = messages.message().await? {
-        if !rpc.sliced_request {
-            if !is_first {
-                return Err(status(&Refusal::validation("this call takes one message")));
-            }
+        if rpc.sliced_request {
+            whole.extend_from_slice(&datum(&message)?);
+        } else if is_first {
             whole = message.to_vec();
         } else {
-            whole.extend_from_slice(&datum(&message)?);
+            return Err(status(&Refusal::validation("this call takes one message")));
         }
         is_first = false;
         if whole.len() > most + WRAPPING {

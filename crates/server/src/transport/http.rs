@@ -14,6 +14,7 @@ use axum::routing::{MethodFilter, get, on};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio_stream::StreamExt;
 use tokio_stream::wrappers::ReceiverStream;
 
 /// Bytes of a capture at a time.
@@ -63,7 +64,7 @@ async fn handle(context: Context, call: Call, request: http::Request<Body>) -> R
     let performed = context.desk.perform(call, move || read(call, &body), write).await;
     match performed {
         Ok(Written::Json(text)) => json(StatusCode::OK, text),
-        Ok(Written::File(file)) => file_response(file),
+        Ok(Written::File(file)) => file_response(file).await,
         Err(refusal) => refused(&refusal),
     }
 }
@@ -108,10 +109,18 @@ fn failed(status: StatusCode, message: &str) -> Response {
     response
 }
 
-/// A file that breaks off breaks the connection, so that the client notices.
-fn file_response(file: CaptureFile) -> Response {
+/// What cannot be read from the start is an error; a file that breaks off later breaks the connection, so that the client
+/// notices.
+async fn file_response(file: CaptureFile) -> Response {
     let length = file.length;
-    let mut response = Response::new(Body::from_stream(ReceiverStream::new(pieces(file, PIECE))));
+    let mut pieces = pieces(file, PIECE);
+    let first = match pieces.recv().await {
+        Some(Err(error)) => {
+            return refused(&Refusal::internal(format!("the capture cannot be read: {error}")));
+        }
+        first => tokio_stream::iter(first),
+    };
+    let mut response = Response::new(Body::from_stream(first.chain(ReceiverStream::new(pieces))));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
     if let Some(length) = length {

@@ -34,7 +34,7 @@ pub(crate) struct Listener {
 /// For the SDKs' HTTP, which is 1.1 only.
 pub(crate) fn http1() -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new()).http1_only();
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(60));
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_mins(1));
     builder
 }
 
@@ -44,7 +44,7 @@ pub(crate) fn http2() -> Builder<TokioExecutor> {
     builder
         .http2()
         .timer(TokioTimer::new())
-        .keep_alive_interval(Duration::from_secs(60))
+        .keep_alive_interval(Duration::from_mins(1))
         .max_header_list_size(64 << 10);
     builder
 }

@@ -103,7 +103,7 @@ mod tests {
     /// As tonic writes it into a header.
     fn header_length(status: &tonic::Status) -> usize {
         let headers = status.clone().into_http::<tonic::body::Body>();
-        headers.headers().get("grpc-message").map_or(0, |message| message.len())
+        headers.headers().get("grpc-message").map_or(0, http::HeaderValue::len)
     }
 
     #[test]

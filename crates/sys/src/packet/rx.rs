@@ -159,6 +159,16 @@ impl RxRing {
         Ok(())
     }
 
+    /// Has the kernel put only frames into the ring from now on that pass a filter, as with [`Self::open_filtered`]; those
+    /// that are there already stay. `false` if the filter is empty or the kernel does not take it.
+    pub fn narrow(&mut self, filter: &[ClassicInsn]) -> Result<bool, Error> {
+        match socket::filter(&self.socket, filter) {
+            Ok(()) => Ok(!filter.is_empty()),
+            Err(Errno::INVAL) => Ok(false),
+            Err(errno) => Err(Error::call("setsockopt(SO_ATTACH_FILTER)", self.object.clone(), errno)),
+        }
+    }
+
     /// Counters since the ring was opened.
     pub fn stats(&mut self) -> Result<RxStats, Error> {
         // The kernel sets its own counters to zero at each reading, and counts drops among the packets.

@@ -3,7 +3,8 @@
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
 //! there on count as lost to the disk.
 
-use super::feed::Block;
+use super::feed::{BLOCK, Block};
+use super::squeeze::Squeeze;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
 use std::collections::VecDeque;
@@ -41,6 +42,8 @@ pub(super) struct Done {
     /// Those that are there now, oldest first.
     pub(super) files: VecDeque<PathBuf>,
     pub(super) removed: u64,
+    /// Frames that were in them.
+    pub(super) removed_frames: u64,
     pub(super) direct: bool,
     pub(super) failure: Option<(PathBuf, io::Error)>,
 }
@@ -51,8 +54,11 @@ pub(super) struct Disk {
     keep: Option<usize>,
     tally: Arc<Tally>,
     file: Option<(PathBuf, BulkFile)>,
-    /// Where the last complete record on the disk ends.
+    squeeze: Option<Squeeze>,
+    /// Where the last complete record on the disk ends; compressed, the last block.
     whole: u64,
+    /// Frames in each of the files that are there now.
+    frames: VecDeque<u64>,
     done: Done,
 }
 
@@ -61,12 +67,16 @@ impl Disk {
     pub(super) fn open(
         first: Target,
         (orders, free): (Receiver<Order>, Sender<Block>),
-        keep: Option<usize>,
+        (keep, zstd): (Option<usize>, Option<i32>),
         tally: Arc<Tally>,
     ) -> Result<Self, (PathBuf, io::Error)> {
-        let mut disk = Self { orders, free, keep, tally, file: None, whole: 0, done: Done::default() };
+        let squeeze = zstd.map(|level| Squeeze::new(level, BLOCK)).transpose();
+        let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
+        let (frames, done) = (VecDeque::new(), Done::default());
+        let mut disk = Self { orders, free, keep, tally, file: None, squeeze, whole: 0, frames, done };
         disk.next(first)?;
-        disk.done.direct = disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
+        disk.done.direct =
+            disk.squeeze.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
         Ok(disk)
     }
 
@@ -93,6 +103,7 @@ impl Disk {
             Target::File(path) => {
                 let file = BulkFile::create(&path, true);
                 self.done.files.push_back(path.clone());
+                self.frames.push_back(0);
                 (path, file)
             }
             Target::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
@@ -101,6 +112,7 @@ impl Disk {
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
+                self.done.removed_frames += self.frames.pop_front().unwrap_or(0);
                 // Somebody else may have taken it away; that is what was to be done.
                 std::fs::remove_file(&oldest).unwrap_or(());
             }
@@ -109,19 +121,28 @@ impl Disk {
     }
 
     fn write(&mut self, block: Block) {
-        let failed = match &mut self.file {
+        let written = match &mut self.file {
             Some((path, file)) => {
-                let done = file.write_at(&block.memory.bytes()[..block.len], block.offset);
-                done.err().map(|error| Some((path.clone(), error)))
+                let bytes = &block.memory.bytes()[..block.len];
+                let done = match &mut self.squeeze {
+                    None => file.write_at(bytes, block.offset).map(|()| self.whole.max(block.whole)),
+                    Some(squeeze) => squeeze.squeeze(bytes).and_then(|squeezed| {
+                        file.write_at(squeezed, self.whole)?;
+                        Ok(self.whole + squeezed.len() as u64)
+                    }),
+                };
+                done.map(|whole| self.whole = whole).map_err(|error| Some((path.clone(), error)))
             }
-            None => Some(None),
+            None => Err(None),
         };
-        match failed {
-            None => {
-                self.whole = self.whole.max(block.whole);
+        match written {
+            Ok(()) => {
+                if let Some(frames) = self.frames.back_mut() {
+                    *frames += block.frames;
+                }
                 self.tally.written.fetch_add(block.frames, Ordering::Release);
             }
-            Some(failure) => {
+            Err(failure) => {
                 self.tally.lost.fetch_add(block.frames, Ordering::Release);
                 if let Some(failure) = failure {
                     self.fail(failure);

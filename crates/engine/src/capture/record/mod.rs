@@ -7,26 +7,31 @@
 //! The capturing thread never waits for the disk. The loop is generic over the frame level: any back end that shows
 //! frames can be recorded. It knows no filters; the frame level gives it what passes.
 //!
-//! Invariant: frames given = written + dropped by the queue + lost to the disk.
+//! Invariant: frames given = written + beyond the budget + dropped by the queue + lost to the disk.
 
 mod disk;
 mod feed;
 mod recorder;
+mod squeeze;
 
+pub use super::encode::Format;
 pub use disk::Target;
 pub use recorder::{RecordSpec, Recorded, Recorder, Rotation};
 
+use super::tap::ON_ITS_WAY;
 use crate::Error;
 use crate::port::{Clock, FrameRx};
 use packetrig_stats::port::RxCounters;
+use packetrig_stats::series::RateSeries;
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 
 /// Frames taken before looking at the clock again.
 const BATCH: usize = 512;
 /// How long to wait for frames before looking whether to stop.
 const PAUSE: Nanos = Nanos::from_millis(20);
-/// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
-const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+
+/// Seconds that are told apart when frames are only counted.
+const DAY: usize = 86_400;
 const TELL_EVERY: Nanos = Nanos::from_millis(500);
 
 /// When to end; whatever comes first.
@@ -64,18 +69,21 @@ pub struct Summary {
     pub port: RxCounters,
     /// What became of the files, if any were wanted.
     pub recorded: Option<Recorded>,
+    /// Frames by the second of their arrival, if nothing was to be written.
+    pub series: RateSeries,
 }
 
 /// Takes frames from `rx` until a limit is reached, `stop` says so, or writing fails. `tell` hears of the counts twice a
-/// second.
+/// second, and, when nothing is written, of the frames by the second of their arrival.
 pub fn record(
     rx: &mut impl FrameRx,
     clock: &dyn Clock,
     recorder: Option<Recorder>,
     (limits, stop): (Limits, &dyn Fn() -> bool),
-    tell: &mut dyn FnMut(&Counts),
+    tell: &mut dyn FnMut(&Counts, &RateSeries),
 ) -> Result<Summary, Error> {
     let started = clock.now();
+    let room = if recorder.is_none() { DAY } else { 0 };
     let mut session = Session {
         recorder,
         limits,
@@ -84,6 +92,7 @@ pub fn record(
         is_over: false,
         next_tell: started + TELL_EVERY,
         counts: Counts::default(),
+        series: RateSeries::with_room(room),
     };
     while !session.is_over {
         session.turn(rx, clock.now(), stop, tell)?;
@@ -100,6 +109,7 @@ struct Session {
     is_over: bool,
     next_tell: MonoTime,
     counts: Counts,
+    series: RateSeries,
 }
 
 impl Session {
@@ -108,7 +118,7 @@ impl Session {
         rx: &mut impl FrameRx,
         now: MonoTime,
         stop: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Counts),
+        tell: &mut dyn FnMut(&Counts, &RateSeries),
     ) -> Result<(), Error> {
         let has_failed = self.recorder.as_ref().is_some_and(Recorder::has_failed);
         if (stop() || has_failed) && self.end.is_none_or(|end| now < end) {
@@ -121,14 +131,16 @@ impl Session {
                 return;
             }
             self.counts.frames += 1;
-            self.counts.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
-            if let Some(recorder) = &mut self.recorder {
-                recorder.frame(&frame);
+            let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            self.counts.bytes += bytes;
+            match &mut self.recorder {
+                Some(recorder) => recorder.frame(&frame),
+                None => self.series.add(self.started, frame.at, 1, bytes),
             }
         })?;
         if now >= self.next_tell {
             self.count(rx.counters()?, now);
-            tell(&self.counts);
+            tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }
         let is_drained = taken == 0 && self.end.is_some_and(|end| now >= end + ON_ITS_WAY);
@@ -165,7 +177,7 @@ impl Session {
             self.counts.queue_dropped = recorded.queue_dropped;
             self.counts.disk_lost = recorded.disk_lost;
         }
-        Ok(Summary { counts: self.counts, port, recorded })
+        Ok(Summary { counts: self.counts, port, recorded, series: self.series })
     }
 }
 

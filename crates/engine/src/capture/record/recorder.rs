@@ -1,14 +1,14 @@
 //! A recording under way: frames in, files out, every frame in one account.
 
-use super::super::encode::{self, FIXED, Frame, Header, Record, Totals};
+use super::super::encode::{self, FIXED, Format, Frame, Header, Record, Totals};
 use super::disk::{Disk, Done, Tally, Target};
 use super::feed::{BLOCK, Block, Feed};
 use crate::Error;
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
-use packetrig_plan::CaptureFormat;
 use packetrig_sys::clock::Offset;
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::checksum;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,6 +18,8 @@ use std::thread::JoinHandle;
 const PATIENCE: Nanos = Nanos::from_secs(1);
 /// The longest frame: more is cut.
 const LONGEST: usize = BLOCK / 4;
+/// Bytes of an FCS.
+const FCS: usize = 4;
 /// Texts in a file's header are cut to this.
 const LONGEST_TEXT: usize = 8192;
 
@@ -27,7 +29,7 @@ pub struct RecordSpec {
     /// Where frames go.
     pub target: Target,
     /// Format of the files.
-    pub format: CaptureFormat,
+    pub format: Format,
     /// Interface name to write into them.
     pub interface: String,
     /// A comment to write into them.
@@ -36,8 +38,14 @@ pub struct RecordSpec {
     pub filter: String,
     /// Bytes kept of a frame.
     pub snap_len: Option<u32>,
+    /// Frames get the FCS they had on the wire, computed: none is given to us.
+    pub fcs: bool,
+    /// Write nothing more when a file of this many bytes is full.
+    pub budget: Option<u64>,
     /// When to begin another file.
     pub rotation: Rotation,
+    /// Compress with zstd at this level, off the capturing thread. Sizes of files are those before it.
+    pub zstd: Option<i32>,
     /// Memory between capturing and disk, bytes.
     pub queue: usize,
 }
@@ -68,6 +76,8 @@ pub struct Recorder {
     tally: Arc<Tally>,
     thread: Option<JoinHandle<Done>>,
     encoded: Vec<u8>,
+    /// Bytes before the first record of a file.
+    head: u64,
     /// Files begun.
     files: u64,
     begun: MonoTime,
@@ -75,8 +85,11 @@ pub struct Recorder {
     is_empty: bool,
     flushed: MonoTime,
     passed: u64,
+    /// Whether a frame found the budget used up.
+    is_spent: bool,
+    beyond_budget: u64,
     queue_dropped: u64,
-    kernel_dropped: u64,
+    kernel_dropped: Option<u64>,
 }
 
 /// What became of a recording.
@@ -86,8 +99,16 @@ pub struct Recorded {
     pub files: Vec<PathBuf>,
     /// Older ones that were removed, as asked for.
     pub removed: u64,
+    /// Frames that passed the filter.
+    pub passed: u64,
     /// Frames written; those in removed files are among them.
     pub written: u64,
+    /// Frames in removed files.
+    pub removed_frames: u64,
+    /// Frames that came when the budget was used up.
+    pub beyond_budget: u64,
+    /// Bytes before the first record of each file.
+    pub head: u64,
     /// Frames dropped because the disk was behind and the queue full.
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
@@ -111,7 +132,7 @@ impl Recorder {
         let tally = Arc::new(Tally::default());
         let first = target(&spec, 1);
         let ends = (orders_out, free_in);
-        let disk = Disk::open(first, ends, spec.rotation.keep, Arc::clone(&tally))
+        let disk = Disk::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally))
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
@@ -124,13 +145,16 @@ impl Recorder {
             tally,
             thread: Some(thread),
             encoded: Vec::with_capacity(FIXED),
+            head: 0,
             files: 1,
             begun: now,
             is_empty: true,
             flushed: now,
             passed: 0,
+            is_spent: false,
+            beyond_budget: 0,
             queue_dropped: 0,
-            kernel_dropped: 0,
+            kernel_dropped: None,
         };
         recorder.begin();
         Ok(recorder)
@@ -139,11 +163,16 @@ impl Recorder {
     /// Takes a frame. Does not wait: when the disk is behind and the queue full, the frame is counted as dropped.
     pub fn frame(&mut self, frame: &RxFrame<'_>) {
         self.passed += 1;
-        let keep = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
-        let bytes = &frame.bytes[..frame.bytes.len().min(keep)];
-        let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
-        let around = Frame::around(self.spec.format, Record { at_ns: self.wall(frame.at), bytes, full_len });
-        let length = around.head().len() + bytes.len() + around.tail().len();
+        let (bytes, fcs, fcs_len) = self.kept(frame);
+        let extra = if self.spec.fcs { FCS } else { 0 };
+        let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
+        let record = Record { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len };
+        let around = Frame::around(self.spec.format, record);
+        let length = around.head().len() + record.kept + around.tail().len();
+        if self.is_beyond_budget(length) {
+            self.beyond_budget += 1;
+            return;
+        }
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
         if !is_room {
@@ -152,9 +181,29 @@ impl Recorder {
         }
         self.feed.put(around.head());
         self.feed.put(bytes);
+        self.feed.put(&fcs[..fcs_len]);
         self.feed.put(around.tail());
         self.feed.complete(1);
         self.is_empty = false;
+    }
+
+    /// What is kept of a frame: of its bytes, and of its FCS.
+    fn kept<'a>(&self, frame: &RxFrame<'a>) -> (&'a [u8], [u8; FCS], usize) {
+        let most = self.spec.snap_len.map_or(LONGEST, |snap| (snap as usize).min(LONGEST));
+        let bytes = &frame.bytes[..frame.bytes.len().min(most)];
+        // Of a frame that was cut nobody knows it.
+        let is_whole = bytes.len() == frame.full_len;
+        match (most - bytes.len()).min(FCS) {
+            len @ 1.. if self.spec.fcs && is_whole => (bytes, checksum::fcs(bytes), len),
+            _ => (bytes, [0; FCS], 0),
+        }
+    }
+
+    /// Whether a record of this length, or one before it, has no place in the budget.
+    fn is_beyond_budget(&mut self, length: usize) -> bool {
+        let end = self.feed.position() + (length + FIXED) as u64;
+        self.is_spent |= self.spec.budget.is_some_and(|most| end > most);
+        self.is_spent
     }
 
     /// To be called when nothing arrives: what waits for its block to become full goes to the disk before long, and to
@@ -169,7 +218,7 @@ impl Recorder {
 
     /// Frames that the kernel lost so far, to be written into the files.
     pub fn lost_before(&mut self, frames: u64) {
-        self.kernel_dropped = frames;
+        self.kernel_dropped = Some(frames);
     }
 
     /// Frames dropped so far: because the queue was full, and because writing failed.
@@ -188,7 +237,11 @@ impl Recorder {
         Ok(Recorded {
             files: done.files.into(),
             removed: done.removed,
+            passed: self.passed,
             written: self.tally.written.load(Ordering::Acquire),
+            removed_frames: done.removed_frames,
+            beyond_budget: self.beyond_budget,
+            head: self.head,
             queue_dropped: self.queue_dropped,
             disk_lost: self.tally.lost.load(Ordering::Acquire),
             direct: done.direct,
@@ -240,18 +293,21 @@ impl Recorder {
             system: &system,
             filter: cut(&self.spec.filter),
             snap_len: self.spec.snap_len,
+            fcs: self.spec.fcs,
         };
         encode::begin(self.spec.format, &header, &mut self.encoded);
+        self.head = self.encoded.len() as u64;
         self.put_encoded();
     }
 
     fn end(&mut self, now: MonoTime) {
+        let by_kernel = self.kernel_dropped.unwrap_or(0);
         let totals = Totals {
             from_ns: Some(self.wall(self.begun)),
             to_ns: self.wall(now),
-            received: self.passed + self.kernel_dropped,
-            dropped: self.kernel_dropped + self.queue_dropped,
-            by_kernel: Some(self.kernel_dropped),
+            received: self.passed + by_kernel,
+            dropped: by_kernel + self.queue_dropped + self.beyond_budget,
+            by_kernel: self.kernel_dropped,
         };
         encode::end(self.spec.format, totals, &mut self.encoded);
         self.put_encoded();
@@ -286,11 +342,13 @@ fn target(spec: &RecordSpec, n: u64) -> Target {
     }
 }
 
-/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`.
+/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
 fn numbered(path: &Path, n: u64) -> PathBuf {
-    let mut name = path.file_stem().unwrap_or_default().to_owned();
+    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+    let inner = if is_squeezed { path.with_extension("") } else { path.to_owned() };
+    let mut name = inner.file_stem().unwrap_or_default().to_owned();
     name.push(format!("-{n:05}"));
-    if let Some(extension) = path.extension() {
+    for extension in [inner.extension(), path.extension().filter(|_| is_squeezed)].into_iter().flatten() {
         name.push(".");
         name.push(extension);
     }

@@ -1,6 +1,5 @@
 use super::*;
 use crate::port::RxFrame;
-use packetrig_plan::CaptureFormat;
 use packetrig_stats::port::StampKind;
 use packetrig_sys::clock::Offset;
 use std::cell::Cell;
@@ -53,12 +52,15 @@ impl Clock for Ticking {
 fn spec(file: PathBuf) -> RecordSpec {
     RecordSpec {
         target: Target::File(file),
-        format: CaptureFormat::Pcapng,
+        format: Format::Pcapng,
         interface: "eth0".into(),
         comment: "a test".into(),
         filter: String::new(),
         snap_len: None,
+        fcs: false,
+        budget: None,
         rotation: Rotation::default(),
+        zstd: None,
         queue: 8 << 20,
     }
 }
@@ -68,7 +70,7 @@ fn run(spec: RecordSpec, limits: Limits) -> Summary {
     let offset = Offset { offset_ns: 1_700_000_000_000_000_000, bound_ns: 1 };
     let recorder = Recorder::start(spec, offset, clock.now()).unwrap();
     let mut rx = Scripted { sent: 0, lost: 3 };
-    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_| {}).unwrap()
+    record(&mut rx, &clock, Some(recorder), (limits, &|| false), &mut |_, _| {}).unwrap()
 }
 
 fn frames(limit: u64) -> Limits {
@@ -77,7 +79,7 @@ fn frames(limit: u64) -> Limits {
 
 fn assert_all_accounted(summary: &Summary) -> &Recorded {
     let recorded = summary.recorded.as_ref().unwrap();
-    let accounts = recorded.written + recorded.queue_dropped + recorded.disk_lost;
+    let accounts = recorded.written + recorded.beyond_budget + recorded.queue_dropped + recorded.disk_lost;
     assert_eq!(summary.counts.frames, accounts, "{recorded:?}");
     recorded
 }
@@ -100,6 +102,17 @@ fn frames_beyond_the_limit_are_not_taken_and_what_the_kernel_lost_is_told() {
     assert_eq!((recorded.files.as_slice(), recorded.removed), (&[path.clone()][..], 0));
     let written = size(&path);
     assert!((1..1000).contains(&(written - recorded.written * RECORD)), "{written}");
+}
+
+#[test]
+fn counting_alone_tells_the_frames_of_every_second_by_their_arrival() {
+    let clock = Ticking::default();
+    let mut rx = Scripted { sent: 0, lost: 3 };
+    let summary = record(&mut rx, &clock, None, (frames(2500), &|| false), &mut |_, _| {}).unwrap();
+    // Counting began at 1 ms, frame n arrives at n ms.
+    assert_eq!(summary.series.seconds, [(1001, 1001 * 1004), (1000, 1000 * 1004), (499, 499 * 1004)]);
+    assert_eq!((summary.counts.frames, summary.counts.kernel_dropped), (2500, 3));
+    assert_eq!(summary.recorded.map(|recorded| recorded.written), None);
 }
 
 #[test]
@@ -146,4 +159,22 @@ fn a_slow_disk_costs_frames_and_not_time() {
     assert!(recorded.written > 0);
     let extra = size(&recorded.files[0]) - recorded.written * RECORD;
     assert!(extra < 1000, "only whole records: {extra}");
+}
+
+#[test]
+fn compressed_files_hold_the_same_bytes_block_by_block() {
+    let dir = tempfile::tempdir().unwrap();
+    let rotation = Rotation { bytes: Some(3 << 20), ..Rotation::default() };
+    let base = |name: &str| RecordSpec { rotation, queue: 64 << 20, ..spec(dir.path().join(name)) };
+    let plain = run(RecordSpec { format: Format::PcapNanos, ..base("a.pcap") }, frames(5000));
+    let zstd = Some(3);
+    let squeezed = run(RecordSpec { format: Format::PcapNanos, zstd, ..base("b.pcap.zst") }, frames(5000));
+    assert_all_accounted(&plain);
+    let recorded = assert_all_accounted(&squeezed);
+    assert!(recorded.files.len() >= 2 && !recorded.direct);
+    assert_eq!(recorded.files[1], dir.path().join("b-00002.pcap.zst"));
+    for (plain, squeezed) in plain.recorded.unwrap().files.iter().zip(&recorded.files) {
+        let content = zstd::decode_all(std::fs::File::open(squeezed).unwrap()).unwrap();
+        assert!(content == std::fs::read(plain).unwrap() && size(squeezed) < size(plain) / 10);
+    }
 }

@@ -1,6 +1,14 @@
 //! Capture filters as OTG defines them: value, mask and negate on bits of the frame. Mask bit 0 = must match.
+//!
+//! A filter can be looked up in a frame ([`Filter::accepts`]), which says what it means, or compiled
+//! ([`Filter::compile`]), which is what captures run.
+//!
+//! Invariant: both say the same of every frame.
+
+mod compile;
 
 use crate::bits;
+use crate::bpf::{Program, Unsupported};
 use serde::{Deserialize, Serialize};
 
 /// One condition on a frame: `bits` bits from `bit_offset` equal `value` where `mask` is 0.
@@ -45,6 +53,11 @@ impl Filter {
     pub fn accepts(&self, frame: &[u8]) -> bool {
         self.conditions.iter().all(|condition| condition.holds(frame))
     }
+
+    /// As a program of classic BPF; `None` if every frame passes.
+    pub fn compile(&self) -> Result<Option<Program>, Unsupported> {
+        if self.conditions.is_empty() { Ok(None) } else { compile::compile(&self.conditions).map(Some) }
+    }
 }
 
 impl Condition {
@@ -56,21 +69,30 @@ impl Condition {
     }
 }
 
+/// Where the type of a frame is, or its first VLAN tag.
+const ETHER_TYPE: usize = 12;
+/// Types that say that a VLAN tag follows.
+const TAGS: [u16; 3] = [0x8100, 0x88a8, 0x9100];
+/// Behind more VLAN tags than this no header is looked for.
+const MOST_TAGS: usize = 8;
+
 impl Base {
     fn find(self, frame: &[u8]) -> Option<usize> {
         let ether_type = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
-        let mut at = 12;
-        let mut first_tag = None;
-        while matches!(ether_type(at)?, 0x8100 | 0x88a8 | 0x9100) {
-            first_tag.get_or_insert(at + 2);
-            at += 4;
+        let is_tag = |at: usize| ether_type(at).is_some_and(|found| TAGS.contains(&found));
+        match self {
+            Self::Frame => Some(0),
+            Self::Vlan => is_tag(ETHER_TYPE).then_some(ETHER_TYPE + 2),
+            Self::Ipv4 | Self::Ipv6 => {
+                let tags = (0..MOST_TAGS).take_while(|tag| is_tag(ETHER_TYPE + 4 * tag)).count();
+                let at = ETHER_TYPE + 4 * tags;
+                (ether_type(at)? == self.ether_type()).then_some(at + 2)
+            }
         }
-        match (self, ether_type(at)?) {
-            (Self::Frame, _) => Some(0),
-            (Self::Vlan, _) => first_tag,
-            (Self::Ipv4, 0x0800) | (Self::Ipv6, 0x86dd) => Some(at + 2),
-            _ => None,
-        }
+    }
+
+    fn ether_type(self) -> u16 {
+        if self == Self::Ipv6 { 0x86dd } else { 0x0800 }
     }
 }
 

@@ -1,0 +1,170 @@
+//! `packetrig serve`: the OTG API on this machine's ports. Each configuration is a run like any other: what it sent is kept
+//! in the catalogue when the next one comes.
+
+use super::execution::open_catalogue;
+use crate::args::Serve;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::identity;
+use crate::output::{Output, remark};
+use packetrig_fleet::RunId;
+use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::report::Criteria;
+use packetrig_node::{EnginePlane, RunOptions, Session};
+use packetrig_plan::Steer;
+use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
+use packetrig_stats::port::BackEnd;
+use packetrig_store::{Catalogue, Draft};
+use packetrig_sys::{clock, kernel, signal};
+use packetrig_units::{MonoTime, Nanos, Share};
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Frames that are still under way when a configuration is replaced have this long: clients wait for their traffic.
+const DRAIN: Nanos = Nanos::from_millis(20);
+/// How often the user's wish to stop is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
+    let options = options(arguments)?;
+    // Whether results can be kept is settled before anything is offered.
+    drop(open_catalogue(arguments.store.directory.as_deref())?);
+    let rigs = MachineRigs {
+        store: arguments.store.directory.clone(),
+        confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
+        back_end: arguments.back_end.map(Into::into),
+        seed: arguments.seed.unwrap_or_else(|| identity::entropy() & 0xffff_ffff),
+        wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()),
+    };
+    let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
+    let console = Arc::new(Console::new(rigs, aliases.collect()));
+    signal::latch()?;
+    let stop = || {
+        while signal::received().is_none() {
+            std::thread::sleep(LOOK);
+        }
+    };
+    let told = |bound: Bound| tell(arguments, bound, output);
+    let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
+    console.close();
+    served?;
+    Ok(Exit::Ok)
+}
+
+fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
+    let usual = ServerOptions::default();
+    let token = arguments.token_file.as_ref().map(|file| {
+        let read = fs::read_to_string(file).map(|text| text.trim().to_owned());
+        read.map_err(|source| Error::ReadFile { name: file.display().to_string(), source })
+    });
+    let token = token.transpose()?;
+    if token.as_ref().is_some_and(String::is_empty) {
+        return Err(Error::Usage("the token file is empty: anybody would be let in".into()));
+    }
+    let files = arguments.cert.clone().zip(arguments.key.clone());
+    Ok(ServerOptions {
+        http: (!arguments.no_http).then_some(arguments.http),
+        grpc: (!arguments.no_grpc).then_some(arguments.grpc),
+        http_tls: !arguments.plain_http,
+        grpc_tls: arguments.grpc_tls,
+        identity: files.map(|(certificate, key)| IdentityFiles { certificate, key }),
+        client_ca: arguments.client_ca.clone(),
+        token,
+        ..usual
+    })
+}
+
+fn tell(arguments: &Serve, bound: Bound, output: &mut Output) {
+    if let Some(http) = bound.http {
+        let scheme = if arguments.plain_http { "http" } else { "https" };
+        output.line(format_args!("OTG over HTTP: {scheme}://{http}"));
+    }
+    if let Some(grpc) = bound.grpc {
+        let note = if arguments.grpc_tls { " (TLS)" } else { "" };
+        output.line(format_args!("OTG over gRPC: {grpc}{note}"));
+    }
+    for alias in &arguments.ports {
+        output.line(format_args!("Location {} is {}", alias.location, alias.interface));
+    }
+}
+
+/// Runs on this machine's interfaces.
+struct MachineRigs {
+    store: Option<PathBuf>,
+    confirmed: Vec<String>,
+    back_end: Option<BackEnd>,
+    seed: u64,
+    wall_minus_monotonic: u64,
+}
+
+impl Rigs for MachineRigs {
+    fn open(&self, document: String, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+        let catalogue = open_catalogue(self.store.as_deref()).map_err(|error| world(&error))?;
+        let started = clock::wall_clock_ns();
+        let run = RunId(identity::run_id(started, identity::entropy()));
+        let draft = catalogue.begin(run.clone()).map_err(|error| world(&error.into()))?;
+        let options = RunOptions {
+            run,
+            name: "serve".to_owned(),
+            started_wall_ns: started,
+            tag_key: identity::entropy(),
+            seed: self.seed,
+            confirmed: self.confirmed.clone(),
+            capture_dir: Some(draft.capture_dir().map_err(|error| world(&error.into()))?),
+            capture_all: false,
+            steered: true,
+            back_end: self.back_end,
+            limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
+            drain: DRAIN,
+            criteria: Criteria { max_loss: Share::from_billionths(0) },
+        };
+        let opened = Session::open(EnginePlane, document.clone(), options, move |event| sink(event));
+        let session = opened.map_err(|error| match error {
+            // Found when the links were known.
+            packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),
+            error => Refusal::from(error.fault()),
+        })?;
+        Ok(Box::new(ServedRun { session, catalogue, draft, document }))
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        at.as_nanos().wrapping_add(self.wall_minus_monotonic)
+    }
+}
+
+/// A configuration at work.
+struct ServedRun {
+    session: Session,
+    catalogue: Catalogue,
+    draft: Draft,
+    document: String,
+}
+
+impl Running for ServedRun {
+    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+        self.session.steer(steer)
+    }
+
+    fn close(self: Box<Self>, keep: bool) {
+        let Self { session, catalogue, draft, document } = *self;
+        match session.close() {
+            Ok(report) if keep => {
+                if let Err(error) = draft.commit(&catalogue, report, &document) {
+                    remark(&format!("the result of a run could not be kept: {error}"));
+                }
+            }
+            Ok(_) => {}
+            Err(error) => remark(&format!("a run ended badly: {error}")),
+        }
+    }
+}
+
+fn world(error: &Error) -> Refusal {
+    Refusal::internal(error.chain())
+}

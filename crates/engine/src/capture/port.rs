@@ -1,0 +1,225 @@
+//! A port's capture, begun, stopped and fetched from any thread while the port goes on.
+//!
+//! ```text
+//!  start(): recorder -> slot -> Tap (receiving thread)
+//!  stop():  end -> slot -> Tap -> all that arrived before is in -> recorder -> finish, join -> one file
+//! ```
+//! The file has its name only when it is complete: what is being written is called `FILE.part`.
+//!
+//! Invariant: between two starts every `stop` gives the same file with the same counts.
+
+use super::join::join;
+use super::record::{Format, RecordSpec, Recorded, Recorder, Rotation, Target};
+use super::tap::{Order, Slot, Tap};
+use crate::Error;
+use crate::clock::RealClock;
+use crate::port::Clock;
+use crossbeam_channel::{Receiver, bounded};
+use packetrig_sys::clock;
+use packetrig_wire::filter::Filter;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// A ring has so many files, of which the oldest is given up at a time.
+const PARTS: u64 = 8;
+/// Memory between receiver and disk, bytes.
+const QUEUE: usize = 64 << 20;
+/// Longer than a receiver may take to hear of an end.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What to capture, and where to.
+#[derive(Clone, Debug)]
+pub struct CaptureSpec {
+    /// The file; made anew.
+    pub file: PathBuf,
+    /// Its format.
+    pub format: Format,
+    /// Interface name to write into it.
+    pub interface: String,
+    /// A comment to write into it.
+    pub comment: String,
+    /// Bytes kept of a frame, FCS included.
+    pub snap_len: Option<u32>,
+    /// Frames to keep.
+    pub filter: Filter,
+    /// Bytes of the file at most.
+    pub budget: u64,
+    /// When the budget is used up, keep the newest frames instead of the first.
+    pub overwrite: bool,
+}
+
+/// Frames that passed the filter and are not in the file, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Missing {
+    /// The budget was used up.
+    pub beyond_budget: u64,
+    /// Newer ones were written over them, as asked for.
+    pub overwritten: u64,
+    /// The disk was behind and the queue full.
+    pub queue: u64,
+    /// Writing failed.
+    pub disk: u64,
+}
+
+impl Missing {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        self.beyond_budget + self.overwritten + self.queue + self.disk
+    }
+
+    /// In words; empty if there are none.
+    pub fn reasons(&self) -> Vec<String> {
+        let reasons = [
+            (self.beyond_budget, "came when the file was as large as it may be"),
+            (self.overwritten, "gave way to newer ones"),
+            (self.queue, "found the queue to the disk full"),
+            (self.disk, "could not be written"),
+        ];
+        let some = reasons.iter().filter(|(frames, _)| *frames > 0);
+        some.map(|(frames, why)| format!("{frames} {why}")).collect()
+    }
+}
+
+/// What became of a capture.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// The file.
+    pub file: PathBuf,
+    /// Frames in it.
+    pub written: u64,
+    /// Frames that should be and are not.
+    pub missing: Missing,
+    /// Why writing failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// See the module. Clones are the same capture.
+#[derive(Clone)]
+pub struct PortCapture(Arc<Inner>);
+
+struct Inner {
+    spec: CaptureSpec,
+    slot: Arc<Slot>,
+    back: Receiver<Box<Recorder>>,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// Never begun.
+    Blank,
+    Running,
+    Stopped(Captured),
+}
+
+impl std::fmt::Debug for PortCapture {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("PortCapture").field(&self.0.spec).finish()
+    }
+}
+
+impl PortCapture {
+    /// A capture that has not begun, and the end of it that is for the port's receiver.
+    pub fn new(spec: CaptureSpec) -> Result<(Self, Tap), Error> {
+        let program = spec.filter.compile().map_err(|reason| {
+            let expression = format!("the capture filter for {}", spec.interface);
+            Error::Filter { expression, reason }
+        })?;
+        let slot = Arc::new(Slot::default());
+        let (back_in, back) = bounded(1);
+        let tap = Tap::new(program, Arc::clone(&slot), back_in);
+        Ok((Self(Arc::new(Inner { spec, slot, back, state: Mutex::new(State::Blank) })), tap))
+    }
+
+    /// Begins afresh: what arrives from now on is captured, and what was captured before is forgotten when this ends.
+    pub fn start(&self) -> Result<(), Error> {
+        let mut state = self.state();
+        if matches!(*state, State::Running) {
+            *state = State::Stopped(self.end()?);
+        }
+        let recorder = self.recorder()?;
+        // The slot is empty: whatever was begun before has ended.
+        self.0.slot.put(Order::Begin(Box::new(recorder), RealClock::new().now()));
+        *state = State::Running;
+        Ok(())
+    }
+
+    /// Stops, if it is under way, and gives what was captured; again and again until the next start. A capture that was
+    /// never begun gives a file without frames.
+    pub fn stop(&self) -> Result<Captured, Error> {
+        let mut state = self.state();
+        let captured = match &*state {
+            State::Stopped(captured) => return Ok(captured.clone()),
+            State::Running => self.end(),
+            State::Blank => self.recorder().and_then(|recorder| self.finish(recorder)),
+        };
+        // A capture that could not be ended is over all the same.
+        *state = captured.as_ref().map_or(State::Blank, |captured| State::Stopped(captured.clone()));
+        captured
+    }
+
+    /// Whether it is under way.
+    pub fn is_running(&self) -> bool {
+        matches!(*self.state(), State::Running)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) -> Result<Captured, Error> {
+        let recorder = match self.0.slot.put(Order::End(RealClock::new().now())) {
+            // Nobody has received since it was begun.
+            Some(Order::Begin(recorder, _)) => recorder,
+            _ => self.0.back.recv_timeout(PATIENCE).map_err(|_| Error::Bug("a capture never ended"))?,
+        };
+        self.finish(*recorder)
+    }
+
+    fn recorder(&self) -> Result<Recorder, Error> {
+        let CaptureSpec { format, interface, comment, snap_len, budget, overwrite, file, .. } = &self.0.spec;
+        let mut part = file.clone().into_os_string();
+        part.push(".part");
+        let spec = RecordSpec {
+            target: Target::File(part.into()),
+            format: *format,
+            interface: interface.clone(),
+            comment: comment.clone(),
+            filter: String::new(),
+            snap_len: *snap_len,
+            fcs: true,
+            budget: (!overwrite).then_some(*budget),
+            rotation: Rotation {
+                bytes: overwrite.then_some(budget / PARTS),
+                every: None,
+                keep: usize::try_from(PARTS).ok(),
+            },
+            zstd: None,
+            queue: QUEUE,
+        };
+        Recorder::start(spec, clock::realtime_offset(), RealClock::new().now())
+    }
+
+    fn finish(&self, recorder: Recorder) -> Result<Captured, Error> {
+        let file = &self.0.spec.file;
+        let recorded = recorder.finish(RealClock::new().now())?;
+        join(&recorded.files, recorded.head, file)
+            .map_err(|source| Error::File { path: file.clone(), source })?;
+        Ok(captured(file.clone(), &recorded))
+    }
+}
+
+fn captured(file: PathBuf, recorded: &Recorded) -> Captured {
+    let failure = recorded.failure.as_ref();
+    Captured {
+        file,
+        written: recorded.written - recorded.removed_frames,
+        missing: Missing {
+            beyond_budget: recorded.beyond_budget,
+            overwritten: recorded.removed_frames,
+            queue: recorded.queue_dropped,
+            disk: recorded.disk_lost,
+        },
+        failure: failure.map(|(path, error)| format!("{}: {error}", path.display())),
+    }
+}

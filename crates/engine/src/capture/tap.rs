@@ -1,0 +1,176 @@
+//! The receiving thread's end of a port's capture.
+//!
+//! Orders lie in a slot of which the thread looks at the flag only; it takes the lock when there is one, which is when
+//! somebody begins or stops a capture. A recorder lent to it comes back through a channel, to be finished elsewhere.
+//!
+//! Invariant: frames that arrived from the moment a capture was begun until it was stopped are given to its recorder,
+//! if they pass the filter, and no others.
+
+use super::record::Recorder;
+use crate::port::RxFrame;
+use crossbeam_channel::Sender;
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::Program;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How long a frame may take from its arrival to us: what arrived before the end is waited for so long.
+pub(super) const ON_ITS_WAY: Nanos = Nanos::from_millis(60);
+
+pub(super) enum Order {
+    /// Record what arrives from this instant on.
+    Begin(Box<Recorder>, MonoTime),
+    /// Give the recorder back when all that arrived until this instant is in it.
+    End(MonoTime),
+}
+
+/// Where orders lie.
+#[derive(Default)]
+pub(super) struct Slot {
+    is_called: AtomicBool,
+    order: Mutex<Option<Order>>,
+}
+
+impl Slot {
+    /// Leaves an order. If the one before it was not taken yet, it is given back and the new one not left.
+    pub(super) fn put(&self, order: Order) -> Option<Order> {
+        let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = slot.take();
+        if before.is_none() {
+            *slot = Some(order);
+        }
+        self.is_called.store(slot.is_some(), Ordering::Release);
+        before
+    }
+
+    fn take(&self) -> Option<Order> {
+        let mut slot = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+        self.is_called.store(false, Ordering::Release);
+        slot.take()
+    }
+}
+
+/// See the module.
+pub struct Tap {
+    program: Option<Program>,
+    /// Whether frames that do not pass never get here, so that those lost in the ring would have passed.
+    is_filtered_before: bool,
+    is_alone: bool,
+    slot: Arc<Slot>,
+    back: Sender<Box<Recorder>>,
+    active: Option<Active>,
+}
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tap").field("active", &self.active.is_some()).finish_non_exhaustive()
+    }
+}
+
+struct Active {
+    recorder: Box<Recorder>,
+    begin: MonoTime,
+    end: Option<MonoTime>,
+    is_over: bool,
+    /// What the ring had dropped when it was begun.
+    lost_before: Option<u64>,
+}
+
+impl Tap {
+    pub(super) fn new(program: Option<Program>, slot: Arc<Slot>, back: Sender<Box<Recorder>>) -> Self {
+        Self { is_filtered_before: program.is_none(), is_alone: false, program, slot, back, active: None }
+    }
+
+    /// To be called where nothing but this tap will ever look at the port's frames.
+    pub(crate) fn alone(&mut self) {
+        self.is_alone = true;
+    }
+
+    /// The filter that may run in front of the ring, if there is one: frames that do not pass are of no use to anybody.
+    pub fn narrowing(&self) -> Option<&Program> {
+        self.program.as_ref().filter(|_| self.is_alone)
+    }
+
+    /// To be called when the filter runs in front of the ring, too.
+    pub fn filtered_before(&mut self) {
+        self.is_filtered_before = true;
+    }
+
+    /// Takes a copy of a frame that passes, if a capture is under way. Does not wait.
+    pub fn offer(&mut self, frame: &RxFrame<'_>) {
+        if self.is_called() {
+            self.follow();
+        }
+        let Some(active) = &mut self.active else { return };
+        if active.end.is_some_and(|end| frame.at > end) {
+            active.is_over = true;
+            return;
+        }
+        let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
+        let accepts = |program: &Program| program.matches_cut(frame.bytes, full_len);
+        if frame.at >= active.begin && self.program.as_ref().is_none_or(accepts) {
+            active.recorder.frame(frame);
+        }
+    }
+
+    /// Looks after the capture between batches; `is_idle` says that no frame is waiting. Returns whether
+    /// [`Self::ring_dropped`] is to be called.
+    pub fn attend(&mut self, now: MonoTime, is_idle: bool) -> bool {
+        if self.is_called() {
+            self.follow();
+        }
+        let Some(active) = &mut self.active else { return false };
+        if is_idle {
+            active.is_over |= active.end.is_some_and(|end| now >= end + ON_ITS_WAY);
+            active.recorder.idle(now);
+        }
+        active.is_over || active.lost_before.is_none()
+    }
+
+    /// Tells how many frames the port's ring has dropped so far. A capture that is over ends here.
+    pub fn ring_dropped(&mut self, frames: u64) {
+        let Some(active) = &mut self.active else { return };
+        let before = *active.lost_before.get_or_insert(frames);
+        // Of frames lost before a filter nobody knows whether they would have passed.
+        if self.is_filtered_before {
+            active.recorder.lost_before(frames.saturating_sub(before));
+        }
+        if active.is_over {
+            self.give_back();
+        }
+    }
+
+    /// Whether an order lies there.
+    pub(super) fn is_called(&self) -> bool {
+        self.slot.is_called.load(Ordering::Acquire)
+    }
+
+    fn follow(&mut self) {
+        match self.slot.take() {
+            Some(Order::Begin(recorder, begin)) => {
+                self.give_back();
+                let (end, lost_before) = (None, None);
+                self.active = Some(Active { recorder, begin, end, is_over: false, lost_before });
+            }
+            Some(Order::End(end)) => {
+                if let Some(active) = &mut self.active {
+                    active.end = Some(end);
+                }
+            }
+            None => {}
+        }
+    }
+
+    fn give_back(&mut self) {
+        if let Some(active) = self.active.take() {
+            // There is one recorder at a time, and a place for it; without a taker it finishes itself.
+            self.back.try_send(active.recorder).unwrap_or(());
+        }
+    }
+}
+
+impl Drop for Tap {
+    fn drop(&mut self) {
+        self.give_back();
+    }
+}

@@ -1,0 +1,32 @@
+//! Filters for the kernel to run in front of a ring.
+//!
+//! The kernel's filter sees frames without the VLAN tag that the kernel took out. Therefore it lets all tagged frames
+//! pass, and who asked for it looks at frames again with their tag in place.
+
+use packetrig_sys::pcap::ClassicInsn;
+use packetrig_wire::bpf::{self, Program};
+
+/// What the kernel is to run: nothing if there is nothing to decide and nothing to cut.
+pub(super) fn in_kernel(filter: Option<&Program>, snap_len: Option<u32>) -> Vec<ClassicInsn> {
+    /// A load from here asks the kernel whether it took a VLAN tag out of the frame.
+    const TAG_IS_OUT: u32 = 0xffff_f000 + 48;
+    const ALL: u32 = u32::MAX;
+    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
+    let cut = |k: u32| if k == 0 { 0 } else { snap_len.unwrap_or(ALL) };
+    let rest: Vec<_> = match filter {
+        Some(program) => program
+            .insns()
+            .iter()
+            .map(|i| insn(i.code, i.jt, i.jf, if i.code == 6 { cut(i.k) } else { i.k }))
+            .collect(),
+        None if snap_len.is_some() => vec![insn(6, 0, 0, cut(ALL))],
+        None => return Vec::new(),
+    };
+    // Behind the jump the accumulator is zero again, as the program expects.
+    let tagged = [insn(0x20, 0, 0, TAG_IS_OUT), insn(0x15, 1, 0, 0), insn(6, 0, 0, ALL)];
+    // A program that returns what it computed would cut frames to that.
+    if tagged.len() + rest.len() > bpf::LONGEST || rest.iter().any(|insn| insn.code == 0x16) {
+        return Vec::new();
+    }
+    tagged.into_iter().chain(rest).collect()
+}

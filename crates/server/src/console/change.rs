@@ -1,0 +1,130 @@
+//! Configurations with flows changed, added, removed. Pure: a new configuration comes out, or all that is wrong.
+
+use crate::tester::{Refusal, RefusalKind};
+use serde_json::Value;
+use std::collections::HashSet;
+
+/// Flows that `update` names have the rate or size it gives them.
+pub(super) fn update(mut config: Value, update: &Value) -> Result<Value, Refusal> {
+    if update.get("protocols").is_some() {
+        return Err(Refusal::validation(
+            "protocols: not supported: only rates and sizes of flows can be updated",
+        ));
+    }
+    let update = &update["flows"];
+    let properties: Vec<&str> = list(&update["property_names"]).iter().filter_map(Value::as_str).collect();
+    let mut errors = Vec::new();
+    if properties.is_empty() {
+        errors.push("flows.property_names: name what to update: rate, size".to_owned());
+    }
+    for (index, change) in list(&update["flows"]).iter().enumerate() {
+        let name = name_of(change);
+        let flows = config.get_mut("flows").and_then(Value::as_array_mut);
+        let Some(flow) = flows.into_iter().flatten().find(|flow| name_of(flow) == name) else {
+            errors.push(format!("flows.flows[{index}].name: there is no flow `{name}`"));
+            continue;
+        };
+        for property in &properties {
+            match change.get(property) {
+                Some(value) => flow[property] = value.clone(),
+                None => errors.push(format!("flows.flows[{index}].{property}: missing")),
+            }
+        }
+    }
+    checked(config, errors)
+}
+
+/// The flows of `append` come after those there are.
+pub(super) fn append(mut config: Value, append: Value) -> Result<Value, Refusal> {
+    let mut errors = Vec::new();
+    let mut names: HashSet<String> = names(&config).map(str::to_owned).collect();
+    let mut new = Vec::new();
+    for (place, resources) in list(&append["config_append_list"]).iter().enumerate() {
+        for (index, flow) in list(&resources["flows"]).iter().enumerate() {
+            let name = name_of(flow);
+            if !names.insert(name.to_owned()) {
+                errors.push(format!(
+                    "config_append_list[{place}].flows[{index}].name: there is a flow `{name}` already"
+                ));
+            }
+            new.push(flow.clone());
+        }
+    }
+    if let Some(flows) = config["flows"].as_array_mut() {
+        flows.extend(new);
+    } else if let Some(config) = config.as_object_mut() {
+        config.insert("flows".into(), Value::Array(new));
+    }
+    checked(config, errors)
+}
+
+/// The flows that `delete` names are gone.
+pub(super) fn delete(mut config: Value, delete: &Value) -> Result<Value, Refusal> {
+    let known: HashSet<&str> = names(&config).collect();
+    let mut errors = Vec::new();
+    let mut gone: HashSet<String> = HashSet::new();
+    for (place, resources) in list(&delete["config_delete_list"]).iter().enumerate() {
+        for (index, name) in list(&resources["flows"]).iter().enumerate() {
+            let name = name.as_str().unwrap_or_default();
+            if !known.contains(name) {
+                errors.push(format!("config_delete_list[{place}].flows[{index}]: there is no flow `{name}`"));
+            }
+            gone.insert(name.to_owned());
+        }
+    }
+    if let Some(flows) = config.get_mut("flows").and_then(Value::as_array_mut) {
+        flows.retain(|flow| !gone.contains(name_of(flow)));
+    }
+    checked(config, errors)
+}
+
+fn checked(config: Value, errors: Vec<String>) -> Result<Value, Refusal> {
+    if errors.is_empty() { Ok(config) } else { Err(Refusal { kind: RefusalKind::Validation, errors }) }
+}
+
+fn names(config: &Value) -> impl Iterator<Item = &str> {
+    list(&config["flows"]).iter().map(name_of)
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn name_of(flow: &Value) -> &str {
+    flow["name"].as_str().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn config() -> Value {
+        json!({"ports": [], "flows": [{"name": "a", "rate": {"pps": "1"}}, {"name": "b"}]})
+    }
+
+    #[test]
+    fn rates_and_sizes_are_updated() {
+        let change = json!({"flows": {"property_names": ["rate"], "flows": [{"name": "a", "rate": {"pps": "9"}, "size": {}}]}});
+        let after = update(config(), &change).expect("updates");
+        assert_eq!(after["flows"][0], json!({"name": "a", "rate": {"pps": "9"}}));
+        let bad = json!({"flows": {"property_names": ["size"], "flows": [{"name": "x"}, {"name": "b"}]}});
+        let errors = update(config(), &bad).expect_err("refused").errors;
+        assert!(errors[0].starts_with("flows.flows[0].name") && errors[1].starts_with("flows.flows[1].size"));
+        assert!(update(config(), &json!({"protocols": {}})).is_err());
+    }
+
+    #[test]
+    fn flows_come_and_go() {
+        let more = json!({"config_append_list": [{"choice": "flows", "flows": [{"name": "c"}]}]});
+        let after = append(config(), more).expect("appends");
+        assert_eq!(names(&after).collect::<Vec<_>>(), ["a", "b", "c"]);
+        let twice = json!({"config_append_list": [{"flows": [{"name": "d"}, {"name": "d"}]}, {"flows": [{"name": "a"}]}]});
+        assert_eq!(append(config(), twice).expect_err("refused").errors.len(), 2);
+        let less = json!({"config_delete_list": [{"flows": ["a"]}]});
+        assert_eq!(names(&delete(after, &less).expect("deletes")).collect::<Vec<_>>(), ["b", "c"]);
+        assert!(delete(config(), &json!({"config_delete_list": [{"flows": ["z"]}]})).is_err());
+        let into_nothing = append(json!({}), json!({"config_append_list": [{"flows": [{"name": "c"}]}]}));
+        assert_eq!(names(&into_nothing.expect("appends")).collect::<Vec<_>>(), ["c"]);
+    }
+}

@@ -1,0 +1,150 @@
+//! What the events of a run have told so far, as far as rows need it.
+
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_plan::Plan;
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::port::PortInfo;
+use packetrig_stats::result::Sample;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{HashMap, VecDeque};
+
+/// Rates are means over this long.
+const WINDOW: Nanos = Nanos::from_millis(1_000);
+/// A flow that has sent its last frame has stopped when this much has passed since, or earlier if everything has arrived.
+const SETTLE: Nanos = Nanos::from_millis(300);
+
+/// Frames and bytes of a port, both ways.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Moved {
+    pub(super) frames_tx: u64,
+    pub(super) bytes_tx: u64,
+    pub(super) frames_rx: u64,
+    pub(super) bytes_rx: u64,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Live {
+    pub(super) ports: Vec<PortInfo>,
+    /// The latest last; each sorted by stream.
+    samples: VecDeque<Sample>,
+    /// Since when streams have had nothing more to send.
+    quiet_since: HashMap<usize, MonoTime>,
+    /// Of each port, whether its link is up, and since when that is known.
+    links: HashMap<usize, (bool, MonoTime)>,
+    /// Of each port, what was counted before traffic last began.
+    before: HashMap<usize, Moved>,
+}
+
+impl Live {
+    pub(super) fn take(&mut self, event: &RunEvent) {
+        match &event.kind {
+            RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
+            RunEventKind::Counters { sample, .. } => self.add(sample),
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, sample: &Sample) {
+        for (stream, counts) in &sample.tx {
+            if counts.is_sending {
+                self.quiet_since.remove(stream);
+            } else {
+                self.quiet_since.entry(*stream).or_insert(sample.at);
+            }
+        }
+        for (port, _, rx) in &sample.ports {
+            let Some(up) = rx.link_up else { continue };
+            let link = self.links.entry(*port).or_insert((up, sample.at));
+            if link.0 != up {
+                *link = (up, sample.at);
+            }
+        }
+        let mut sample = sample.clone();
+        // Several nodes or ports may have been put together.
+        sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
+        sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
+        let at = sample.at;
+        self.samples.push_back(sample);
+        while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
+            self.samples.pop_front();
+        }
+    }
+
+    /// Whether a port's link is up, as far as it is known.
+    pub(super) fn link_up(&self, port: usize) -> Option<bool> {
+        self.links.get(&port).map(|(up, _)| *up)
+    }
+
+    /// When that last changed.
+    pub(super) fn link_changed(&self, port: usize) -> Option<MonoTime> {
+        self.links.get(&port).map(|(_, at)| *at)
+    }
+
+    pub(super) fn latest(&self) -> Option<&Sample> {
+        self.samples.back()
+    }
+
+    /// Samples of the last second, the oldest first.
+    pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
+    }
+
+    /// Whether a stream sends, or its last frames may still be on their way.
+    pub(super) fn is_at_work(&self, stream: usize, all_arrived: bool) -> bool {
+        let Some(latest) = self.latest() else { return false };
+        let Some(counts) = sent(latest, stream) else { return false };
+        let settled = || self.quiet_since.get(&stream).is_some_and(|since| latest.at.since(*since) >= SETTLE);
+        counts.is_sending || (counts.frames > 0 && !all_arrived && !settled())
+    }
+
+    /// Counters of ports begin anew with traffic that begins when there is none.
+    pub(super) fn begin_if_quiet(&mut self, plan: &Plan) {
+        let Some(latest) = self.samples.back() else { return };
+        if latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused) {
+            return;
+        }
+        self.before = (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect();
+    }
+
+    /// What a port has moved since traffic last began.
+    pub(super) fn moved(&self, plan: &Plan, sample: &Sample, port: usize) -> Moved {
+        let (now, before) = (moved(plan, sample, port), self.before.get(&port).copied().unwrap_or_default());
+        Moved {
+            frames_tx: now.frames_tx.saturating_sub(before.frames_tx),
+            bytes_tx: now.bytes_tx.saturating_sub(before.bytes_tx),
+            frames_rx: now.frames_rx.saturating_sub(before.frames_rx),
+            bytes_rx: now.bytes_rx.saturating_sub(before.bytes_rx),
+        }
+    }
+}
+
+/// What a stream has sent.
+pub(super) fn sent(sample: &Sample, stream: usize) -> Option<&StreamTxCounts> {
+    let place = sample.tx.binary_search_by_key(&stream, |(index, _)| *index).ok()?;
+    Some(&sample.tx[place].1)
+}
+
+/// What has arrived of a stream, by port.
+pub(super) fn received(sample: &Sample, stream: usize) -> impl Iterator<Item = (usize, &StreamRxCounts)> {
+    let from = sample.rx.partition_point(|(index, ..)| *index < stream);
+    let of_stream = sample.rx[from..].iter().take_while(move |(index, ..)| *index == stream);
+    of_stream.map(|(_, port, counts)| (*port, counts))
+}
+
+/// All that a port has moved in the run.
+fn moved(plan: &Plan, sample: &Sample, port: usize) -> Moved {
+    let mut moved = Moved::default();
+    let is_sender = |stream: usize| plan.streams.get(stream).is_some_and(|stream| stream.tx == port);
+    for (_, counts) in sample.tx.iter().filter(|(stream, _)| is_sender(*stream)) {
+        moved.frames_tx += counts.frames;
+        moved.bytes_tx += counts.bytes;
+    }
+    if let Some((.., rx)) = sample.ports.iter().find(|(index, ..)| *index == port) {
+        moved.frames_rx = rx.foreign + rx.unnumbered;
+        moved.bytes_rx = rx.bytes + rx.foreign_bytes;
+    }
+    let received = sample.rx.iter().filter(|(_, at, _)| *at == port);
+    moved.frames_rx += received.map(|(.., counts)| counts.frames).sum::<u64>();
+    moved
+}

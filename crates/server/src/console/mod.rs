@@ -1,0 +1,288 @@
+//! The tester behind the API: a configuration becomes a steered run, changes become orders to it, its events become rows.
+//!
+//! It opens no ports: whoever makes it says how runs are opened ([`Rigs`]). Times of the run are shown as wall-clock times.
+//!
+//! Invariant: what a client reads after a change was answered shows the change. A configuration that cannot be had leaves
+//! the one before it, unless its ports could not be opened: then there is none.
+
+mod change;
+mod live;
+mod names;
+mod rows;
+#[cfg(test)]
+mod tests;
+
+use crate::tester::{
+    CaptureFile, CapturePart, Change, Family, FlowRow, Neighbour, Ping, PingResult, PortRow, Refusal,
+    RefusalKind, State, Tester,
+};
+use live::Live;
+use names::Names;
+use packetrig_fleet::event::RunEvent;
+use packetrig_fleet::outcome::{Blame, Fault};
+use packetrig_plan::{Plan, Problem, Problems, ReadOptions, Severity, Steer};
+use packetrig_units::MonoTime;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Told everything that happens in a run.
+pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
+
+/// Where runs come from.
+pub trait Rigs: Send + Sync + 'static {
+    /// Opens the ports of `document`, a plan, and begins to receive. Nothing is sent before it is steered to.
+    fn open(&self, document: String, sink: EventSink) -> Result<Box<dyn Running>, Refusal>;
+    /// From which seeds are drawn that a document leaves open.
+    fn seed(&self) -> u64;
+    /// The wall clock at an instant of a run's clock, ns since 1970.
+    fn wall_clock(&self, at: MonoTime) -> u64;
+}
+
+/// A run under way.
+pub trait Running: Send {
+    /// Changes something; returns when it is done.
+    fn steer(&self, steer: Steer) -> Result<(), Fault>;
+    /// Stops everything and closes the ports. `keep`: frames were sent, so its result is worth keeping.
+    fn close(self: Box<Self>, keep: bool);
+}
+
+/// What clients see.
+#[derive(Default)]
+struct View {
+    config: Value,
+    names: Names,
+    /// All streams of the run so far, also those whose flows are gone.
+    plan: Option<Plan>,
+    live: Arc<Mutex<Live>>,
+}
+
+/// What changes have to do with.
+#[derive(Default)]
+struct Desk {
+    run: Option<Box<dyn Running>>,
+    /// Whether it ever sent anything.
+    sent: bool,
+}
+
+/// See the module.
+pub struct Console<R> {
+    rigs: R,
+    aliases: BTreeMap<String, String>,
+    desk: Mutex<Desk>,
+    view: Mutex<View>,
+}
+
+impl<R> std::fmt::Debug for Console<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Console").field("aliases", &self.aliases).finish_non_exhaustive()
+    }
+}
+
+impl<R: Rigs> Console<R> {
+    /// A console without a configuration. `aliases`: what locations of documents mean here.
+    pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
+        let view = View { config: Value::Object(serde_json::Map::new()), ..View::default() };
+        Self { rigs, aliases, desk: Mutex::default(), view: Mutex::new(view) }
+    }
+
+    /// Ends the run under way, if there is one, and keeps its result.
+    pub fn close(&self) {
+        let mut desk = self.desk();
+        self.end_run(&mut desk);
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn view(&self) -> MutexGuard<'_, View> {
+        self.view.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end_run(&self, desk: &mut Desk) {
+        *self.view() = View { config: Value::Object(serde_json::Map::new()), ..View::default() };
+        let Desk { run, sent } = std::mem::take(desk);
+        if let Some(run) = run {
+            run.close(sent);
+        }
+    }
+
+    /// The document with the locations that its aliases stand for, and the plan it means.
+    fn read(&self, config: &Value) -> Result<(String, Plan), Refusal> {
+        let mut document = config.clone();
+        let ports = document.get_mut("ports").and_then(Value::as_array_mut);
+        for location in ports.into_iter().flatten().filter_map(|port| port.get_mut("location")) {
+            let alias = location.as_str().and_then(|alias| self.aliases.get(alias));
+            if let Some(meant) = alias {
+                *location = Value::String(meant.clone());
+            }
+        }
+        let text = document.to_string();
+        let plan = Plan::read_with(&text, ReadOptions { seed: self.rigs.seed() })?;
+        Ok((text, plan))
+    }
+
+    /// Has the run under way follow `config` from now on.
+    fn replan(&self, desk: &Desk, config: Value) -> Result<Vec<String>, Refusal> {
+        let (document, plan) = self.read(&config)?;
+        let warnings = warnings(&plan);
+        let run =
+            desk.run.as_ref().ok_or_else(|| Refusal::validation("there is no configuration to change"))?;
+        run.steer(Steer::Replan(document))?;
+        let mut view = self.view();
+        let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
+        grown.grow(&plan);
+        view.names = Names::new(&config, &grown);
+        (view.config, view.plan) = (config, Some(grown));
+        Ok(warnings)
+    }
+
+    fn traffic(&self, desk: &mut Desk, change: Change, flows: &[String]) -> Result<(), Refusal> {
+        let begins = matches!(change, Change::Start | Change::Resume);
+        let streams = {
+            let view = self.view();
+            let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
+            let streams = view.names.streams(flows)?;
+            if change == Change::Start {
+                view.live().begin_if_quiet(plan);
+            }
+            streams
+        };
+        let Some(run) = &desk.run else { return Ok(()) };
+        run.steer(match change {
+            Change::Start => Steer::Start(streams),
+            Change::Stop => Steer::Stop(streams),
+            Change::Pause => Steer::Pause(streams),
+            Change::Resume => Steer::Resume(streams),
+        })?;
+        desk.sent |= begins;
+        Ok(())
+    }
+}
+
+impl View {
+    fn live(&self) -> MutexGuard<'_, Live> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<R: Rigs> Tester for Console<R> {
+    fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal> {
+        let mut desk = self.desk();
+        let has_ports = config.get("ports").and_then(Value::as_array).is_some_and(|ports| !ports.is_empty());
+        if !has_ports && config.as_object().is_some_and(serde_json::Map::is_empty) {
+            self.end_run(&mut desk);
+            return Ok(Vec::new());
+        }
+        let (document, plan) = self.read(&config)?;
+        self.end_run(&mut desk);
+        let warnings = warnings(&plan);
+        let live = Arc::new(Mutex::new(Live::default()));
+        let sink = {
+            let live = Arc::clone(&live);
+            Box::new(move |event: &RunEvent| {
+                live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
+            })
+        };
+        desk.run = Some(self.rigs.open(document, sink)?);
+        *self.view() = View { names: Names::new(&config, &plan), config, plan: Some(plan), live };
+        Ok(warnings)
+    }
+
+    fn config(&self) -> Value {
+        self.view().config.clone()
+    }
+
+    fn problems(&self, config: &Value) -> Vec<String> {
+        self.read(config).err().map(|refusal| refusal.errors).unwrap_or_default()
+    }
+
+    fn update_config(&self, update: Value) -> Result<Vec<String>, Refusal> {
+        let desk = self.desk();
+        let config = change::update(self.config(), &update)?;
+        self.replan(&desk, config)
+    }
+
+    fn append_config(&self, append: Value) -> Result<Vec<String>, Refusal> {
+        let desk = self.desk();
+        let config = change::append(self.config(), append)?;
+        self.replan(&desk, config)
+    }
+
+    fn delete_config(&self, delete: Value) -> Result<Vec<String>, Refusal> {
+        let desk = self.desk();
+        let config = change::delete(self.config(), &delete)?;
+        self.replan(&desk, config)
+    }
+
+    fn set_state(&self, state: State) -> Result<Vec<String>, Refusal> {
+        let mut desk = self.desk();
+        match state {
+            State::Traffic { change, flows } => self.traffic(&mut desk, change, &flows)?,
+            State::Capture { .. } | State::Link { .. } | State::Protocols { .. } => {
+                return Err(Refusal::unimplemented("not there yet"));
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    fn ping(&self, _: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
+        Err(Refusal::unimplemented("not there yet"))
+    }
+
+    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal> {
+        let view = self.view();
+        let Some(plan) = &view.plan else { return nothing(names) };
+        let live = view.live();
+        let ports = view.names.ports(names)?;
+        let wall = |at| self.rigs.wall_clock(at);
+        Ok(ports.into_iter().map(|port| rows::port(plan, &view.names, &live, port, &wall)).collect())
+    }
+
+    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, Refusal> {
+        let view = self.view();
+        let Some(plan) = &view.plan else { return nothing(names) };
+        let live = view.live();
+        let flows = view.names.measured_flows(names)?;
+        let wall = |at| self.rigs.wall_clock(at);
+        Ok(flows.into_iter().flat_map(|flow| rows::flow(plan, flow, &live, &wall)).collect())
+    }
+
+    fn neighbours(&self, _: Family, _: &[String]) -> Result<Vec<Neighbour>, Refusal> {
+        Err(Refusal::unimplemented("not there yet"))
+    }
+
+    fn capture(&self, _: &str, _: CapturePart) -> Result<CaptureFile, Refusal> {
+        Err(Refusal::unimplemented("not there yet"))
+    }
+}
+
+/// Without a configuration lists are empty and no name is known.
+fn nothing<T>(names: &[String]) -> Result<Vec<T>, Refusal> {
+    if names.is_empty() { Ok(Vec::new()) } else { Err(Names::default().unknown(names)) }
+}
+
+impl From<Problems> for Refusal {
+    fn from(problems: Problems) -> Self {
+        let errors = problems.0.into_iter().filter(|problem| problem.severity == Severity::Error);
+        let line = |problem: Problem| match problem.hint {
+            Some(hint) => format!("{}: {} ({hint})", problem.path, problem.message),
+            None => format!("{}: {}", problem.path, problem.message),
+        };
+        Self { kind: RefusalKind::Validation, errors: errors.map(line).collect() }
+    }
+}
+
+impl From<Fault> for Refusal {
+    fn from(fault: Fault) -> Self {
+        match fault.blame {
+            Blame::User => Self::validation(fault.text),
+            Blame::World | Blame::Peer | Blame::Bug => Self::internal(fault.text),
+        }
+    }
+}
+
+fn warnings(plan: &Plan) -> Vec<String> {
+    plan.warnings.iter().map(|warning| format!("{}: {}", warning.path, warning.message)).collect()
+}

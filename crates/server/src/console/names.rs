@@ -1,0 +1,124 @@
+//! What names of a configuration stand for.
+
+use crate::tester::{Refusal, RefusalKind};
+use packetrig_plan::Plan;
+use serde_json::Value;
+use std::collections::{HashMap, HashSet};
+
+/// A flow, and what its row is to show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flow {
+    pub(super) name: String,
+    pub(super) measured: bool,
+    pub(super) loss: bool,
+    pub(super) timestamps: bool,
+    pub(super) latency: bool,
+    pub(super) ways: Vec<Way>,
+}
+
+/// A way of a flow: the streams that it sends from one port to the same ports. It has one row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Way {
+    pub(super) tx: usize,
+    pub(super) rx: Vec<usize>,
+    /// By index.
+    pub(super) streams: Vec<usize>,
+}
+
+/// See the module. In the order of the configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    ports: Vec<String>,
+    locations: Vec<String>,
+    flows: Vec<Flow>,
+}
+
+impl Names {
+    /// `plan` is what runs; it may have streams of flows that are gone.
+    pub(super) fn new(config: &Value, plan: &Plan) -> Self {
+        let list = |of: &str| config[of].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Self {
+            ports: list("ports").iter().map(|port| text(&port["name"])).collect(),
+            locations: list("ports").iter().map(|port| text(&port["location"])).collect(),
+            flows: flows_of(config, plan),
+        }
+    }
+
+    /// The location of a port as the configuration has it.
+    pub(super) fn location(&self, port: usize) -> String {
+        self.locations.get(port).cloned().unwrap_or_default()
+    }
+
+    /// Ports by index; all if none is named.
+    pub(super) fn ports(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+        let index: HashMap<&str, usize> = self.ports.iter().map(String::as_str).zip(0..).collect();
+        let wanted: HashSet<usize> =
+            names.iter().filter_map(|name| index.get(name.as_str()).copied()).collect();
+        self.check(names, |name| index.contains_key(name))?;
+        Ok((0..self.ports.len()).filter(|port| names.is_empty() || wanted.contains(port)).collect())
+    }
+
+    /// Flows with a row; of all if none is named.
+    pub(super) fn measured_flows(&self, names: &[String]) -> Result<Vec<&Flow>, Refusal> {
+        let wanted = self.wanted(names)?;
+        let is_wanted =
+            |flow: &&Flow| flow.measured && (names.is_empty() || wanted.contains(flow.name.as_str()));
+        Ok(self.flows.iter().filter(is_wanted).collect())
+    }
+
+    /// Streams of these flows, by index; of all if none is named.
+    pub(super) fn streams(&self, names: &[String]) -> Result<Vec<usize>, Refusal> {
+        let wanted = self.wanted(names)?;
+        let is_wanted = |flow: &&Flow| names.is_empty() || wanted.contains(flow.name.as_str());
+        let ways = self.flows.iter().filter(is_wanted).flat_map(|flow| &flow.ways);
+        Ok(ways.flat_map(|way| way.streams.iter().copied()).collect())
+    }
+
+    /// Nothing of that name.
+    pub(super) fn unknown(&self, names: &[String]) -> Refusal {
+        let errors =
+            names.iter().map(|name| format!("there is nothing called `{name}` in the configuration"));
+        Refusal { kind: RefusalKind::Validation, errors: errors.collect() }
+    }
+
+    fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, Refusal> {
+        let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
+        self.check(names, |name| known.contains(name))?;
+        Ok(names.iter().map(String::as_str).collect())
+    }
+
+    fn check(&self, names: &[String], is_known: impl Fn(&str) -> bool) -> Result<(), Refusal> {
+        let unknown: Vec<String> = names.iter().filter(|name| !is_known(name)).cloned().collect();
+        if unknown.is_empty() { Ok(()) } else { Err(self.unknown(&unknown)) }
+    }
+}
+
+fn flows_of(config: &Value, plan: &Plan) -> Vec<Flow> {
+    let mut flows: Vec<Flow> =
+        config["flows"].as_array().into_iter().flatten().map(Flow::without_ways).collect();
+    let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
+    for (index, stream) in plan.streams.iter().enumerate() {
+        let Some(flow) = place.get(&stream.name).and_then(|place| flows.get_mut(*place)) else { continue };
+        match flow.ways.iter_mut().find(|way| way.tx == stream.tx && way.rx == stream.rx) {
+            Some(way) => way.streams.push(index),
+            None => flow.ways.push(Way { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] }),
+        }
+    }
+    flows
+}
+
+impl Flow {
+    fn without_ways(flow: &Value) -> Self {
+        let metrics = &flow["metrics"];
+        let flag = |value: &Value| value.as_bool().unwrap_or(false);
+        Self {
+            name: flow["name"].as_str().unwrap_or_default().to_owned(),
+            measured: flag(&metrics["enable"]),
+            loss: flag(&metrics["loss"]),
+            timestamps: flag(&metrics["timestamps"]),
+            latency: flag(&metrics["latency"]["enable"]),
+            ways: Vec::new(),
+        }
+    }
+}

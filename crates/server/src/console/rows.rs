@@ -1,0 +1,206 @@
+//! Rows of metrics, from the plan and the latest samples. Pure.
+
+use super::live::{Live, Moved, received, sent};
+use super::names::{Flow, Names, Way};
+use crate::tester::{FlowRow, Latency, PortRow, Transmit};
+use packetrig_plan::{Plan, Stream};
+use packetrig_stats::counts::{Delays, SinceStart};
+use packetrig_stats::result::Sample;
+use packetrig_units::{MonoTime, Nanos, Ratio};
+
+/// The wall clock at an instant.
+pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
+
+pub(super) fn port(plan: &Plan, names: &Names, live: &Live, port: usize, wall: WallClock<'_>) -> PortRow {
+    let info = live.ports.get(port);
+    let streams = || plan.streams.iter().enumerate().filter(move |(_, stream)| stream.tx == port);
+    let transmitting = live.latest().is_some_and(|latest| {
+        streams().any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
+    });
+    let samples: Vec<(MonoTime, Moved)> =
+        live.samples().map(|sample| (sample.at, live.moved(plan, sample, port))).collect();
+    let now = samples.last().map(|(_, moved)| *moved).unwrap_or_default();
+    let rate = |of: fn(&Moved) -> u64| match (samples.first(), samples.last()) {
+        (Some((from, before)), Some((to, now))) => {
+            per_second(of(now).saturating_sub(of(before)), to.since(*from))
+        }
+        _ => 0.0,
+    };
+    let sent = |rate: f64| if transmitting { rate } else { 0.0 };
+    PortRow {
+        name: plan.ports[port].name.clone(),
+        location: names.location(port),
+        link_up: live.link_up(port).unwrap_or(true),
+        capturing: false,
+        transmitting,
+        frames_tx: now.frames_tx,
+        frames_rx: now.frames_rx,
+        bytes_tx: now.bytes_tx,
+        bytes_rx: now.bytes_rx,
+        frames_tx_rate: sent(rate(|moved| moved.frames_tx)),
+        frames_rx_rate: rate(|moved| moved.frames_rx),
+        bytes_tx_rate: sent(rate(|moved| moved.bytes_tx)),
+        bytes_rx_rate: rate(|moved| moved.bytes_rx),
+        last_change_ns: live.link_changed(port).map(wall),
+        speed_kbytes: info.and_then(|info| info.speed).map(|speed| speed.bits_per_second() / 8000),
+    }
+}
+
+/// The rows of a flow: one for each of its ways.
+pub(super) fn flow(plan: &Plan, flow: &Flow, live: &Live, wall: WallClock<'_>) -> Vec<FlowRow> {
+    flow.ways.iter().map(|way| row(plan, flow, way, live, wall)).collect()
+}
+
+fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) -> FlowRow {
+    let name = |port: &usize| plan.ports[*port].name.as_str();
+    let rx: Vec<&str> = way.rx.iter().map(name).collect();
+    let bare = FlowRow {
+        name: flow.name.clone(),
+        port_tx: name(&way.tx).to_owned(),
+        port_rx: rx.join(","),
+        ..FlowRow::default()
+    };
+    let Some(latest) = live.latest() else { return bare };
+    let (out, arrived) = (sent_total(latest, &way.streams), received_total(latest, &way.streams));
+    let transmit = transmit(plan, live, latest, &way.streams);
+    let rates = if transmit == Transmit::Started { rates(live, &way.streams) } else { Rates::default() };
+    FlowRow {
+        transmit,
+        frames_tx: out.frames,
+        frames_rx: arrived.frames,
+        bytes_tx: out.bytes,
+        bytes_rx: arrived.bytes,
+        frames_tx_rate: rates.frames_tx,
+        frames_rx_rate: rates.frames_rx,
+        bytes_tx_rate: rates.bytes_tx,
+        bytes_rx_rate: rates.bytes_rx,
+        loss: flow.loss.then(|| match transmit {
+            Transmit::Started => loss_so_far(latest, &way.streams),
+            _ => loss(plan, latest, &way.streams),
+        }),
+        timestamps: flow.timestamps.then(|| {
+            let ns = |at: Option<MonoTime>| at.map_or(0.0, |at| wall(at) as f64);
+            (ns(arrived.first), ns(arrived.last))
+        }),
+        latency: flow.latency.then(|| latency(latest, &way.streams)),
+        ..bare
+    }
+}
+
+fn latency(latest: &Sample, streams: &[usize]) -> Latency {
+    let mut delays = Delays::default();
+    for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
+        delays.merge(&counts.delays);
+    }
+    let ns = |time: Nanos| time.as_u64() as f64;
+    Latency {
+        minimum: ns(delays.min),
+        average: ns(delays.mean().unwrap_or_default()),
+        maximum: ns(delays.max),
+    }
+}
+
+/// Counts of several streams together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Total {
+    frames: u64,
+    bytes: u64,
+    first: Option<MonoTime>,
+    last: Option<MonoTime>,
+}
+
+impl Total {
+    fn of(parts: impl Iterator<Item = SinceStart>) -> Self {
+        parts.fold(Self::default(), |all, part| Self {
+            frames: all.frames + part.frames,
+            bytes: all.bytes + part.bytes,
+            first: all.first.into_iter().chain(part.first).min(),
+            last: all.last.max(part.last),
+        })
+    }
+}
+
+fn sent_total(sample: &Sample, streams: &[usize]) -> Total {
+    let counts = streams.iter().filter_map(|stream| sent(sample, *stream));
+    Total::of(counts.map(|counts| counts.since_start))
+}
+
+fn received_total(sample: &Sample, streams: &[usize]) -> Total {
+    let counts = streams.iter().flat_map(|stream| received(sample, *stream));
+    Total::of(counts.map(|(_, counts)| counts.since_start))
+}
+
+/// Whether every frame of a stream is where it should be. Of what cannot be known again nothing is known.
+fn has_arrived(stream: &Stream, index: usize, sample: &Sample) -> bool {
+    let expected = stream.expected(sent_total(sample, &[index]).frames);
+    stream.metrics.enable && received_total(sample, &[index]).frames >= expected
+}
+
+fn transmit(plan: &Plan, live: &Live, latest: &Sample, streams: &[usize]) -> Transmit {
+    let at_work = |index: &usize| live.is_at_work(*index, has_arrived(&plan.streams[*index], *index, latest));
+    if streams.iter().any(at_work) {
+        Transmit::Started
+    } else if streams.iter().filter_map(|stream| sent(latest, *stream)).any(|counts| counts.is_paused) {
+        Transmit::Paused
+    } else {
+        Transmit::Stopped
+    }
+}
+
+/// In percent, of what should have arrived by now: sender and receiver are not read at the same moment.
+fn loss_so_far(latest: &Sample, streams: &[usize]) -> f64 {
+    let counts = || streams.iter().flat_map(|stream| received(latest, *stream)).map(|(_, counts)| counts);
+    let missing: u64 = counts().map(|counts| counts.missing).sum();
+    let arrived: u64 = counts().map(|counts| counts.since_start.frames).sum();
+    Ratio::new(missing, missing + arrived).percent()
+}
+
+/// In percent; 0 while nothing has been sent.
+fn loss(plan: &Plan, latest: &Sample, streams: &[usize]) -> f64 {
+    let expected = |index: &usize| plan.streams[*index].expected(sent_total(latest, &[*index]).frames);
+    let expected: u64 = streams.iter().map(expected).sum();
+    let arrived = received_total(latest, streams).frames;
+    Ratio::new(expected.saturating_sub(arrived), expected).percent()
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    frames_tx: f64,
+    frames_rx: f64,
+    bytes_tx: f64,
+    bytes_rx: f64,
+}
+
+/// Rates of late, each between the last frames of two samples, so that neither age nor distance of the samples matters.
+fn rates(live: &Live, streams: &[usize]) -> Rates {
+    let mut rates = Rates::default();
+    let Some(latest) = live.latest() else { return rates };
+    for stream in streams {
+        if let Some(now) = sent(latest, *stream) {
+            let then = live.samples().filter_map(|sample| sent(sample, *stream));
+            let (frames, bytes) = rate(&now.since_start, then.map(|counts| counts.since_start));
+            (rates.frames_tx, rates.bytes_tx) = (rates.frames_tx + frames, rates.bytes_tx + bytes);
+        }
+        for (port, now) in received(latest, *stream) {
+            let at_port = |sample| received(sample, *stream).find(|(at, _)| *at == port);
+            let then = live.samples().filter_map(at_port).map(|(_, counts)| counts.since_start);
+            let (frames, bytes) = rate(&now.since_start, then);
+            (rates.frames_rx, rates.bytes_rx) = (rates.frames_rx + frames, rates.bytes_rx + bytes);
+        }
+    }
+    rates
+}
+
+/// Frames and bytes per second, since the earliest of the samples that belongs to the last start.
+fn rate(now: &SinceStart, mut samples: impl Iterator<Item = SinceStart>) -> (f64, f64) {
+    let before = samples.find(|then| then.first.is_some() && then.first == now.first);
+    let Some((before, from, to)) = before.and_then(|then| Some((then, then.last?, now.last?))) else {
+        return (0.0, 0.0);
+    };
+    let span = to.since(from);
+    (per_second(now.frames - before.frames, span), per_second(now.bytes - before.bytes, span))
+}
+
+fn per_second(count: u64, span: Nanos) -> f64 {
+    if span == Nanos::ZERO { 0.0 } else { count as f64 * 1e9 / span.as_u64() as f64 }
+}

@@ -1,0 +1,218 @@
+//! The console on runs without frames: what it asks of them, and what rows come of what they tell.
+
+use super::*;
+use crate::tester::Transmit;
+use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::result::Sample;
+use serde_json::json;
+
+/// What was asked of runs, in order.
+type Log = Arc<Mutex<Vec<String>>>;
+
+#[derive(Clone, Default)]
+struct Fake {
+    log: Log,
+    sink: Arc<Mutex<Option<EventSink>>>,
+}
+
+impl Fake {
+    fn note(&self, text: String) {
+        self.log.lock().unwrap().push(text);
+    }
+
+    fn tell(&self, ms: u64, frames: (u64, u64), is_sending: bool, is_paused: bool) {
+        let at = MonoTime::from_nanos(ms * 1_000_000);
+        let since = |frames: u64| SinceStart {
+            frames,
+            bytes: frames * 100,
+            first: Some(MonoTime::from_nanos(1)),
+            last: Some(at),
+        };
+        let (out, arrived) = frames;
+        let tx = StreamTxCounts {
+            frames: out,
+            bytes: out * 100,
+            since_start: since(out),
+            is_sending,
+            is_paused,
+            ..StreamTxCounts::default()
+        };
+        let rx = StreamRxCounts { frames: arrived, since_start: since(arrived), ..StreamRxCounts::default() };
+        let counters = RxCounters { bytes: arrived * 100, link_up: Some(true), ..RxCounters::default() };
+        let ports = vec![
+            (0, TxCounters::default(), RxCounters { link_up: Some(true), ..RxCounters::default() }),
+            (1, TxCounters::default(), counters),
+        ];
+        let sample = Sample { at, tx: vec![(0, tx)], rx: vec![(0, 1, rx)], ports, latency: None };
+        let kind = RunEventKind::Counters { node: NodeName::local(), sample: Box::new(sample) };
+        let event = RunEvent { run: RunId("r".into()), at, kind };
+        (self.sink.lock().unwrap().as_mut().unwrap())(&event);
+    }
+}
+
+impl Rigs for Fake {
+    fn open(&self, document: String, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+        let document: Value = serde_json::from_str(&document).unwrap();
+        self.note(format!("open {}", document["ports"][0]["location"]));
+        if document["ports"][0]["location"] == "gone" {
+            return Err(Refusal::internal("no such interface"));
+        }
+        *self.sink.lock().unwrap() = Some(sink);
+        Ok(Box::new(self.clone()))
+    }
+    fn seed(&self) -> u64 {
+        1
+    }
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        at.as_nanos() + 1_000_000_000
+    }
+}
+
+impl Running for Fake {
+    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+        self.note(match steer {
+            Steer::Replan(_) => "replan".into(),
+            other => format!("{other:?}"),
+        });
+        Ok(())
+    }
+    fn close(self: Box<Self>, keep: bool) {
+        self.note(format!("close {keep}"));
+    }
+}
+
+fn flow(name: &str, pps: u32) -> Value {
+    json!({
+        "name": name,
+        "tx_rx": {"choice": "port", "port": {"tx_name": "p1", "rx_names": ["p2"]}},
+        "size": {"choice": "fixed", "fixed": 100},
+        "rate": {"choice": "pps", "pps": pps.to_string()},
+        "metrics": {"enable": true, "loss": true, "timestamps": true}
+    })
+}
+
+fn config(location: &str) -> Value {
+    json!({
+        "ports": [{"name": "p1", "location": location}, {"name": "p2", "location": "vb"}],
+        "flows": [flow("f", 1000)]
+    })
+}
+
+fn console() -> (Console<Fake>, Fake) {
+    let fake = Fake::default();
+    let aliases = BTreeMap::from([("localhost:5555".to_owned(), "va".to_owned())]);
+    (Console::new(fake.clone(), aliases), fake)
+}
+
+fn traffic(console: &Console<Fake>, change: Change, flows: &[&str]) -> Result<Vec<String>, Refusal> {
+    console.set_state(State::Traffic { change, flows: flows.iter().map(|f| (*f).to_owned()).collect() })
+}
+
+fn log(fake: &Fake) -> Vec<String> {
+    std::mem::take(&mut fake.log.lock().unwrap())
+}
+
+#[test]
+fn a_configuration_is_a_run_and_an_empty_one_its_end() {
+    let (console, fake) = console();
+    assert_eq!(console.config(), json!({}));
+    assert_eq!((console.flows(&[]).unwrap().len(), console.ports(&[]).unwrap().len()), (0, 0));
+    console.set_config(config("localhost:5555")).unwrap();
+    assert_eq!(console.config(), config("localhost:5555"), "as the client wrote it");
+    console.set_config(config("localhost:5555")).unwrap();
+    traffic(&console, Change::Start, &[]).unwrap();
+    console.set_config(json!({})).unwrap();
+    let va = "open \"va\"";
+    assert_eq!(log(&fake), [va, "close false", va, "Start([0])", "close true"]);
+    assert_eq!(console.config(), json!({}));
+}
+
+#[test]
+fn what_is_no_plan_leaves_the_run_and_what_has_no_ports_leaves_none() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    let mut bad = config("va");
+    bad["flows"][0]["rate"] = json!({"choice": "pps", "pps": "0"});
+    bad["flows"][0]["egress_packet"] = json!([]);
+    let errors = console.set_config(bad).unwrap_err().errors;
+    assert!(errors.iter().any(|line| line.starts_with("flows[0].rate")), "{errors:?}");
+    assert_eq!((log(&fake).len(), console.config()), (1, config("va")));
+    assert_eq!(console.set_config(config("gone")).unwrap_err().kind, RefusalKind::Internal);
+    assert_eq!(console.config(), json!({}));
+}
+
+#[test]
+fn flows_come_go_and_change_while_the_run_goes_on() {
+    let (console, fake) = console();
+    assert!(console.append_config(json!({"config_append_list": []})).is_err(), "nothing to append to");
+    console.set_config(config("va")).unwrap();
+    console.append_config(json!({"config_append_list": [{"flows": [flow("g", 5)]}]})).unwrap();
+    traffic(&console, Change::Start, &["g"]).unwrap();
+    console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
+    traffic(&console, Change::Start, &[]).unwrap();
+    let faster = json!({"flows": {"property_names": ["rate"], "flows": [flow("g", 9)]}});
+    console.update_config(faster).unwrap();
+    assert_eq!(log(&fake)[1..], ["replan", "Start([1])", "replan", "Start([1])", "replan"]);
+    assert_eq!(console.config()["flows"], json!([flow("g", 9)]));
+    let names: Vec<String> = console.flows(&[]).unwrap().into_iter().map(|row| row.name).collect();
+    assert_eq!(names, ["g"]);
+    assert!(traffic(&console, Change::Stop, &["f"]).unwrap_err().errors[0].contains("`f`"));
+    assert!(console.ports(&["p9".into()]).is_err());
+}
+
+#[test]
+fn a_flow_has_stopped_when_all_has_arrived_or_enough_time_has_passed() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    let row = || console.flows(&[]).unwrap().remove(0);
+    assert_eq!((row().transmit, row().frames_tx), (Transmit::Stopped, 0));
+    fake.tell(100, (10, 9), true, false);
+    assert_eq!(row().transmit, Transmit::Started);
+    fake.tell(1_000, (100, 99), false, false);
+    assert_eq!(row().transmit, Transmit::Started, "one may still be on its way");
+    fake.tell(1_200, (100, 100), false, false);
+    assert_eq!((row().transmit, row().loss, row().frames_tx_rate), (Transmit::Stopped, Some(0.0), 0.0));
+    assert_eq!(row().timestamps, Some((1_000_000_001.0, 2_200_000_000.0)));
+    fake.tell(2_000, (200, 150), false, false);
+    fake.tell(2_500, (200, 150), false, false);
+    assert_eq!((row().transmit, row().loss), (Transmit::Stopped, Some(25.0)));
+    fake.tell(3_000, (200, 200), false, true);
+    assert_eq!(row().transmit, Transmit::Paused);
+}
+
+#[test]
+fn rates_are_those_of_the_last_second() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    for tenth in 0..30 {
+        // Twice as fast from the second second on.
+        let frames = if tenth < 10 { tenth * 10 } else { 100 + (tenth - 10) * 20 };
+        fake.tell(100 + tenth * 100, (frames, frames), true, false);
+    }
+    let row = console.flows(&[]).unwrap().remove(0);
+    let rates = (row.frames_tx_rate, row.frames_rx_rate, row.bytes_tx_rate);
+    assert_eq!(rates, (200.0, 200.0, 20_000.0));
+    let ports = console.ports(&[]).unwrap();
+    assert_eq!((ports[0].frames_tx_rate, ports[1].frames_rx_rate), (200.0, 200.0));
+    assert!(ports[0].transmitting && !ports[1].transmitting && ports[1].link_up);
+}
+
+#[test]
+fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    let sent = || console.ports(&["p1".into()]).unwrap()[0].frames_tx;
+    fake.tell(100, (100, 100), false, false);
+    assert_eq!(sent(), 100);
+    traffic(&console, Change::Start, &[]).unwrap();
+    assert_eq!(sent(), 0);
+    fake.tell(200, (130, 130), true, false);
+    traffic(&console, Change::Start, &[]).unwrap();
+    assert_eq!(sent(), 30, "others are sending");
+    fake.tell(300, (150, 150), false, true);
+    traffic(&console, Change::Resume, &[]).unwrap();
+    assert_eq!(sent(), 50);
+}

@@ -1,0 +1,114 @@
+//! Several clients at once, and the end.
+
+use crate::http::{call, config, request, send};
+use crate::mock::{Mock, Served, plain};
+use packetrig_server::{Error, ServerOptions};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::Duration;
+
+#[test]
+fn reads_are_answered_while_a_change_is_under_way_and_changes_have_their_turn() {
+    let served = Served::start(plain());
+    let http = served.bound.http;
+    let (began, end) = served.mock.hold();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(move || call(http, "POST", "/config", &config().to_string()).status);
+        began.recv().unwrap();
+        let others: Vec<_> =
+            (0..20).map(|_| scope.spawn(move || call(http, "POST", "/config", "{}").status)).collect();
+        // None of these would come back if they waited for the change.
+        assert_eq!(call(http, "GET", "/config", "").text(), "{}");
+        assert_eq!(call(http, "POST", "/monitor/metrics", "{}").status, 200);
+        assert!(!first.is_finished());
+        end.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), 200);
+        assert!(others.into_iter().all(|other| other.join().unwrap() == 200));
+    });
+    assert_eq!(served.mock.most_changing(), 1);
+}
+
+#[test]
+fn a_change_goes_on_to_its_end_if_the_client_goes() {
+    let served = Served::start(plain());
+    let (began, end) = served.mock.hold();
+    let mut client = TcpStream::connect(served.bound.http.unwrap()).unwrap();
+    client.write_all(request("POST", "/config", "", &config().to_string()).as_bytes()).unwrap();
+    began.recv().unwrap();
+    drop(client);
+    end.send(()).unwrap();
+    // The next change waits for the one before.
+    let update = call(served.bound.http, "PATCH", "/config", r#"{"flows":{"property_names":["size"]}}"#);
+    assert_eq!(update.status, 200);
+    assert!(call(served.bound.http, "GET", "/config", "").text().contains("veth-a"));
+}
+
+#[test]
+fn a_stop_lets_calls_under_way_end_and_takes_no_more() {
+    let mut served = Served::start(plain());
+    let http = served.bound.http;
+    let (began, end) = served.mock.hold();
+    let client = std::thread::spawn(move || call(http, "POST", "/config", "{}").status);
+    began.recv().unwrap();
+    served.stop();
+    // The stop has arrived once nothing listens any more.
+    while TcpStream::connect(http.unwrap()).is_ok() {
+        std::thread::yield_now();
+    }
+    end.send(()).unwrap();
+    assert_eq!(client.join().unwrap(), 200);
+    served.finish();
+}
+
+#[test]
+fn a_stop_ends_idle_connections_and_after_the_grace_busy_ones() {
+    let served = Served::start(ServerOptions { grace: Duration::from_millis(100), ..plain() });
+    let mut idle = TcpStream::connect(served.bound.http.unwrap()).unwrap();
+    let (began, end) = served.mock.hold();
+    let mut busy = TcpStream::connect(served.bound.http.unwrap()).unwrap();
+    busy.write_all(request("POST", "/config", "", "{}").as_bytes()).unwrap();
+    began.recv().unwrap();
+    // Ends although the tester does not come back.
+    served.finish();
+    let mut rest = Vec::new();
+    drop(idle.read_to_end(&mut rest));
+    drop(busy.read_to_end(&mut rest));
+    assert_eq!(rest, b"");
+    drop(end);
+}
+
+#[test]
+fn connections_beyond_the_limit_wait_for_a_place() {
+    let served = Served::start(ServerOptions { most_connections: 1, ..plain() });
+    let first = TcpStream::connect(served.bound.http.unwrap()).unwrap();
+    let http = served.bound.http;
+    let second = std::thread::spawn(move || send(http, &request("GET", "/config", "", "")).status);
+    drop(first);
+    assert_eq!(second.join().unwrap(), 200);
+}
+
+#[test]
+fn the_default_is_loopback_only_with_https_and_the_usual_ports() {
+    let options = ServerOptions::default();
+    let addresses = [options.http.unwrap(), options.grpc.unwrap()];
+    assert!(addresses.iter().all(|address| address.ip().is_loopback()));
+    assert_eq!(addresses.map(|address| address.port()), [8443, 40051]);
+    assert!(options.http_tls && !options.grpc_tls);
+    assert_eq!(options.most_request_bytes, 64 << 20);
+}
+
+#[test]
+fn what_cannot_be_served_is_refused_before_it_starts() {
+    let run = |options| packetrig_server::run(options, Arc::new(Mock::default()), |_| panic!("bound"), || ());
+    let none = ServerOptions { http: None, grpc: None, ..plain() };
+    assert!(matches!(run(none), Err(Error::Options(_))));
+    let clear = ServerOptions { client_ca: Some("ca.pem".into()), ..plain() };
+    assert!(matches!(run(clear), Err(Error::Options(_))));
+    let served = Served::start(plain());
+    let taken = ServerOptions { http: served.bound.http, ..plain() };
+    assert!(matches!(run(taken), Err(Error::Listen { transport: "HTTP", .. })));
+    let missing = packetrig_server::IdentityFiles { certificate: "/nowhere".into(), key: "/nowhere".into() };
+    let missing = ServerOptions { http_tls: true, identity: Some(missing), ..plain() };
+    assert!(matches!(run(missing), Err(Error::File { what: "the certificate", .. })));
+}

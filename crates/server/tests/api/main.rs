@@ -1,0 +1,8 @@
+//! The server as its clients meet it: real sockets, a mock of a tester behind them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod grpc;
+mod http;
+mod life;
+mod mock;
+mod tls;

@@ -1,0 +1,324 @@
+//! A tester without a rig: it remembers, counts and refuses as it was told.
+#![allow(dead_code, reason = "each test that includes this file uses what it needs")]
+
+use packetrig_server::{
+    Bound, CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
+    Refusal, RefusalKind, ServerOptions, State, Tester, Transmit,
+};
+use serde_json::{Map, Value, json};
+use std::io::{Cursor, Read};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Bytes of the capture of port `long`: more than gRPC carries in one message.
+pub(crate) const LONG: u64 = 9_000_000;
+/// Header of a classic pcap file: little-endian, microseconds, Ethernet.
+pub(crate) const PCAP_HEADER: [u8; 24] =
+    [0xd4, 0xc3, 0xb2, 0xa1, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0, 0, 1, 0, 0, 0];
+
+#[derive(Debug, Default)]
+struct Memory {
+    config: Option<Value>,
+    states: Vec<State>,
+    updates: Vec<Value>,
+    /// Whether flows have been started.
+    started: bool,
+    paused: bool,
+    /// Changes under way now, and the most there ever were.
+    changing: usize,
+    most_changing: usize,
+}
+
+/// Where `set_config` waits if a test wants it to.
+#[derive(Debug, Default)]
+struct Gate {
+    entered: Option<Sender<()>>,
+    leave: Option<Receiver<()>>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Mock {
+    memory: Mutex<Memory>,
+    gate: Mutex<Gate>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Mock {
+    /// The next configuration says when it has begun, and waits until it is told to end.
+    pub(crate) fn hold(&self) -> (Receiver<()>, Sender<()>) {
+        let ((entered, began), (end, leave)) = (channel(), channel());
+        *lock(&self.gate) = Gate { entered: Some(entered), leave: Some(leave) };
+        (began, end)
+    }
+
+    pub(crate) fn states(&self) -> Vec<State> {
+        lock(&self.memory).states.clone()
+    }
+
+    pub(crate) fn updates(&self) -> Vec<Value> {
+        lock(&self.memory).updates.clone()
+    }
+
+    pub(crate) fn most_changing(&self) -> usize {
+        lock(&self.memory).most_changing
+    }
+
+    fn names(&self, of: &str) -> Vec<String> {
+        let memory = lock(&self.memory);
+        let items =
+            memory.config.as_ref().and_then(|config| config[of].as_array().cloned()).unwrap_or_default();
+        items.iter().filter_map(|item| item["name"].as_str().map(str::to_owned)).collect()
+    }
+
+    fn select(&self, of: &str, wanted: &[String]) -> Result<Vec<String>, Refusal> {
+        let known = self.names(of);
+        if let Some(unknown) = wanted.iter().find(|name| !known.contains(name)) {
+            return Err(Refusal::validation(format!("there is no `{unknown}` in {of}")));
+        }
+        Ok(known.into_iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect())
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Memory) -> T) -> T {
+        {
+            let mut memory = lock(&self.memory);
+            memory.changing += 1;
+            memory.most_changing = memory.most_changing.max(memory.changing);
+        }
+        let gate = std::mem::take(&mut *lock(&self.gate));
+        if let Some(entered) = gate.entered {
+            entered.send(()).ok();
+        }
+        if let Some(leave) = gate.leave {
+            leave.recv().ok();
+        }
+        let mut memory = lock(&self.memory);
+        memory.changing -= 1;
+        change(&mut memory)
+    }
+}
+
+/// What the real reader says of a configuration. Devices are not there yet in it.
+fn judge(config: &Value) -> Result<Vec<String>, Vec<String>> {
+    let mut config = config.clone();
+    if let Some(members) = config.as_object_mut() {
+        members.remove("devices");
+    }
+    let read = packetrig_plan::Plan::read(&config.to_string());
+    let lines = |problems: Vec<packetrig_plan::Problem>| {
+        let line = |problem: packetrig_plan::Problem| format!("{}: {}", problem.path, problem.message);
+        problems.into_iter().map(line).collect::<Vec<String>>()
+    };
+    read.map(|plan| lines(plan.warnings)).map_err(|problems| {
+        let is_error =
+            |problem: &packetrig_plan::Problem| problem.severity == packetrig_plan::Severity::Error;
+        lines(problems.0.into_iter().filter(is_error).collect())
+    })
+}
+
+impl Tester for Mock {
+    fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal> {
+        let warnings = judge(&config).map_err(|errors| Refusal { kind: RefusalKind::Validation, errors })?;
+        self.change(|memory| {
+            memory.config = Some(config);
+            memory.started = false;
+        });
+        Ok(warnings)
+    }
+
+    fn config(&self) -> Value {
+        lock(&self.memory).config.clone().unwrap_or_else(|| Value::Object(Map::new()))
+    }
+
+    fn problems(&self, config: &Value) -> Vec<String> {
+        judge(config).err().unwrap_or_default()
+    }
+
+    fn update_config(&self, update: Value) -> Result<Vec<String>, Refusal> {
+        self.change(|memory| memory.updates.push(update));
+        Ok(vec!["updated".to_owned()])
+    }
+
+    fn append_config(&self, append: Value) -> Result<Vec<String>, Refusal> {
+        let added = append["config_append_list"][0]["flows"].as_array().cloned().unwrap_or_default();
+        self.change(|memory| {
+            let config = memory.config.get_or_insert_with(|| json!({}));
+            let flows = config["flows"].as_array().cloned().unwrap_or_default();
+            config["flows"] = flows.into_iter().chain(added).collect();
+        });
+        Ok(Vec::new())
+    }
+
+    fn delete_config(&self, delete: Value) -> Result<Vec<String>, Refusal> {
+        let names = delete["config_delete_list"][0]["flows"].as_array().cloned().unwrap_or_default();
+        let names: Vec<String> = names.iter().filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        self.select("flows", &names)?;
+        self.change(|memory| {
+            if let Some(flows) = memory.config.as_mut().and_then(|config| config["flows"].as_array_mut()) {
+                flows.retain(|flow| !names.iter().any(|name| flow["name"] == **name));
+            }
+        });
+        Ok(Vec::new())
+    }
+
+    fn set_state(&self, state: State) -> Result<Vec<String>, Refusal> {
+        if let State::Traffic { flows, .. } = &state {
+            self.select("flows", flows)?;
+        }
+        if state == (State::Protocols { on: false }) {
+            return Err(Refusal::unimplemented("protocols cannot be stopped"));
+        }
+        self.change(|memory| {
+            if let State::Traffic { change, .. } = &state {
+                memory.started |= *change == Change::Start;
+                memory.paused = *change == Change::Pause;
+            }
+            memory.states.push(state);
+        });
+        Ok(Vec::new())
+    }
+
+    fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
+        let result = |ping: Ping| PingResult {
+            succeeded: !ping.destination.to_string().ends_with('9'),
+            source: ping.source,
+            destination: ping.destination,
+        };
+        Ok(requests.into_iter().map(result).collect())
+    }
+
+    fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal> {
+        if names.first().is_some_and(|name| name == "not-a-number") {
+            return Ok(vec![PortRow { frames_tx_rate: f64::NAN, ..PortRow::default() }]);
+        }
+        let names = self.select("ports", names)?;
+        let row = |name| PortRow {
+            name,
+            location: "veth-a".to_owned(),
+            link_up: true,
+            frames_tx: 100,
+            bytes_tx: u64::MAX,
+            bytes_tx_rate: 1.25e17,
+            last_change_ns: Some(1_760_000_000_000_000_000),
+            speed_kbytes: Some(125_000),
+            ..PortRow::default()
+        };
+        Ok(names.into_iter().map(row).collect())
+    }
+
+    fn flows(&self, names: &[String]) -> Result<Vec<FlowRow>, Refusal> {
+        let names = self.select("flows", names)?;
+        let (started, paused) = {
+            let memory = lock(&self.memory);
+            (memory.started, memory.paused)
+        };
+        let row = |name| FlowRow {
+            name,
+            port_tx: "p1".to_owned(),
+            port_rx: "p2".to_owned(),
+            transmit: if paused { Transmit::Paused } else { Transmit::Stopped },
+            frames_tx: if started { 100 } else { 0 },
+            frames_rx: if started { 100 } else { 0 },
+            frames_rx_rate: 1e-7,
+            bytes_tx_rate: 1000.0,
+            frames_tx_rate: 10.0,
+            loss: started.then_some(0.0),
+            timestamps: started.then_some((1.76e18, 1.760_000_000_1e18)),
+            latency: started.then_some(Latency { minimum: 1e16, average: 1.5e16, maximum: 2e22 }),
+            ..FlowRow::default()
+        };
+        Ok(names.into_iter().map(row).collect())
+    }
+
+    fn neighbours(&self, family: Family, ethernets: &[String]) -> Result<Vec<Neighbour>, Refusal> {
+        if ethernets.iter().any(|name| name == "nowhere") {
+            return Err(Refusal::internal("the rig is gone"));
+        }
+        let addresses =
+            if family == Family::V6 { ["2001:2::1", "2001:2::2"] } else { ["198.18.0.1", "198.18.0.2"] };
+        let mac = Some("02:00:00:00:00:01".to_owned());
+        let row = |(address, mac): (&str, _)| Neighbour {
+            ethernet: "e1".to_owned(),
+            address: address.parse().expect("an address"),
+            mac,
+        };
+        Ok(addresses.into_iter().zip([mac, None]).map(row).collect())
+    }
+
+    fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {
+        let body: Box<dyn Read + Send> = match port {
+            "long" => Box::new(std::io::repeat(7).take(LONG)),
+            "empty" => Box::new(std::io::empty()),
+            "broken" => Box::new(Broken),
+            "breaks off" => Box::new(std::io::repeat(7).take(1 << 20).chain(Broken)),
+            "sliced" => Box::new(Cursor::new(format!("{part:?}"))),
+            other => return Err(Refusal::validation(format!("port_name: there is no port `{other}`"))),
+        };
+        let length = (port == "long").then_some(LONG + PCAP_HEADER.len() as u64);
+        Ok(CaptureFile { bytes: Box::new(Cursor::new(PCAP_HEADER).chain(body)), length })
+    }
+}
+
+struct Broken;
+
+impl Read for Broken {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::other("the disk is gone"))
+    }
+}
+
+/// A server of a mock in this process, on any free ports of the loopback; it stops when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Served {
+    pub(crate) mock: Arc<Mock>,
+    pub(crate) bound: Bound,
+    stop: Option<Sender<()>>,
+    thread: Option<JoinHandle<Result<(), packetrig_server::Error>>>,
+}
+
+/// Options with free ports, and nothing encrypted.
+pub(crate) fn plain() -> ServerOptions {
+    let any = Some(([127, 0, 0, 1], 0).into());
+    ServerOptions { http: any, grpc: any, http_tls: false, ..ServerOptions::default() }
+}
+
+impl Served {
+    pub(crate) fn start(options: ServerOptions) -> Self {
+        let mock = Arc::new(Mock::default());
+        let ((stop, stopped), (tell, told)) = (channel(), channel());
+        let tester = Arc::clone(&mock);
+        let thread = std::thread::spawn(move || {
+            let bound = move |bound| tell.send(bound).expect("the test waits for it");
+            // Told to stop, or the test has gone.
+            packetrig_server::run(options, tester, bound, move || {
+                stopped.recv().ok();
+            })
+        });
+        let bound = told.recv().expect("the server starts");
+        Self { mock, bound, stop: Some(stop), thread: Some(thread) }
+    }
+
+    /// Tells it to stop.
+    pub(crate) fn stop(&mut self) {
+        self.stop.take();
+    }
+
+    /// Waits for its end.
+    pub(crate) fn finish(mut self) {
+        self.stop();
+        let thread = self.thread.take().expect("taken only here");
+        thread.join().expect("the server does not panic").expect("the server ends well");
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop();
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Filters of conditions as programs of classic BPF.
+//!
+//! ```text
+//!  for each condition: find its base (X = where the type stands, for headers behind VLAN tags)
+//!                      -> last byte inside the frame? -> words of up to 4 bytes: load, and, compare -> next | reject
+//!  accept
+//! ```
+//! Loops do not exist in classic BPF, so the way over VLAN tags is written out [`MOST_TAGS`] times. Jumps reach 255
+//! instructions: each condition ends with its own rejection.
+
+use super::{Base, Condition, ETHER_TYPE, MOST_TAGS, TAGS};
+use crate::bpf::{ClassicInsn, Program, Unsupported};
+
+// Codes of classic BPF.
+const LOAD: [(u32, u16, u16); 3] = [(4, 0x20, 0x40), (2, 0x28, 0x48), (1, 0x30, 0x50)]; // bytes, from k, from X + k
+const LOAD_HALF: u16 = 0x28;
+const LOAD_HALF_X: u16 = 0x48;
+const SET_X: u16 = 0x01;
+const ADD: u16 = 0x04;
+const AND: u16 = 0x54;
+const EQUAL: u16 = 0x15;
+const ALWAYS: u16 = 0x05;
+const RETURN: u16 = 0x06;
+const A_TO_X: u16 = 0x07;
+const X_TO_A: u16 = 0x87;
+
+pub(super) fn compile(conditions: &[Condition]) -> Result<Program, Unsupported> {
+    let mut code = Code { insns: Vec::new(), is_found: false };
+    for condition in conditions {
+        code.condition(condition);
+    }
+    code.emit(RETURN, 0, 0, u32::MAX);
+    Program::new(code.insns)
+}
+
+/// Where a condition goes on, from where it was decided.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Next,
+    Reject,
+}
+
+struct Code {
+    insns: Vec<ClassicInsn>,
+    /// Whether X says where the type stands that is behind all VLAN tags.
+    is_found: bool,
+}
+
+impl Code {
+    fn emit(&mut self, code: u16, jt: u8, jf: u8, k: u32) {
+        self.insns.push(ClassicInsn { code, jt, jf, k });
+    }
+
+    fn condition(&mut self, condition: &Condition) {
+        let start = match condition.base {
+            Base::Frame => 0,
+            Base::Vlan => {
+                self.emit(LOAD_HALF, 0, 0, narrow(ETHER_TYPE));
+                // To the next condition over the rejection, or into it.
+                self.any_tag(1, 0);
+                self.emit(RETURN, 0, 0, 0);
+                narrow(ETHER_TYPE) + 2
+            }
+            Base::Ipv4 | Base::Ipv6 => {
+                self.find();
+                self.emit(LOAD_HALF_X, 0, 0, 0);
+                self.emit(EQUAL, 1, 0, condition.base.ether_type().into());
+                self.emit(RETURN, 0, 0, 0);
+                2
+            }
+        };
+        self.compare(condition, start);
+    }
+
+    /// Sets X to where the type stands that is behind all VLAN tags.
+    fn find(&mut self) {
+        /// Instructions of one step over a tag.
+        const STEP: u8 = 7;
+        if std::mem::replace(&mut self.is_found, true) {
+            return;
+        }
+        self.emit(SET_X, 0, 0, narrow(ETHER_TYPE));
+        for tag in 0..MOST_TAGS {
+            let left = u8::try_from(MOST_TAGS - 1 - tag).unwrap_or(0);
+            self.emit(LOAD_HALF_X, 0, 0, 0);
+            self.any_tag(0, 3 + left * STEP);
+            self.emit(X_TO_A, 0, 0, 0);
+            self.emit(ADD, 0, 0, 4);
+            self.emit(A_TO_X, 0, 0, 0);
+        }
+    }
+
+    /// Skips `yes` instructions if A is the type of a VLAN tag, else `no`.
+    fn any_tag(&mut self, yes: u8, no: u8) {
+        for (tag, left) in TAGS.into_iter().zip([2, 1, 0]) {
+            self.emit(EQUAL, left + yes, if left > 0 { 0 } else { no }, tag.into());
+        }
+    }
+
+    /// `start`: bytes from the beginning of the frame, or from X, to the base.
+    fn compare(&mut self, condition: &Condition, start: u32) {
+        if condition.bits == 0 {
+            // Nothing is looked at, so it is as wanted.
+            if condition.negate {
+                self.emit(RETURN, 0, 0, 0);
+            }
+            return;
+        }
+        let bits = condition.bits.min(128);
+        let first = start + condition.bit_offset / 8;
+        let before = condition.bit_offset % 8;
+        let bytes = (before + bits).div_ceil(8);
+        let is_indexed = matches!(condition.base, Base::Ipv4 | Base::Ipv6);
+        // The condition fails where the frame ends before its last bit, looked at or not.
+        self.load(1, first + bytes - 1, is_indexed);
+        let (found, otherwise) =
+            if condition.negate { (Way::Reject, Way::Next) } else { (Way::Next, Way::Reject) };
+        let mut jumps = Vec::new();
+        let mut at = 0;
+        while at < bytes {
+            let (width, ..) = LOAD.into_iter().find(|(width, ..)| at + width <= bytes).unwrap_or(LOAD[2]);
+            let (wanted, care) = part(condition, bits, (at * 8, width * 8), before);
+            if care != 0 {
+                self.load(width, first + at, is_indexed);
+                self.emit(AND, 0, 0, care);
+                jumps.push(self.insns.len());
+                self.emit(EQUAL, 0, 0, wanted);
+            }
+            at += width;
+        }
+        self.end(&jumps, found, otherwise);
+    }
+
+    /// Behind the last comparison: all were equal. A comparison that was not goes `otherwise`.
+    fn end(&mut self, jumps: &[usize], found: Way, otherwise: Way) {
+        if found == Way::Next {
+            if jumps.is_empty() {
+                return;
+            }
+            self.emit(ALWAYS, 0, 0, 1);
+        }
+        let rejection = self.insns.len();
+        self.emit(RETURN, 0, 0, 0);
+        let to = if otherwise == Way::Reject { rejection } else { rejection + 1 };
+        for jump in jumps {
+            // At most 17 bytes are compared, so this is near.
+            self.insns[*jump].jf = u8::try_from(to - jump - 1).unwrap_or(0);
+        }
+    }
+
+    fn load(&mut self, width: u32, at: u32, is_indexed: bool) {
+        let (_, plain, indexed) = LOAD.into_iter().find(|(bytes, ..)| *bytes == width).unwrap_or(LOAD[2]);
+        self.emit(if is_indexed { indexed } else { plain }, 0, 0, at);
+    }
+}
+
+/// What is wanted, and what is looked at, in `len` bits from bit `from` of the bytes that hold a condition, of which the
+/// first `before` bits are not its own.
+fn part(condition: &Condition, bits: u32, (from, len): (u32, u32), before: u32) -> (u32, u32) {
+    let (mut wanted, mut care) = (0, 0);
+    for bit in from..from + len {
+        wanted <<= 1;
+        care <<= 1;
+        if let Some(own) = bit.checked_sub(before).filter(|own| *own < bits) {
+            let place = bits - 1 - own;
+            let is_looked_at = condition.mask >> place & 1 == 0;
+            care |= u32::from(is_looked_at);
+            wanted |= u32::from(is_looked_at && condition.value >> place & 1 == 1);
+        }
+    }
+    (wanted, care)
+}
+
+fn narrow(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::filter::Filter;
+    use proptest::prelude::*;
+
+    fn header() -> impl Strategy<Value = Vec<u8>> {
+        let tag = prop::sample::select(vec![0x8100u16, 0x88a8, 0x9100]);
+        let kind = prop::sample::select(vec![0x0800u16, 0x86dd, 0x0806]);
+        (prop::collection::vec((tag, any::<u16>()), 0..11), kind).prop_map(|(tags, kind)| {
+            let tags = tags.into_iter().flat_map(|(tag, id)| [tag.to_be_bytes(), id.to_be_bytes()].concat());
+            tags.chain(kind.to_be_bytes()).collect()
+        })
+    }
+
+    /// Frames with tags in front of anything, cut anywhere; few values, so that conditions hold now and then.
+    fn frame() -> impl Strategy<Value = Vec<u8>> {
+        let byte = prop_oneof![0u8..2, any::<u8>()];
+        let bytes = prop::collection::vec(byte, 80);
+        (bytes, header(), 0usize..120).prop_map(|(bytes, header, cut)| {
+            let mut frame = [&bytes[..12], &header[..], &bytes[12..]].concat();
+            frame.truncate(cut.max(1));
+            frame
+        })
+    }
+
+    fn condition() -> impl Strategy<Value = (Base, u32, u32, u128, u128, bool, bool)> {
+        let base = prop::sample::select(vec![Base::Frame, Base::Vlan, Base::Ipv4, Base::Ipv6]);
+        let value = prop_oneof![Just(0u128), 0u128..3, any::<u128>()];
+        let mask = prop_oneof![Just(0u128), Just(u128::MAX), any::<u128>()];
+        (base, 0u32..400, 0u32..131, value, mask, any::<bool>(), any::<bool>())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(4000))]
+
+        #[test]
+        fn the_program_says_what_the_filter_says(
+            frame in frame(),
+            conditions in prop::collection::vec(condition(), 1..4),
+        ) {
+            let conditions = conditions.into_iter().map(|(base, bit_offset, bits, value, mask, negate, is_true)| {
+                // Half of them want what stands there.
+                let at = base.find(&frame).map(|start| start as u64 * 8 + u64::from(bit_offset));
+                let there = at.and_then(|at| crate::bits::read(&frame, at, bits.min(128)));
+                let value = if is_true { there.unwrap_or(value) } else { value };
+                Condition { base, bit_offset, bits, value, mask, negate }
+            });
+            let filter = Filter { conditions: conditions.collect() };
+            let program = filter.compile().unwrap().unwrap();
+            prop_assert_eq!(program.matches(&frame), filter.accepts(&frame), "{:?}", program.insns());
+        }
+    }
+
+    #[test]
+    fn a_filter_without_conditions_needs_no_program_and_too_many_are_refused() {
+        assert_eq!(Filter::default().compile(), Ok(None));
+        let one = Condition { base: Base::Frame, bit_offset: 3, bits: 128, value: 0, mask: 0, negate: false };
+        let refused = Filter { conditions: vec![one; 1000] }.compile();
+        assert!(matches!(refused, Err(Unsupported::Length(_))), "{refused:?}");
+    }
+}
