@@ -26,4 +26,4 @@ pub use model::{
     Port, ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
-pub use steer::Steer;
+pub use steer::{Ping, Steer};

@@ -30,6 +30,10 @@ pub struct Sample {
     /// The captures of this node.
     #[serde(default)]
     pub captures: Vec<CaptureState>,
+    /// Echo requests that interfaces of this node were asked to send, of late: (number, whether the answer came); absent until
+    /// that is known.
+    #[serde(default)]
+    pub pings: Vec<(u64, Option<bool>)>,
 }
 
 /// A capture while the run goes on.

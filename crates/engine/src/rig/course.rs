@@ -47,6 +47,8 @@ impl Rig {
             Steer::Pause(streams) => self.halt(&self.known(streams)?, true),
             Steer::Replan(document) => self.replan(document),
             Steer::Capture { ports, on } => self.capture(ports, *on),
+            Steer::Protocols { on } => self.protocols(*on),
+            Steer::Ping(pings) => self.send_pings(pings),
             Steer::Link { ports, up } => self.link(ports, *up),
         }
     }

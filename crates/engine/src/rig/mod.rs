@@ -23,6 +23,7 @@ use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use course::Course;
+use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::limit::RigLimit;
@@ -30,7 +31,7 @@ use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -67,6 +68,8 @@ pub struct Rig {
     resolved: BTreeMap<usize, Mac>,
     infos: Vec<PortInfo>,
     benches: Vec<Bench>,
+    /// Echo requests that were asked for, of late.
+    pings: VecDeque<PingOrder>,
     /// Where each stream is, in a steered run.
     courses: Option<Vec<Course>>,
     started: Option<MonoTime>,
@@ -127,6 +130,7 @@ impl Rig {
         let mut rig = Self {
             plan,
             resolved: BTreeMap::new(),
+            pings: VecDeque::new(),
             key: options.key,
             seed: options.seed,
             specs,
@@ -196,6 +200,7 @@ impl Rig {
             is_running: capture.is_running(),
             file: capture.last().map(|captured| captured.file.to_string_lossy().into_owned()),
         }));
+        sample.pings = self.look_at_pings()?;
         for (stream, counts) in &mut sample.tx {
             let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
             counts.is_paused = course.is_some_and(Course::is_paused);

@@ -5,6 +5,7 @@ use crate::Error;
 use crate::device::PingState;
 use crate::port::Clock;
 use packetrig_plan::device::{Mac, Neighbour};
+use packetrig_plan::{Ping, Problem, Problems};
 use packetrig_stats::result::NeighbourState;
 use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +24,48 @@ pub struct PingId {
     number: u64,
 }
 
+/// An echo request that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PingOrder {
+    number: u64,
+    /// While it is under way.
+    id: Option<PingId>,
+    succeeded: Option<bool>,
+}
+
+/// Orders whose outcome is told again and again.
+const TOLD: usize = 256;
+
 impl Rig {
+    /// Sends an echo request each. A source that does not exist is a mistake in all of them.
+    pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
+        for ping in pings {
+            let Some(id) = self.ping(&ping.source, ping.to)? else {
+                let message = format!("there is no address `{}` to ping {} from", ping.source, ping.to);
+                return Err(Error::Plan(Problems(vec![Problem::error("devices", message)])));
+            };
+            if self.pings.len() == TOLD {
+                self.pings.pop_front();
+            }
+            self.pings.push_back(PingOrder { number: ping.number, id: Some(id), succeeded: None });
+        }
+        Ok(())
+    }
+
+    /// What has become of them.
+    pub(super) fn look_at_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
+        for place in 0..self.pings.len() {
+            let Some(id) = self.pings[place].id else { continue };
+            let succeeded = match self.ping_state(id)? {
+                PingState::Waiting => continue,
+                PingState::Succeeded => true,
+                PingState::Failed => false,
+            };
+            (self.pings[place].id, self.pings[place].succeeded) = (None, Some(succeeded));
+        }
+        Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
+    }
+
     /// Whom the interfaces of this rig ask for, one for each interface and gateway, at most about 100 ms old.
     pub fn neighbours(&self) -> Vec<NeighbourState> {
         let found = self.last_found();

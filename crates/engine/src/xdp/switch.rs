@@ -7,8 +7,8 @@
 
 use super::socket::SocketTx;
 use crate::Error;
-use crate::device::Site;
 use crate::clock::RealClock;
+use crate::device::Site;
 use crate::packet::{Meter, PortHold};
 use crate::rig::Hold;
 use crate::sender::Sender;
