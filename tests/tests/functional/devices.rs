@@ -132,6 +132,7 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         capture_all: false,
         back_end: None,
         steered: false,
+        captures_wait: false,
         seed: 1,
     };
     let mut rig = Rig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
