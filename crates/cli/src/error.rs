@@ -159,6 +159,7 @@ fn of_engine(error: &packetrig_engine::Error) -> Exit {
         Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } => Exit::Usage,
         Engine::Plan(_)
         | Engine::Recording { .. }
+        | Engine::NoDevices { .. }
         | Engine::NotForBackEnd { .. }
         | Engine::NoCaptureDirectory => Exit::Plan,
         Engine::Panicked(_) | Engine::Bug(_) => Exit::Bug,

@@ -28,6 +28,9 @@ fn stream_text(stream: &StreamExplanation, style: Style) -> String {
     let mut text = format!("{}: {} -> {to}\n", style.bold(&format!("stream {}", stream.name)), stream.tx);
     let mut line = |name: &str, value: &str| text.extend([format!("  {name:<8} {value}\n")]);
     line("headers", &stream.headers);
+    if let Some(awaits) = &stream.awaits {
+        line("awaits", awaits);
+    }
     line("size", &stream.sizes);
     line("sends", &format!("{}{}", stream.rhythm, total(stream)));
     line("load", &format!("{} at layer 2, {} at layer 1", stream.l2_rate, stream.l1_rate));

@@ -31,6 +31,24 @@ pub enum Error {
         /// Which.
         back_end: &'static str,
     },
+    /// User: the port is none that emulated interfaces can be on.
+    #[error("port {port} cannot have emulated interfaces: they need an interface of the kernel")]
+    NoDevices {
+        /// Where.
+        port: String,
+    },
+    /// World: nobody has the address that frames go to.
+    #[error(
+        "flow {flow}: nobody answers for {address}, which {interface} asks for: no MAC address to send to"
+    )]
+    Unresolved {
+        /// The flow.
+        flow: String,
+        /// The interface that asks.
+        interface: String,
+        /// The neighbour.
+        address: std::net::IpAddr,
+    },
     /// User: the filter expression is not understood. World, when libpcap is missing.
     #[error(transparent)]
     Expression(#[from] packetrig_sys::pcap::PcapError),

@@ -13,6 +13,7 @@
 pub mod capture;
 pub mod chaos;
 pub mod clock;
+pub mod device;
 pub mod doctor;
 pub mod filter;
 pub mod packet;

@@ -2,12 +2,13 @@
 //!
 //! ```text
 //!  frame -> tag? -> stream -> number -> as sent? -> window (new, late, duplicate, stale) -> latency, jitter, series
-//!            no -> headers of one of our streams? -> unnumbered : foreign
+//!            no -> headers of one of our streams? -> unnumbered : of the devices' protocols? -> protocol : foreign
 //! ```
-//! Invariant: frames seen = frames recognised + unnumbered + foreign.
+//! Invariant: frames seen = frames recognised + unnumbered + protocol + foreign.
 
 use crate::Error;
 use crate::capture::Tap;
+use crate::device::is_protocol;
 use crate::port::{FrameRx, RxFrame};
 use crate::stream::{Announcing, Control, RxJob, Source, Step, StreamRx, StreamSpec};
 use crate::take::{Take, Takes};
@@ -191,6 +192,8 @@ struct Books {
     start: MonoTime,
     taps: Vec<Tap>,
     foreign: u64,
+    has_devices: bool,
+    protocol: u64,
     foreign_bytes: u64,
     unnumbered: u64,
     bytes: u64,
@@ -209,6 +212,8 @@ impl Books {
             start: MonoTime::default(),
             taps: job.taps,
             foreign: 0,
+            has_devices: job.has_devices,
+            protocol: 0,
             foreign_bytes: 0,
             unnumbered: 0,
             bytes: 0,
@@ -275,13 +280,16 @@ impl Books {
     /// A frame without a readable tag: ours with a damaged tag, or somebody else's.
     fn take_untagged(&mut self, frame: &RxFrame<'_>) {
         let mut compared = self.lanes.iter_mut().take(MOST_COMPARED);
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         if let Some(lane) = compared.find(|lane| lane.has_headers_of(frame.bytes)) {
             lane.counts.unnumbered += 1;
             self.unnumbered += 1;
-            self.bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            self.bytes += bytes;
+        } else if self.has_devices && is_protocol(frame.bytes) {
+            self.protocol += 1;
         } else {
             self.foreign += 1;
-            self.foreign_bytes += u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+            self.foreign_bytes += bytes;
         }
     }
 }
@@ -383,6 +391,7 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
         Ok(match &self.books {
             Some(books) => RxCounters {
                 foreign: books.foreign,
+                protocol: books.protocol,
                 foreign_bytes: books.foreign_bytes,
                 unnumbered: books.unnumbered,
                 bytes: books.bytes,

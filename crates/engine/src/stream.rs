@@ -111,6 +111,8 @@ pub struct RxJob {
     pub streams: Vec<Arc<StreamSpec>>,
     /// Where frames are to be captured, too.
     pub taps: Vec<Tap>,
+    /// The port has emulated interfaces: what they and their neighbours say to each other is counted by itself.
+    pub has_devices: bool,
 }
 
 /// A change while streams run.

@@ -255,7 +255,9 @@ fn frames_of_another_run_are_foreign() {
         Arc::new(packetrig_wire::Template::new(spec).unwrap())
     };
     let theirs = Arc::new(StreamSpec { source: Source::Made(template), ..(*ours).clone() });
-    receiver.arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new() }).unwrap();
+    receiver
+        .arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new(), has_devices: false })
+        .unwrap();
     sender
         .arm(TxJob { key: packetrig_wire::tag::TagKey(78), streams: vec![theirs], steered: false })
         .unwrap();

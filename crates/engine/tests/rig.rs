@@ -209,9 +209,11 @@ fn a_plan_with_captures_needs_a_place_for_them() {
 #[test]
 fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
     let mut plan = both_ways();
+    // Named by its flow, which is not its place among the streams if flows have several.
+    plan.streams[1].flow = 3;
     plan.streams[1].frames = bed::template(packetrig_wire::header::Kind::Udp, 1600).into();
     let text = execute(plan, &options(None), &MockPorts::default()).unwrap_err().to_string();
-    assert!(text.contains("flows[1].size") && text.contains("1600 B") && text.contains("1518 B"), "{text}");
+    assert!(text.contains("flows[3].size") && text.contains("1600 B") && text.contains("1518 B"), "{text}");
 }
 
 /// Simulated ports on which something goes wrong; counts what was given back.

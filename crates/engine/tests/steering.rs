@@ -44,7 +44,8 @@ impl Bed {
         let mut tx = Sender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
         let mut rx = Receiver::new(SimRx::new(vec![link.clone()], clock.clone()));
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
-        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new() }).expect("armed");
+        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new(), has_devices: false })
+            .expect("armed");
         tx.arm(TxJob { key: KEY, streams: specs, steered: true }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
         bed.stage(|stage| stage.control(Control::StartAt(START)));

@@ -56,6 +56,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
         EngineError::Kernel(KernelError::Missing { .. })
         | EngineError::Guard(_)
         | EngineError::Plan(_)
+        | EngineError::NoDevices { .. }
         | EngineError::Recording { .. }
         | EngineError::NotForBackEnd { .. }
         | EngineError::CannotSteer { .. }

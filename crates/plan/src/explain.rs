@@ -31,6 +31,9 @@ pub struct StreamExplanation {
     pub rx: Vec<String>,
     /// Its headers with the values of frame 0.
     pub headers: String,
+    /// Whose MAC address its frames still lack (they show zeros), and which interface asks for it, in words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub awaits: Option<String>,
     /// Its sizes, in words.
     pub sizes: String,
     /// Frames in all; absent if it goes on until stopped.
@@ -119,6 +122,10 @@ fn stream_of(bound: &BoundPlan, stream: &Stream, timeline: crate::timeline::Time
             || headers.iter().map(summary).collect::<Vec<_>>().join(" / "),
             |recording| format!("as recorded in {}", recording.file.display()),
         ),
+        awaits: stream.awaits.map(|awaited| {
+            let interface = &bound.plan.interfaces[awaited.interface].name;
+            format!("the MAC address of {}, which `{interface}` asks for when the run begins", awaited.ip)
+        }),
         sizes: spec.map_or_else(
             || format!("up to {}, {:.1} B on average", stream.frames.largest(), bytes as f64 / frames as f64),
             |spec| sizes(&spec.size),

@@ -8,6 +8,7 @@
 //! give a warning; nothing is ignored silently.
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod document;
 pub mod explain;
 mod model;
@@ -21,8 +22,8 @@ pub mod steer;
 pub mod timeline;
 
 pub use model::{
-    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Plan, Port,
-    ReadOptions, Stream,
+    Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
+    Port, ReadOptions, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
-pub use steer::Steer;
+pub use steer::{Ping, Steer};

@@ -1,20 +1,29 @@
 //! The plan: what a valid document means, in our words.
 
+use crate::device::{Interface, Mac, Neighbour};
 use crate::document::Place;
 use crate::recording::Frames;
 use crate::timeline::{Shape, Timeline};
 use crate::{Problem, Problems};
 use packetrig_units::{BitRate, FrameRate, Nanos, Rate};
+use packetrig_wire::Template;
 use packetrig_wire::filter::Filter;
+use packetrig_wire::header::Setting;
+use packetrig_wire::pattern::Pattern;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 /// Everything a run needs to know.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plan {
     /// Interfaces by the names the document gives them.
     pub ports: Vec<Port>,
+    /// Emulated interfaces.
+    pub interfaces: Vec<Interface>,
+    /// Whether they begin to answer and to ask as soon as their ports are open.
+    pub auto_start: bool,
     /// What is sent. A stream's index is its number in the test tag.
     pub streams: Vec<Stream>,
     /// What is captured.
@@ -74,13 +83,21 @@ pub struct Port {
     pub promiscuous: bool,
 }
 
-/// One OTG flow: frames from one port to others.
+/// Frames from one port to others: one OTG flow, or what one pair of emulated interfaces has of it.
 #[derive(Clone, Debug)]
 pub struct Stream {
     /// Where the document asks for its rate, so that a load the link cannot carry is shown there.
     pub place: Place,
-    /// Its name in the plan.
+    /// Its name: the flow's, with the pair of interfaces if the flow has several.
     pub name: String,
+    /// Its flow: index in the document.
+    pub flow: usize,
+    /// Its flow's name.
+    pub flow_name: String,
+    /// Which of its flow's frames it sends.
+    pub part: Part,
+    /// Whose MAC address its frames go to, if that is known at run time only; see [`Stream::frames_to`].
+    pub awaits: Option<Neighbour>,
     /// Index of the sending port.
     pub tx: usize,
     /// Indices of the receiving ports; may be empty.
@@ -93,6 +110,54 @@ pub struct Stream {
     pub duration: Duration,
     /// What is measured.
     pub metrics: Metrics,
+}
+
+/// One of `of` streams that deal the frames of a flow among them: it sends frames `index`, `index + of`, …
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Below `of`.
+    pub index: u64,
+    /// At least 1.
+    pub of: u64,
+}
+
+impl Part {
+    /// All frames.
+    pub const WHOLE: Self = Self { index: 0, of: 1 };
+
+    /// How many of `frames` frames it sends.
+    const fn share(self, frames: u64) -> u64 {
+        frames / self.of + (self.index < frames % self.of) as u64
+    }
+}
+
+impl Part {
+    /// Its part of a flow's schedule. All parts together have exactly the flow's frames, each at the flow's time.
+    fn deal(self, whole: Timeline) -> Result<Timeline, String> {
+        if self.of == 1 {
+            return Ok(whole);
+        }
+        let too_few =
+            |what: &str| format!("{what} are fewer than one for each of {} pairs of interfaces", self.of);
+        let shape = match whole.shape {
+            Shape::Endless => Shape::Endless,
+            Shape::Frames(_) | Shape::Within(_) => match self.share(whole.total().unwrap_or(0)) {
+                0 => return Err(too_few("its frames")),
+                frames => Shape::Frames(frames),
+            },
+            Shape::Bursts { frames, .. } if frames % self.of != 0 => {
+                return Err(format!(
+                    "bursts of {frames} frames cannot be dealt evenly to {} pairs of interfaces: make them a multiple",
+                    self.of
+                ));
+            }
+            Shape::Bursts { bursts, frames, pause } => {
+                Shape::Bursts { bursts, frames: frames / self.of, pause }
+            }
+        };
+        let rate = whole.rate.part_of(self.of).ok_or_else(|| too_few("its frames"))?;
+        Ok(Timeline { rate, delay: whole.delay + whole.rate.due(self.index), shape })
+    }
 }
 
 /// A pause, as OTG writes it.
@@ -228,8 +293,8 @@ impl Plan {
         let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
         let mut problems = Vec::new();
         let mut streams = Vec::with_capacity(self.streams.len());
-        for (index, stream) in self.streams.iter().enumerate() {
-            match stream.bind(index, speeds[stream.tx]) {
+        for stream in &self.streams {
+            match stream.bind(speeds[stream.tx]) {
                 Ok(timeline) => streams.push(BoundStream { timeline }),
                 Err(problem) => problems.push(stream.place.locate(*problem)),
             }
@@ -256,15 +321,16 @@ impl Plan {
         let over = speeds.iter().enumerate().filter_map(|(port, speed)| {
             let (speed, load) = ((*speed)?, BitRate::new(load(port)));
             (load > speed).then(|| {
-                let first = self.streams.iter().position(|stream| stream.tx == port).unwrap_or(0);
+                let first = self.streams.iter().find(|stream| stream.tx == port);
                 let message = format!(
                     "the flows of port `{}` ({}) ask for {load} on the line (L1); its link has {speed}",
                     self.ports[port].name,
                     self.senders_on(port)
                 );
-                let problem = Problem::error(format!("flows[{first}].rate"), message)
+                let path = format!("flows[{}].rate", first.map_or(0, |stream| stream.flow));
+                let problem = Problem::error(path, message)
                     .with_hint("lower the rates, or set `layer1` speed if the link is really faster");
-                self.streams.get(first).map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
+                first.map(|stream| stream.place.locate(problem.clone())).unwrap_or(problem)
             })
         });
         over.collect()
@@ -287,8 +353,8 @@ impl Plan {
 
 impl Stream {
     /// Frames per second and the rest of the schedule on a link of this speed.
-    fn bind(&self, index: usize, link: Option<BitRate>) -> Result<Timeline, Box<Problem>> {
-        let path = |field: &str| format!("flows[{index}].{field}");
+    fn bind(&self, link: Option<BitRate>) -> Result<Timeline, Box<Problem>> {
+        let path = |field: &str| format!("flows[{}].{field}", self.flow);
         let unknown = |field: &str, what: &str| {
             let message = format!("{what} needs the speed of the link, which is not known");
             Box::new(Problem::error(path(field), message).with_hint("set the port's `speed` in `layer1`"))
@@ -315,7 +381,21 @@ impl Stream {
                 Shape::Bursts { bursts, frames: packets.max(1), pause: time(between)? }
             }
         };
-        Ok(Timeline { rate, delay: time(self.duration.delay)?, shape })
+        let whole = Timeline { rate, delay: time(self.duration.delay)?, shape };
+        self.part.deal(whole).map_err(|message| Box::new(Problem::error(path("duration"), message)))
+    }
+
+    /// Its frames, now that the MAC address it awaited is known. Frames that await none stay as they are.
+    pub fn frames_to(&self, mac: Mac) -> Result<Frames, packetrig_wire::Error> {
+        let (Some(_), Some(template)) = (self.awaits, self.frames.template()) else {
+            return Ok(self.frames.clone());
+        };
+        let mut spec = template.spec().clone();
+        if let Some(ethernet) = spec.headers.first_mut() {
+            let value = mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte));
+            ethernet.set("dst", Setting::Pattern(Pattern::Value(value)));
+        }
+        Ok(Arc::new(Template::new(spec)?).into())
     }
 
     /// A gap wider than Ethernet's own 12 bytes must fit between frames at the rate asked for.

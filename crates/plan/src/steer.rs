@@ -6,6 +6,7 @@
 use crate::model::{BoundPlan, Plan, Stream};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use std::net::IpAddr;
 
 /// A change to a run under way. Streams and ports are given by index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,6 +30,13 @@ pub enum Steer {
         /// Begin.
         on: bool,
     },
+    /// Emulated interfaces answer and ask for their neighbours, or do neither.
+    Protocols {
+        /// They do.
+        on: bool,
+    },
+    /// Have emulated interfaces send echo requests. What becomes of them is told by the counts that follow.
+    Ping(Vec<Ping>),
     /// Switch the links of these ports up or down.
     Link {
         /// Which.
@@ -36,6 +44,17 @@ pub enum Steer {
         /// Up.
         up: bool,
     },
+}
+
+/// An echo request to send.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ping {
+    /// By which its outcome is known again; greater than those before.
+    pub number: u64,
+    /// Name of the interface or of its address.
+    pub source: String,
+    /// Where to.
+    pub to: IpAddr,
 }
 
 /// What tells streams apart across documents: flow, ports, and which of several alike.

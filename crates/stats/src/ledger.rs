@@ -33,6 +33,8 @@ pub enum Account {
     Seen,
     /// Seen, but not a frame of this run.
     Foreign,
+    /// Seen, but of the protocols of emulated interfaces and their neighbours.
+    Protocol,
     /// Seen, and of this run.
     Recognised,
     /// Recognised, first copy.
@@ -99,10 +101,10 @@ pub const RULES: &[Rule] = &[
         parts: &[Account::Seen, Account::RingDropped],
     },
     Rule {
-        name: "seen = recognised + foreign",
+        name: "seen = recognised + protocol + foreign",
         place: Place::Receiver,
         whole: Account::Seen,
-        parts: &[Account::Recognised, Account::Foreign],
+        parts: &[Account::Recognised, Account::Protocol, Account::Foreign],
     },
     Rule {
         name: "recognised = counted + duplicate + stale + unnumbered",

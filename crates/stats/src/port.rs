@@ -99,6 +99,9 @@ pub struct RxCounters {
     pub seen: u64,
     /// Seen, but not of this run.
     pub foreign: u64,
+    /// Seen, and of the protocols of emulated interfaces and their neighbours: ARP, neighbour discovery, echo.
+    #[serde(default)]
+    pub protocol: u64,
     /// Seen and of this run by headers alone: the tag was damaged.
     pub unnumbered: u64,
     /// Bytes of the frames of this run, FCS included.

@@ -9,6 +9,7 @@ use crate::port::{PortInfo, RxCounters, TxCounters};
 use crate::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
 
 /// All counts at one moment, while a run goes on. Indices are those of the plan.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -21,11 +22,18 @@ pub struct Sample {
     pub rx: Vec<(usize, usize, StreamRxCounts)>,
     /// (port, transmit half, receive half).
     pub ports: Vec<(usize, TxCounters, RxCounters)>,
+    /// Whom emulated interfaces of this node ask for: one for each interface and gateway.
+    #[serde(default)]
+    pub neighbours: Vec<NeighbourState>,
     /// Latency so far over all streams of this node, as (min, mean, max); absent without latency.
     pub latency: Option<(Nanos, Nanos, Nanos)>,
     /// The captures of this node.
     #[serde(default)]
     pub captures: Vec<CaptureState>,
+    /// Echo requests that interfaces of this node were asked to send, of late: (number, whether the answer came); absent until
+    /// that is known.
+    #[serde(default)]
+    pub pings: Vec<(u64, Option<bool>)>,
 }
 
 /// A capture while the run goes on.
@@ -37,6 +45,17 @@ pub struct CaptureState {
     pub is_running: bool,
     /// What was captured last, once it is complete.
     pub file: Option<String>,
+}
+
+/// A neighbour of an emulated interface.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NeighbourState {
+    /// Name of the interface.
+    pub interface: String,
+    /// The neighbour's address.
+    pub address: IpAddr,
+    /// Its MAC address, once it is known.
+    pub mac: Option<[u8; 6]>,
 }
 
 /// A stream at its sender.

@@ -29,8 +29,43 @@ struct record {
 
 struct settings {
 	u32 snap;	/* bytes of a frame to keep at most */
-	u32 answer;	/* what becomes of a frame afterwards */
+	u32 answer;	/* what becomes of a frame afterwards; BY_KIND: what neighbours say goes on */
 };
+
+#define BY_KIND 255u
+
+#define LEVEL(at)									\
+	do {										\
+		u32 type = (u32)head[at] << 8 | head[(at) + 1];				\
+		if (type == 0x0806)							\
+			return XDP_PASS;						\
+		if (type == 0x0800)							\
+			return head[(at) + 11] == 1 ? XDP_PASS : XDP_DROP;		\
+		if (type == 0x86dd)							\
+			return head[(at) + 8] == 58 ? XDP_PASS : XDP_DROP;		\
+		if (type != 0x8100 && type != 0x88a8 && type != 0x9100 &&		\
+		    type != 0x9200 && type != 0x9300)					\
+			return XDP_DROP;						\
+	} while (0)
+
+/* ARP, ICMP and ICMPv6, behind at most four VLAN tags, go on. */
+static __attribute__((always_inline)) int by_kind(struct xdp_md *ctx)
+{
+	u8 head[40];
+	if (bpf_xdp_load_bytes(ctx, 0, head, sizeof(head)))
+		return XDP_DROP;
+	LEVEL(12);
+	LEVEL(16);
+	LEVEL(20);
+	LEVEL(24);
+	LEVEL(28);
+	return XDP_DROP;
+}
+
+static __attribute__((always_inline)) int answer(struct xdp_md *ctx, const struct settings *s)
+{
+	return UNLIKELY(s->answer == BY_KIND) ? by_kind(ctx) : (int)s->answer;
+}
 
 MAP(settings);
 MAP(rings);
@@ -54,7 +89,7 @@ int receive(struct xdp_md *ctx)
 	u64 need = sizeof(struct record) + ((len + 7u) & ~7u);
 	if (UNLIKELY(written + need - READ_ONCE(ring->read) > RING_BYTES)) {
 		ring->dropped += 1;
-		return s->answer;
+		return answer(ctx, s);
 	}
 	struct record *record = (void *)(ring->data + (written & (RING_BYTES - 8)));
 	record->time = now;
@@ -65,7 +100,7 @@ int receive(struct xdp_md *ctx)
 	if ((len < 8 || len > SHORT || !COPY_SHORT(ctx, len, frame, bytes)) && len > 0)
 		bpf_xdp_load_bytes(ctx, 0, bytes, len);
 	PUBLISH(ring->written, need);
-	return s->answer;
+	return answer(ctx, s);
 }
 
 char licence[] SEC("license") = "Dual BSD/GPL";

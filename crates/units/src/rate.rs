@@ -111,6 +111,11 @@ impl FrameRate {
         Some(Self { frames: u64::try_from(frames).ok()?, seconds: u64::try_from(seconds).ok()? })
     }
 
+    /// One of `parts` equal parts of it; `None` for no parts.
+    pub fn part_of(self, parts: u64) -> Option<Self> {
+        Self::reduced(u128::from(self.frames), u128::from(self.seconds) * u128::from(parts))
+    }
+
     /// When frame `n` is due, counted from frame 0: `n / rate`, rounded once. No error accumulates.
     pub fn due(self, n: u64) -> Nanos {
         let ns = u128::from(n) * u128::from(self.seconds) * 1_000_000_000 / u128::from(self.frames);

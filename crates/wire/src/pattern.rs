@@ -49,6 +49,26 @@ impl Pattern {
         value & low_mask(bits)
     }
 
+    /// The values of the frames `index`, `index + of`, `index + 2 * of` … as a pattern of its own. `None`: it would take a
+    /// list of more than [`MOST_DEALT`] values.
+    pub fn dealt(&self, index: u64, of: u64) -> Option<Self> {
+        let period = self.period() / gcd(self.period(), of);
+        match self {
+            Self::Value(_) => Some(self.clone()),
+            Self::Step { start, step, count, down } if count % of == 0 => {
+                let distance = step.wrapping_mul(u128::from(index));
+                let start = if *down { start.wrapping_sub(distance) } else { start.wrapping_add(distance) };
+                let step = step.wrapping_mul(u128::from(of));
+                Some(Self::Step { start, step, count: count / of, down: *down })
+            }
+            _ if period > MOST_DEALT => None,
+            _ => {
+                let of_frame = |n| index.wrapping_add(u64::wrapping_mul(n, of)) % self.period();
+                Some(Self::Values((0..period).map(|n| self.at(of_frame(n), 128)).collect()))
+            }
+        }
+    }
+
     /// How many frames before the values repeat; 1 for a constant.
     pub fn period(&self) -> u64 {
         match self {
@@ -62,6 +82,16 @@ impl Pattern {
     pub fn varies(&self) -> bool {
         self.period() > 1
     }
+}
+
+/// Longest list that [`Pattern::dealt`] makes.
+pub const MOST_DEALT: u64 = 65_536;
+
+const fn gcd(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    if a == 0 { 1 } else { a }
 }
 
 impl From<u128> for Pattern {
@@ -132,6 +162,21 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn dealt_patterns_together_are_the_whole(
+            pattern in prop_oneof![
+                any::<u128>().prop_map(Pattern::Value),
+                prop::collection::vec(any::<u128>(), 1..9).prop_map(Pattern::Values),
+                (any::<u128>(), any::<u128>(), 1u64..40, any::<bool>())
+                    .prop_map(|(start, step, count, down)| Pattern::Step { start, step, count, down }),
+                (any::<u64>(), 1u64..40).prop_map(|(seed, count)| Pattern::Random { min: 3, max: 99, seed, count }),
+            ],
+            of in 1u64..9, n in 0u64..500
+        ) {
+            let part = pattern.dealt(n % of, of).unwrap();
+            prop_assert_eq!(part.at(n / of, 32), pattern.at(n, 32));
+        }
+
         #[test]
         fn random_values_stay_inside_and_repeat(min: u64, span in 0u64..1000, seed: u64, count in 1u64..50, n: u64) {
             let max = u128::from(min) + u128::from(span);

@@ -276,7 +276,9 @@ fn receiving_allocates_nothing() {
     let tape = spoil(&sent);
     let frames = tape.ends.len();
     let mut receiver = Receiver::new(Player { tape, next: 0 });
-    receiver.arm(RxJob { port: 0, key: KEY, streams: streams(), taps: Vec::new() }).unwrap();
+    receiver
+        .arm(RxJob { port: 0, key: KEY, streams: streams(), taps: Vec::new(), has_devices: false })
+        .unwrap();
     receiver.control(Control::StartAt(START));
     let allocated = allocations(|| {
         // A bounded bite per step: more steps than frames is more than enough.

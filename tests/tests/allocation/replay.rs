@@ -32,7 +32,9 @@ fn replaying_and_verifying_allocate_nothing() {
         let (tape, allocated) = send_these(vec![Arc::clone(&stream)], 3 * FRAMES);
         assert_eq!((tape.ends.len() as u64, allocated), (3 * FRAMES, 0), "{timing:?}");
         let mut receiver = Receiver::new(Player { tape, next: 0 });
-        receiver.arm(RxJob { port: 0, key: KEY, streams: vec![stream], taps: Vec::new() }).unwrap();
+        receiver
+            .arm(RxJob { port: 0, key: KEY, streams: vec![stream], taps: Vec::new(), has_devices: false })
+            .unwrap();
         receiver.control(Control::StartAt(START));
         let allocated = super::allocations(|| {
             for _ in 0..FRAMES {

@@ -4,6 +4,7 @@
 mod af_xdp;
 mod calibrate;
 mod choice;
+mod devices;
 mod guard;
 mod how_long;
 mod how_much;

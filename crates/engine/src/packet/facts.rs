@@ -5,6 +5,8 @@ use packetrig_sys::facts::Interface;
 use packetrig_sys::link::{Counters, Link, Links};
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Kinds of interfaces that send through another one, which their `peer` names.
 const STACKED: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
@@ -47,13 +49,20 @@ pub(crate) struct Meter {
     links: Links,
     index: u32,
     start: Counters,
+    /// Frames sent since then that are not the test's.
+    aside: Arc<AtomicU64>,
 }
 
 impl Meter {
     pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
         let mut links = Links::open(netns)?;
         let start = links.counters(index)?;
-        Ok(Self { links, index, start })
+        Ok(Self { links, index, start, aside: Arc::default() })
+    }
+
+    /// The same without the frames that are counted there.
+    pub(crate) fn without(self, aside: &Arc<AtomicU64>) -> Self {
+        Self { aside: Arc::clone(aside), ..self }
     }
 
     /// Starts anew from here.
@@ -64,6 +73,8 @@ impl Meter {
 
     /// What was counted since the start; `None` once the interface is gone.
     pub(crate) fn read(&mut self) -> Option<Counters> {
+        // Read first: a frame counted aside is in the interface's count by then.
+        let aside = self.aside.load(Ordering::Acquire);
         let now = self.links.counters(self.index).ok()?;
         let start = self.start;
         // Some drivers start from zero when they are brought up again.
@@ -74,7 +85,7 @@ impl Meter {
             rx_bytes: since(now.rx_bytes, start.rx_bytes),
             rx_errors: since(now.rx_errors, start.rx_errors),
             rx_dropped: since(now.rx_dropped, start.rx_dropped),
-            tx_frames: since(now.tx_frames, start.tx_frames),
+            tx_frames: since(now.tx_frames, start.tx_frames).saturating_sub(aside),
             tx_bytes: since(now.tx_bytes, start.tx_bytes),
             tx_errors: since(now.tx_errors, start.tx_errors),
             tx_dropped: since(now.tx_dropped, start.tx_dropped),

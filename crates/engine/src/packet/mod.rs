@@ -21,6 +21,7 @@ pub use tx::PacketTx;
 pub(crate) use tx::{NETDOWN, Patience, lost_on_transmit};
 
 use crate::Error;
+use crate::device::Site;
 use packetrig_plan::{Location, Port};
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind};
 use packetrig_sys::ethtool::Ethtool;
@@ -30,6 +31,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
 use packetrig_units::{BitRate, FrameSize};
 use quiet::Quieted;
+use std::sync::Arc;
 
 /// Ethernet header and FCS: what a frame has beyond the MTU.
 const FRAME_BEYOND_MTU: u32 = 18;
@@ -42,6 +44,8 @@ pub struct OpenOptions {
     pub confirmed: bool,
     /// Largest frame that will be sent; without it, the largest that the interface takes. Smaller slots are faster.
     pub largest: Option<FrameSize>,
+    /// Emulated interfaces will be on this port, and need to hear from their neighbours.
+    pub has_devices: bool,
 }
 
 /// An open port.
@@ -61,6 +65,7 @@ pub struct Opened {
 #[derive(Debug)]
 pub struct PortHold {
     // Fields drop in this order.
+    site: Site,
     quieted: Quieted,
     _lock: Lock,
 }
@@ -75,6 +80,11 @@ impl PortHold {
     /// Switches the link up or down. It is put back as it was when the port is given back.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         Ok(self.quieted.switch_link(up)?)
+    }
+
+    /// Where the interface is, for sockets beside those of the test traffic.
+    pub fn site(&self) -> Result<Site, Error> {
+        self.site.duplicate()
     }
 
     /// What could not be made quiet, as text for a caveat.
@@ -107,13 +117,15 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let wish = quiet::Wish { mtu: port.mtu };
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;
-    Ok(Claim { netns, link, location, hold: PortHold { quieted, _lock: lock } })
+    let (index, aside) = (link.index, Arc::default());
+    let site = Site { netns: netns.duplicate()?, index, location: location.clone(), aside };
+    Ok(Claim { netns, link, location, hold: PortHold { site, quieted, _lock: lock } })
 }
 
 impl Claim {
     /// The interface's own counters from now on.
     pub(crate) fn meter(&self) -> Result<Meter, Error> {
-        Ok(Meter::start(&self.netns, self.link.index)?)
+        Ok(Meter::start(&self.netns, self.link.index)?.without(&self.hold.site.aside))
     }
 
     /// What the port is, on AF_PACKET rings.

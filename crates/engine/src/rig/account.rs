@@ -238,6 +238,7 @@ fn receiver_accounts(ledger: &mut Ledger, received: &[&ReceiveResult], port: &Rx
     ledger.add(Account::RingDropped, port.ring_dropped);
     ledger.add(Account::Seen, port.seen);
     ledger.add(Account::Foreign, port.foreign);
+    ledger.add(Account::Protocol, port.protocol);
     ledger.add(Account::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
     ledger.add(Account::Counted, sum(|r| r.counts.sequence.unique));
     ledger.add(Account::Duplicate, sum(|r| r.counts.sequence.duplicates));

@@ -5,17 +5,20 @@ use super::{Hold, OpenPort, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
 use crate::clock::RealClock;
+use crate::device::Machine;
+use crate::device::host::{Host, HostLatest};
 use crate::port::Clock;
 use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
 use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
+use packetrig_plan::device::Interface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::{Sample, SendResult};
 use packetrig_units::Nanos;
 use packetrig_wire::filter::Filter;
 use packetrig_wire::tag::TagKey;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -53,6 +56,7 @@ impl<T, W> Half<T, W> {
 
 /// See the module. Fields drop in this order: workers, files, then the interface is restored.
 pub(super) struct Bench {
+    pub(super) host: Option<Worker<Host, HostLatest>>,
     port: usize,
     info: PortInfo,
     tx: Half<Box<dyn StreamTx>, Worker<Sending, TxLatest>>,
@@ -69,6 +73,7 @@ impl Bench {
     pub(super) fn new(port: usize, open: OpenPort, plan: &Plan) -> Self {
         let streams = || plan.streams.iter().enumerate();
         Self {
+            host: None,
             port,
             info: open.info,
             tx: Half::Unused(open.tx),
@@ -83,6 +88,27 @@ impl Bench {
 
     pub(super) fn caveats(&self) -> Vec<String> {
         self.hold.caveats()
+    }
+
+    /// Starts the port's emulated interfaces, switched off, if it has any.
+    pub(super) fn set_up_host(&mut self, plan: &Plan, key: TagKey) -> Result<(), Error> {
+        let here = plan.interfaces.iter().enumerate().filter(|(_, of)| of.port == self.port);
+        let here: BTreeMap<usize, Interface> = here.map(|(index, of)| (index, of.clone())).collect();
+        if here.is_empty() {
+            return Ok(());
+        }
+        let Some(site) = self.hold.site()? else {
+            return Err(Error::NoDevices { port: self.info.name.clone() });
+        };
+        let host = Host::open(site, Machine::new(key, here))?;
+        let name = format!("host-{}", self.port);
+        self.host = Some(Worker::start(name, host, Box::new(RealClock::new()))?);
+        Ok(())
+    }
+
+    /// Ends the emulated interfaces: what is counted from here on is the test's alone.
+    pub(super) fn end_host(&mut self) -> Result<(), Error> {
+        self.host.take().map_or(Ok(()), |mut host| host.quit()?.end())
     }
 
     /// The captures of this port.
@@ -146,7 +172,13 @@ impl Bench {
             self.taps.iter_mut().for_each(Tap::alone);
         }
         let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
-        rx.arm(RxJob { port: self.port, key, streams, taps: std::mem::take(&mut self.taps) })?;
+        rx.arm(RxJob {
+            port: self.port,
+            key,
+            streams,
+            taps: std::mem::take(&mut self.taps),
+            has_devices: self.host.is_some(),
+        })?;
         let name = format!("rx-{}", self.port);
         self.rx = Half::Working(Worker::start(name, Receiving::new(rx), Box::new(RealClock::new()))?);
         Ok(())
@@ -279,6 +311,7 @@ impl Bench {
                 sample.latency = merge_latency(sample.latency, latest.latency);
             }
         }
+        self.host.as_mut().map_or(Ok(()), Worker::check)?;
         sample.ports.push((self.port, tx, rx));
         Ok(())
     }

@@ -47,6 +47,8 @@ impl Rig {
             Steer::Pause(streams) => self.halt(&self.known(streams)?, true),
             Steer::Replan(document) => self.replan(document),
             Steer::Capture { ports, on } => self.capture(ports, *on),
+            Steer::Protocols { on } => self.protocols(*on),
+            Steer::Ping(pings) => self.send_pings(pings),
             Steer::Link { ports, up } => self.link(ports, *up),
         }
     }
@@ -109,6 +111,7 @@ impl Rig {
     fn start(&mut self, streams: &BTreeSet<usize>, at: Option<MonoTime>, resume: bool) -> Result<(), Error> {
         let sending = self.sending(streams)?;
         let streams: BTreeSet<usize> = streams.difference(&sending).copied().collect();
+        self.resolve(&streams)?;
         let next = self.hold(&streams)?;
         let origin = self.since_start(at);
         let mut takes = Vec::with_capacity(streams.len());
@@ -176,14 +179,19 @@ impl Rig {
             let problem = Problem::error("ports", "the ports of a run under way cannot be changed");
             return Err(Error::Plan(Problems(vec![problem])));
         }
+        if newer.interfaces != self.plan.plan.interfaces {
+            let problem = Problem::error("devices", "the devices of a run under way cannot be changed");
+            return Err(Error::Plan(Problems(vec![problem])));
+        }
         check(&newer)?;
         super::check_sizes(&newer, &self.infos)?;
         let newer = newer.bind(&self.speeds())?;
         let known = self.specs.len();
         let mut grown = self.plan.clone();
         let places: BTreeSet<usize> = grown.grow(&newer).into_iter().collect();
-        let specs: Vec<Arc<StreamSpec>> =
-            (0..grown.streams.len()).map(|stream| stream_spec(&grown, stream)).collect::<Result<_, _>>()?;
+        let specs: Vec<Arc<StreamSpec>> = (0..grown.streams.len())
+            .map(|s| stream_spec(&grown, s, self.resolved.get(&s).copied()))
+            .collect::<Result<_, _>>()?;
         let gone: BTreeSet<usize> = (0..known).filter(|stream| !places.contains(stream)).collect();
         let changed: BTreeSet<usize> =
             (0..known).filter(|stream| !is_same(&self.specs[*stream], &specs[*stream])).collect();

@@ -10,8 +10,10 @@ mod account;
 mod bench;
 pub mod choose;
 mod course;
+mod neighbours;
 mod open;
 
+pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
 
 use crate::Error;
@@ -21,13 +23,15 @@ use crate::port::Clock;
 use crate::stream::{Control, Source, StreamSpec};
 use bench::Bench;
 use course::Course;
+use neighbours::PingOrder;
+use packetrig_plan::device::Mac;
 use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -60,8 +64,12 @@ pub struct Rig {
     key: TagKey,
     seed: u64,
     specs: Vec<Arc<StreamSpec>>,
+    /// MAC addresses that streams awaited, as far as they were found.
+    resolved: BTreeMap<usize, Mac>,
     infos: Vec<PortInfo>,
     benches: Vec<Bench>,
+    /// Echo requests that were asked for, of late.
+    pings: VecDeque<PingOrder>,
     /// Where each stream is, in a steered run.
     courses: Option<Vec<Course>>,
     started: Option<MonoTime>,
@@ -104,17 +112,25 @@ impl Rig {
         check_sizes(&plan, &infos)?;
         let speeds: Vec<_> = infos.iter().map(|info| info.speed).collect();
         let plan = plan.bind(&speeds)?;
-        let specs: Vec<_> =
-            (0..plan.streams.len()).map(|stream| stream_spec(&plan, stream)).collect::<Result<_, _>>()?;
+        let specs: Vec<_> = (0..plan.streams.len())
+            .map(|stream| stream_spec(&plan, stream, None))
+            .collect::<Result<_, _>>()?;
         let open = open.into_iter().enumerate();
         let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
         let mut files = Vec::new();
         for bench in &mut benches {
             bench.set_up_captures(&plan.plan, options, &mut files)?;
         }
+        for bench in &mut benches {
+            bench.set_up_host(&plan.plan, options.key)?;
+        }
         let courses = options.steered.then(|| vec![Course::default(); specs.len()]);
-        Ok(Self {
+        // Nobody can switch them on later in a run that is not steered.
+        let on = plan.plan.auto_start || !options.steered;
+        let mut rig = Self {
             plan,
+            resolved: BTreeMap::new(),
+            pings: VecDeque::new(),
             key: options.key,
             seed: options.seed,
             specs,
@@ -125,7 +141,9 @@ impl Rig {
             senders_done: None,
             interrupted: false,
             clock: RealClock::new(),
-        })
+        };
+        rig.protocols(on)?;
+        Ok(rig)
     }
 
     /// What the ports turned out to be, in plan order.
@@ -144,9 +162,13 @@ impl Rig {
         self.benches.iter().flat_map(Bench::captures).collect()
     }
 
-    /// Starts the receivers, then the senders; returns when each receiver is receiving. Nothing is sent yet.
+    /// Finds the neighbours that streams await (those of a steered run when they begin), starts the receivers, then the
+    /// senders; returns when each receiver is receiving. No test traffic is sent yet.
     pub fn arm(&mut self) -> Result<(), Error> {
         let steered = self.courses.is_some();
+        if !steered {
+            self.resolve(&(0..self.specs.len()).collect())?;
+        }
         for bench in &mut self.benches {
             bench.arm_receiver(self.key, &self.specs, steered)?;
         }
@@ -178,10 +200,12 @@ impl Rig {
             is_running: capture.is_running(),
             file: capture.last().map(|captured| captured.file.to_string_lossy().into_owned()),
         }));
+        sample.pings = self.look_at_pings()?;
         for (stream, counts) in &mut sample.tx {
             let course = self.courses.as_ref().and_then(|courses| courses.get(*stream));
             counts.is_paused = course.is_some_and(Course::is_paused);
         }
+        sample.neighbours = self.neighbours();
         Ok(sample)
     }
 
@@ -217,6 +241,7 @@ impl Rig {
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
         let mut tx = Vec::with_capacity(self.benches.len());
+        self.benches.iter_mut().try_for_each(Bench::end_host)?;
         for bench in &mut self.benches {
             let (sent, counters) = bench.finish_sender(&self.clock)?;
             result.send.extend(sent);
@@ -259,24 +284,29 @@ impl Rig {
 }
 
 /// Template and schedule of a stream of the plan.
-fn stream_spec(plan: &BoundPlan, stream: usize) -> Result<Arc<StreamSpec>, Error> {
+fn stream_spec(plan: &BoundPlan, stream: usize, mac: Option<Mac>) -> Result<Arc<StreamSpec>, Error> {
     let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
-    let source = Source::of(&of_plan.frames);
+    let source = match mac {
+        Some(mac) => {
+            Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
+        }
+        None => Source::of(&of_plan.frames),
+    };
     Ok(Arc::new(StreamSpec { number, source, timeline: bound.timeline, latency: of_plan.metrics.latency }))
 }
 
 /// Frames must fit their ports.
 fn check_sizes(plan: &Plan, infos: &[PortInfo]) -> Result<(), Error> {
-    let too_large = plan.streams.iter().enumerate().filter_map(|(index, stream)| {
+    let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest();
         let info = infos.iter().enumerate().find(|(port, info)| {
             (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
         });
         info.map(|(_, info)| {
             Problem::error(
-                format!("flows[{index}].size"),
+                format!("flows[{}].size", stream.flow),
                 format!(
                     "frames of {} B do not fit port `{}` ({}), which takes {} B",
                     largest.bytes(),

@@ -5,6 +5,7 @@ use super::RigOptions;
 use super::choose::{Abilities, Choice, Needs, choose};
 use crate::Error;
 use crate::clock::RealClock;
+use crate::device::Site;
 use crate::packet::{self, OpenOptions, PortHold};
 use crate::pktgen;
 use crate::receiver::Receiver;
@@ -41,6 +42,10 @@ pub trait Hold: Send {
     fn revise(&self, info: &mut PortInfo) {
         let _ = info;
     }
+    /// Where the interface is, for emulated interfaces; `None` if the port cannot have any.
+    fn site(&self) -> Result<Option<Site>, Error> {
+        Ok(None)
+    }
     /// Doubts about the port, in words.
     fn caveats(&self) -> Vec<String>;
     /// Switches the link up or down.
@@ -65,6 +70,10 @@ impl Hold for () {
 impl Hold for PortHold {
     fn settle(&mut self) -> Result<(), Error> {
         self.await_carrier()
+    }
+
+    fn site(&self) -> Result<Option<Site>, Error> {
+        Self::site(self).map(Some)
     }
 
     fn caveats(&self) -> Vec<String> {
@@ -105,10 +114,13 @@ pub struct MachinePorts {
 impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
-        let options = OpenOptions { confirmed, largest };
+        // Emulated interfaces have to see what neighbours say.
+        let is_here = |location: &Location| *location == port.location;
+        let has_devices = self.plan.interfaces.iter().any(|of| is_here(&self.plan.ports[of.port].location));
+        let options = OpenOptions { confirmed, largest, has_devices };
         // A steered run may get longer frames later, and from any port.
         let any = FrameSize::new(u32::MAX);
-        let of_xdp = OpenOptions { confirmed, largest: if self.steered { Some(any) } else { largest } };
+        let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         let why = || "asked for".to_owned();
         match self.back_end {
             Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),

@@ -30,7 +30,7 @@ use packetrig_stats::port::{BackEnd, StampKind};
 use packetrig_sys::netdev::{self, XdpFeatures};
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::Promiscuous;
-use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
 use packetrig_sys::xdp::tx::{LiveOptions, LiveTx};
 use std::sync::Arc;
 use switch::{Exchange, SwitchTx, XdpHold};
@@ -53,7 +53,8 @@ pub fn open(port: &Port, options: OpenOptions, way: Way, why: String) -> Result<
     let promiscuous =
         port.promiscuous.then(|| Promiscuous::make(&claim.netns, claim.link.index, &claim.location));
     let mut rx_meter = claim.meter()?;
-    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass: false };
+    let pass = if options.has_devices { Pass::Neighbours } else { Pass::Nothing };
+    let rx_options = XdpRxOptions { native: features.native, snap: LONGEST, pass };
     let rx = XdpRx::open(&claim.netns, claim.link.index, &claim.location, rx_options, None)?;
     rx_meter.restart()?;
     let mut info = claim.describe(port)?;

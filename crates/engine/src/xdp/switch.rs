@@ -8,6 +8,7 @@
 use super::socket::SocketTx;
 use crate::Error;
 use crate::clock::RealClock;
+use crate::device::Site;
 use crate::packet::{Meter, PortHold};
 use crate::rig::Hold;
 use crate::sender::Sender;
@@ -148,6 +149,10 @@ impl Hold for XdpHold {
 
     fn caveats(&self) -> Vec<String> {
         self.port.caveats().to_vec()
+    }
+
+    fn site(&self) -> Result<Option<Site>, Error> {
+        Ok(Some(self.port.site()?))
     }
 
     fn switch_link(&mut self, up: bool) -> Result<(), Error> {

@@ -16,7 +16,7 @@ use packetrig_sys::clock::{self, Offset};
 use packetrig_sys::link::Links;
 use packetrig_sys::netdev;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::xdp::rx::{LONGEST, XdpRx, XdpRxOptions};
+use packetrig_sys::xdp::rx::{LONGEST, Pass, XdpRx, XdpRxOptions};
 use packetrig_units::Nanos;
 use packetrig_wire::bpf::{EbpfInsn, Endings, Program, Unsupported};
 
@@ -47,7 +47,11 @@ impl XdpTap {
         let link = Links::open(&netns)?.by_name(&location.interface)?;
         let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
         let snap = options.snap_len.unwrap_or(LONGEST);
-        let rx = XdpRxOptions { native: features.native, snap, pass: options.pass };
+        let rx = XdpRxOptions {
+            native: features.native,
+            snap,
+            pass: if options.pass { Pass::Everything } else { Pass::Nothing },
+        };
         let rings = match &options.filter {
             None => XdpRx::open(&netns, link.index, &name, rx, None)?,
             Some(program) => {

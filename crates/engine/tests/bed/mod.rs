@@ -93,7 +93,13 @@ impl Trial {
         let rx = SimRx::new(vec![link.clone()], clock.clone()).skewed(self.skew);
         let mut sender = Sender::new(Chaos::new(tx, self.tx_mood), clock.clone());
         let mut receiver = Receiver::new(Chaos::new(rx, self.rx_mood));
-        receiver.arm(RxJob { port: 1, key: KEY, streams: self.streams.clone(), taps: Vec::new() })?;
+        receiver.arm(RxJob {
+            port: 1,
+            key: KEY,
+            streams: self.streams.clone(),
+            taps: Vec::new(),
+            has_devices: false,
+        })?;
         sender.arm(TxJob { key: KEY, streams: self.streams, steered: false })?;
         let mut stage = Stage {
             clock,

@@ -4,7 +4,7 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::Clock;
 use packetrig_engine::rig::{Opener, Rig, RigOptions};
-use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Plan, Port, Stream};
+use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Part, Plan, Port, Stream};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::header::Kind;
@@ -23,12 +23,16 @@ pub fn plan(ports: &[&str]) -> Plan {
         mtu: None,
         promiscuous: true,
     };
-    Plan { ports: ports.iter().map(port).collect(), streams: vec![], captures: vec![], warnings: vec![] }
+    Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
 }
 
 pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount) -> Stream {
     Stream {
         name: name.into(),
+        flow: 0,
+        flow_name: name.into(),
+        part: Part::WHOLE,
+        awaits: None,
         place: packetrig_plan::document::Place::default(),
         tx,
         rx: rx.to_vec(),

@@ -1,84 +1,167 @@
 //! Flows: where from and to, what, how much, how long, what to measure.
 
+use super::dress::dress;
+use super::ends::{Endpoint, Ends, Known, Pair, tx_rx};
 use super::metrics::metrics;
 use super::packet::{Context, headers, hex_bytes};
 use super::replay::{self, Source};
-use super::{NO_DEVICES, NOT_YET, Names, port_named};
+use super::size::size;
+use super::{NOT_YET, Names};
+use crate::document::Place;
 use crate::reader::{Item, Object};
 use crate::recording::Frames;
-use crate::{Amount, Duration, Gap, Metrics, Port, Problem, ReadOptions, Stream};
-use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
-use packetrig_wire::pattern::mix;
+use crate::{Amount, Duration, Gap, Metrics, Part, Problem, ReadOptions, Stream};
+use packetrig_units::{BitRate, FrameRate, Nanos, Rate, Share};
 use packetrig_wire::payload::Payload;
-use packetrig_wire::size::{Mix, SizePattern};
 use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
 use packetrig_wire::{Error, FrameSpec, Template};
 use std::sync::Arc;
 
-const MOST_STREAMS: usize = 1 << 16;
+pub(super) const MOST_STREAMS: usize = 1 << 16;
 /// Each takes a thread and some MiB.
 const MOST_RECORDINGS: usize = 64;
-/// Larger than any frame a port takes; the port's own limit is checked when it is known.
-const LARGEST: u64 = 16_383;
-const SMALLEST: u64 = 12;
-
-/// OTG's named mixes: (size, weight in hundredths).
-const IMIX: &[(u32, u32)] = &[(64, 700), (570, 400), (1518, 100)];
-const IPSEC_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1418, 1567)];
-const TCP_IMIX: &[(u32, u32)] = &[(90, 5867), (92, 200), (594, 2366), (1518, 1567)];
-const IPV6_IMIX: &[(u32, u32)] = &[(60, 5867), (496, 200), (594, 2366), (1518, 1567)];
-const STANDARD_IMIX: &[(u32, u32)] = &[(58, 5867), (62, 200), (594, 2366), (1518, 1567)];
-
 pub(super) fn flows(
     config: &Object<'_>,
     options: ReadOptions,
-    ports: &[Port],
+    known: &Known<'_>,
     names: &mut Names,
 ) -> Vec<Stream> {
-    let items = config.items("flows");
-    if items.len() > MOST_STREAMS {
-        config.item.error(format!("{} flows; a run can tell {MOST_STREAMS} apart", items.len()));
-        return Vec::new();
+    let mut streams = Vec::new();
+    for (flow, item) in config.items("flows").iter().enumerate() {
+        read(item, flow, options, known, names, &mut streams);
+        if streams.len() > MOST_STREAMS {
+            config.item.error(format!("more than {MOST_STREAMS} streams: a run cannot tell them apart"));
+            return Vec::new();
+        }
     }
-    let streams: Vec<Stream> = items
-        .iter()
-        .enumerate()
-        .filter_map(|(index, item)| flow(item, Context { options, flow: index as u64 }, ports, names))
-        .collect();
     if streams.iter().filter(|stream| stream.frames.recording().is_some()).count() > MOST_RECORDINGS {
         config.item.error(format!("a run replays at most {MOST_RECORDINGS} files at a time"));
     }
     streams
 }
 
-fn flow(item: &Item<'_>, context: Context, ports: &[Port], names: &mut Names) -> Option<Stream> {
+fn read(
+    item: &Item<'_>,
+    flow: usize,
+    options: ReadOptions,
+    known: &Known<'_>,
+    names: &mut Names,
+    streams: &mut Vec<Stream>,
+) -> Option<()> {
     let object = item.object()?;
     let name = names.claim(&object);
-    let ends = object.require("tx_rx").and_then(|item| tx_rx(&item, ports));
-    let receivers = ends.as_ref().map_or(0, |(_, rx)| rx.len());
+    let end_item = object.require("tx_rx");
+    let ends = end_item.as_ref().and_then(|item| tx_rx(item, known));
+    let receivers = match &ends {
+        Some(Ends::Ports(_, rx)) => rx.len(),
+        Some(Ends::Pairs(_)) => 1,
+        None => 0,
+    };
     let metrics = metrics(&object, receivers);
     let place = object.get("rate").map_or_else(|| item.place(), |rate| rate.place());
+    let device = matches!(ends, Some(Ends::Pairs(_)));
+    let context = Context { options, flow: flow as u64, device };
     let source = match object.object("x_replay") {
-        Some(replay) => replay::source(&object, replay, metrics.enable),
-        None => made(item, &object, context, metrics),
+        Some(replay) => replay::source(&object, replay, metrics.enable).map(Origin::File),
+        None => recipe(&object, context, metrics),
     };
     object.refuse(&["egress_packet"], NOT_YET);
     object.close();
-    let (Source { frames, rate, duration }, (tx, rx)) = (source?, ends?);
-    Some(Stream { place, name, tx, rx, frames, rate, duration, metrics })
+    let (ends, origin) = (ends?, source?);
+    let shared = Shared { place, flow, name, metrics };
+    match (ends, origin) {
+        (Ends::Ports(tx, rx), Origin::File(source)) => streams.push(shared.stream(tx, rx, source)),
+        (Ends::Ports(tx, rx), Origin::Recipe { spec, rate, duration }) => {
+            let frames = made(item, spec, metrics, streams.len())?;
+            streams.push(shared.stream(tx, rx, Source { frames, rate, duration }));
+        }
+        (Ends::Pairs(_), Origin::File(_)) => end_item?.error("a replay goes from port to port"),
+        (Ends::Pairs(pairs), Origin::Recipe { spec, rate, duration }) => {
+            let recipe = (spec, rate, duration);
+            pairs.iter().try_for_each(|pair| {
+                let stream = shared.pair(item, pair, &recipe, (known, streams.len()))?;
+                let name =
+                    format!("{}: {} > {}", shared.name, known.name_of(pair.from), known.name_of(pair.to));
+                streams.push(if pairs.len() == 1 { stream } else { Stream { name, ..stream } });
+                (streams.len() <= MOST_STREAMS).then_some(())
+            })?;
+        }
+    }
+    Some(())
 }
 
-/// Frames made from headers, sizes and a payload.
-fn made(item: &Item<'_>, object: &Object<'_>, context: Context, metrics: Metrics) -> Option<Source> {
+/// What all streams of a flow have in common.
+struct Shared {
+    place: Place,
+    flow: usize,
+    name: String,
+    metrics: Metrics,
+}
+
+impl Shared {
+    fn stream(&self, tx: usize, rx: Vec<usize>, source: Source) -> Stream {
+        let Source { frames, rate, duration } = source;
+        let (name, flow_name) = (self.name.clone(), self.name.clone());
+        let (place, flow, metrics) = (self.place, self.flow, self.metrics);
+        Stream {
+            place,
+            name,
+            flow,
+            flow_name,
+            part: Part::WHOLE,
+            awaits: None,
+            tx,
+            rx,
+            frames,
+            rate,
+            duration,
+            metrics,
+        }
+    }
+}
+
+impl Shared {
+    /// What a pair of interfaces has of the flow, as the stream of this number.
+    fn pair(
+        &self,
+        item: &Item<'_>,
+        pair: &Pair,
+        (spec, rate, duration): &(FrameSpec, Rate, Duration),
+        (known, number): (&Known<'_>, usize),
+    ) -> Option<Stream> {
+        let dressed = dress(&spec.headers, pair, known);
+        let (headers, awaits) = dressed.map_err(|message| item.error(message)).ok()?;
+        let frames = made(item, FrameSpec { headers, ..spec.clone() }, self.metrics, number)?;
+        let port = |end: Endpoint| known.interfaces[end.interface].port;
+        let source = Source { frames, rate: *rate, duration: *duration };
+        let stream = self.stream(port(pair.from), vec![port(pair.to)], source);
+        Some(Stream { part: pair.part, awaits, ..stream })
+    }
+}
+
+/// What a flow says of its frames and their times.
+enum Origin {
+    /// They are in a file.
+    File(Source),
+    /// They are made from headers, sizes and a payload.
+    Recipe { spec: FrameSpec, rate: Rate, duration: Duration },
+}
+
+fn recipe(object: &Object<'_>, context: Context, metrics: Metrics) -> Option<Origin> {
     let headers = headers(object, context);
     let size = size(object, context);
     let payload = payload(object);
     let rate = rate(object);
     let duration = duration(object);
-    let template =
-        template(item, FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable })?;
-    warn_of_tags(item, &template, metrics, context.flow);
-    Some(Source { frames: Frames::Made(Arc::new(template)), rate: rate?, duration: duration? })
+    let spec = FrameSpec { headers, size: size?, payload: payload?, tagged: metrics.enable };
+    Some(Origin::Recipe { spec, rate: rate?, duration: duration? })
+}
+
+/// Frames of the stream with this number.
+fn made(item: &Item<'_>, spec: FrameSpec, metrics: Metrics, stream: usize) -> Option<Frames> {
+    let template = template(item, spec)?;
+    warn_of_tags(item, &template, metrics, stream);
+    Some(Frames::Made(Arc::new(template)))
 }
 
 fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
@@ -97,7 +180,7 @@ fn template(item: &Item<'_>, spec: FrameSpec) -> Option<Template> {
 }
 
 /// Says what will not be measured because the tag does not fit.
-fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, flow: u64) {
+fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, stream: usize) {
     let smallest = template.spec().size.min();
     if !metrics.enable {
         return;
@@ -105,7 +188,7 @@ fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, flow: u6
     let path = format!("{}.size", item.path);
     let message = match template.tag_form(smallest) {
         Some(TagForm::Full) => return,
-        Some(TagForm::Short) if usize::try_from(flow).is_ok_and(|flow| flow < SHORT_STREAMS) => {
+        Some(TagForm::Short) if stream < SHORT_STREAMS => {
             "the smallest frames leave room for the short test tag only: no latency for them"
         }
         Some(TagForm::Short) => {
@@ -114,115 +197,6 @@ fn warn_of_tags(item: &Item<'_>, template: &Template, metrics: Metrics, flow: u6
         None => "the smallest frames leave no room for a test tag: they count as foreign at the receiver",
     };
     item.note(Problem::warning(path, message));
-}
-
-fn tx_rx(item: &Item<'_>, ports: &[Port]) -> Option<(usize, Vec<usize>)> {
-    let object = item.object()?;
-    let choice = object.choice(&["port", "device"], "port");
-    if choice == "device" {
-        object.item.error(format!("not supported: {NO_DEVICES}"));
-        return None;
-    }
-    let port = object.chosen("port")?;
-    object.close();
-    let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
-    let mut named = port.items("rx_names");
-    // Deprecated, and still what most scripts send.
-    named.extend(port.get("rx_name"));
-    port.close();
-    let mut rx = Vec::new();
-    for item in &named {
-        match port_named(item, ports) {
-            Some(port) if rx.contains(&port) => {
-                item.error(format!("port `{}` stands here twice", ports[port].name));
-            }
-            Some(port) => rx.push(port),
-            None => {}
-        }
-    }
-    Some((tx?, rx))
-}
-
-fn bytes(object: &Object<'_>, name: &'static str, default: u64) -> FrameSize {
-    let read = object.number(name, default, SMALLEST, LARGEST);
-    let size = FrameSize::new(u32::try_from(read).unwrap_or(u32::MAX));
-    if size < FrameSize::MIN {
-        object.item.warn(format!("`{name}` of {read} bytes is below Ethernet's smallest frame: sent as 64"));
-    }
-    size.max(FrameSize::MIN)
-}
-
-fn size(flow: &Object<'_>, context: Context) -> Option<SizePattern> {
-    let Some(object) = flow.object("size") else { return Some(SizePattern::Fixed(FrameSize::MIN)) };
-    let size = match object.choice(&["fixed", "increment", "random", "weight_pairs"], "fixed") {
-        "increment" => {
-            let steps = object.chosen("increment")?;
-            let (start, end) = (bytes(&steps, "start", 64), bytes(&steps, "end", 1518));
-            let step = u32::try_from(steps.number("step", 1, 1, LARGEST)).ok()?;
-            ordered(&steps, "start", start, "end", end)?;
-            steps.close();
-            SizePattern::Increment { start, end, step }
-        }
-        "random" => {
-            let range = object.chosen("random")?;
-            let (min, max) = (bytes(&range, "min", 64), bytes(&range, "max", 1518));
-            ordered(&range, "min", min, "max", max)?;
-            range.close();
-            SizePattern::Random { min, max, seed: mix(context.options.seed, context.flow) }
-        }
-        "weight_pairs" => SizePattern::Weighted(weights(&object.chosen("weight_pairs")?)?),
-        _ => SizePattern::Fixed(bytes(&object, "fixed", 64)),
-    };
-    object.close();
-    Some(size)
-}
-
-fn ordered(object: &Object<'_>, low: &str, from: FrameSize, high: &str, to: FrameSize) -> Option<()> {
-    if from > to {
-        object.item.error(format!("`{low}` ({from}) is above `{high}` ({to})"));
-        return None;
-    }
-    Some(())
-}
-
-fn weights(object: &Object<'_>) -> Option<Mix> {
-    let mut pairs: Vec<(FrameSize, u32)> = Vec::new();
-    if object.choice(&["predefined", "custom"], "predefined") == "custom" {
-        for item in object.items("custom") {
-            let pair = item.object()?;
-            let weight = pair.get("weight").map_or(Some(100), |item| hundredths(&item));
-            pairs.push((bytes(&pair, "size", 64), weight?));
-            pair.close();
-        }
-    } else {
-        let names = ["imix", "ipsec_imix", "ipv6_imix", "standard_imix", "tcp_imix"];
-        let table = match object.word("predefined", &names, "imix") {
-            "ipsec_imix" => IPSEC_IMIX,
-            "ipv6_imix" => IPV6_IMIX,
-            "standard_imix" => STANDARD_IMIX,
-            "tcp_imix" => TCP_IMIX,
-            _ => IMIX,
-        };
-        if table[0].0 < 64 {
-            object.item.warn("sizes below 64 bytes of this mix are sent as 64");
-        }
-        pairs.extend(table.iter().map(|(size, weight)| (FrameSize::new(*size).max(FrameSize::MIN), *weight)));
-    }
-    let mix = Mix::new(&pairs);
-    if mix.is_none() {
-        object.item.error("a mix needs at least one size with a weight above zero");
-    }
-    mix
-}
-
-/// A weight with at most two decimals, in hundredths.
-fn hundredths(item: &Item<'_>) -> Option<u32> {
-    let text = item.text()?;
-    let weight = decimal(text, 2).and_then(|value| u32::try_from(value).ok());
-    if weight.is_none() {
-        item.error(format!("`{text}` is not a weight: a number from 0 with at most two decimals"));
-    }
-    weight
 }
 
 /// A non-negative decimal number times 10^`places`, rounded to the nearest; exact where a float would not be.

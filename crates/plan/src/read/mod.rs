@@ -4,11 +4,17 @@
 //! becomes a plan.
 
 mod capture;
+mod device;
+#[cfg(test)]
+mod device_tests;
+mod dress;
+mod ends;
 mod flow;
 mod metrics;
 mod packet;
 mod port;
 mod replay;
+mod size;
 #[cfg(test)]
 mod tests;
 
@@ -17,15 +23,12 @@ use crate::reader::{Item, Notes, Object, nearest};
 use crate::{Plan, Problems, ReadOptions, Severity};
 use std::collections::HashMap;
 
-/// What is not there yet, and when it will be.
-const NO_DEVICES: &str = "device emulation is not there yet; give `tx_rx.port` and addresses in the headers";
 const NOT_YET: &str = "packetrig does not do this yet";
 
 pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, Problems> {
     let root = document::parse(text).map_err(|problem| Problems(vec![problem.shortened()]))?;
     let notes = Notes::default();
-    let mut plan =
-        Plan { ports: Vec::new(), streams: Vec::new(), captures: Vec::new(), warnings: Vec::new() };
+    let mut plan = Plan { auto_start: true, ..Plan::default() };
     if let Some(config) = Item::root(&root, &notes).object() {
         read(&config, options, &mut plan);
         config.close();
@@ -43,10 +46,25 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     plan.ports = port::ports(config, &mut names);
     port::layer1(config, &mut plan.ports, &mut names);
     plan.captures = capture::captures(config, &plan.ports, &mut names);
-    plan.streams = flow::flows(config, options, &plan.ports, &mut names);
+    let (interfaces, devices) = device::interfaces(config, &plan.ports, &mut names);
+    plan.interfaces = interfaces;
+    plan.streams = {
+        let ends = ends::Known::new(&plan.ports, &plan.interfaces, &devices);
+        flow::flows(config, options, &ends, &mut names)
+    };
     if let Some(settings) = config.object("options") {
         let why = "packetrig has nothing to tune here";
-        settings.ignore(&["port_options", "protocol_options", "per_port_options"], why);
+        settings.ignore(&["per_port_options"], why);
+        if let Some(port) = settings.object("port_options") {
+            // A port is locked against other runs while we have it, and nobody can be pushed off it.
+            port.flag("location_preemption", false);
+            port.ignore(&["data_integrity", "frame_ordering_mode"], why);
+            port.close();
+        }
+        if let Some(protocols) = settings.object("protocol_options") {
+            plan.auto_start = protocols.flag("auto_start_all", true);
+            protocols.close();
+        }
         if let Some(flow) = settings.object("flow_options") {
             if flow.flag("packet_loss_duration", false) {
                 flow.item.error(format!("not supported: {NOT_YET}"));
@@ -55,7 +73,6 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
         }
         settings.close();
     }
-    config.refuse(&["devices"], NO_DEVICES);
     config.refuse(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
 }
 

@@ -18,6 +18,8 @@ pub(super) struct Context {
     pub(super) options: ReadOptions,
     /// Number of the flow: flows draw different seeds.
     pub(super) flow: u64,
+    /// Emulated interfaces have the addresses that `auto` means.
+    pub(super) device: bool,
 }
 
 pub(super) fn headers(flow: &Object<'_>, context: Context) -> Vec<Header> {
@@ -177,7 +179,9 @@ fn checksum(object: &Object<'_>, field: &FieldDef) -> Option<Setting> {
 
 fn pattern(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Setting> {
     let mut words = vec!["value", "values", "increment", "decrement"];
-    let has_auto = matches!(field.extra, Extra::Auto | Extra::Device | Extra::RandomOrDevice);
+    // OTG has no `auto` for a source MAC; on device flows it can mean one thing only.
+    let has_auto = context.device && field.form == Form::Mac && field.name == "src"
+        || matches!(field.extra, Extra::Auto | Extra::Device | Extra::RandomOrDevice);
     if has_auto {
         words.push("auto");
     }
@@ -192,13 +196,13 @@ fn pattern(object: &Object<'_>, field: &FieldDef, context: Context) -> Option<Se
         "increment" => step(object, "increment", field)?,
         "decrement" => step(object, "decrement", field)?,
         "random" => random(object, field, context)?,
-        _ if field.extra == Extra::Auto => return None,
+        _ if field.extra == Extra::Auto || context.device => return None,
         _ => {
             let problem = Problem::error(
                 &*object.item.path,
-                "`auto` takes the address of a device, and there are none",
+                "`auto` takes the address of a device, and this flow goes from port to port",
             );
-            object.item.note(problem.with_hint("device emulation is not there yet: give an address"));
+            object.item.note(problem.with_hint("give an address, or give the flow `tx_rx.device`"));
             return None;
         }
     };

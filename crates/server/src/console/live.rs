@@ -71,6 +71,11 @@ impl Live {
         }
     }
 
+    /// Whether an echo request was answered, once that is known.
+    pub(super) fn ping(&self, number: u64) -> Option<bool> {
+        self.latest()?.pings.iter().find(|(of, _)| *of == number)?.1
+    }
+
     /// Where the last capture of a port is.
     pub(super) fn captured(&self, port: usize) -> Option<&str> {
         let captures = self.latest()?.captures.iter();

@@ -22,10 +22,13 @@ use names::Names;
 use packetrig_fleet::event::RunEvent;
 use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_plan::{Plan, Problem, Problems, ReadOptions, Severity, Steer};
+use packetrig_stats::result::NeighbourState;
 use packetrig_units::MonoTime;
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Told everything that happens in a run.
 pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
@@ -72,7 +75,13 @@ pub struct Console<R> {
     aliases: BTreeMap<String, String>,
     desk: Mutex<Desk>,
     view: Mutex<View>,
+    /// Echo requests so far.
+    pinged: AtomicU64,
 }
+
+/// How often and how many times the outcome of echo requests is looked for: longer than they are waited for.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+const LOOKS: u32 = 250;
 
 impl<R> std::fmt::Debug for Console<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -84,7 +93,7 @@ impl<R: Rigs> Console<R> {
     /// A console without a configuration. `aliases`: what locations of documents mean here.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
         let view = View { config: Value::Object(serde_json::Map::new()), ..View::default() };
-        Self { rigs, aliases, desk: Mutex::default(), view: Mutex::new(view) }
+        Self { rigs, aliases, desk: Mutex::default(), view: Mutex::new(view), pinged: AtomicU64::new(1) }
     }
 
     /// Ends the run under way, if there is one, and keeps its result.
@@ -251,13 +260,33 @@ impl<R: Rigs> Tester for Console<R> {
                 let ports = self.view().names.ports(&ports)?;
                 desk.steer(Steer::Link { ports, up })?;
             }
-            State::Protocols { .. } => return Err(Refusal::unimplemented("not there yet")),
+            State::Protocols { on } => desk.steer(Steer::Protocols { on })?,
         }
         Ok(Vec::new())
     }
 
-    fn ping(&self, _: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
-        Err(Refusal::unimplemented("not there yet"))
+    fn ping(&self, requests: Vec<Ping>) -> Result<Vec<PingResult>, Refusal> {
+        let desk = self.desk();
+        let first = self.pinged.fetch_add(requests.len() as u64, Ordering::Relaxed);
+        let order = |(number, ping): (u64, &Ping)| packetrig_plan::Ping {
+            number,
+            source: ping.source.clone(),
+            to: ping.destination,
+        };
+        desk.steer(Steer::Ping((first..).zip(&requests).map(order).collect()))?;
+        let known = |number| self.view().live().ping(number);
+        for _ in 0..LOOKS {
+            if (first..).zip(&requests).all(|(number, _)| known(number).is_some()) {
+                break;
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        let result = |(number, ping): (u64, Ping)| PingResult {
+            source: ping.source,
+            destination: ping.destination,
+            succeeded: known(number) == Some(true),
+        };
+        Ok((first..).zip(requests).map(result).collect())
     }
 
     fn ports(&self, names: &[String]) -> Result<Vec<PortRow>, Refusal> {
@@ -278,8 +307,26 @@ impl<R: Rigs> Tester for Console<R> {
         Ok(flows.into_iter().flat_map(|flow| rows::flow(plan, flow, &live, &wall)).collect())
     }
 
-    fn neighbours(&self, _: Family, _: &[String]) -> Result<Vec<Neighbour>, Refusal> {
-        Err(Refusal::unimplemented("not there yet"))
+    fn neighbours(&self, family: Family, ethernets: &[String]) -> Result<Vec<Neighbour>, Refusal> {
+        let view = self.view();
+        let Some(plan) = &view.plan else { return nothing(ethernets) };
+        let is_known = |name: &String| plan.interfaces.iter().any(|interface| interface.name == *name);
+        let strange: Vec<String> = ethernets.iter().filter(|name| !is_known(name)).cloned().collect();
+        if !strange.is_empty() {
+            return Err(names::unknown(&strange));
+        }
+        let live = view.live();
+        let states = live.latest().map(|latest| latest.neighbours.as_slice()).unwrap_or_default();
+        let is_meant = |state: &&NeighbourState| {
+            state.address.is_ipv4() == (family == Family::V4)
+                && (ethernets.is_empty() || ethernets.contains(&state.interface))
+        };
+        let row = |state: &NeighbourState| Neighbour {
+            ethernet: state.interface.clone(),
+            address: state.address,
+            mac: state.mac.map(|mac| mac.map(|byte| format!("{byte:02x}")).join(":")),
+        };
+        Ok(states.iter().filter(is_meant).map(row).collect())
     }
 
     fn capture(&self, port: &str, part: CapturePart) -> Result<CaptureFile, Refusal> {

@@ -99,7 +99,9 @@ fn flows_of(config: &Value, plan: &Plan) -> Vec<Flow> {
         config["flows"].as_array().into_iter().flatten().map(Flow::without_ways).collect();
     let place: HashMap<String, usize> = flows.iter().map(|flow| flow.name.clone()).zip(0..).collect();
     for (index, stream) in plan.streams.iter().enumerate() {
-        let Some(flow) = place.get(&stream.name).and_then(|place| flows.get_mut(*place)) else { continue };
+        let Some(flow) = place.get(&stream.flow_name).and_then(|place| flows.get_mut(*place)) else {
+            continue;
+        };
         match flow.ways.iter_mut().find(|way| way.tx == stream.tx && way.rx == stream.rx) {
             Some(way) => way.streams.push(index),
             None => flow.ways.push(Way { tx: stream.tx, rx: stream.rx.clone(), streams: vec![index] }),

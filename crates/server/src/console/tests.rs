@@ -46,14 +46,8 @@ impl Fake {
             (0, TxCounters::default(), RxCounters { link_up: Some(true), ..RxCounters::default() }),
             (1, TxCounters::default(), counters),
         ];
-        let sample = Sample {
-            at,
-            tx: vec![(0, tx)],
-            rx: vec![(0, 1, rx)],
-            ports,
-            latency: None,
-            captures: Vec::new(),
-        };
+        let (tx, rx) = (vec![(0, tx)], vec![(0, 1, rx)]);
+        let sample = Sample { at, tx, rx, ports, ..Sample::default() };
         let kind = RunEventKind::Counters { node: NodeName::local(), sample: Box::new(sample) };
         let event = RunEvent { run: RunId("r".into()), at, kind };
         (self.sink.lock().unwrap().as_mut().unwrap())(&event);

@@ -69,7 +69,7 @@ fn captures_move_with_the_run() {
     fs::write(&file, "frames").unwrap();
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
-    let (directory, stored) = draft.commit(report, "").unwrap();
+    let (directory, stored) = draft.commit(&catalogue, report, "").unwrap();
     assert_eq!(stored.captures[0].file, directory.join("captures/rx.pcapng").to_string_lossy());
     assert_eq!(fs::read_to_string(&stored.captures[0].file).unwrap(), "frames");
     assert_eq!(catalogue.show("r").unwrap().1, stored);

@@ -164,6 +164,7 @@ pub fn ports_csv(report: &RunReport) -> String {
         "rx_bytes",
         "rx_l2_bps",
         "clock_bound_ns",
+        "rx_protocol",
     ]);
     let bps = |rate: Option<MeanRate>| cell(rate.map(|rate| rate.l2.bits_per_second()));
     for port in &report.ports {
@@ -191,6 +192,7 @@ pub fn ports_csv(report: &RunReport) -> String {
             port.rx.bytes.to_string(),
             bps(port.rx_rate),
             ns(port.clock_bound).to_string(),
+            port.rx.protocol.to_string(),
         ]);
     }
     csv.into_text()

@@ -30,6 +30,7 @@ const HEAD: usize = 16;
 // enum xdp_action
 const DROP: u32 = 1;
 const PASS: u32 = 2;
+const BY_KIND: u32 = 255;
 
 /// How to receive.
 #[derive(Clone, Copy, Debug)]
@@ -38,8 +39,19 @@ pub struct XdpRxOptions {
     pub native: bool,
     /// Bytes of a frame to keep at most.
     pub snap: u32,
-    /// Frames go on to the kernel's stack afterwards; otherwise they end here.
-    pub pass: bool,
+    /// What goes on to the kernel's stack afterwards; the rest ends here.
+    pub pass: Pass,
+}
+
+/// Frames that go on to the kernel's stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pass {
+    /// None.
+    Nothing,
+    /// ARP, ICMP and ICMPv6, also behind VLAN tags.
+    Neighbours,
+    /// All.
+    Everything,
 }
 
 /// Makes the program in front of the rings: instructions that go to the first slice of instructions for frames that are
@@ -92,7 +104,7 @@ impl XdpRx {
 
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.
     pub fn time_per_frame(frame: &[u8]) -> Result<u32, Error> {
-        let options = XdpRxOptions { native: true, snap: LONGEST, pass: false };
+        let options = XdpRxOptions { native: true, snap: LONGEST, pass: Pass::Nothing };
         let (program, _rings) = load(options, sched::possible_cpus())?;
         let fitting = RING / (HEAD + frame.len().next_multiple_of(8)) as u64;
         program.time(frame, u32::try_from(fitting).unwrap_or(1))
@@ -123,7 +135,11 @@ fn in_front(program: &Program, filter: Filter<'_>) -> Result<(Program, Map), Err
 fn load(options: XdpRxOptions, processors: u32) -> Result<(Program, Map), Error> {
     let rings = Map::create("rings", MapKind::SharedArray, VALUE, processors)?;
     let settings = Map::create("settings", MapKind::Array, 8, 1)?;
-    let answer = if options.pass { PASS } else { DROP };
+    let answer = match options.pass {
+        Pass::Nothing => DROP,
+        Pass::Neighbours => BY_KIND,
+        Pass::Everything => PASS,
+    };
     settings.set(0, &[options.snap.min(LONGEST).to_ne_bytes(), answer.to_ne_bytes()].concat())?;
     let code = RECEIVE.program(SECTION, &[&rings, &settings])?;
     Ok((Program::load("receive", &code, true)?, rings))

@@ -165,6 +165,12 @@ impl Header {
         true
     }
 
+    /// Takes back what was said about a field.
+    pub fn unset(&mut self, name: &str) {
+        let kind = self.kind;
+        self.settings.retain(|(set, _)| kind.fields()[*set].name != name);
+    }
+
     /// Appends options to the fixed part; padded with zeros to whole 32-bit words.
     pub fn append_options(&mut self, options: &[u8]) {
         self.bytes.extend_from_slice(options);

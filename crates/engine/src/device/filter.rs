@@ -1,0 +1,43 @@
+//! The kernel's part of listening: a classic BPF program that lets through what interfaces may have to answer, also
+//! behind VLAN tags (the kernel takes the outermost away before the program sees a frame).
+
+use packetrig_sys::pcap::ClassicInsn;
+
+/// Tags that are looked through.
+const TAGS: u32 = 4;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+const WHOLE: u32 = 0x0004_0000;
+
+/// ARP, ICMP and ICMPv6, untagged or tagged.
+pub(crate) fn protocols() -> Vec<ClassicInsn> {
+    let insn = |code, jt, jf, k| ClassicInsn { code, jt, jf, k };
+    let mut program = Vec::new();
+    for tags in 0..=TAGS {
+        let at = 12 + 4 * tags;
+        // One level is 17 instructions: what is tagged goes on to the next, everything else ends here.
+        program.extend([
+            insn(LOAD_HALF, 0, 0, at),
+            insn(IF_EQUAL, 14, 0, 0x0806),
+            insn(IF_EQUAL, 7, 0, 0x0800),
+            insn(IF_EQUAL, 9, 0, 0x86dd),
+            insn(IF_EQUAL, 12, 0, 0x8100),
+            insn(IF_EQUAL, 11, 0, 0x88a8),
+            insn(IF_EQUAL, 10, 0, 0x9100),
+            insn(IF_EQUAL, 9, 0, 0x9200),
+            insn(IF_EQUAL, 8, 0, 0x9300),
+            insn(RETURN, 0, 0, 0),
+            insn(LOAD_BYTE, 0, 0, at + 11),
+            insn(IF_EQUAL, 4, 0, 1),
+            insn(RETURN, 0, 0, 0),
+            insn(LOAD_BYTE, 0, 0, at + 8),
+            insn(IF_EQUAL, 1, 0, 58),
+            insn(RETURN, 0, 0, 0),
+            insn(RETURN, 0, 0, WHOLE),
+        ]);
+    }
+    program.push(insn(RETURN, 0, 0, 0));
+    program
+}

@@ -1,0 +1,320 @@
+//! Bytes of the frames that neighbours exchange: ARP (RFC 826), neighbour discovery (RFC 4861), echo (RFC 792, RFC 4443).
+//!
+//! Reading takes any bytes; what is not understood is `None`.
+
+use packetrig_plan::device::{Interface, Mac};
+use packetrig_wire::checksum;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+pub(super) const BROADCAST: Mac = [0xff; 6];
+const ARP: u16 = 0x0806;
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+const TPIDS: [u16; 5] = [0x8100, 0x88a8, 0x9100, 0x9200, 0x9300];
+/// More tags than an interface can have.
+const MOST_TAGS: usize = 6;
+const ICMP: u8 = 1;
+const ICMPV6: u8 = 58;
+const IGMP: u8 = 2;
+const UDP: u8 = 17;
+const MDNS: u16 = 5353;
+/// Shortest frame without FCS.
+const SHORTEST: usize = 60;
+
+/// An Ethernet frame with its tags taken off.
+#[derive(Clone, Debug)]
+pub(super) struct Frame<'a> {
+    pub(super) to: Mac,
+    pub(super) from: Mac,
+    /// (type, identifier), outermost first.
+    pub(super) tags: Vec<(u16, u16)>,
+    ether_type: u16,
+    rest: &'a [u8],
+}
+
+/// What a frame says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Message<'a> {
+    /// Somebody asks for an address.
+    Asks { sender: IpAddr, mac: Option<Mac>, target: IpAddr },
+    /// Somebody tells theirs.
+    Tells { target: IpAddr, mac: Mac },
+    /// An echo, asked for or answered.
+    Echo { reply: bool, from: IpAddr, to: IpAddr, id: u16, sequence: u16, data: &'a [u8] },
+}
+
+pub(super) fn word(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|two| u16::from_be_bytes(*two))
+}
+
+fn mac_at(bytes: &[u8], at: usize) -> Option<Mac> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+fn v4_at(bytes: &[u8], at: usize) -> Option<Ipv4Addr> {
+    bytes.get(at..)?.first_chunk::<4>().map(|octets| Ipv4Addr::from(*octets))
+}
+
+fn v6_at(bytes: &[u8], at: usize) -> Option<Ipv6Addr> {
+    bytes.get(at..)?.first_chunk::<16>().map(|octets| Ipv6Addr::from(*octets))
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Option<Self> {
+        let (to, from) = (mac_at(bytes, 0)?, mac_at(bytes, 6)?);
+        let (mut at, mut tags) = (12, Vec::new());
+        let mut ether_type = word(bytes, at)?;
+        while TPIDS.contains(&ether_type) && tags.len() < MOST_TAGS {
+            tags.push((ether_type, word(bytes, at + 2)? & 0xfff));
+            at += 4;
+            ether_type = word(bytes, at)?;
+        }
+        Some(Self { to, from, tags, ether_type, rest: bytes.get(at + 2..)? })
+    }
+
+    pub(super) fn message(&self) -> Option<Message<'a>> {
+        match self.ether_type {
+            ARP => arp(self.rest),
+            IPV4 => icmp(self.rest),
+            IPV6 => icmpv6(self.rest),
+            _ => None,
+        }
+    }
+}
+
+fn arp(bytes: &[u8]) -> Option<Message<'_>> {
+    // Ethernet, IPv4, and the lengths of their addresses.
+    if bytes.get(..6)? != [0, 1, 8, 0, 6, 4] {
+        return None;
+    }
+    let (mac, sender, target) = (mac_at(bytes, 8)?, v4_at(bytes, 14)?, v4_at(bytes, 24)?);
+    match word(bytes, 6)? {
+        1 => Some(Message::Asks { sender: sender.into(), mac: Some(mac), target: target.into() }),
+        2 => Some(Message::Tells { target: sender.into(), mac }),
+        _ => None,
+    }
+}
+
+fn icmp(bytes: &[u8]) -> Option<Message<'_>> {
+    let head = usize::from(bytes.first()? & 15) * 4;
+    let length = usize::from(word(bytes, 2)?);
+    // Neither more fragments nor an offset.
+    let whole = word(bytes, 6)?.trailing_zeros() >= 14;
+    if bytes[0] >> 4 != 4 || head < 20 || *bytes.get(9)? != ICMP || !whole {
+        return None;
+    }
+    let message = bytes.get(head..length)?;
+    if checksum::sum(bytes.get(..head)?) != 0xffff || checksum::sum(message) != 0xffff {
+        return None;
+    }
+    let reply = match message.get(..2)? {
+        [8, 0] => false,
+        [0, 0] => true,
+        _ => return None,
+    };
+    echo(message, reply, v4_at(bytes, 12)?.into(), v4_at(bytes, 16)?.into())
+}
+
+fn echo(message: &[u8], reply: bool, from: IpAddr, to: IpAddr) -> Option<Message<'_>> {
+    let (id, sequence) = (word(message, 4)?, word(message, 6)?);
+    Some(Message::Echo { reply, from, to, id, sequence, data: message.get(8..)? })
+}
+
+fn icmpv6(bytes: &[u8]) -> Option<Message<'_>> {
+    if bytes.first()? >> 4 != 6 || *bytes.get(6)? != ICMPV6 {
+        return None;
+    }
+    let (from, to) = (v6_at(bytes, 8)?, v6_at(bytes, 24)?);
+    let message = bytes.get(40..40 + usize::from(word(bytes, 4)?))?;
+    if icmpv6_sum(from, to, message) != 0xffff {
+        return None;
+    }
+    let local = bytes[7] == 255 && message.get(1) == Some(&0);
+    match message.first()? {
+        135 if local => {
+            let mac = option(message.get(24..)?, 1);
+            Some(Message::Asks { sender: from.into(), mac, target: v6_at(message, 8)?.into() })
+        }
+        136 if local => {
+            let mac = option(message.get(24..)?, 2)?;
+            Some(Message::Tells { target: v6_at(message, 8)?.into(), mac })
+        }
+        128 => echo(message, false, from.into(), to.into()),
+        129 => echo(message, true, from.into(), to.into()),
+        _ => None,
+    }
+}
+
+/// The MAC address in an option of neighbour discovery.
+fn option(mut bytes: &[u8], kind: u8) -> Option<Mac> {
+    loop {
+        let length = usize::from(*bytes.get(1)?) * 8;
+        let option = bytes.get(..length).filter(|option| !option.is_empty())?;
+        if option[0] == kind {
+            return mac_at(option, 2);
+        }
+        bytes = &bytes[length..];
+    }
+}
+
+fn icmpv6_sum(from: Ipv6Addr, to: Ipv6Addr, message: &[u8]) -> u16 {
+    let mut sum = checksum::Sum::default();
+    sum.add(&from.octets());
+    sum.add(&to.octets());
+    sum.add(&u32::try_from(message.len()).unwrap_or(0).to_be_bytes());
+    sum.add(&u32::from(ICMPV6).to_be_bytes());
+    sum.add(message);
+    sum.folded()
+}
+
+/// Multicast address of those who may have `ip`.
+pub(super) fn solicited_node(ip: Ipv6Addr) -> Ipv6Addr {
+    let [.., a, b, c] = ip.octets();
+    Ipv6Addr::new(0xff02, 0, 0, 0, 0, 1, 0xff00 | u16::from(a), u16::from_be_bytes([b, c]))
+}
+
+pub(super) fn group_mac(ip: Ipv6Addr) -> Mac {
+    let [.., a, b, c, d] = ip.octets();
+    [0x33, 0x33, a, b, c, d]
+}
+
+/// The address every interface has on its link (RFC 4291, modified EUI-64).
+pub(super) fn link_local(mac: Mac) -> Ipv6Addr {
+    let mut octets = [0xfe, 0x80, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xfe, 0, 0, 0];
+    octets[8..11].copy_from_slice(&mac[..3]);
+    octets[13..].copy_from_slice(&mac[3..]);
+    octets[8] ^= 2;
+    Ipv6Addr::from(octets)
+}
+
+fn ethernet(interface: &Interface, to: Mac, ether_type: u16, packet: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(SHORTEST.max(packet.len() + 32));
+    frame.extend(to);
+    frame.extend(interface.mac);
+    for tag in &interface.vlans {
+        frame.extend(tag.tpid.to_be_bytes());
+        frame.extend((u16::from(tag.priority) << 13 | tag.id).to_be_bytes());
+    }
+    frame.extend(ether_type.to_be_bytes());
+    frame.extend(packet);
+    frame.resize(frame.len().max(SHORTEST), 0);
+    frame
+}
+
+/// An ARP message: 1 asks, 2 tells.
+pub(super) fn arp_frame(
+    interface: &Interface,
+    operation: u8,
+    from: Ipv4Addr,
+    (to_mac, to): (Mac, Ipv4Addr),
+) -> Vec<u8> {
+    let mut packet = vec![0, 1, 8, 0, 6, 4, 0, operation];
+    packet.extend(interface.mac);
+    packet.extend(from.octets());
+    packet.extend(if operation == 1 { [0; 6] } else { to_mac });
+    packet.extend(to.octets());
+    ethernet(interface, to_mac, ARP, &packet)
+}
+
+/// Asks for the MAC address of `target`.
+pub(super) fn solicitation(interface: &Interface, from: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
+    let mut message = vec![135, 0, 0, 0, 0, 0, 0, 0];
+    message.extend(target.octets());
+    message.extend([1, 1]);
+    message.extend(interface.mac);
+    let to = solicited_node(target);
+    icmpv6_frame(interface, group_mac(to), (from, to), 255, message)
+}
+
+/// Tells that `target` is here. Without a destination it tells everybody, unasked.
+pub(super) fn advertisement(
+    interface: &Interface,
+    target: Ipv6Addr,
+    asked_by: Option<(Mac, Ipv6Addr)>,
+) -> Vec<u8> {
+    // Override; solicited only if somebody asked from an address.
+    let flags = if asked_by.is_some() { 0x60 } else { 0x20 };
+    let mut message = vec![136, 0, 0, 0, flags, 0, 0, 0];
+    message.extend(target.octets());
+    message.extend([2, 1]);
+    message.extend(interface.mac);
+    let everybody = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+    let (mac, to) = asked_by.unwrap_or_else(|| (group_mac(everybody), everybody));
+    icmpv6_frame(interface, mac, (target, to), 255, message)
+}
+
+fn icmpv6_frame(
+    interface: &Interface,
+    mac: Mac,
+    (from, to): (Ipv6Addr, Ipv6Addr),
+    hops: u8,
+    mut message: Vec<u8>,
+) -> Vec<u8> {
+    let sum = !icmpv6_sum(from, to, &message);
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let mut packet = vec![0x60, 0, 0, 0];
+    packet.extend(u16::try_from(message.len()).unwrap_or(0).to_be_bytes());
+    packet.extend([ICMPV6, hops]);
+    packet.extend(from.octets());
+    packet.extend(to.octets());
+    packet.extend(message);
+    ethernet(interface, mac, IPV6, &packet)
+}
+
+/// An echo from one address to another of the same version.
+pub(super) fn echo_frame(
+    interface: &Interface,
+    mac: Mac,
+    (from, to): (IpAddr, IpAddr),
+    (reply, id, sequence): (bool, u16, u16),
+    data: &[u8],
+) -> Option<Vec<u8>> {
+    let kind = match (from, reply) {
+        (IpAddr::V4(_), false) => 8,
+        (IpAddr::V4(_), true) => 0,
+        (IpAddr::V6(_), false) => 128,
+        (IpAddr::V6(_), true) => 129,
+    };
+    let mut message = vec![kind, 0, 0, 0];
+    message.extend(id.to_be_bytes());
+    message.extend(sequence.to_be_bytes());
+    message.extend(data);
+    match (from, to) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            let sum = !checksum::sum(&message);
+            message[2..4].copy_from_slice(&sum.to_be_bytes());
+            let length = u16::try_from(20 + message.len()).ok()?;
+            let mut packet = vec![0x45, 0];
+            packet.extend(length.to_be_bytes());
+            packet.extend([0, 0, 0, 0, 64, ICMP, 0, 0]);
+            packet.extend(from.octets());
+            packet.extend(to.octets());
+            let sum = !checksum::sum(&packet);
+            packet[10..12].copy_from_slice(&sum.to_be_bytes());
+            packet.extend(message);
+            Some(ethernet(interface, mac, IPV4, &packet))
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => Some(icmpv6_frame(interface, mac, (from, to), 64, message)),
+        _ => None,
+    }
+}
+
+/// Whether a frame is of the protocols that interfaces and kernels speak unasked on a link with devices: ARP, ICMP,
+/// ICMPv6 (neighbour and multicast listener discovery), IGMP, multicast DNS.
+pub fn is_protocol(bytes: &[u8]) -> bool {
+    let Some(frame) = Frame::read(bytes) else { return false };
+    let (next, head) = match frame.ether_type {
+        ARP => return true,
+        IPV4 => (frame.rest.get(9), frame.rest.first().map_or(20, |first| usize::from(first & 15) * 4)),
+        // Multicast listener reports have a router alert in a hop-by-hop header in front.
+        IPV6 if frame.rest.get(6) == Some(&0) => (frame.rest.get(40), 48),
+        IPV6 => (frame.rest.get(6), 40),
+        _ => return false,
+    };
+    match next {
+        Some(&ICMPV6) => frame.ether_type == IPV6,
+        Some(&(ICMP | IGMP)) => frame.ether_type == IPV4,
+        Some(&UDP) => word(frame.rest, head + 2) == Some(MDNS),
+        _ => false,
+    }
+}

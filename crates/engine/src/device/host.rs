@@ -1,0 +1,173 @@
+//! The worker that runs the emulated interfaces of one port, on sockets of its own beside those of the test traffic.
+
+use super::filter;
+use super::machine::{Machine, PingState};
+use crate::Error;
+use crate::port::Clock;
+use crate::stream::{Control, Step};
+use crate::worker::Work;
+use packetrig_plan::device::{Mac, Neighbour};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
+use packetrig_units::{MonoTime, Nanos};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Frames taken in per step.
+const BATCH: usize = 64;
+/// Look again after this long at the latest.
+const IDLE: Nanos = Nanos::from_millis(5);
+/// Longest frame that is answered.
+const LONGEST: usize = 1518;
+/// After a frame has not left for this long it is given up.
+const PATIENCE: Nanos = Nanos::from_millis(1_000);
+
+/// Where a port's interface is, for sockets beside those of the test traffic.
+#[derive(Debug)]
+pub struct Site {
+    /// Its network namespace.
+    pub netns: NetNs,
+    /// Its index there.
+    pub index: u32,
+    /// Its name, for messages.
+    pub location: String,
+    /// Frames sent beside the test traffic: what reads the interface's counters takes them off.
+    pub aside: Arc<AtomicU64>,
+}
+
+impl Site {
+    /// The same place again.
+    pub fn duplicate(&self) -> Result<Self, Error> {
+        let netns = self.netns.duplicate()?;
+        Ok(Self { netns, index: self.index, location: self.location.clone(), aside: Arc::clone(&self.aside) })
+    }
+}
+
+/// See the module.
+pub(crate) struct Host {
+    machine: Machine,
+    rx: RxRing,
+    tx: TxRing,
+    aside: Arc<AtomicU64>,
+    out: Vec<Vec<u8>>,
+    stuck_since: Option<MonoTime>,
+    clock: crate::clock::RealClock,
+}
+
+/// What a host publishes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HostLatest {
+    pub(crate) neighbours: Vec<(Neighbour, Option<Mac>)>,
+}
+
+impl Host {
+    pub(crate) fn open(site: Site, machine: Machine) -> Result<Self, Error> {
+        let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
+        let (netns, index, name) = (&site.netns, site.index, &site.location);
+        let rx = RxRing::open_filtered(netns, index, name, options, &filter::protocols())?;
+        let tx =
+            TxRing::open(netns, index, name, TxOptions { slots: 64, longest: LONGEST, bypass_queue: true })?;
+        let clock = crate::clock::RealClock::new();
+        Ok(Self { machine, rx, tx, aside: site.aside, out: Vec::new(), stuck_since: None, clock })
+    }
+
+    pub(crate) fn switch(&mut self, on: bool) {
+        self.machine.switch(on, self.clock.now(), &mut self.out);
+    }
+
+    pub(crate) fn want(&mut self, neighbours: &[Neighbour]) {
+        let now = self.clock.now();
+        for neighbour in neighbours {
+            self.machine.want(*neighbour, now);
+        }
+    }
+
+    pub(crate) fn ping(&mut self, interface: usize, address: usize, to: IpAddr, within: Nanos) -> u64 {
+        self.machine.ping(interface, address, to, self.clock.now(), within)
+    }
+
+    /// What became of a ping. Once it is known, the ping is forgotten.
+    pub(crate) fn ping_state(&mut self, number: u64) -> Option<PingState> {
+        let state = self.machine.ping_state(number)?;
+        if state != PingState::Waiting {
+            self.machine.end_ping(number);
+        }
+        Some(state)
+    }
+
+    /// Neighbours asked for, with the MAC address of those found.
+    pub(crate) fn neighbours(&self) -> Vec<(Neighbour, Option<Mac>)> {
+        self.machine.neighbours().collect()
+    }
+
+    /// Goes silent. What was handed over leaves.
+    pub(crate) fn end(mut self) -> Result<(), Error> {
+        self.switch(false);
+        let give_up = self.clock.now() + PATIENCE;
+        self.send(self.clock.now())?;
+        while self.tx.pending() > 0 && self.clock.now() < give_up {
+            self.send(self.clock.now())?;
+        }
+        Ok(())
+    }
+
+    /// Hands over what is to be sent; what finds no room waits.
+    fn send(&mut self, now: MonoTime) -> Result<(), Error> {
+        let mut sent = 0;
+        for frame in &self.out {
+            if frame.len() > LONGEST {
+                sent += 1;
+                continue;
+            }
+            let Some(slot) = self.tx.next_slot() else { break };
+            slot[..frame.len()].copy_from_slice(frame);
+            self.tx.commit(frame.len());
+            sent += 1;
+        }
+        self.out.drain(..sent);
+        if self.tx.pending() > 0 {
+            match self.tx.kick() {
+                // The interface is down: it may come up again.
+                Err(error) if error.errno() == Some(NETDOWN) => {}
+                other => other?,
+            }
+            self.tx.reap();
+            let since = *self.stuck_since.get_or_insert(now);
+            if self.tx.pending() == 0 {
+                self.stuck_since = None;
+            } else if now.since(since) > PATIENCE {
+                self.tx.withdraw();
+                self.stuck_since = None;
+            }
+        }
+        self.aside.store(self.tx.counts().taken, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// `ENETDOWN`.
+const NETDOWN: i32 = 100;
+
+impl Work for Host {
+    type Counts = HostLatest;
+
+    fn control(&mut self, _: Control) {}
+
+    fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        let Self { machine, rx, out, .. } = self;
+        let taken = rx.receive(BATCH, &mut |frame| machine.take(frame.bytes, now, out));
+        machine.tick(now, out);
+        self.send(now)?;
+        let until = self.machine.deadline().map_or(now + IDLE, |at| at.min(now + IDLE));
+        Ok(if taken == BATCH { Step::Busy } else { Step::IdleUntil(until) })
+    }
+
+    fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
+        Ok(self.rx.wait(until.since(clock.now()).as_u64())?)
+    }
+
+    fn counts(&mut self) -> Result<HostLatest, Error> {
+        Ok(HostLatest { neighbours: self.neighbours() })
+    }
+}

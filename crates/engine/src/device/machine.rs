@@ -1,0 +1,320 @@
+//! What the emulated interfaces of a port do. Frames in, frames out, deadlines; time is an argument.
+
+use super::frames::{self, BROADCAST, Frame, Message};
+use packetrig_plan::device::{Interface, Mac, Neighbour};
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::tag::{self, TagForm, TagKey};
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
+
+/// First and longest pause between two questions for the same address.
+const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
+const LONGEST_PAUSE: Nanos = Nanos::from_millis(4_000);
+/// What is known is asked for again after this long.
+const REFRESH: Nanos = Nanos::from_millis(30_000);
+/// A ping is sent again after this long, until it is given up.
+const PING_AGAIN: Nanos = Nanos::from_millis(500);
+/// Answers per second; what asks more is no neighbour.
+const MOST_ANSWERS: u32 = 2_000;
+const SECOND: Nanos = Nanos::from_millis(1_000);
+const PING_DATA: &[u8; 32] = b"packetrig ping 0123456789abcdef.";
+
+/// What became of a ping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PingState {
+    /// No answer yet.
+    Waiting,
+    /// Answered.
+    Succeeded,
+    /// Not answered in time, or there is no way there.
+    Failed,
+}
+
+#[derive(Clone, Debug)]
+struct Found {
+    mac: Option<Mac>,
+    /// When to ask, and for how long to wait after that.
+    ask_at: MonoTime,
+    pause: Nanos,
+}
+
+#[derive(Clone, Debug)]
+struct Ping {
+    to: IpAddr,
+    from: IpAddr,
+    via: Via,
+    id: u16,
+    sequence: u16,
+    send_at: MonoTime,
+    give_up: MonoTime,
+    state: PingState,
+}
+
+/// The next hop.
+#[derive(Clone, Copy, Debug)]
+enum Via {
+    Asked(Neighbour),
+    Given(usize, Mac),
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Machine {
+    key: TagKey,
+    interfaces: BTreeMap<usize, Interface>,
+    found: BTreeMap<Neighbour, Found>,
+    pings: BTreeMap<u64, Ping>,
+    next_ping: u64,
+    on: bool,
+    /// Start of the second in which answers are counted, and how many there were.
+    answers: (MonoTime, u32),
+}
+
+impl Machine {
+    /// For these interfaces, by their index in the plan. Frames with a tag of `key` are nobody's business here. It is off.
+    pub fn new(key: TagKey, interfaces: BTreeMap<usize, Interface>) -> Self {
+        let mut machine = Self {
+            key,
+            interfaces,
+            found: BTreeMap::new(),
+            pings: BTreeMap::new(),
+            next_ping: 0,
+            on: false,
+            answers: (MonoTime::default(), 0),
+        };
+        let gateways: Vec<Neighbour> =
+            machine.interfaces.iter().flat_map(|(i, of)| gateways(*i, of)).collect();
+        for neighbour in gateways {
+            machine.want(neighbour, MonoTime::default());
+        }
+        machine
+    }
+
+    /// On: tells of itself, answers and asks. Off: does nothing; what was found is forgotten.
+    pub fn switch(&mut self, on: bool, now: MonoTime, out: &mut Vec<Vec<u8>>) {
+        if self.on == on {
+            return;
+        }
+        self.on = on;
+        for found in self.found.values_mut() {
+            *found = Found { mac: None, ask_at: now, pause: FIRST_PAUSE };
+        }
+        if on {
+            self.interfaces.values().for_each(|interface| announce(interface, out));
+            self.tick(now, out);
+        }
+    }
+
+    /// Keeps asking for a neighbour from now on.
+    pub fn want(&mut self, neighbour: Neighbour, now: MonoTime) {
+        let new = Found { mac: None, ask_at: now, pause: FIRST_PAUSE };
+        self.found.entry(neighbour).or_insert(new);
+    }
+
+    /// Neighbours asked for, with the MAC address of those found.
+    pub fn neighbours(&self) -> impl Iterator<Item = (Neighbour, Option<Mac>)> {
+        self.found.iter().map(|(neighbour, found)| (*neighbour, found.mac))
+    }
+
+    /// Pings `to` from an address; the answer is for [`Self::ping_state`].
+    pub fn ping(
+        &mut self,
+        interface: usize,
+        address: usize,
+        to: IpAddr,
+        now: MonoTime,
+        within: Nanos,
+    ) -> u64 {
+        let number = self.next_ping;
+        self.next_ping += 1;
+        let of = self.interfaces.get(&interface).and_then(|interface| interface.addresses.get(address));
+        let way = of.and_then(|source| {
+            let via = match (source.gateway_mac, source.reaches(to)) {
+                _ if source.ip.is_ipv4() != to.is_ipv4() => return None,
+                (Some(mac), _) => Via::Given(interface, mac),
+                (None, true) => Via::Asked(Neighbour { interface, address, ip: to }),
+                (None, false) => Via::Asked(Neighbour { interface, address, ip: source.gateway? }),
+            };
+            Some((source.ip, via))
+        });
+        let (from, via) = way.unwrap_or((to, Via::Given(interface, [0; 6])));
+        let state = if way.is_some() { PingState::Waiting } else { PingState::Failed };
+        if let (Via::Asked(neighbour), true) = (via, way.is_some()) {
+            self.want(neighbour, now);
+        }
+        let id = u16::try_from(number & 0xffff).unwrap_or(0) ^ 0x7072;
+        let ping = Ping { to, from, via, id, sequence: 0, send_at: now, give_up: now + within, state };
+        self.pings.insert(number, ping);
+        number
+    }
+
+    /// What became of a ping; `None` if there was none of this number.
+    pub fn ping_state(&self, number: u64) -> Option<PingState> {
+        self.pings.get(&number).map(|ping| ping.state)
+    }
+
+    /// Forgets a ping.
+    pub fn end_ping(&mut self, number: u64) {
+        self.pings.remove(&number);
+    }
+
+    /// When [`Self::tick`] has something to do.
+    pub fn deadline(&self) -> Option<MonoTime> {
+        let asks = self.found.values().map(|found| found.ask_at).filter(|_| self.on);
+        let waiting = self.pings.values().filter(|ping| ping.state == PingState::Waiting);
+        asks.chain(waiting.map(|ping| ping.send_at.min(ping.give_up))).min()
+    }
+
+    /// Does what is due.
+    pub fn tick(&mut self, now: MonoTime, out: &mut Vec<Vec<u8>>) {
+        if self.on {
+            for (neighbour, found) in &mut self.found {
+                if found.ask_at <= now {
+                    found.ask_at = now + found.pause;
+                    found.pause = Nanos::new(found.pause.as_u64() * 2).min(LONGEST_PAUSE);
+                    out.extend(self.interfaces.get(&neighbour.interface).and_then(|of| ask(of, *neighbour)));
+                }
+            }
+        }
+        for ping in self.pings.values_mut().filter(|ping| ping.state == PingState::Waiting) {
+            if ping.give_up <= now {
+                ping.state = PingState::Failed;
+            } else if ping.send_at <= now {
+                let (interface, mac) = match ping.via {
+                    Via::Given(interface, mac) => (interface, Some(mac)),
+                    Via::Asked(way) => (way.interface, self.found.get(&way).and_then(|found| found.mac)),
+                };
+                // Soon again while the way is being asked for.
+                ping.send_at = now + if mac.is_some() { PING_AGAIN } else { Nanos::from_millis(10) };
+                let (Some(mac), Some(interface), true) = (mac, self.interfaces.get(&interface), self.on)
+                else {
+                    continue;
+                };
+                ping.sequence += 1;
+                let echo = (false, ping.id, ping.sequence);
+                out.extend(frames::echo_frame(interface, mac, (ping.from, ping.to), echo, PING_DATA));
+            }
+        }
+    }
+
+    /// Takes in a frame that arrived at the port.
+    pub fn take(&mut self, bytes: &[u8], now: MonoTime, out: &mut Vec<Vec<u8>>) {
+        let is_test = || tag::candidates(bytes, self.key).any(|found| found.tag.form == TagForm::Full);
+        let Some(frame) = Frame::read(bytes).filter(|_| self.on && !is_test()) else { return };
+        let Some(message) = frame.message() else { return };
+        match &message {
+            Message::Asks { sender, mac, target } => {
+                if let Some(mac) = mac {
+                    self.learn(&frame, *sender, *mac, now);
+                }
+                let Some(interface) = self.owner(&frame, *target) else { return };
+                let answer = tell(interface, *target, *sender, mac.unwrap_or(frame.from));
+                self.answer(now, answer, out);
+            }
+            Message::Tells { target, mac } => self.learn(&frame, *target, *mac, now),
+            Message::Echo { reply: true, from, to, id, .. } => {
+                let is_ours = self.owner(&frame, *to).is_some();
+                let mut pings = self.pings.values_mut().filter(|ping| ping.state == PingState::Waiting);
+                let asked =
+                    |ping: &&mut Ping| is_ours && ping.id == *id && ping.to == *from && ping.from == *to;
+                if let Some(ping) = pings.find(asked) {
+                    ping.state = PingState::Succeeded;
+                }
+            }
+            Message::Echo { reply: false, from, to, id, sequence, data } => {
+                let Some(interface) = self.owner(&frame, *to).filter(|of| of.mac == frame.to) else { return };
+                let echo = (true, *id, *sequence);
+                let answer = frames::echo_frame(interface, frame.from, (*to, *from), echo, data);
+                self.answer(now, answer, out);
+            }
+        }
+    }
+
+    /// The interface on the frame's VLAN that has this address, if the frame was sent to it or to a group.
+    fn owner(&self, frame: &Frame<'_>, ip: IpAddr) -> Option<&Interface> {
+        let meant = |interface: &&Interface| frame.to == interface.mac || frame.to[0] & 1 == 1;
+        let own = |interface: &&Interface| {
+            interface.addresses.iter().any(|address| address.ip == ip)
+                || own_link_local(interface).is_some_and(|local| IpAddr::V6(local) == ip)
+        };
+        let here = |interface: &&Interface| is_on(interface, frame) && interface.mac != frame.from;
+        self.interfaces.values().filter(here).filter(meant).find(own)
+    }
+
+    /// Notes the MAC address of a neighbour that is asked for.
+    fn learn(&mut self, frame: &Frame<'_>, ip: IpAddr, mac: Mac, now: MonoTime) {
+        if mac[0] & 1 == 1 || mac == [0; 6] {
+            return;
+        }
+        let interfaces = &self.interfaces;
+        let concerned = self.found.iter_mut().filter(|(neighbour, _)| {
+            let of = interfaces.get(&neighbour.interface);
+            neighbour.ip == ip
+                && of.is_some_and(|of| is_on(of, frame) && (frame.to == of.mac || frame.to[0] & 1 == 1))
+        });
+        for (_, found) in concerned {
+            *found = Found { mac: Some(mac), ask_at: now + REFRESH, pause: FIRST_PAUSE };
+        }
+    }
+
+    fn answer(&mut self, now: MonoTime, answer: Option<Vec<u8>>, out: &mut Vec<Vec<u8>>) {
+        if now.since(self.answers.0) >= SECOND {
+            self.answers = (now, 0);
+        }
+        self.answers.1 += 1;
+        if self.answers.1 <= MOST_ANSWERS {
+            out.extend(answer);
+        }
+    }
+}
+
+/// The gateways of an interface whose MAC addresses are not given.
+pub(super) fn gateways(index: usize, interface: &Interface) -> impl Iterator<Item = Neighbour> {
+    let addresses = interface.addresses.iter().enumerate();
+    addresses
+        .filter(|(_, of)| of.gateway_mac.is_none())
+        .filter_map(move |(address, of)| Some(Neighbour { interface: index, address, ip: of.gateway? }))
+}
+
+fn is_on(interface: &Interface, frame: &Frame<'_>) -> bool {
+    interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).eq(frame.tags.iter().copied())
+}
+
+/// An interface with IPv6 has an address on its link, too.
+fn own_link_local(interface: &Interface) -> Option<Ipv6Addr> {
+    interface.addresses.iter().any(|address| address.ip.is_ipv6()).then(|| frames::link_local(interface.mac))
+}
+
+fn announce(interface: &Interface, out: &mut Vec<Vec<u8>>) {
+    for address in &interface.addresses {
+        out.push(match address.ip {
+            IpAddr::V4(ip) => frames::arp_frame(interface, 1, ip, (BROADCAST, ip)),
+            IpAddr::V6(ip) => frames::advertisement(interface, ip, None),
+        });
+    }
+    out.extend(own_link_local(interface).map(|ip| frames::advertisement(interface, ip, None)));
+}
+
+fn ask(interface: &Interface, neighbour: Neighbour) -> Option<Vec<u8>> {
+    match (interface.addresses.get(neighbour.address)?.ip, neighbour.ip) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => Some(frames::arp_frame(interface, 1, from, (BROADCAST, to))),
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            let from = if to.is_unicast_link_local() { frames::link_local(interface.mac) } else { from };
+            Some(frames::solicitation(interface, from, to))
+        }
+        _ => None,
+    }
+}
+
+fn tell(interface: &Interface, target: IpAddr, asked_by: IpAddr, mac: Mac) -> Option<Vec<u8>> {
+    match (target, asked_by) {
+        (IpAddr::V4(target), IpAddr::V4(asked_by)) => {
+            Some(frames::arp_frame(interface, 2, target, (mac, asked_by)))
+        }
+        (IpAddr::V6(target), IpAddr::V6(asked_by)) => {
+            let asked_by = (!asked_by.is_unspecified()).then_some((mac, asked_by));
+            Some(frames::advertisement(interface, target, asked_by))
+        }
+        _ => None,
+    }
+}

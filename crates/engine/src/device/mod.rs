@@ -1,0 +1,20 @@
+//! Emulated interfaces: they answer for their addresses, find their neighbours and ping, in sockets of our own.
+//!
+//! [`machine`] is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. [`host`] is
+//! the worker that runs one machine per port. Nothing is configured on the kernel's interface.
+//!
+//! It carries no test traffic and keeps off its way: frames with a test tag are never answered.
+//!
+//! Invariant: a frame is answered only if it was sent to an address of ours, on the VLAN it belongs to.
+
+pub(crate) mod filter;
+mod frames;
+pub(crate) mod host;
+mod machine;
+
+pub use frames::is_protocol;
+pub use host::Site;
+pub use machine::{Machine, PingState};
+
+#[cfg(test)]
+mod tests;

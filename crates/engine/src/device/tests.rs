@@ -1,0 +1,286 @@
+use super::filter;
+use super::frames::{self, Frame, is_protocol};
+use super::machine::{Machine, PingState};
+use packetrig_plan::device::{Address, Interface, Mac, Neighbour, VlanTag};
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::pattern::mix;
+use packetrig_wire::tag::TagKey;
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+const KEY: TagKey = TagKey(77);
+const A: Mac = [2, 0, 0, 0, 0, 0xa];
+const B: Mac = [2, 0, 0, 0, 0, 0xb];
+const WITHIN: Nanos = Nanos::from_millis(3_000);
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::default() + Nanos::from_millis(1_000 + ms)
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn interface(mac: Mac, tags: &[u16], addresses: &[(&str, &str)]) -> Interface {
+    let address = |(own, gateway): &(&str, &str)| Address {
+        name: (*own).into(),
+        ip: ip(own),
+        prefix: if own.contains(':') { 64 } else { 24 },
+        gateway: Some(ip(gateway)),
+        gateway_mac: None,
+    };
+    let vlans = tags.iter().map(|id| VlanTag { tpid: 0x8100, priority: 5, id: *id }).collect();
+    let addresses = addresses.iter().map(address).collect();
+    Interface { name: "e".into(), device: "d".into(), port: 0, mac, vlans, addresses }
+}
+
+fn machine(interfaces: Vec<Interface>) -> Machine {
+    let mut machine = Machine::new(KEY, interfaces.into_iter().enumerate().collect::<BTreeMap<_, _>>());
+    machine.switch(true, at(0), &mut Vec::new());
+    machine
+}
+
+fn side(mac: Mac, own: u8, other: u8) -> Machine {
+    let (v4, gateway4) = (format!("198.18.0.{own}"), format!("198.18.0.{other}"));
+    let (v6, gateway6) = (format!("2001:2::{own}"), format!("2001:2::{other}"));
+    machine(vec![interface(mac, &[7, 8], &[(&v4, &gateway4), (&v6, &gateway6)])])
+}
+
+/// A wire that loses `loss` of 256 frames, for so many milliseconds.
+fn join(one: &mut Machine, other: &mut Machine, seed: u64, loss: u64, ms: std::ops::Range<u64>) {
+    for now in ms {
+        let (mut there, mut back) = (Vec::new(), Vec::new());
+        one.tick(at(now), &mut there);
+        other.tick(at(now), &mut back);
+        let mut n = 0;
+        while !there.is_empty() || !back.is_empty() {
+            for (from, to) in [(&mut there, &mut *other), (&mut back, &mut *one)]
+                .map(|(from, to)| (std::mem::take(from), to))
+            {
+                let mut out = Vec::new();
+                for frame in from {
+                    n += 1;
+                    if mix(seed, now << 16 | n) & 0xff >= loss {
+                        to.take(&frame, at(now), &mut out);
+                    }
+                }
+                if to.neighbours().next().is_some_and(|(neighbour, _)| neighbour.ip == ip("198.18.0.1")) {
+                    back.extend(out);
+                } else {
+                    there.extend(out);
+                }
+            }
+            assert!(n < 100, "an endless conversation");
+        }
+    }
+}
+
+fn macs(machine: &Machine) -> Vec<Option<Mac>> {
+    machine.neighbours().map(|(_, mac)| mac).collect()
+}
+
+#[test]
+fn an_address_is_told_to_who_asks_on_its_vlan_only() {
+    let asks = |tags: &[u16], target: &str| {
+        let asker = interface(B, tags, &[]);
+        match ip(target) {
+            IpAddr::V4(to) => frames::arp_frame(&asker, 1, "198.18.0.9".parse().unwrap(), ([0xff; 6], to)),
+            IpAddr::V6(to) => frames::solicitation(&asker, "2001:2::9".parse().unwrap(), to),
+        }
+    };
+    let answers = |frame: &[u8]| {
+        let mut out = Vec::new();
+        side(A, 1, 2).take(frame, at(1), &mut out);
+        out
+    };
+    for target in ["198.18.0.1", "2001:2::1", "fe80::ff:fe00:a"] {
+        let out = answers(&asks(&[7, 8], target));
+        let frame = Frame::read(&out[0]).unwrap();
+        assert_eq!((out.len(), frame.to, frame.from), (1, B, A), "{target}");
+        assert_eq!(frame.message(), Some(frames::Message::Tells { target: ip(target), mac: A }));
+        assert!(answers(&asks(&[7], target)).is_empty() && answers(&asks(&[8, 7], target)).is_empty());
+    }
+    for other in ["198.18.0.3", "2001:2::3", "fe80::ff:fe00:c"] {
+        assert!(answers(&asks(&[7, 8], other)).is_empty(), "{other}");
+    }
+}
+
+#[test]
+fn what_is_off_says_nothing_and_forgets() {
+    let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
+    join(&mut a, &mut b, 1, 0, 0..300);
+    assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
+    let mut out = Vec::new();
+    a.switch(false, at(300), &mut out);
+    a.tick(at(9_000), &mut out);
+    let asker = interface(B, &[7, 8], &[]);
+    let ask = frames::arp_frame(
+        &asker,
+        1,
+        "198.18.0.2".parse().unwrap(),
+        ([0xff; 6], "198.18.0.1".parse().unwrap()),
+    );
+    a.take(&ask, at(9_000), &mut out);
+    assert!(out.is_empty() && macs(&a) == [None, None] && a.deadline().is_none());
+}
+
+#[test]
+fn unanswered_questions_come_more_and_more_seldom_and_never_end() {
+    let mut lonely = side(A, 1, 2);
+    let asked: Vec<u64> = (0..20_000)
+        .filter(|ms| {
+            let mut out = Vec::new();
+            lonely.tick(at(*ms), &mut out);
+            !out.is_empty()
+        })
+        .collect();
+    assert_eq!(asked, [250, 750, 1750, 3750, 7750, 11_750, 15_750, 19_750]);
+}
+
+#[test]
+fn pings_succeed_or_fail_in_time() {
+    let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
+    let (v4, v6) =
+        (a.ping(0, 0, ip("198.18.0.2"), at(0), WITHIN), a.ping(0, 1, ip("2001:2::2"), at(0), WITHIN));
+    let nobody = a.ping(0, 0, ip("198.18.0.77"), at(0), WITHIN);
+    let mixed = a.ping(0, 0, ip("2001:2::2"), at(0), WITHIN);
+    assert_eq!((a.ping_state(v4), a.ping_state(mixed)), (Some(PingState::Waiting), Some(PingState::Failed)));
+    join(&mut a, &mut b, 1, 0, 0..600);
+    assert_eq!(
+        (a.ping_state(v4), a.ping_state(v6)),
+        (Some(PingState::Succeeded), Some(PingState::Succeeded))
+    );
+    assert_eq!(a.ping_state(nobody), Some(PingState::Waiting));
+    join(&mut a, &mut b, 1, 0, 600..3_100);
+    assert_eq!(a.ping_state(nobody), Some(PingState::Failed));
+    a.end_ping(nobody);
+    assert_eq!(a.ping_state(nobody), None);
+}
+
+#[test]
+fn test_frames_are_not_answered() {
+    let to_us = |data: &[u8]| {
+        let asker = interface(B, &[7, 8], &[]);
+        frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), data).unwrap()
+    };
+    let answered = |frame: &[u8]| {
+        let mut out = Vec::new();
+        side(A, 1, 2).take(frame, at(1), &mut out);
+        out.len()
+    };
+    assert_eq!(answered(&to_us(&[0; 40])), 1);
+    let spec = packetrig_wire::FrameSpec {
+        headers: {
+            use packetrig_wire::header::{Header, Kind};
+            let mac = |mac: Mac| mac.iter().fold(0, |v, b| v << 8 | u128::from(*b));
+            vec![
+                Header::new(Kind::Ethernet).with("dst", mac(A)).with("src", mac(B)),
+                Header::new(Kind::Vlan).with("id", 7),
+                Header::new(Kind::Vlan).with("id", 8),
+                Header::new(Kind::Ipv4).with("src", 0xc612_0002).with("dst", 0xc612_0001),
+                Header::new(Kind::Icmp),
+            ]
+        },
+        size: packetrig_wire::size::SizePattern::Fixed(packetrig_units::FrameSize::new(128)),
+        payload: packetrig_wire::payload::Payload::default(),
+        tagged: true,
+    };
+    let template = packetrig_wire::Template::new(spec).unwrap();
+    let mut frame = [0; 256];
+    let mut render = |key| {
+        let len = template.render(0, packetrig_wire::tag::Stamp { key, stream: 0, time: 5 }, &mut frame);
+        frame[..len].to_vec()
+    };
+    assert_eq!(answered(&render(KEY)), 0);
+    assert_eq!(answered(&render(TagKey(1))), 1, "somebody else's test is a ping like any other");
+}
+
+#[test]
+fn a_flood_is_not_answered_with_a_flood() {
+    let mut a = side(A, 1, 2);
+    let asker = interface(B, &[7, 8], &[]);
+    let ping =
+        frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), &[]).unwrap();
+    let mut out = Vec::new();
+    (0..10_000).for_each(|_| a.take(&ping, at(1), &mut out));
+    assert_eq!(out.len(), 2_000);
+}
+
+/// Runs a classic program as the kernel does.
+fn passes(frame: &[u8]) -> bool {
+    let program = filter::protocols();
+    let (mut at, mut value) = (0, 0u32);
+    loop {
+        let insn = program[at];
+        let k = insn.k as usize;
+        at += 1;
+        match insn.code {
+            0x28 => match frame.get(k..k + 2) {
+                Some(half) => value = u32::from(u16::from_be_bytes([half[0], half[1]])),
+                None => return false,
+            },
+            0x30 => match frame.get(k) {
+                Some(byte) => value = u32::from(*byte),
+                None => return false,
+            },
+            0x15 => at += usize::from(if value == insn.k { insn.jt } else { insn.jf }),
+            _ => return insn.k > 0,
+        }
+    }
+}
+
+#[test]
+fn the_kernel_lets_through_what_the_machine_understands_and_no_test_traffic() {
+    for tags in [&[][..], &[7], &[7, 8], &[1, 2, 3, 4]] {
+        let of = interface(A, tags, &[("198.18.0.1", "198.18.0.2"), ("2001:2::1", "2001:2::2")]);
+        let neighbour = |address, text| Neighbour { interface: 0, address, ip: ip(text) };
+        let mut all = Vec::new();
+        let mut machine = Machine::new(KEY, BTreeMap::from([(0, of.clone())]));
+        machine.want(neighbour(0, "198.18.0.7"), at(0));
+        machine.switch(true, at(0), &mut all);
+        all.extend(frames::echo_frame(&of, B, (ip("198.18.0.1"), ip("198.18.0.2")), (false, 1, 1), &[1]));
+        all.extend(frames::echo_frame(&of, B, (ip("2001:2::1"), ip("2001:2::2")), (true, 1, 1), &[1]));
+        assert!(all.len() >= 8 && all.iter().all(|frame| passes(frame) && is_protocol(frame)), "{tags:?}");
+        let mut udp = all[all.len() - 2].clone();
+        udp[12 + 4 * tags.len() + 11] = 17;
+        assert!(!passes(&udp) && !is_protocol(&udp));
+    }
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_fine_and_only_what_is_ours_is_answered(mut bytes in prop::collection::vec(any::<u8>(), 0..120), kind in 0usize..4, flip in any::<usize>()) {
+        // Mutations of frames that mean something reach deeper than noise.
+        let asker = interface(B, &[7, 8], &[]);
+        let seed = match kind {
+            0 => None,
+            1 => Some(frames::arp_frame(&asker, 1, "198.18.0.2".parse().unwrap(), ([0xff; 6], "198.18.0.1".parse().unwrap()))),
+            2 => Some(frames::solicitation(&asker, "2001:2::2".parse().unwrap(), "2001:2::1".parse().unwrap())),
+            _ => frames::echo_frame(&asker, A, (ip("198.18.0.2"), ip("198.18.0.1")), (false, 1, 1), &bytes),
+        };
+        if let Some(mut seed) = seed {
+            let at = flip % seed.len();
+            seed[at] ^= u8::try_from(flip >> 8 & 0xff).unwrap();
+            seed.truncate(seed.len().min(flip % 200 + 20));
+            bytes = seed;
+        }
+        let mut out = Vec::new();
+        let mut machine = side(A, 1, 2);
+        machine.take(&bytes, at(1), &mut out);
+        for answer in &out {
+            let frame = Frame::read(answer).unwrap();
+            prop_assert_eq!((frame.from, &frame.tags[..]), (A, &[(0x8100, 7), (0x8100, 8)][..]));
+            prop_assert!(bytes[..6] == A || bytes[0] & 1 == 1);
+            prop_assert_eq!(&bytes[12..14], &[0x81, 0][..]);
+        }
+        is_protocol(&bytes);
+    }
+
+    #[test]
+    fn neighbours_find_each_other_over_a_wire_that_loses_half(seed: u64) {
+        let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
+        join(&mut a, &mut b, seed, 128, 0..120_000);
+        prop_assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
+    }
+}

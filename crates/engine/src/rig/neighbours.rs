@@ -1,0 +1,179 @@
+//! The rig's side of emulated interfaces: whom they find, pings, and frames that wait for a MAC address.
+
+use super::{Rig, stream_spec};
+use crate::Error;
+use crate::device::PingState;
+use crate::port::Clock;
+use packetrig_plan::device::{Mac, Neighbour};
+use packetrig_plan::{Ping, Problem, Problems};
+use packetrig_stats::result::NeighbourState;
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// How long streams wait for their neighbours; several questions fit in.
+const PATIENCE: Nanos = Nanos::from_millis(3_000);
+const LOOK_AGAIN: Nanos = Nanos::from_millis(10);
+/// How long a ping waits for its answer.
+const PING_PATIENCE: Nanos = Nanos::from_millis(3_000);
+
+/// A ping under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PingId {
+    port: usize,
+    number: u64,
+}
+
+/// An echo request that was asked for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PingOrder {
+    number: u64,
+    /// While it is under way.
+    id: Option<PingId>,
+    succeeded: Option<bool>,
+}
+
+/// Orders whose outcome is told again and again.
+const TOLD: usize = 256;
+
+impl Rig {
+    /// Sends an echo request each. A source that does not exist is a mistake in all of them.
+    pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
+        for ping in pings {
+            let Some(id) = self.ping(&ping.source, ping.to)? else {
+                let message = format!("there is no address `{}` to ping {} from", ping.source, ping.to);
+                return Err(Error::Plan(Problems(vec![Problem::error("devices", message)])));
+            };
+            if self.pings.len() == TOLD {
+                self.pings.pop_front();
+            }
+            self.pings.push_back(PingOrder { number: ping.number, id: Some(id), succeeded: None });
+        }
+        Ok(())
+    }
+
+    /// What has become of them.
+    pub(super) fn look_at_pings(&mut self) -> Result<Vec<(u64, Option<bool>)>, Error> {
+        for place in 0..self.pings.len() {
+            let Some(id) = self.pings[place].id else { continue };
+            let succeeded = match self.ping_state(id)? {
+                PingState::Waiting => continue,
+                PingState::Succeeded => true,
+                PingState::Failed => false,
+            };
+            (self.pings[place].id, self.pings[place].succeeded) = (None, Some(succeeded));
+        }
+        Ok(self.pings.iter().map(|ping| (ping.number, ping.succeeded)).collect())
+    }
+
+    /// Whom the interfaces of this rig ask for, one for each interface and gateway, at most about 100 ms old.
+    pub fn neighbours(&self) -> Vec<NeighbourState> {
+        let found = self.last_found();
+        let mut states = Vec::new();
+        for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
+            let mut told = BTreeSet::new();
+            for (address, of) in interface.addresses.iter().enumerate() {
+                let Some(ip) = of.gateway.filter(|gateway| told.insert(*gateway)) else { continue };
+                let asked = found.get(&Neighbour { interface: index, address, ip }).copied().flatten();
+                let mac = of.gateway_mac.or(asked);
+                states.push(NeighbourState { interface: interface.name.clone(), address: ip, mac });
+            }
+        }
+        states
+    }
+
+    fn last_found(&self) -> BTreeMap<Neighbour, Option<Mac>> {
+        let latest = self.benches.iter().filter_map(|bench| bench.host.as_ref()?.latest());
+        latest.flat_map(|latest| latest.neighbours).collect()
+    }
+
+    /// On: interfaces answer, and ask for their neighbours. Off: they do neither, and what they found is forgotten.
+    pub fn protocols(&mut self, on: bool) -> Result<(), Error> {
+        for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+            host.ask(move |host| host.switch(on))?;
+        }
+        Ok(())
+    }
+
+    /// Begins to ping `to` from an interface's address, by the address's or the interface's name. `None`: there is no
+    /// such address here. Does not wait; ask [`Self::ping_state`].
+    pub fn ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
+        let fits = |ip: IpAddr| ip.is_ipv4() == to.is_ipv4();
+        let all = self.plan.plan.interfaces.iter().enumerate();
+        let found = all.flat_map(|(index, interface)| {
+            let addresses = interface.addresses.iter().enumerate();
+            let named = move |of: &packetrig_plan::device::Address| {
+                of.name == source || interface.name == source && fits(of.ip)
+            };
+            addresses
+                .filter(move |(_, of)| named(of))
+                .map(move |(address, _)| (interface.port, index, address))
+        });
+        let Some((port, interface, address)) = found.take(1).next() else { return Ok(None) };
+        let Some(host) = self.benches.get_mut(port).and_then(|bench| bench.host.as_mut()) else {
+            return Ok(None);
+        };
+        let number = host.ask(move |host| host.ping(interface, address, to, PING_PATIENCE))?;
+        Ok(Some(PingId { port, number }))
+    }
+
+    /// What became of a ping. Once it is known it is forgotten, and then failed.
+    pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
+        let host = self.benches.get_mut(ping.port).and_then(|bench| bench.host.as_mut());
+        let state = host.map_or(Ok(None), |host| host.ask(move |host| host.ping_state(ping.number)))?;
+        Ok(state.unwrap_or(PingState::Failed))
+    }
+
+    /// Compiles those of these streams that await a neighbour, as soon as it is found. Waits for a bounded time.
+    pub(super) fn resolve(&mut self, streams: &BTreeSet<usize>) -> Result<(), Error> {
+        let awaits = |stream: &usize| Some((*stream, self.plan.plan.streams.get(*stream)?.awaits?));
+        let awaited: Vec<(usize, Neighbour)> = streams.iter().filter_map(awaits).collect();
+        if awaited.is_empty() {
+            return Ok(());
+        }
+        let give_up = self.clock.now() + PATIENCE;
+        let mut found = self.ask_for(&awaited)?;
+        while awaited.iter().any(|(_, neighbour)| !found.contains_key(neighbour)) {
+            if self.clock.now() >= give_up {
+                return Err(self.unresolved(&awaited, &found));
+            }
+            self.clock.wait(self.clock.now() + LOOK_AGAIN);
+            found = self.ask_for(&awaited)?;
+        }
+        for (stream, neighbour) in awaited {
+            let mac = found.get(&neighbour).copied();
+            if mac != self.resolved.get(&stream).copied() {
+                self.specs[stream] = stream_spec(&self.plan, stream, mac)?;
+                self.resolved.extend(mac.map(|mac| (stream, mac)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the interfaces ask for these neighbours; gives those found.
+    fn ask_for(&mut self, awaited: &[(usize, Neighbour)]) -> Result<BTreeMap<Neighbour, Mac>, Error> {
+        let mut found = BTreeMap::new();
+        for (port, bench) in self.benches.iter_mut().enumerate() {
+            let Some(host) = bench.host.as_mut() else { continue };
+            let of_port = |neighbour: &Neighbour| self.plan.plan.interfaces[neighbour.interface].port == port;
+            let wanted: BTreeSet<Neighbour> = awaited.iter().map(|(_, n)| *n).filter(of_port).collect();
+            let wanted: Vec<Neighbour> = wanted.into_iter().collect();
+            let known = host.ask(move |host| {
+                host.want(&wanted);
+                host.neighbours()
+            })?;
+            found.extend(known.into_iter().filter_map(|(neighbour, mac)| Some((neighbour, mac?))));
+        }
+        Ok(found)
+    }
+
+    fn unresolved(&self, awaited: &[(usize, Neighbour)], found: &BTreeMap<Neighbour, Mac>) -> Error {
+        let missing = awaited.iter().find(|(_, neighbour)| !found.contains_key(neighbour));
+        let Some((stream, neighbour)) = missing else { return Error::Bug("everybody was found") };
+        Error::Unresolved {
+            flow: self.plan.plan.streams[*stream].flow_name.clone(),
+            interface: self.plan.plan.interfaces[neighbour.interface].name.clone(),
+            address: neighbour.ip,
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Emulated devices: interfaces with addresses that answer for themselves on a port, without the kernel knowing them.
+//!
+//! It resolves nothing. Who is to be asked for which MAC address is said here ([`Neighbour`]); asking is the engine's.
+
+use std::fmt;
+use std::net::IpAddr;
+
+/// A MAC address.
+pub type Mac = [u8; 6];
+
+/// As people write it.
+pub fn mac_text(mac: Mac) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+/// An emulated Ethernet interface on a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name in the plan.
+    pub name: String,
+    /// The device it belongs to.
+    pub device: String,
+    /// Index of its port.
+    pub port: usize,
+    /// Its address.
+    pub mac: Mac,
+    /// Tags of its frames, outermost first.
+    pub vlans: Vec<VlanTag>,
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+}
+
+/// A VLAN tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct VlanTag {
+    /// Tag protocol identifier.
+    pub tpid: u16,
+    /// Priority code point.
+    pub priority: u8,
+    /// VLAN identifier.
+    pub id: u16,
+}
+
+/// An address of an interface.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// Its name in the plan.
+    pub name: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// Bits of its network.
+    pub prefix: u8,
+    /// The next hop to other networks; absent if the document gives the unspecified address.
+    pub gateway: Option<IpAddr>,
+    /// The gateway's MAC address, if it is given rather than to be asked for.
+    pub gateway_mac: Option<Mac>,
+}
+
+/// Whom an interface must find before it can send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Neighbour {
+    /// Index of the interface that asks.
+    pub interface: usize,
+    /// Index of the address that it asks from.
+    pub address: usize,
+    /// Who is asked for.
+    pub ip: IpAddr,
+}
+
+impl Address {
+    /// Whether `other` is in the same network.
+    pub fn reaches(&self, other: IpAddr) -> bool {
+        let same = |differing: u128, bits: u8| {
+            let host = u32::from(bits.saturating_sub(self.prefix));
+            differing.checked_shr(host).unwrap_or(0) == 0
+        };
+        match (self.ip, other) {
+            (IpAddr::V4(a), IpAddr::V4(b)) => same(u128::from(a.to_bits() ^ b.to_bits()), 32),
+            (IpAddr::V6(a), IpAddr::V6(b)) => same(a.to_bits() ^ b.to_bits(), 128),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for VlanTag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}/{}", self.tpid, self.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(ip: &str, prefix: u8) -> Address {
+        Address { name: "a".into(), ip: ip.parse().unwrap(), prefix, gateway: None, gateway_mac: None }
+    }
+
+    #[test]
+    fn a_network_is_what_shares_the_prefix() {
+        let reaches = |ip, prefix, other: &str| address(ip, prefix).reaches(other.parse().unwrap());
+        assert!(reaches("198.18.0.1", 24, "198.18.0.254") && !reaches("198.18.0.1", 24, "198.18.1.1"));
+        assert!(!reaches("198.18.0.1", 32, "198.18.0.2") && reaches("2001:2::1", 1, "3fff::1"));
+        assert!(!reaches("2001:2::1", 64, "2001:2:0:1::1") && !reaches("2001:2::1", 64, "198.18.0.1"));
+    }
+}

@@ -1,0 +1,188 @@
+//! Devices: emulated interfaces and their addresses. Protocols that would run on them are refused by path.
+
+use super::{NOT_YET, Names, port_named};
+use crate::device::{Address, Interface, Mac, VlanTag};
+use crate::reader::{Item, Object};
+use crate::{Port, recording};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const PROTOCOLS: &[&str] = &[
+    "ipv4_loopbacks",
+    "ipv6_loopbacks",
+    "isis",
+    "bgp",
+    "vxlan",
+    "rsvp",
+    "dhcp_server",
+    "ospfv2",
+    "ospfv3",
+    "macsec",
+    "rocev2",
+    "bmp",
+];
+/// OTG's words for tag protocol identifiers.
+const TPIDS: &[(&str, u16)] =
+    &[("x8100", 0x8100), ("x88A8", 0x88a8), ("x9100", 0x9100), ("x9200", 0x9200), ("x9300", 0x9300)];
+/// Tags of an interface; more do not fit what the receive filter looks through.
+const MOST_TAGS: usize = 4;
+
+/// The interfaces of all devices, and the names of the devices.
+pub(super) fn interfaces(
+    config: &Object<'_>,
+    ports: &[Port],
+    names: &mut Names,
+) -> (Vec<Interface>, Vec<String>) {
+    let (mut interfaces, mut devices) = (Vec::new(), Vec::new());
+    for item in config.items("devices") {
+        let Some(object) = item.object() else { continue };
+        let device = names.claim(&object);
+        for item in object.items("ethernets") {
+            interfaces.extend(ethernet(&item, &device, ports, names, &interfaces));
+        }
+        object.refuse(PROTOCOLS, NOT_YET);
+        object.close();
+        devices.push(device);
+    }
+    (interfaces, devices)
+}
+
+fn ethernet(
+    item: &Item<'_>,
+    device: &str,
+    ports: &[Port],
+    names: &mut Names,
+    before: &[Interface],
+) -> Option<Interface> {
+    let object = item.object()?;
+    let name = names.claim(&object);
+    let port = object.require("connection").and_then(|item| connection(&item, ports));
+    let mac = object.require("mac").and_then(|item| unicast(&item));
+    let vlans = vlans(&object, names);
+    let mut addresses = Vec::new();
+    for (list, is_v6) in [("ipv4_addresses", false), ("ipv6_addresses", true)] {
+        addresses.extend(object.items(list).iter().filter_map(|item| address(item, is_v6, names)));
+    }
+    if object.number("mtu", 1500, 0, 65_535) != 1500 {
+        object.item.warn("`mtu` has no effect: frames have the sizes their flows give");
+    }
+    object.refuse(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
+    object.close();
+    let found = Interface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
+    refuse_twins(item, &found, before);
+    Some(found)
+}
+
+/// Two interfaces of one network must not both answer for an address.
+fn refuse_twins(item: &Item<'_>, found: &Interface, before: &[Interface]) {
+    let ids =
+        |interface: &Interface| interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect::<Vec<_>>();
+    let peers = before.iter().filter(|other| other.port == found.port && ids(other) == ids(found));
+    for peer in peers {
+        let twin =
+            found.addresses.iter().find(|mine| peer.addresses.iter().any(|theirs| theirs.ip == mine.ip));
+        if let Some(twin) = twin {
+            item.error(format!("{} belongs to `{}` already, on the same port and VLAN", twin.ip, peer.name));
+        }
+    }
+}
+
+fn connection(item: &Item<'_>, ports: &[Port]) -> Option<usize> {
+    let object = item.object()?;
+    let choice = object.choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
+    if choice != "port_name" {
+        object.item.error(format!("`{choice}` is not supported: {NOT_YET}"));
+        return None;
+    }
+    let port = object.require("port_name").and_then(|item| port_named(&item, ports));
+    object.close();
+    port
+}
+
+fn vlans(ethernet: &Object<'_>, names: &mut Names) -> Vec<VlanTag> {
+    let items = ethernet.items("vlans");
+    if items.len() > MOST_TAGS {
+        ethernet.item.error(format!("{} VLAN tags; at most {MOST_TAGS} are possible", items.len()));
+    }
+    let words: Vec<&'static str> = TPIDS.iter().map(|(word, _)| *word).collect();
+    let tag = |item: &Item<'_>| {
+        let object = item.object()?;
+        names.claim(&object);
+        let word = object.word("tpid", &words, "x8100");
+        let tpid = TPIDS.iter().find(|(known, _)| *known == word).map_or(0x8100, |(_, tpid)| *tpid);
+        let priority = u8::try_from(object.number("priority", 0, 0, 7)).ok()?;
+        let id = u16::try_from(object.number("id", 1, 0, 4095)).ok()?;
+        object.close();
+        Some(VlanTag { tpid, priority, id })
+    };
+    items.iter().filter_map(tag).collect()
+}
+
+fn address(item: &Item<'_>, is_v6: bool, names: &mut Names) -> Option<Address> {
+    let object = item.object()?;
+    let name = names.claim(&object);
+    let ip = object.require("address").and_then(|item| own(&item, is_v6));
+    let gateway = object.require("gateway").and_then(|item| ip_of(&item, is_v6));
+    let (usual, most) = if is_v6 { (64, 128) } else { (24, 32) };
+    let prefix = u8::try_from(object.number("prefix", usual, 1, most)).ok()?;
+    let gateway_mac = object.object("gateway_mac").and_then(gateway_mac);
+    object.close();
+    let gateway = gateway?;
+    if gateway.is_multicast() {
+        item.error(format!("gateway {gateway} is a multicast address"));
+    }
+    let gateway = (!gateway.is_unspecified()).then_some(gateway);
+    Some(Address { name, ip: ip?, prefix, gateway, gateway_mac })
+}
+
+fn gateway_mac(object: Object<'_>) -> Option<Mac> {
+    let choice = object.choice(&["auto", "value"], "auto");
+    let value = object.get("value");
+    object.close();
+    match (choice, value) {
+        ("value", Some(item)) => mac_of(&item),
+        ("value", None) => Some([0; 6]),
+        _ => None,
+    }
+}
+
+/// An address that one interface can have.
+fn own(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
+    let ip = ip_of(item, is_v6)?;
+    if ip.is_unspecified() || ip.is_multicast() || ip == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        item.error(format!("{ip} cannot be the address of an interface"));
+        return None;
+    }
+    Some(ip)
+}
+
+fn ip_of(item: &Item<'_>, is_v6: bool) -> Option<IpAddr> {
+    let text = item.text()?;
+    let (ip, what) = if is_v6 {
+        (text.parse::<Ipv6Addr>().ok().map(IpAddr::V6), "an IPv6 address like 2001:2::1")
+    } else {
+        (text.parse::<Ipv4Addr>().ok().map(IpAddr::V4), "an IPv4 address like 198.18.0.1")
+    };
+    if ip.is_none() {
+        item.error(format!("`{text}` is not {what}"));
+    }
+    ip
+}
+
+fn mac_of(item: &Item<'_>) -> Option<Mac> {
+    let text = item.text()?;
+    let mac = recording::mac(text);
+    if mac.is_none() {
+        item.error(format!("`{text}` is not a MAC address like 02:00:00:00:00:01"));
+    }
+    mac
+}
+
+/// A MAC address that an interface can have.
+fn unicast(item: &Item<'_>) -> Option<Mac> {
+    let mac = mac_of(item)?;
+    if mac[0] & 1 == 1 || mac == [0; 6] {
+        item.error("an interface needs a MAC address of its own: not zero, not a group address");
+        return None;
+    }
+    Some(mac)
+}

@@ -1,0 +1,214 @@
+//! The headers of a device flow as one pair of interfaces sends them: what the document leaves open is taken from the
+//! interfaces, values are dealt, the way back is turned round.
+
+use super::ends::{Endpoint, Known, Pair};
+use crate::Part;
+use crate::device::{Address, Interface, Mac, Neighbour, VlanTag};
+use packetrig_wire::header::{Absent, Header, Kind, Setting};
+use packetrig_wire::pattern::Pattern;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// Headers for a pair, and whose MAC address they lack. The error is for the user.
+pub(super) fn dress(
+    headers: &[Header],
+    pair: &Pair,
+    known: &Known<'_>,
+) -> Result<(Vec<Header>, Option<Neighbour>), String> {
+    let mut headers = if headers.is_empty() { vec![Header::new(Kind::Ethernet)] } else { headers.to_vec() };
+    for header in &mut headers {
+        *header = dealt(header, pair.part)?;
+    }
+    if pair.is_reverse {
+        turn_round(&mut headers);
+    }
+    let from = &known.interfaces[pair.from.interface];
+    if headers[0].kind() != Kind::Ethernet {
+        return Ok((headers, None));
+    }
+    tag(&mut headers, &from.vlans);
+    if headers[0].setting("src").is_none() {
+        headers[0].set("src", mac_setting(from.mac));
+    }
+    address(&mut headers, pair, known)?;
+    let awaits =
+        if headers[0].setting("dst").is_some() { None } else { next_hop(&mut headers, pair, known)? };
+    Ok((headers, awaits))
+}
+
+/// The same header with the values of its part of the frames.
+fn dealt(header: &Header, part: Part) -> Result<Header, String> {
+    let mut mine = header.clone();
+    for (field, setting) in header.settings() {
+        let Setting::Pattern(pattern) = setting else { continue };
+        let pattern = pattern.dealt(part.index, part.of).ok_or_else(|| {
+            format!(
+                "the {} values of `{}.{}` cannot be dealt to {} pairs of interfaces: make `count` a multiple of it, or smaller",
+                pattern.period(), header.kind().name(), field.name, part.of
+            )
+        })?;
+        mine.set(field.name, Setting::Pattern(pattern));
+    }
+    Ok(mine)
+}
+
+/// The way back: addresses and ports change places. MAC addresses only where the document gives both; otherwise those of
+/// the interfaces at hand count.
+fn turn_round(headers: &mut [Header]) {
+    let kinds: Vec<Kind> = headers.iter().map(Header::kind).collect();
+    for (index, header) in headers.iter_mut().enumerate() {
+        match header.kind() {
+            Kind::Ethernet if header.setting("src").is_some() && header.setting("dst").is_some() => {
+                swap(header, "src", "dst");
+            }
+            Kind::Ethernet => {
+                header.unset("src");
+                header.unset("dst");
+            }
+            Kind::Ipv4 | Kind::Ipv6 => swap(header, "src", "dst"),
+            // The port of a tunnel says what is in it.
+            Kind::Udp if kinds.get(index + 1) == Some(&Kind::Vxlan) => {}
+            Kind::Udp | Kind::Tcp => {
+                fill_in(header, "src_port");
+                fill_in(header, "dst_port");
+                swap(header, "src_port", "dst_port");
+            }
+            _ => {}
+        }
+    }
+}
+
+fn swap(header: &mut Header, one: &str, other: &str) {
+    let (first, second) = (header.setting(one).cloned(), header.setting(other).cloned());
+    for (name, setting) in [(one, second), (other, first)] {
+        header.unset(name);
+        if let Some(setting) = setting {
+            header.set(name, setting);
+        }
+    }
+}
+
+/// Says what a field is when nothing is said about it.
+fn fill_in(header: &mut Header, name: &str) {
+    let field = header.kind().fields().iter().find(|field| field.name == name);
+    if let (None, Some(Absent::Value(value))) = (header.setting(name), field.map(|field| field.absent)) {
+        header.set(name, Setting::Pattern(Pattern::Value(value)));
+    }
+}
+
+/// Puts the interface's VLAN tags behind the Ethernet header, unless the document has put tags there.
+fn tag(headers: &mut Vec<Header>, vlans: &[VlanTag]) {
+    if vlans.is_empty() || headers.get(1).is_some_and(|header| header.kind() == Kind::Vlan) {
+        return;
+    }
+    let innermost = headers[0].setting("ether_type").cloned();
+    let value = |value: u16| Setting::Pattern(Pattern::Value(value.into()));
+    headers[0].set("ether_type", value(vlans[0].tpid));
+    for (index, vlan) in vlans.iter().enumerate() {
+        let mut header = Header::new(Kind::Vlan);
+        header.set("priority", value(vlan.priority.into()));
+        header.set("id", value(vlan.id));
+        let next = vlans.get(index + 1).map(|next| value(next.tpid));
+        if let Some(follows) = next.or_else(|| innermost.clone()) {
+            header.set("tpid", follows);
+        }
+        headers.insert(1 + index, header);
+    }
+}
+
+/// The outermost IP header, if it stands right behind Ethernet and its tags.
+fn ip_header(headers: &[Header]) -> Option<usize> {
+    let first = headers.iter().skip(1).position(|header| header.kind() != Kind::Vlan)? + 1;
+    matches!(headers[first].kind(), Kind::Ipv4 | Kind::Ipv6).then_some(first)
+}
+
+/// Fills in the addresses of the outermost IP header.
+fn address(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<(), String> {
+    let Some(at) = ip_header(headers) else { return Ok(()) };
+    let header = &mut headers[at];
+    let is_v6 = header.kind() == Kind::Ipv6;
+    for (field, endpoint) in [("src", pair.from), ("dst", pair.to)] {
+        if header.setting(field).is_none() {
+            let (_, address) = address_of(endpoint, is_v6, known)?;
+            header.set(field, Setting::Pattern(Pattern::Value(number_of(address.ip))));
+        }
+    }
+    Ok(())
+}
+
+/// The endpoint's address of this version of IP: the one named, or the interface's first.
+fn address_of<'a>(
+    endpoint: Endpoint,
+    is_v6: bool,
+    known: &Known<'a>,
+) -> Result<(usize, &'a Address), String> {
+    let interfaces: &'a [Interface] = known.interfaces;
+    let addresses = interfaces[endpoint.interface].addresses.iter().enumerate();
+    let mut fitting = addresses.filter(|(index, address)| {
+        address.ip.is_ipv6() == is_v6 && endpoint.address.is_none_or(|named| named == *index)
+    });
+    fitting.next().ok_or_else(|| {
+        let version = if is_v6 { "IPv6" } else { "IPv4" };
+        format!("`{}` has no {version} address for the {version} header of the flow", known.name_of(endpoint))
+    })
+}
+
+/// Who the frames go to first: the destination itself within a network, else the gateway. Without IP, the other
+/// interface.
+fn next_hop(headers: &mut [Header], pair: &Pair, known: &Known<'_>) -> Result<Option<Neighbour>, String> {
+    let Some(ip) = ip_header(headers).map(|at| &headers[at]) else {
+        headers[0].set("dst", mac_setting(known.interfaces[pair.to.interface].mac));
+        return Ok(None);
+    };
+    let is_v6 = ip.kind() == Kind::Ipv6;
+    let destination = constant(ip);
+    let (index, source) = address_of(pair.from, is_v6, known)?;
+    if let Some(mac) = source.gateway_mac {
+        headers[0].set("dst", mac_setting(mac));
+        return Ok(None);
+    }
+    if let Some(mac) = destination.and_then(group_mac) {
+        headers[0].set("dst", mac_setting(mac));
+        return Ok(None);
+    }
+    let direct = destination.filter(|ip| source.reaches(*ip));
+    let ip = direct.or(source.gateway).ok_or_else(|| {
+        format!("`{}` has no gateway, and the destination is not in its network", known.name_of(pair.from))
+    })?;
+    Ok(Some(Neighbour { interface: pair.from.interface, address: index, ip }))
+}
+
+/// The destination, if all frames have the same.
+fn constant(ip: &Header) -> Option<IpAddr> {
+    let Some(Setting::Pattern(Pattern::Value(value))) = ip.setting("dst") else { return None };
+    Some(match ip.kind() {
+        Kind::Ipv6 => IpAddr::V6(Ipv6Addr::from_bits(*value)),
+        _ => IpAddr::V4(Ipv4Addr::from_bits(u32::try_from(*value).ok()?)),
+    })
+}
+
+/// Where frames to a group go (RFC 1112, RFC 2464); nobody is asked.
+fn group_mac(ip: IpAddr) -> Option<Mac> {
+    match ip {
+        IpAddr::V4(ip) if ip.is_broadcast() => Some([0xff; 6]),
+        IpAddr::V4(ip) if ip.is_multicast() => {
+            let [_, b, c, d] = ip.octets();
+            Some([1, 0, 0x5e, b & 0x7f, c, d])
+        }
+        IpAddr::V6(ip) if ip.is_multicast() => {
+            let [.., a, b, c, d] = ip.octets();
+            Some([0x33, 0x33, a, b, c, d])
+        }
+        _ => None,
+    }
+}
+
+fn number_of(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => ip.to_bits().into(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    }
+}
+
+fn mac_setting(mac: Mac) -> Setting {
+    Setting::Pattern(Pattern::Value(mac.iter().fold(0, |value, byte| value << 8 | u128::from(*byte))))
+}

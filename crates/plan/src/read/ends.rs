@@ -1,0 +1,164 @@
+//! Where a flow goes from and to: a port and ports, or pairs of emulated interfaces.
+
+use super::port_named;
+use crate::device::Interface;
+use crate::reader::{Item, Object, nearest};
+use crate::{Port, Problem};
+use std::collections::HashMap;
+
+/// What `tx_rx` can name.
+pub(super) struct Known<'a> {
+    pub(super) ports: &'a [Port],
+    pub(super) interfaces: &'a [Interface],
+    endpoints: HashMap<&'a str, Endpoint>,
+    devices: &'a [String],
+}
+
+/// An interface, or one address of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Endpoint {
+    pub(super) interface: usize,
+    pub(super) address: Option<usize>,
+}
+
+/// Where from and where to, of one stream.
+#[derive(Clone, Debug)]
+pub(super) struct Pair {
+    pub(super) from: Endpoint,
+    pub(super) to: Endpoint,
+    /// It goes the way back, so the headers are turned round.
+    pub(super) is_reverse: bool,
+    /// Of how many pairs in this direction it is which.
+    pub(super) part: crate::Part,
+}
+
+/// The ends of a flow.
+#[derive(Clone, Debug)]
+pub(super) enum Ends {
+    Ports(usize, Vec<usize>),
+    Pairs(Vec<Pair>),
+}
+
+impl<'a> Known<'a> {
+    pub(super) fn new(ports: &'a [Port], interfaces: &'a [Interface], devices: &'a [String]) -> Self {
+        let mut endpoints = HashMap::new();
+        for (interface, found) in interfaces.iter().enumerate() {
+            endpoints.insert(&*found.name, Endpoint { interface, address: None });
+            for (address, named) in found.addresses.iter().enumerate() {
+                endpoints.insert(&*named.name, Endpoint { interface, address: Some(address) });
+            }
+        }
+        Self { ports, interfaces, endpoints, devices }
+    }
+
+    /// As the document names it.
+    pub(super) fn name_of(&self, endpoint: Endpoint) -> &str {
+        let interface = &self.interfaces[endpoint.interface];
+        endpoint.address.map_or(&interface.name, |address| &interface.addresses[address].name)
+    }
+
+    fn endpoint(&self, item: &Item<'_>) -> Option<Endpoint> {
+        let name = item.text()?;
+        let found = self.endpoints.get(name).copied();
+        if found.is_none() {
+            let problem = Problem::error(&*item.path, format!("there is no interface or address `{name}`"));
+            item.note(match self.hint(name) {
+                Some(hint) => problem.with_hint(hint),
+                None => problem,
+            });
+        }
+        found
+    }
+
+    fn hint(&self, name: &str) -> Option<String> {
+        if self.devices.iter().any(|device| device == name) {
+            let of_device = self.interfaces.iter().filter(|interface| interface.device == name);
+            let names: Vec<&str> = of_device.map(|interface| &*interface.name).take(8).collect();
+            return Some(format!(
+                "OTG names the device's interfaces or addresses here: {}",
+                names.join(", ")
+            ));
+        }
+        let names: Vec<&str> = self.endpoints.keys().copied().collect();
+        nearest(name, &names).map(|near| format!("did you mean `{near}`?"))
+    }
+}
+
+pub(super) fn tx_rx(item: &Item<'_>, known: &Known<'_>) -> Option<Ends> {
+    let object = item.object()?;
+    let choice = object.choice(&["port", "device"], "port");
+    let chosen = object.chosen(choice)?;
+    object.close();
+    if choice == "device" { pairs(&chosen, known) } else { ports(&chosen, known.ports) }
+}
+
+fn ports(port: &Object<'_>, ports: &[Port]) -> Option<Ends> {
+    let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
+    let mut named = port.items("rx_names");
+    // Deprecated, and still what most scripts send.
+    named.extend(port.get("rx_name"));
+    let mut rx = Vec::new();
+    for item in &named {
+        match port_named(item, ports) {
+            Some(port) if rx.contains(&port) => {
+                item.error(format!("port `{}` stands here twice", ports[port].name));
+            }
+            Some(port) => rx.push(port),
+            None => {}
+        }
+    }
+    Some(Ends::Ports(tx?, rx))
+}
+
+fn pairs(object: &Object<'_>, known: &Known<'_>) -> Option<Ends> {
+    let one_to_one = object.word("mode", &["mesh", "one_to_one"], "mesh") == "one_to_one";
+    let both_ways = object.flag("bidirectional", false);
+    let side = |name| {
+        let items = object.require(name).map(|item| item.list()).unwrap_or_default();
+        let found: Vec<Endpoint> = items.iter().filter_map(|item| known.endpoint(item)).collect();
+        (found.len() == items.len()).then_some(found)
+    };
+    let (tx, rx) = (side("tx_names"), side("rx_names"));
+    let (tx, rx) = (tx?, rx?);
+    if one_to_one && tx.len() != rx.len() {
+        let message =
+            format!("`one_to_one` takes as many names on both sides: {} and {}", tx.len(), rx.len());
+        object.item.error(message);
+        return None;
+    }
+    if tx.is_empty() || rx.is_empty() {
+        object.item.error("a device flow needs a name on each side");
+        return None;
+    }
+    let couples: Vec<(Endpoint, Endpoint)> = if one_to_one {
+        tx.into_iter().zip(rx).collect()
+    } else if tx.len().saturating_mul(rx.len()) > super::flow::MOST_STREAMS {
+        object.item.error(format!(
+            "{} pairs; a run can tell {} apart",
+            tx.len() * rx.len(),
+            super::flow::MOST_STREAMS
+        ));
+        return None;
+    } else {
+        tx.iter().flat_map(|from| rx.iter().map(|to| (*from, *to))).collect()
+    };
+    if let Some((same, _)) = couples.iter().find(|(from, to)| from == to) {
+        object.item.error(format!("`{}` would send to itself", known.name_of(*same)));
+        return None;
+    }
+    Some(Ends::Pairs(in_both_directions(&couples, both_ways)))
+}
+
+/// Each direction has all of the flow's rate and amount; its pairs deal them among them.
+fn in_both_directions(couples: &[(Endpoint, Endpoint)], both_ways: bool) -> Vec<Pair> {
+    let of = couples.len() as u64;
+    let directions: &[bool] = if both_ways { &[false, true] } else { &[false] };
+    let pair = |is_reverse: bool| {
+        let couples = couples.iter().enumerate();
+        couples.map(move |(index, (from, to))| {
+            let (from, to) = if is_reverse { (*to, *from) } else { (*from, *to) };
+            Pair { from, to, is_reverse, part: crate::Part { index: index as u64, of } }
+        })
+    };
+    directions.iter().flat_map(|reverse| pair(*reverse)).collect()
+}
