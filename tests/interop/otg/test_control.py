@@ -1,6 +1,5 @@
 """Flows begun, ended, held and changed while others run; what counters show of it."""
 
-import pytest
 import snappi
 from rig import eventually
 from talk import assert_exact, config, flow, udp
@@ -250,7 +249,6 @@ def test_flows_come_and_go_under_load(talk):
     assert ports["p1"].frames_tx == ports["p2"].frames_rx == row.frames_tx + 5 * 200
 
 
-@pytest.mark.xfail(strict=True, reason="a flow appended under the name of a deleted one shows its counters until it starts")
 def test_a_name_that_is_used_again_is_a_new_flow(talk):
     made = config()
     udp(flow(made, packets=100))
