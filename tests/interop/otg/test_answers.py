@@ -66,11 +66,11 @@ def test_all_problems_come_at_once_with_their_paths(talk):
     flow(made, "f3").size.fixed = 20_000
     wrong = flow(made, "f4")
     wrong.packet.ethernet().ipv4()
-    wrong.packet[1].src.auto.choice = "device"
+    wrong.packet[1].src.auto.choice = "dhcp"
     wrong.egress_packet.ethernet()
     made.lags.lag(name="lag")[-1].min_links = 1
     errors = talk.refused(lambda: talk.set(made))
-    for path in ("flows[0].tx_rx.port.tx_name", "flows[1].name", "flows[2].size", "flows[3].egress_packet", "lags"):
+    for path in ("flows[0].tx_rx.port.tx_name", "flows[1].name", "flows[2].size", "flows[3].packet[1].ipv4.src", "flows[3].egress_packet", "lags"):
         assert any(line.startswith(path) for line in errors), (path, errors)
     assert talk.api.get_config().serialize("dict") == {}
 
