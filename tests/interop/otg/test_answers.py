@@ -240,3 +240,26 @@ def test_interfaces_that_are_not_there(talk):
     else:
         raise AssertionError("nothing was refused")
     assert talk.api.get_config().serialize("dict") == {}
+
+
+def test_what_is_taken_but_done_otherwise_is_a_warning(talk):
+    made = config()
+    # Its headers leave two bytes: no tag fits.
+    added = flow(made, size=60 + 18)
+    added.packet.ethernet().ipv6().tcp()
+    late = flow(made, "f2")
+    udp(late)
+    late.metrics.latency.enable, late.metrics.latency.mode = True, late.metrics.latency.STORE_FORWARD
+    warnings = talk.set(made)
+    assert any(line.startswith("flows[0]") and "tag" in line for line in warnings), warnings
+    assert any(line.startswith("flows[1].metrics.latency") for line in warnings), warnings
+
+
+def test_a_new_configuration_clears_everything(talk):
+    made = config()
+    udp(flow(made, packets=10))
+    talk.run(made)
+    talk.set(made)
+    assert talk.flow().frames_tx == 0 and talk.ports()["p2"].frames_rx == 0
+    talk.set(snappi.Config())
+    assert talk.flows() == {} and talk.ports() == {}

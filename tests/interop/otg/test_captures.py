@@ -192,3 +192,19 @@ def test_links_go_down_and_up(talk):
     assert all(row.last_change > 1_600_000_000_000_000_000 for row in talk.api.get_metrics(asked).port_metrics)
     talk.start()
     assert talk.ended()["f1"].frames_rx == 20
+
+
+def test_tags_of_providers_are_put_back_as_they_were(grpc):
+    """The kernel takes tags out of frames, whatever their type."""
+    def headers(added):
+        ethernet, outer, inner, _, header = added.packet.ethernet().vlan().vlan().ipv4().udp()
+        ethernet.ether_type.value, outer.id.value, inner.id.value = 0x88A8, 100, 200
+        header.src_port.value = 1000
+
+    made, _ = made_with(packets=5, fill=headers)
+    run(grpc, made)
+    captured = frames.records(grpc.captured("p2"))
+    assert len(captured) == 5
+    for _, original, frame in captured:
+        assert original == len(frame) == SIZE
+        assert frame[12:22].hex() == "88a8" + "0064" + "8100" + "00c8" + "0800"

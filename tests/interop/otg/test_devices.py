@@ -1,5 +1,6 @@
 """Emulated devices: neighbours found and told, flows between devices, pings, protocols begun and ended."""
 
+import frames
 import snappi
 from rig import eventually
 from scapy.layers.inet import IP, UDP
@@ -69,8 +70,6 @@ def test_flows_between_devices(talk):
     talk.start()
     rows = talk.ended()
     assert {name: (row.frames_tx, row.frames_rx) for name, row in rows.items()} == {"f4": (100, 100), "f6": (100, 100)}
-    import frames
-
     ours = [Ether(frame) for _, _, frame in frames.records(talk.captured("p2")) if UDP in Ether(frame)]
     assert len(ours) == 100 and {(p[Ether].src, p[Ether].dst, p[IP].dst) for p in ours} == {(A, B, "198.18.0.2")}
     ours = [Ether(frame) for _, _, frame in frames.records(talk.captured("p1")) if UDP in Ether(frame)]
@@ -134,3 +133,41 @@ def test_protocols_begin_and_end(talk):
     assert ping(talk, ("a.4", "198.18.0.2"))[0][2] == "failed"
     protocols(talk, "start")
     eventually("resolved again", lambda: ping(talk, ("a.4", "198.18.0.2"))[0][2] == "succeeded")
+
+
+def test_a_gateway_that_does_not_answer_is_named(grpc):
+    made = devices()
+    made.devices[0].ethernets[0].ipv4_addresses[0].gateway = "198.18.0.99"
+    # In another network: the way there is through the gateway.
+    far = made.devices[1].ethernets[0].ipv4_addresses[0]
+    far.address, far.gateway = "192.0.2.5", "192.0.2.1"
+    device_flow(made, "lost", "a.4", "b.4").packet.ethernet().ipv4().udp()
+    # The configuration does not wait for it; the start cannot do without.
+    grpc.api.request_timeout = 10
+    grpc.set(made)
+    grpc.api.request_timeout = 60
+    try:
+        grpc.start()
+    except Exception as error:
+        read = grpc.api.from_exception(error)
+        assert read is not None and any("198.18.0.99" in line for line in read.errors), error
+    else:
+        raise AssertionError("a flow without a neighbour has started")
+    assert grpc.flow("lost").frames_tx == 0
+
+
+def test_the_way_back_swaps_addresses_and_ports(grpc):
+    made = devices()
+    added = device_flow(made, "both", "a.4", "b.4", packets=5)
+    added.tx_rx.device.bidirectional = True
+    _, ipv4, udp = added.packet.ethernet().ipv4().udp()
+    ipv4.src.value, ipv4.dst.value, udp.src_port.value, udp.dst_port.value = "198.18.0.1", "198.18.0.2", 1, 2
+    capture = made.captures.capture(name="c")[-1]
+    capture.port_names, capture.format = ["p1"], capture.PCAP
+    grpc.set(made)
+    grpc.capture("start")
+    grpc.start()
+    eventually("ended", lambda: grpc.flow("both").transmit == "stopped" and grpc.ports()["p1"].frames_rx == 5)
+    ours = [Ether(frame) for _, _, frame in frames.records(grpc.captured("p1")) if UDP in Ether(frame)]
+    seen = {(p[Ether].src, p[Ether].dst, p[IP].src, p[IP].dst, p[UDP].sport, p[UDP].dport) for p in ours}
+    assert seen == {(B, A, "198.18.0.2", "198.18.0.1", 2, 1)} and len(ours) == 5
