@@ -92,6 +92,7 @@ test | vm | eval)
     want ethtool ethtool
     want tcpdump tcpdump
     want tshark tshark
+    want curl curl
     want python3 python3
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
@@ -110,7 +111,9 @@ esac
 install_missing
 case $level in
 test)
-    # The client needs a package index; without one its tests are skipped and listed.
-    sh "$(dirname "$0")/clients.sh" >/dev/null || say "going on without the OTG client"
+    # Clients need a package index; without one their tests are skipped and listed.
+    for client in snappi old gosnappi otgen; do
+        sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without the OTG client '$client'"
+    done
     ;;
 esac

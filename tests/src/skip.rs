@@ -3,10 +3,11 @@
 use packetrig_sys::caps::Rights;
 use packetrig_testkit::Lab;
 use packetrig_testkit::device::Error;
+use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
@@ -90,23 +91,25 @@ pub fn has_tool(tool: &str) -> bool {
     false
 }
 
-/// The Python interpreter that has the public OTG client. `scripts/clients.sh` installs it once, which takes a package
-/// index; without one the caller is told.
-pub fn otg_client() -> Option<&'static Path> {
+/// The program of a public OTG client, as `scripts/clients.sh` calls it: of Python clients the interpreter that has them. It is
+/// installed once, which takes a package index; without one the caller is told.
+pub fn otg_client(name: &'static str) -> Option<PathBuf> {
     // Tests run side by side, an installation must not.
-    static CLIENT: OnceLock<Option<PathBuf>> = OnceLock::new();
-    CLIENT.get_or_init(install_otg_client).as_deref()
+    static CLIENTS: Mutex<BTreeMap<&str, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
+    let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
+    clients.entry(name).or_insert_with(|| install_otg_client(name)).clone()
 }
 
-fn install_otg_client() -> Option<PathBuf> {
+fn install_otg_client(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the project");
-    let output =
-        Command::new("sh").arg("scripts/clients.sh").current_dir(root).output().expect("there is a shell");
+    let mut installation = Command::new("sh");
+    installation.args(["scripts/clients.sh", name]).current_dir(root);
+    let output = installation.output().expect("there is a shell");
     if output.status.success() {
         return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    say(&format!("no OTG client ({})", why.lines().last().unwrap_or("no reason given")));
+    say(&format!("no OTG client `{name}` ({})", why.lines().last().unwrap_or("no reason given")));
     None
 }
 

@@ -77,7 +77,9 @@ fn a_calibration_decides_where_there_is_one() {
     let with = |limits: &[RigLimit], more: &[&str]| {
         let store = tempfile::tempdir().unwrap();
         let catalogue = Catalogue::open(store.path()).unwrap();
-        limits.iter().for_each(|limit| catalogue.keep_limit(limit).unwrap());
+        for limit in limits {
+            catalogue.keep_limit(limit).unwrap();
+        }
         drop(catalogue);
         let report = run(&lab, slow(), store.path(), more);
         report.assert_clean();

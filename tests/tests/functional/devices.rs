@@ -134,6 +134,7 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         steered: false,
         captures_wait: false,
         seed: 1,
+        limits: Vec::new(),
     };
     let mut rig = Rig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
     eventually("the kernel answers ARP and neighbour discovery", || {

@@ -43,6 +43,7 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         back_end: Some(BackEnd::Pktgen),
         steered: false,
         seed: 0,
+        limits: Vec::new(),
     };
     let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;

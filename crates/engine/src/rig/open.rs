@@ -119,6 +119,7 @@ impl Opener for MachinePorts {
         let has_devices = self.plan.interfaces.iter().any(|of| is_here(&self.plan.ports[of.port].location));
         let options = OpenOptions { confirmed, largest, has_devices };
         // A steered run may get longer frames later, and from any port.
+        let of_rings = OpenOptions { largest: largest.filter(|_| !self.steered), ..options };
         let any = FrameSize::new(u32::MAX);
         let of_xdp = OpenOptions { largest: if self.steered { Some(any) } else { largest }, ..options };
         let why = || "asked for".to_owned();
@@ -129,11 +130,11 @@ impl Opener for MachinePorts {
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             Some(_) => {
                 let why = format!("{}: AF_PACKET rings work with every kernel and card", why());
-                Self::open_packet(port, options, why)
+                Self::open_packet(port, of_rings, why)
             }
             None if self.steered => Self::open_packet(
                 port,
-                options,
+                of_rings,
                 "streams are steered while they run, which rings can do".into(),
             ),
             None => self.open_chosen(port, options),

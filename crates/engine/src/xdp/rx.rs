@@ -1,5 +1,6 @@
 //! The receive half: frames from the program's rings, already stamped on the monotonic clock.
 
+use super::tap::translate;
 use crate::Error;
 use crate::packet::Meter;
 use crate::port::{FrameRx, RxFrame};
@@ -7,6 +8,7 @@ use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock;
 use packetrig_sys::xdp::rx::XdpRx;
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::Program;
 
 /// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
 /// by the program, so nothing hangs on being quick.
@@ -19,12 +21,13 @@ pub struct XdpFrames {
     meter: Meter,
     stamp: StampKind,
     seen: u64,
+    is_narrowed: bool,
 }
 
 impl XdpFrames {
     /// `stamp` says where the program runs.
     pub(crate) fn new(rings: XdpRx, meter: Meter, stamp: StampKind) -> Self {
-        Self { rings, meter, stamp, seen: 0 }
+        Self { rings, meter, stamp, seen: 0, is_narrowed: false }
     }
 }
 
@@ -51,7 +54,8 @@ impl FrameRx for XdpFrames {
     fn counters(&mut self) -> Result<RxCounters, Error> {
         let interface = self.meter.read();
         Ok(RxCounters {
-            arrived: interface.map(|counters| counters.rx_frames),
+            // What was kept back is in the interface's count and in none of ours.
+            arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
             ring_dropped: self.rings.dropped(),
@@ -62,5 +66,15 @@ impl FrameRx for XdpFrames {
 
     fn clock_bound(&self) -> Nanos {
         Nanos::ZERO
+    }
+
+    fn narrow(&mut self, program: &Program) -> Result<bool, Error> {
+        // Whether it can be translated does not depend on what follows.
+        if translate(program, &[], &[]).is_err() {
+            return Ok(false);
+        }
+        self.rings.narrow(&|wanted, others| translate(program, wanted, others).unwrap_or_default())?;
+        self.is_narrowed = true;
+        Ok(true)
     }
 }

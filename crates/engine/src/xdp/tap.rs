@@ -83,7 +83,7 @@ fn not_translated(name: &str, reason: Unsupported) -> Error {
 }
 
 /// The filter's program, with the kernel's instructions at its two ends.
-fn translate(
+pub(super) fn translate(
     program: &Program,
     on_match: &[Instruction],
     on_mismatch: &[Instruction],

@@ -2,11 +2,11 @@
 
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_plan::Plan;
-use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::Sample;
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 
 /// Rates are means over this long.
 const WINDOW: Nanos = Nanos::from_millis(1_000);
@@ -34,6 +34,8 @@ pub(super) struct Live {
     links: HashMap<usize, (bool, MonoTime)>,
     /// Of each port, what was counted before traffic last began.
     before: HashMap<usize, Moved>,
+    /// Streams of flows that came under a name which had gone: what these streams did before is not theirs to show.
+    reborn: HashSet<usize>,
 }
 
 impl Live {
@@ -64,10 +66,26 @@ impl Live {
         // Several nodes or ports may have been put together.
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
+        forget(&mut sample, &self.reborn);
         let at = sample.at;
         self.samples.push_back(sample);
         while self.samples.get(1).is_some_and(|second| at.since(second.at) >= WINDOW) {
             self.samples.pop_front();
+        }
+    }
+
+    /// Nothing is shown of these streams until they begin.
+    pub(super) fn hide(&mut self, streams: impl IntoIterator<Item = usize>) {
+        self.reborn.extend(streams);
+        for sample in &mut self.samples {
+            forget(sample, &self.reborn);
+        }
+    }
+
+    /// These streams have begun anew.
+    pub(super) fn show(&mut self, streams: &[usize]) {
+        for stream in streams {
+            self.reborn.remove(stream);
         }
     }
 
@@ -133,6 +151,15 @@ impl Live {
             frames_rx: now.frames_rx.saturating_sub(before.frames_rx),
             bytes_rx: now.bytes_rx.saturating_sub(before.bytes_rx),
         }
+    }
+}
+
+fn forget(sample: &mut Sample, streams: &HashSet<usize>) {
+    for (_, counts) in sample.tx.iter_mut().filter(|(stream, _)| streams.contains(stream)) {
+        (counts.since_start, counts.is_paused) = (SinceStart::default(), false);
+    }
+    for (.., counts) in sample.rx.iter_mut().filter(|(stream, ..)| streams.contains(stream)) {
+        counts.since_start = SinceStart::default();
     }
 }
 

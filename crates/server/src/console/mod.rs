@@ -143,7 +143,9 @@ impl<R: Rigs> Console<R> {
         let mut view = self.view();
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
         grown.grow(&plan);
-        view.names = Names::new(&config, &grown);
+        let names = Names::new(&config, &grown);
+        view.live().hide(names.streams_unknown_to(&view.names));
+        view.names = names;
         (view.config, view.plan) = (config, Some(grown));
         Ok(warnings)
     }
@@ -173,12 +175,16 @@ impl<R: Rigs> Console<R> {
             streams
         };
         let Some(run) = &desk.run else { return Ok(()) };
+        let of = streams.clone();
         run.steer(match change {
-            Change::Start => Steer::Start(streams),
-            Change::Stop => Steer::Stop(streams),
-            Change::Pause => Steer::Pause(streams),
-            Change::Resume => Steer::Resume(streams),
+            Change::Start => Steer::Start(of),
+            Change::Stop => Steer::Stop(of),
+            Change::Pause => Steer::Pause(of),
+            Change::Resume => Steer::Resume(of),
         })?;
+        if begins {
+            self.view().live().show(&streams);
+        }
         desk.sent |= begins;
         Ok(())
     }

@@ -76,6 +76,13 @@ impl Names {
         Ok(ways.flat_map(|way| way.streams.iter().copied()).collect())
     }
 
+    /// Streams of flows that `others` do not have, by index.
+    pub(super) fn streams_unknown_to(&self, others: &Self) -> Vec<usize> {
+        let known: HashSet<&str> = others.flows.iter().map(|flow| flow.name.as_str()).collect();
+        let new = self.flows.iter().filter(|flow| !known.contains(flow.name.as_str()));
+        new.flat_map(|flow| &flow.ways).flat_map(|way| way.streams.iter().copied()).collect()
+    }
+
     fn wanted<'a>(&self, names: &'a [String]) -> Result<HashSet<&'a str>, Refusal> {
         let known: HashSet<&str> = self.flows.iter().map(|flow| flow.name.as_str()).collect();
         check(names, |name| known.contains(name))?;

@@ -165,6 +165,22 @@ fn flows_come_go_and_change_while_the_run_goes_on() {
 }
 
 #[test]
+fn a_flow_under_a_name_that_had_gone_shows_nothing_until_it_starts() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    fake.tell(100, (10, 10), false, false);
+    console.delete_config(json!({"config_delete_list": [{"flows": ["f"]}]})).unwrap();
+    console.append_config(json!({"config_append_list": [{"flows": [flow("f", 5)]}]})).unwrap();
+    let row = || console.flows(&[]).unwrap().remove(0);
+    assert_eq!((row().frames_tx, row().frames_rx, row().transmit), (0, 0, Transmit::Stopped));
+    fake.tell(200, (10, 10), false, true);
+    assert_eq!((row().frames_tx, row().transmit), (0, Transmit::Stopped));
+    traffic(&console, Change::Start, &[]).unwrap();
+    fake.tell(300, (3, 3), true, false);
+    assert_eq!((row().frames_tx, row().transmit), (3, Transmit::Started));
+}
+
+#[test]
 fn a_flow_has_stopped_when_all_has_arrived_or_enough_time_has_passed() {
     let (console, fake) = console();
     console.set_config(config("va")).unwrap();

@@ -24,6 +24,7 @@ pub(super) enum Command {
     ProgramLoad = 5,
     TestRun = 10,
     LinkCreate = 28,
+    LinkUpdate = 29,
 }
 
 /// The argument's shapes.
@@ -76,6 +77,15 @@ pub(super) mod attr {
         pub(in crate::bpf) attach_type: u32,
         pub(in crate::bpf) flags: u32,
         pub(in crate::bpf) rest: [u64; 4],
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct LinkUpdate {
+        pub(in crate::bpf) link: u32,
+        pub(in crate::bpf) program: u32,
+        pub(in crate::bpf) flags: u32,
+        pub(in crate::bpf) old_program: u32,
     }
 
     #[derive(Debug, Default)]

@@ -155,7 +155,7 @@ impl Program {
             }
             _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
         })?;
-        Ok(Attachment { _fd: fd })
+        Ok(Attachment { fd })
     }
 
     /// Runs it once on a copy of `frame`: what it answers, and the frame as it left it.
@@ -214,7 +214,20 @@ impl Program {
 /// A program at work on an interface; dropping it detaches.
 #[derive(Debug)]
 pub struct Attachment {
-    _fd: OwnedFd,
+    fd: OwnedFd,
+}
+
+impl Attachment {
+    /// Puts another program in the place of the one at work, without a frame between them.
+    pub fn replace(&self, program: &Program) -> Result<(), Error> {
+        let mut attr = attr::LinkUpdate {
+            link: call::number(self.fd.as_fd()),
+            program: call::number(program.fd.as_fd()),
+            ..attr::LinkUpdate::default()
+        };
+        let updated = call::plain(Command::LinkUpdate, &mut attr).map(drop);
+        updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
+    }
 }
 
 impl Map {

@@ -73,9 +73,11 @@ pub struct XdpFrame<'a> {
 #[derive(Debug)]
 pub struct XdpRx {
     // Detached first.
-    _attachment: Attachment,
+    attachment: Attachment,
+    /// Fills the rings.
+    program: Program,
     /// Holds the program behind a filter: a table of programs empties when nobody holds it.
-    _behind: Option<Map>,
+    behind: Option<Map>,
     rings: Rings,
 }
 
@@ -91,15 +93,18 @@ impl XdpRx {
         let processors = sched::possible_cpus();
         let (program, rings) = load(options, processors)?;
         let rings = Rings::new(rings.share()?, processors as usize);
-        let (first, behind) = match filter {
-            Some(filter) => {
-                let (first, behind) = in_front(&program, filter)?;
-                (first, Some(behind))
-            }
-            None => (program, None),
-        };
+        let in_front = filter.map(|filter| in_front(&program, filter)).transpose()?;
+        let first = in_front.as_ref().map_or(&program, |(first, _)| first);
         let attachment = first.attach(netns, index, options.native, object)?;
-        Ok(Self { _attachment: attachment, _behind: behind, rings })
+        Ok(Self { attachment, program, behind: in_front.map(|(_, behind)| behind), rings })
+    }
+
+    /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
+    pub fn narrow(&mut self, filter: Filter<'_>) -> Result<(), Error> {
+        let (first, behind) = in_front(&self.program, filter)?;
+        self.attachment.replace(&first)?;
+        self.behind = Some(behind);
+        Ok(())
     }
 
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.

@@ -1,0 +1,178 @@
+"""Rates and durations, judged by counts and by the receiver's own times, never by a clock of the test."""
+
+import pytest
+import rig
+from talk import assert_exact, config, flow, udp
+
+SPEED = 1_000_000_000
+SIZE = 500
+# How a rate is asked for, and frames per second that it means. A percentage is of the line, the rest is of frames with FCS.
+RATES = {
+    "pps": (2_345, 2_345),
+    "bps": (8_000_000, 2_000),
+    "kbps": (12_000, 3_000),
+    "mbps": (20, 5_000),
+    "gbps": (1, None),
+    "percentage": (2.08, 0.0208 * SPEED / 8 / (SIZE + 20)),
+}
+
+
+def spanned(row):
+    """Frames per second from the first frame to the last as they arrived."""
+    return (row.frames_rx - 1) * 1e9 / (row.timestamps.last_timestamp_ns - row.timestamps.first_timestamp_ns)
+
+
+def rated(kind, packets, *, size=SIZE):
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
+    added = flow(made, size=size, packets=packets)
+    udp(added)
+    added.metrics.timestamps = True
+    setattr(added.rate, kind, RATES[kind][0])
+    return made, added
+
+
+def test_every_kind_of_rate(grpc):
+    # All at once, ten seconds of each: together they stay far below the line.
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
+    wanted = {}
+    for kind, (number, per_second) in RATES.items():
+        if per_second is None:
+            continue
+        packets = round(per_second * 10) + 1
+        added = flow(made, kind, size=SIZE, packets=packets)
+        udp(added)
+        added.metrics.timestamps = True
+        setattr(added.rate, kind, number)
+        wanted[kind] = (per_second, packets)
+    rows = grpc.run(made)
+    assert_exact(rows, grpc.ports(), sum(packets for _, packets in wanted.values()), SIZE)
+    for kind, (per_second, packets) in wanted.items():
+        assert rows[kind].frames_tx == packets
+        assert spanned(rows[kind]) == pytest.approx(per_second, rel=0.001), kind
+
+
+def test_the_rate_of_mixed_sizes_is_that_of_their_mean(grpc):
+    made = config()
+    added = flow(made, packets=24_001)
+    udp(added)
+    added.size.weight_pairs.predefined = "imix"
+    added.rate.mbps, added.metrics.timestamps = 7, True
+    mean = (64 * 7 + 570 * 4 + 1518) / 12
+    row = grpc.run(made)["f1"]
+    assert spanned(row) == pytest.approx(7e6 / 8 / mean, rel=0.001)
+    assert row.bytes_rx == row.bytes_tx == 2000 * (64 * 7 + 570 * 4 + 1518) + 64 or row.bytes_tx - 2000 * 4246 in (570, 1518)
+
+
+@pytest.mark.parametrize("ask", [("percentage", 60.0), ("mbps", 600), ("gbps", 1), ("pps", 200_000)])
+def test_a_port_that_is_asked_for_more_than_its_link_carries_is_refused(talk, ask):
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
+    for name in ("f1", "f2"):
+        added = flow(made, name, size=SIZE)
+        setattr(added.rate, *ask)
+    assert any("f" in line for line in talk.refused(lambda: talk.set(made)))
+
+
+def test_gbps_is_what_it_says(grpc):
+    # A fast link carries it; the plan's own arithmetic is what counts here, not the machine.
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_10_GBPS
+    added = flow(made, size=1500, packets=5000)
+    udp(added)
+    added.rate.gbps = 1
+    rows = grpc.run(made)
+    assert_exact(rows, grpc.ports(), 5000, 1500)
+
+
+def test_layer1_speed_is_told_in_kilobytes(talk):
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1"], layer1.SPEED_1_GBPS
+    talk.set(made)
+    asked = rig.snappi.MetricsRequest()
+    asked.port.column_names = ["speed"]
+    speeds = [row.speed for row in talk.api.get_metrics(asked).port_metrics]
+    assert speeds[0] == 125_000
+
+
+def test_fixed_packets_is_exact(talk):
+    made = config()
+    udp(flow(made, packets=1_000))
+    assert_exact(talk.run(made), talk.ports(), 1_000, 128)
+
+
+def test_fixed_seconds_holds_every_frame_that_is_due(talk):
+    made = config()
+    added = flow(made, pps=1_700)
+    udp(added)
+    added.duration.fixed_seconds.seconds = 2
+    assert_exact(talk.run(made), talk.ports(), 3_400, 128)
+
+
+def test_continuous_goes_on_until_it_is_stopped(talk):
+    made = config()
+    udp(flow(made))
+    talk.set(made)
+    talk.start()
+    talk.sent("f1", 1_500)
+    assert talk.flow().transmit == "started"
+    talk.stop()
+    rows = talk.ended()
+    assert_exact(rows, talk.ports(), rows["f1"].frames_tx, 128)
+
+
+GAPS = {"bytes": 12_500_000.0, "nanoseconds": 100_000_000.0, "microseconds": 100_000.0}
+
+
+@pytest.mark.parametrize("unit", GAPS)
+def test_bursts_and_their_gaps(grpc, unit):
+    # A tenth of a second between bursts, in every unit: bytes are those of a gigabit link.
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
+    added = flow(made, pps=1_000)
+    udp(added)
+    added.metrics.timestamps = True
+    burst = added.duration.burst
+    burst.bursts, burst.packets, burst.gap = 11, 20, 12
+    setattr(burst.inter_burst_gap, unit, GAPS[unit])
+    row = grpc.run(made)["f1"]
+    assert row.frames_tx == row.frames_rx == 220
+    # Burst k begins at k * (20 ms + 100 ms); the last frame is the 20th of the eleventh.
+    span = row.timestamps.last_timestamp_ns - row.timestamps.first_timestamp_ns
+    assert span == pytest.approx(10 * 120e6 + 19e6, rel=0.005)
+
+
+DELAYS = {"bytes": 37_500_000.0, "nanoseconds": 300_000_000.0, "microseconds": 300_000.0}
+
+
+@pytest.mark.parametrize("unit", DELAYS)
+@pytest.mark.parametrize("kind", ["fixed_packets", "fixed_seconds", "continuous"])
+def test_delays(grpc, kind, unit):
+    made = config()
+    layer1 = made.layer1.layer1(name="l1")[-1]
+    layer1.port_names, layer1.speed = ["p1", "p2"], layer1.SPEED_1_GBPS
+    for name in ("late", "prompt"):
+        added = flow(made, name, pps=100)
+        udp(added)
+        added.metrics.timestamps = True
+        duration = getattr(added.duration, kind)
+        if kind == "fixed_packets":
+            duration.packets = 20
+        if kind == "fixed_seconds":
+            duration.seconds = 1
+        setattr(duration.delay, unit, DELAYS[unit] if name == "late" else 0.0)
+    grpc.set(made)
+    grpc.start()
+    if kind == "continuous":
+        grpc.sent("late", 20)
+        grpc.stop()
+    rows = grpc.ended()
+    first = {name: row.timestamps.first_timestamp_ns for name, row in rows.items()}
+    assert first["late"] - first["prompt"] == pytest.approx(300e6, rel=0.02)
