@@ -53,7 +53,9 @@ impl FlowRows {
     /// A number that is none is a bug of the tester's and must not become one that looks measured.
     pub(super) fn new(rows: Vec<FlowRow>, columns: Columns) -> Result<Self, Refusal> {
         let mut wrong = Wrong(None);
-        rows.iter().for_each(|row| members(row, &columns, &mut wrong));
+        for row in &rows {
+            members(row, &columns, &mut wrong);
+        }
         match wrong.0 {
             None => Ok(Self { rows, columns }),
             Some((name, value)) => {
@@ -168,9 +170,9 @@ impl Sink for Json<'_> {
             Says::Group(values) => {
                 self.out.push('{');
                 let mut inner = Json { out: &mut *self.out, is_first: true };
-                values
-                    .iter()
-                    .for_each(|(name, number, value)| inner.member(name, *number, Says::Float(*value)));
+                for (name, number, value) in values {
+                    inner.member(name, *number, Says::Float(*value));
+                }
                 self.out.push('}');
             }
         }
@@ -236,9 +238,9 @@ impl Sink for Wrong {
                 self.0.get_or_insert((name, value));
             }
             Says::Group(values) => {
-                values
-                    .iter()
-                    .for_each(|(name, number, value)| self.member(name, *number, Says::Float(*value)));
+                for (name, number, value) in values {
+                    self.member(name, *number, Says::Float(*value));
+                }
             }
             _ => {}
         }
