@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,10 @@ eval-frame: ## Measure the frame against its peers: tables and plots in target/e
 eval-rate: ## Measure sending, receiving and capture at line rate against peers and the machine's limit (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh rate
+
+eval-otg: ## Measure the OTG server: first frame after a configuration, cost of polls, memory (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh otg
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

@@ -19,6 +19,8 @@ use std::thread::JoinHandle;
 
 /// Longest sleep between two looks at the orders.
 const ATTENTION: Nanos = Nanos::from_millis(5);
+/// Waiting for orders ends this long before the next frame is due: the kernel may wake us late.
+const NEAR: Nanos = Nanos::from_millis(1);
 /// How often counts are published.
 const PUBLISH: Nanos = Nanos::from_millis(100);
 
@@ -53,6 +55,10 @@ pub(crate) trait Work: Send + 'static {
     fn step(&mut self, now: MonoTime) -> Result<Step, Error>;
     /// Waits for work, at most until `until`.
     fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error>;
+    /// Whether only orders and the time bring work, so that a wait may be one for orders.
+    fn has_only_orders(&self) -> bool {
+        false
+    }
     fn counts(&mut self) -> Result<Self::Counts, Error>;
 }
 
@@ -155,8 +161,9 @@ fn run<W: Work>(
     // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
     sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
+    let mut woken_by = None;
     loop {
-        match inbox.try_recv() {
+        match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
             Ok(Order::Control(control)) => {
                 shared.done.store(false, Ordering::Release);
                 work.control(control);
@@ -181,10 +188,17 @@ fn run<W: Work>(
                 *latest = Some(counts);
             }
         }
-        match step {
-            Step::Busy => {}
-            Step::IdleUntil(until) => work.idle(clock, until.min(now + ATTENTION))?,
-            Step::Done => work.idle(clock, now + ATTENTION)?,
+        let until = match step {
+            Step::Busy => continue,
+            Step::IdleUntil(until) => until.min(now + ATTENTION),
+            Step::Done => now + ATTENTION,
+        };
+        // Near the next frame nothing but the time counts.
+        let free = until.since(clock.now()).as_u64().saturating_sub(NEAR.as_u64());
+        if work.has_only_orders() && free > 0 {
+            woken_by = inbox.recv_timeout(std::time::Duration::from_nanos(free)).ok();
+        } else {
+            work.idle(clock, until)?;
         }
     }
 }
@@ -236,6 +250,10 @@ impl Work for Sending {
     fn idle(&mut self, clock: &dyn Clock, until: MonoTime) -> Result<(), Error> {
         clock.wait(until);
         Ok(())
+    }
+
+    fn has_only_orders(&self) -> bool {
+        true
     }
 
     fn counts(&mut self) -> Result<TxLatest, Error> {

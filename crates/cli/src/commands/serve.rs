@@ -9,7 +9,7 @@ use crate::identity;
 use crate::output::{Output, remark};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
-use packetrig_fleet::report::Criteria;
+use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_node::{EnginePlane, RunOptions, Session};
 use packetrig_plan::Steer;
 use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
@@ -18,8 +18,8 @@ use packetrig_store::{Catalogue, Draft};
 use packetrig_sys::{clock, kernel, signal};
 use packetrig_units::{MonoTime, Nanos, Share};
 use std::fs;
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Frames that are still under way when a configuration is replaced have this long: clients wait for their traffic.
@@ -30,9 +30,11 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
     let options = options(arguments)?;
     // Whether results can be kept is settled before anything is offered.
-    drop(open_catalogue(arguments.store.directory.as_deref())?);
+    let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    let keeping = Arc::new(Keeping::new(open_catalogue(arguments.store.directory.as_deref())?));
     let rigs = MachineRigs {
-        store: arguments.store.directory.clone(),
+        catalogue: Mutex::new(catalogue),
+        keeping: Arc::clone(&keeping),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
         back_end: arguments.back_end.map(Into::into),
         seed: arguments.seed.unwrap_or_else(|| identity::entropy() & 0xffff_ffff),
@@ -49,6 +51,7 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     let told = |bound: Bound| tell(arguments, bound, output);
     let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
     console.close();
+    keeping.finish();
     served?;
     Ok(Exit::Ok)
 }
@@ -92,7 +95,9 @@ fn tell(arguments: &Serve, bound: Bound, output: &mut Output) {
 
 /// Runs on this machine's interfaces.
 struct MachineRigs {
-    store: Option<PathBuf>,
+    /// Open all the time: opening and closing it waits for the disk.
+    catalogue: Mutex<Catalogue>,
+    keeping: Arc<Keeping>,
     confirmed: Vec<String>,
     back_end: Option<BackEnd>,
     seed: u64,
@@ -101,7 +106,7 @@ struct MachineRigs {
 
 impl Rigs for MachineRigs {
     fn open(&self, document: String, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
-        let catalogue = open_catalogue(self.store.as_deref()).map_err(|error| world(&error))?;
+        let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
         let draft = catalogue.begin(run.clone()).map_err(|error| world(&error.into()))?;
@@ -120,13 +125,14 @@ impl Rigs for MachineRigs {
             drain: DRAIN,
             criteria: Criteria { max_loss: Share::from_billionths(0) },
         };
+        drop(catalogue);
         let opened = Session::open(EnginePlane, document.clone(), options, move |event| sink(event));
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
             packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),
             error => Refusal::from(error.fault()),
         })?;
-        Ok(Box::new(ServedRun { session, catalogue, draft, document }))
+        Ok(Box::new(ServedRun { session, keeping: Arc::clone(&self.keeping), draft, document }))
     }
 
     fn seed(&self) -> u64 {
@@ -138,10 +144,50 @@ impl Rigs for MachineRigs {
     }
 }
 
+/// Writes results to the disk, which the next configuration need not wait for: one at a time.
+///
+/// Invariant: [`Self::finish`] returns when the last one is there.
+struct Keeping {
+    /// A connection of its own.
+    catalogue: Arc<Mutex<Catalogue>>,
+    current: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Keeping {
+    fn new(catalogue: Catalogue) -> Self {
+        Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default() }
+    }
+
+    fn begin(&self, draft: Draft, report: RunReport, document: String) {
+        self.finish();
+        let catalogue = Arc::clone(&self.catalogue);
+        let keep = move || {
+            if let Err(error) = draft.commit(&own(&catalogue), report, &document) {
+                remark(format!("the result of a run could not be kept: {error}"));
+            }
+        };
+        match std::thread::Builder::new().name("keeping".to_owned()).spawn(keep) {
+            Ok(thread) => *own(&self.current) = Some(thread),
+            Err(error) => remark(format!("the result of a run could not be kept: {error}")),
+        }
+    }
+
+    fn finish(&self) {
+        let current = own(&self.current).take();
+        if current.is_some_and(|thread| thread.join().is_err()) {
+            remark("keeping the result of a run ended in a panic: this is a bug of packetrig");
+        }
+    }
+}
+
+fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// A configuration at work.
 struct ServedRun {
     session: Session,
-    catalogue: Catalogue,
+    keeping: Arc<Keeping>,
     draft: Draft,
     document: String,
 }
@@ -152,13 +198,9 @@ impl Running for ServedRun {
     }
 
     fn close(self: Box<Self>, keep: bool) {
-        let Self { session, catalogue, draft, document } = *self;
+        let Self { session, keeping, draft, document } = *self;
         match session.close() {
-            Ok(report) if keep => {
-                if let Err(error) = draft.commit(&catalogue, report, &document) {
-                    remark(format!("the result of a run could not be kept: {error}"));
-                }
-            }
+            Ok(report) if keep => keeping.begin(draft, report, document),
             Ok(_) => {}
             Err(error) => remark(format!("a run ended badly: {error}")),
         }

@@ -283,6 +283,12 @@ impl Rig {
     }
 }
 
+impl Drop for Rig {
+    fn drop(&mut self) {
+        bench::close(&mut self.benches);
+    }
+}
+
 /// Template and schedule of a stream of the plan.
 fn stream_spec(plan: &BoundPlan, stream: usize, mac: Option<Mac>) -> Result<Arc<StreamSpec>, Error> {
     let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);

@@ -1,5 +1,6 @@
 //! The eleven calls: their names, the messages they carry, and the way from one to the other.
 
+use super::flow_rows::FlowRows;
 use super::{control, metrics, states};
 use crate::shape::{self, Complaints};
 use crate::tester::{CaptureFile, Refusal, RefusalKind, Tester};
@@ -117,6 +118,8 @@ pub(crate) struct Request {
 #[derive(Debug)]
 pub(crate) enum Reply {
     Document(Value),
+    /// There are many, and they are asked for often.
+    Flows(FlowRows),
     File(CaptureFile),
 }
 
@@ -132,7 +135,7 @@ pub(crate) fn answer(tester: &dyn Tester, call: Call, request: Request) -> Resul
         Call::DeleteConfig => warnings(tester.delete_config(document)?),
         Call::SetControlState => warnings(tester.set_state(control::state(&document)?)?),
         Call::SetControlAction => control::action(tester, &document)?,
-        Call::GetMetrics => metrics::metrics(tester, &document, newest)?,
+        Call::GetMetrics => return metrics::metrics(tester, &document, newest),
         Call::GetStates => states::states(tester, &document)?,
         Call::GetCapture => {
             let (port, part) = states::capture(&document)?;

@@ -4,31 +4,23 @@
 //! a scalar that it misses. So an empty filter gives all members of the first version and no other, a filter exactly
 //! those named.
 
+use super::calls::Reply;
 use super::control::names;
-use crate::tester::{FlowRow, PortRow, Refusal, Tester, Transmit};
+use super::flow_rows::FlowRows;
+use crate::tester::{PortRow, Refusal, Tester};
 use serde_json::{Map, Number, Value, json};
 
 /// Columns of ports that older clients do not know.
 const NEW_PORT_COLUMNS: &[&str] = &["last_change", "speed"];
-/// Members of flows that older clients do not know, and what each is of the bytes and frames per second.
-const NEW_FLOW_RATES: &[(&str, f64, f64)] = &[
-    ("l1_rate_bps", 8.0, L1_OVERHEAD_BITS),
-    ("rate_bytes", 1.0, 0.0),
-    ("rate_bps", 8.0, 0.0),
-    ("rate_kbps", 8e-3, 0.0),
-    ("rate_mbps", 8e-6, 0.0),
-];
-/// Preamble, start of frame and the gap: 20 bytes a frame that layer 2 does not count.
-const L1_OVERHEAD_BITS: f64 = 160.0;
-
 /// Which members of a row are wanted.
-struct Columns {
-    named: Vec<String>,
-    knows_new_members: bool,
+#[derive(Debug)]
+pub(super) struct Columns {
+    pub(super) named: Vec<String>,
+    pub(super) knows_new_members: bool,
 }
 
 impl Columns {
-    fn has(&self, name: &str, is_new: bool) -> bool {
+    pub(super) fn has(&self, name: &str, is_new: bool) -> bool {
         if self.named.is_empty() {
             return !is_new || self.knows_new_members;
         }
@@ -41,19 +33,18 @@ pub(super) fn metrics(
     tester: &dyn Tester,
     request: &Value,
     knows_new_members: bool,
-) -> Result<Value, Refusal> {
+) -> Result<Reply, Refusal> {
     if request["choice"] == "flow" {
         let asked = &request["flow"];
         let columns = Columns { named: names(asked, "metric_names"), knows_new_members };
         let rows = tester.flows(&names(asked, "flow_names"))?;
-        let rows: Result<Vec<Value>, Refusal> = rows.iter().map(|row| flow(row, &columns)).collect();
-        return Ok(json!({ "choice": "flow_metrics", "flow_metrics": rows? }));
+        return FlowRows::new(rows, columns).map(Reply::Flows);
     }
     let asked = &request["port"];
     let columns = Columns { named: names(asked, "column_names"), knows_new_members };
     let rows = tester.ports(&names(asked, "port_names"))?;
     let rows: Result<Vec<Value>, Refusal> = rows.iter().map(|row| port(row, &columns)).collect();
-    Ok(json!({ "choice": "port_metrics", "port_metrics": rows? }))
+    Ok(Reply::Document(json!({ "choice": "port_metrics", "port_metrics": rows? })))
 }
 
 /// A float; what is none is a bug of the tester's and must not become a number that looks measured.
@@ -95,66 +86,4 @@ fn port(row: &PortRow, columns: &Columns) -> Result<Value, Refusal> {
         }
     }
     Ok(Value::Object(members))
-}
-
-fn flow(row: &FlowRow, columns: &Columns) -> Result<Value, Refusal> {
-    let transmit = match row.transmit {
-        Transmit::Started => "started",
-        Transmit::Stopped => "stopped",
-        Transmit::Paused => "paused",
-    };
-    let mut members = Map::new();
-    for (name, value) in [("name", &row.name), ("port_tx", &row.port_tx), ("port_rx", &row.port_rx)] {
-        members.insert(name.to_owned(), Value::String(value.clone()));
-    }
-    let first = [
-        ("transmit", Value::String(transmit.to_owned())),
-        ("frames_tx", count(row.frames_tx)),
-        ("frames_rx", count(row.frames_rx)),
-        ("bytes_tx", count(row.bytes_tx)),
-        ("bytes_rx", count(row.bytes_rx)),
-        ("frames_tx_rate", float("frames_tx_rate", row.frames_tx_rate)?),
-        ("frames_rx_rate", float("frames_rx_rate", row.frames_rx_rate)?),
-    ];
-    for (name, value) in first {
-        if columns.has(name, false) {
-            members.insert(name.to_owned(), value);
-        }
-    }
-    let sides =
-        [("tx", row.bytes_tx_rate, row.frames_tx_rate), ("rx", row.bytes_rx_rate, row.frames_rx_rate)];
-    for (side, bytes, frames) in sides {
-        for (name, per_byte, per_frame) in NEW_FLOW_RATES {
-            let name = format!("{side}_{name}");
-            if columns.has(&name, true) {
-                let value = float(&name, bytes * per_byte + frames * per_frame)?;
-                members.insert(name, value);
-            }
-        }
-    }
-    measured(row, &mut members)?;
-    Ok(Value::Object(members))
-}
-
-/// What the configuration asks for, so that no filter has a name for it.
-fn measured(row: &FlowRow, members: &mut Map<String, Value>) -> Result<(), Refusal> {
-    if let Some(loss) = row.loss {
-        members.insert("loss".to_owned(), float("loss", loss)?);
-    }
-    if let Some((first, last)) = row.timestamps {
-        let stamps = json!({
-            "first_timestamp_ns": float("first_timestamp_ns", first)?,
-            "last_timestamp_ns": float("last_timestamp_ns", last)?,
-        });
-        members.insert("timestamps".to_owned(), stamps);
-    }
-    if let Some(latency) = row.latency {
-        let latency = json!({
-            "minimum_ns": float("minimum_ns", latency.minimum)?,
-            "maximum_ns": float("maximum_ns", latency.maximum)?,
-            "average_ns": float("average_ns", latency.average)?,
-        });
-        members.insert("latency".to_owned(), latency);
-    }
-    Ok(())
 }

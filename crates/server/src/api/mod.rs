@@ -4,6 +4,7 @@
 
 mod calls;
 mod control;
+mod flow_rows;
 mod metrics;
 mod states;
 

@@ -17,6 +17,6 @@ pub(crate) use json::parse;
 pub use model::DESCRIPTOR;
 pub(crate) use model::{empty, message};
 pub(crate) use path::Complaints;
-pub(crate) use print::print;
+pub(crate) use print::{float as print_float, print, text as print_text};
 pub(crate) use settle::settle;
 pub(crate) use wire::{decode, decode_member, encode};

@@ -37,20 +37,24 @@ fn value(out: &mut String, printed: &Value) {
     }
 }
 
-/// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
 fn number(out: &mut String, number: &Number) {
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(read) => float(out, read),
+        None => write!(out, "{number}").expect("writing to text cannot fail"),
+    }
+}
+
+/// `Display` of a float is its shortest decimal form and never has an exponent; serde_json's own form may have one.
+pub(crate) fn float(out: &mut String, number: f64) {
     let start = out.len();
-    let written = match number.as_f64().filter(|_| number.is_f64()) {
-        Some(float) => write!(out, "{float}"),
-        None => write!(out, "{number}"),
-    };
-    written.expect("writing to text cannot fail");
-    if number.is_f64() && !out[start..].contains('.') {
+    write!(out, "{number}").expect("writing to text cannot fail");
+    if !out[start..].contains('.') {
         out.push_str(".0");
     }
 }
 
-fn text(out: &mut String, text: &str) {
+/// Text in quotes.
+pub(crate) fn text(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {
         match c {

@@ -177,18 +177,23 @@ fn write(rpc: Rpc, reply: Reply) -> Result<Written, Refusal> {
     let document = match reply {
         Reply::File(file) if rpc.sliced_response => return Ok(Written::File(file)),
         Reply::File(file) => return in_one(file),
+        Reply::Flows(rows) if rpc.sliced_response => return Ok(in_slices(&rows.to_message())),
+        Reply::Flows(rows) => return Ok(Written::Messages(vec![field(1, &rows.to_message())])),
         Reply::Document(document) => document,
     };
     let bug = |error| Refusal::internal(format!("{error}: this is a bug of packetrig"));
     if rpc.sliced_response {
-        let bytes = shape::encode(&document, &of).map_err(bug)?;
-        let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
-        return Ok(Written::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices }));
+        return Ok(in_slices(&shape::encode(&document, &of).map_err(bug)?));
     }
     let wrapper = shape::message(&format!("{}Response", rpc.call.name()));
     let name = wrapper.fields().next().map(|field| field.name().to_owned()).unwrap_or_default();
     let bytes = shape::encode(&json!({ name: document }), &wrapper).map_err(bug)?;
     Ok(Written::Messages(vec![bytes.into()]))
+}
+
+fn in_slices(bytes: &[u8]) -> Written {
+    let slices: Vec<Bytes> = bytes.chunks(SLICE).map(slice).collect();
+    Written::Messages(if slices.is_empty() { vec![slice(&[])] } else { slices })
 }
 
 /// A capture in a `GetCaptureResponse`.

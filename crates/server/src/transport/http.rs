@@ -85,6 +85,7 @@ enum Written {
 fn write(reply: Reply) -> Result<Written, Refusal> {
     Ok(match reply {
         Reply::Document(document) => Written::Json(shape::print(&document)),
+        Reply::Flows(rows) => Written::Json(rows.to_json()),
         Reply::File(file) => Written::File(file),
     })
 }
