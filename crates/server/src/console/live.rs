@@ -1,6 +1,7 @@
 //! What the events of a run have told so far, as far as rows need it.
 
 use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::outcome::Outcome;
 use packetrig_plan::Plan;
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
@@ -32,6 +33,7 @@ pub(super) struct Live {
     quiet_since: HashMap<usize, MonoTime>,
     /// Of each port, whether its link is up, and since when that is known.
     links: HashMap<usize, (bool, MonoTime)>,
+    ended: Option<String>,
     /// Of each port, what was counted before traffic last began.
     before: HashMap<usize, Moved>,
     /// Streams of flows that came under a name which had gone: what these streams did before is not theirs to show.
@@ -43,6 +45,13 @@ impl Live {
         match &event.kind {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
             RunEventKind::Counters { sample, .. } => self.add(sample),
+            RunEventKind::Ended(outcome) => {
+                self.ended = Some(match outcome {
+                    Outcome::Partial { reasons, .. } => reasons.join("; "),
+                    Outcome::Failed { fault } => fault.text.clone(),
+                    Outcome::Complete { .. } | Outcome::Aborted => "it was stopped".to_owned(),
+                });
+            }
             _ => {}
         }
     }
@@ -123,6 +132,11 @@ impl Live {
     /// Samples of the last second, the oldest first.
     pub(super) fn samples(&self) -> impl Iterator<Item = &Sample> {
         self.samples.iter()
+    }
+
+    /// Why nothing more will come, if the run has ended by itself.
+    pub(super) fn ended(&self) -> Option<&str> {
+        self.ended.as_deref()
     }
 
     /// Whether a stream sends, or its last frames may still be on their way.

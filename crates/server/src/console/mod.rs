@@ -299,6 +299,7 @@ impl<R: Rigs> Tester for Console<R> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(names) };
         let live = view.live();
+        check(&live)?;
         let ports = view.names.ports(names)?;
         let wall = |at| self.rigs.wall_clock(at);
         Ok(ports.into_iter().map(|port| rows::port(plan, &view.names, &live, port, &wall)).collect())
@@ -308,6 +309,7 @@ impl<R: Rigs> Tester for Console<R> {
         let view = self.view();
         let Some(plan) = &view.plan else { return nothing(names) };
         let live = view.live();
+        check(&live)?;
         let flows = view.names.measured_flows(names)?;
         let wall = |at| self.rigs.wall_clock(at);
         Ok(flows.into_iter().flat_map(|flow| rows::flow(plan, flow, &live, &wall)).collect())
@@ -360,6 +362,14 @@ impl<R: Rigs> Tester for Console<R> {
                 CaptureFile { bytes: Box::new(std::io::Cursor::new(bytes)), length }
             }
         })
+    }
+}
+
+/// Counts of a run that has ended by itself are no answer to what is going on.
+fn check(live: &Live) -> Result<(), Refusal> {
+    match live.ended() {
+        Some(why) => Err(Refusal::internal(format!("the run has ended: {why}; set the configuration again"))),
+        None => Ok(()),
     }
 }
 

@@ -3,6 +3,7 @@
 use super::*;
 use crate::tester::Transmit;
 use packetrig_fleet::event::RunEventKind;
+use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -232,4 +233,22 @@ fn counters_of_ports_begin_anew_with_traffic_that_begins_when_there_is_none() {
     fake.tell(300, (150, 150), false, true);
     traffic(&console, Change::Resume, &[]).unwrap();
     assert_eq!(sent(), 50);
+}
+
+#[test]
+fn a_run_that_ended_by_itself_is_no_longer_reported_as_if_it_went_on() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    fake.tell(100, (10, 10), true, false);
+    assert!(console.flows(&[]).is_ok());
+    let outcome = Outcome::Partial { reasons: vec!["worker `tx-0` panicked".into()], stopped: false };
+    let at = MonoTime::from_nanos(1);
+    let event = RunEvent { run: RunId("r".into()), at, kind: RunEventKind::Ended(outcome) };
+    (fake.sink.lock().unwrap().as_mut().unwrap())(&event);
+    let refusal = console.flows(&[]).unwrap_err();
+    assert_eq!(refusal.kind, RefusalKind::Internal);
+    assert!(refusal.errors[0].contains("worker `tx-0` panicked"), "{refusal}");
+    assert!(console.ports(&[]).is_err());
+    console.set_config(config("va")).unwrap();
+    assert!(console.flows(&[]).is_ok(), "a new configuration is a new run");
 }
