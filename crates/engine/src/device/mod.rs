@@ -1,6 +1,6 @@
 //! Emulated interfaces: they answer for their addresses, find their neighbours and ping, in sockets of our own.
 //!
-//! [`machine`] is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. [`host`] is
+//! `machine` is the whole behaviour without any I/O: frames in, frames out, deadlines, time as an argument. `host` is
 //! the worker that runs one machine per port. Nothing is configured on the kernel's interface.
 //!
 //! It carries no test traffic and keeps off its way: frames with a test tag are never answered.
