@@ -9,7 +9,7 @@
 //! kicked, in the caller's thread. Nothing is received here. The fill ring, which the kernel insists on, lends a zero-copy
 //! driver the chunks that its receive queue needs to go on working.
 //!
-//! The arithmetic ([`slots`]) works on any memory, so its tests play the kernel's part themselves.
+//! The arithmetic (`slots`) works on any memory, so its tests play the kernel's part themselves.
 
 mod ring;
 mod slots;
