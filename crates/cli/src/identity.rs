@@ -8,6 +8,11 @@ pub(crate) fn entropy() -> u64 {
     RandomState::new().hash_one("packetrig")
 }
 
+/// A seed: short enough to type, and for readers of JSON whose numbers are floats.
+pub(crate) fn seed() -> u64 {
+    entropy() & 0xffff_ffff
+}
+
 /// An id that sorts by the time a run began: `20261121-081407-3fa9c1`.
 pub(crate) fn run_id(wall_clock_ns: u64, random: u64) -> String {
     let date = timestamp(wall_clock_ns).strftime("%Y%m%d-%H%M%S");

@@ -76,9 +76,8 @@ impl Lane {
         })
     }
 
-    /// Goes on with this take.
+    /// Goes on with this take, after being held.
     fn begin(&mut self, take: Take) {
-        self.settle(None, None);
         if take.is_fresh() {
             self.before_start = (self.counts.frames, self.counts.bytes);
             self.counts.since_start = SinceStart::default();

@@ -84,24 +84,30 @@ impl Take {
 
     /// When it ends although frames are left, from T: only a take with a time limit does.
     pub fn time_limit(&self) -> Option<Nanos> {
-        let Shape::Within(length) = self.timeline.shape else { return None };
-        let gone = self.timeline.due(self.index).saturating_sub(self.timeline.delay);
-        Some(self.at + length.saturating_sub(gone))
+        Some(self.at + self.time_left(self.index)?)
     }
 
-    /// The rhythm of `wanted` from frame `index` on, for a stream that has followed this take's so far. A time limit goes on
-    /// to count from the start.
+    /// What is left of its time limit when frame `index` of the template is due.
+    fn time_left(&self, index: u64) -> Option<Nanos> {
+        let Shape::Within(length) = self.timeline.shape else { return None };
+        Some(length.saturating_sub(since_first(&self.timeline, index)))
+    }
+
+    /// The rhythm of `wanted` from frame `index` on, for a stream that has followed this take's so far. What is left of a time
+    /// limit stays what it is, at whatever rate, however often that has changed.
     pub fn rhythm_from(&self, index: u64, wanted: Timeline) -> Timeline {
-        match (self.timeline.shape, wanted.shape) {
-            (Shape::Within(_), Shape::Within(length)) => {
-                let gone = self.timeline.due(index).saturating_sub(self.timeline.delay);
-                let left = length.saturating_sub(gone);
-                let done = wanted.due(index).saturating_sub(wanted.delay);
-                Timeline { shape: Shape::Within(done + left), ..wanted }
+        match (self.time_left(index), wanted.shape) {
+            (Some(left), Shape::Within(_)) => {
+                Timeline { shape: Shape::Within(since_first(&wanted, index) + left), ..wanted }
             }
             _ => wanted,
         }
     }
+}
+
+/// From the first frame to frame `index`.
+fn since_first(timeline: &Timeline, index: u64) -> Nanos {
+    timeline.due(index).saturating_sub(timeline.delay)
 }
 
 /// The takes of a stream that its receiver knows: the last one, and those before it, whose frames may still be under way.

@@ -1,6 +1,7 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
 mod capture;
+mod execution;
 mod quantities;
 mod replay;
 mod run;
@@ -8,6 +9,7 @@ mod serve;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
+pub(crate) use execution::Execution;
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};

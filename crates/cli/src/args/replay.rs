@@ -1,17 +1,16 @@
 //! Arguments of `packetrig replay`.
 
-use super::Store;
+use super::Execution;
 use clap::Args;
 use packetrig_plan::Location;
 use packetrig_plan::recording::{Speed, mac};
-use packetrig_units::{Nanos, Rate};
+use packetrig_units::Rate;
 use packetrig_wire::foreign::{AddressMap, VlanEdit};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Send the frames of a capture file.
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
 pub(crate) struct Replay {
     /// Capture file, pcap or pcapng, of any size
     #[arg(value_name = "FILE")]
@@ -49,38 +48,8 @@ pub(crate) struct Replay {
     /// Change the outermost VLAN tag: push:ID, set:ID or pop
     #[arg(long, value_name = "CHANGE")]
     pub(crate) vlan: Option<VlanEdit>,
-    /// Name of the run in the catalogue
-    #[arg(long)]
-    pub(crate) name: Option<String>,
-    /// Also write the files of the run to this directory
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) store: Store,
-    /// Capture what every receiving port sees, as pcapng
-    #[arg(long)]
-    pub(crate) capture: bool,
-    /// Yes, this interface may carry test traffic although it looks like part of a real network
-    #[arg(long, value_name = "IF", value_delimiter = ',')]
-    pub(crate) confirm: Vec<Location>,
-    /// Largest loss that still passes
-    #[arg(long, value_name = "PERCENT", default_value = "0%")]
-    pub(crate) max_loss: super::quantities::Percent,
-    /// How long to wait for stragglers after the last frame was sent
-    #[arg(long, value_name = "TIME", default_value = "200ms")]
-    pub(crate) drain: Nanos,
-    /// Insist on a way to send and receive: packet, xdp or af-xdp (these need root) [default: chosen; the result says why]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) back_end: Option<super::BackEndName>,
-    /// Print the plan as YAML and stop
-    #[arg(long)]
-    pub(crate) print_plan: bool,
-    /// Print the report as JSON instead of tables
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// No progress on standard error
-    #[arg(long, short)]
-    pub(crate) quiet: bool,
+    pub(crate) execution: Execution,
 }
 
 /// How fast a recording is sent.

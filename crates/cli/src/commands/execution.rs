@@ -1,6 +1,7 @@
 //! Executing a plan, however it was come by: the one path of `run` and `demo`.
 
 use super::plan;
+use crate::args::Execution;
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -64,6 +65,23 @@ impl Request {
             quiet: false,
         }
     }
+
+    /// The plan as the user says.
+    pub(crate) fn told(document: Document, arguments: Execution) -> Self {
+        Self {
+            name: arguments.name,
+            out: arguments.out,
+            store: arguments.store.directory,
+            capture: arguments.capture,
+            confirmed: arguments.confirm,
+            back_end: arguments.back_end.map(Into::into),
+            max_loss: arguments.max_loss.0,
+            drain: arguments.drain,
+            json: arguments.json,
+            quiet: arguments.quiet,
+            ..Self::new(document)
+        }
+    }
 }
 
 /// Runs the plan, keeps what came out, shows it. The exit code is the verdict's.
@@ -79,8 +97,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
         tag_key: identity::entropy(),
-        // Short enough to type, and for readers of JSON whose numbers are floats.
-        seed: request.seed.unwrap_or_else(|| identity::entropy() & 0xffff_ffff),
+        seed: request.seed.unwrap_or_else(identity::seed),
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
         capture_dir: Some(capture_dir(request, &draft, &plan)?),
         capture_all: request.capture,

@@ -16,14 +16,14 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     let rewrite = rewrite(&arguments);
     let survey = survey(&arguments.file, &rewrite).map_err(packetrig_node::Error::Engine)?;
     let document = document(&arguments, rewrite, &survey)?;
-    if arguments.print_plan {
+    if arguments.execution.print_plan {
         output.text(&document.text);
         return Ok(Exit::Ok);
     }
-    if !arguments.quiet {
+    if !arguments.execution.quiet {
         say(&arguments, &survey);
     }
-    execution::execute(&request(arguments, document), output)
+    execution::execute(&Request::told(document, arguments.execution), output)
 }
 
 fn rewrite(arguments: &Arguments) -> Rewrite {
@@ -81,22 +81,6 @@ fn say(arguments: &Arguments, survey: &Survey) {
     });
     for doubt in doubts.chain(timeless).chain(untagged) {
         remark(format_args!("{} {doubt}", style.doubtful("warning:")));
-    }
-}
-
-fn request(arguments: Arguments, document: Document) -> Request {
-    Request {
-        name: arguments.name,
-        out: arguments.out,
-        store: arguments.store.directory,
-        capture: arguments.capture,
-        confirmed: arguments.confirm,
-        max_loss: arguments.max_loss.0,
-        drain: arguments.drain,
-        json: arguments.json,
-        quiet: arguments.quiet,
-        back_end: arguments.back_end.map(Into::into),
-        ..Request::new(document)
     }
 }
 

@@ -12,26 +12,10 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
         Some(file) => Document::read(file)?,
         None => super::quick::document(&arguments.flags)?,
     };
-    if arguments.print_plan {
+    if arguments.execution.print_plan {
         output.text(&document.text);
         return Ok(Exit::Ok);
     }
-    execution::execute(&request(arguments, document), output)
-}
-
-fn request(arguments: Arguments, document: Document) -> Request {
-    Request {
-        document,
-        name: arguments.name,
-        out: arguments.out,
-        store: arguments.store.directory,
-        capture: arguments.capture,
-        confirmed: arguments.confirm,
-        back_end: arguments.back_end.map(Into::into),
-        max_loss: arguments.max_loss.0,
-        drain: arguments.drain,
-        seed: arguments.seed,
-        json: arguments.json,
-        quiet: arguments.quiet,
-    }
+    let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
+    execution::execute(&request, output)
 }

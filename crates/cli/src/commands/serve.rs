@@ -37,7 +37,7 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
         keeping: Arc::clone(&keeping),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
         back_end: arguments.back_end.map(Into::into),
-        seed: arguments.seed.unwrap_or_else(|| identity::entropy() & 0xffff_ffff),
+        seed: arguments.seed.unwrap_or_else(identity::seed),
         wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()),
     };
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));

@@ -123,10 +123,7 @@ impl Rig {
             let first = Nth { number, index: paused.map_or(0, |nth| nth.index) };
             // What was changed while it was paused is followed from here on.
             let timeline = match (&course.take, paused) {
-                (Some(take), Some(nth)) if *take.timeline() != timeline => {
-                    take.rhythm_from(nth.index, timeline)
-                }
-                (Some(take), Some(_)) => *take.timeline(),
+                (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
                 _ => timeline,
             };
             takes.push((self.specs[stream].number, Take::new(first, at, template, timeline)));
@@ -239,6 +236,6 @@ pub(super) fn check(plan: &Plan) -> Result<(), Error> {
 }
 
 fn is_same(one: &StreamSpec, other: &StreamSpec) -> bool {
-    let frames = |spec: &StreamSpec| spec.source.template().map(|template| template.spec().clone());
-    one.timeline == other.timeline && frames(one) == frames(other)
+    let (own, newer) = (one.source.template(), other.source.template());
+    one.timeline == other.timeline && own.map(|it| it.spec()) == newer.map(|it| it.spec())
 }

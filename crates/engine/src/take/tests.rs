@@ -53,6 +53,12 @@ fn a_new_rate_keeps_the_time_limit_and_not_the_number_of_frames() {
     // After 400 ms at 100 frames/s, 600 ms at 1000 frames/s are left.
     let fast = take(Nth::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1_000)));
     assert_eq!((fast.end(), fast.time_limit()), (640, Some(Nanos::from_millis(1_002))));
+    // Once more: of the 500 ms that are left 100 frames later nothing is gained or lost by another rate, or by the same.
+    for pps in [200, 1_000] {
+        let rhythm = fast.rhythm_from(140, limited(pps));
+        let again = take(Nth::from(140), Nanos::from_millis(602), rhythm);
+        assert_eq!((again.end(), again.time_limit()), (140 + pps / 2, Some(Nanos::from_millis(1_102))));
+    }
     // Slower than what was sent so far could have been sent at.
     let slower = take(Nth::from(40), Nanos::from_millis(402), slow.rhythm_from(40, limited(1)));
     assert_eq!(slower.due(41), Nanos::from_millis(1_402));

@@ -147,13 +147,16 @@ impl Live {
         counts.is_sending || (counts.frames > 0 && !all_arrived && !settled())
     }
 
-    /// Counters of ports begin anew with traffic that begins when there is none.
-    pub(super) fn begin_if_quiet(&mut self, plan: &Plan) {
-        let Some(latest) = self.samples.back() else { return };
-        if latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused) {
-            return;
-        }
-        self.before = (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect();
+    /// What ports have moved so far, if there is no traffic now: counters of ports begin anew with traffic that begins then.
+    pub(super) fn moved_if_quiet(&self, plan: &Plan) -> Option<HashMap<usize, Moved>> {
+        let latest = self.latest()?;
+        let is_quiet = !latest.tx.iter().any(|(_, counts)| counts.is_sending || counts.is_paused);
+        is_quiet.then(|| (0..plan.ports.len()).map(|port| (port, moved(plan, latest, port))).collect())
+    }
+
+    /// Counters of ports begin anew from here.
+    pub(super) fn begin_from(&mut self, before: HashMap<usize, Moved>) {
+        self.before = before;
     }
 
     /// What a port has moved since traffic last began.

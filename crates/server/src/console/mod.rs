@@ -52,7 +52,6 @@ pub trait Running: Send {
 }
 
 /// What clients see.
-#[derive(Default)]
 struct View {
     config: Value,
     names: Names,
@@ -92,8 +91,8 @@ impl<R> std::fmt::Debug for Console<R> {
 impl<R: Rigs> Console<R> {
     /// A console without a configuration. `aliases`: what locations of documents mean here.
     pub fn new(rigs: R, aliases: BTreeMap<String, String>) -> Self {
-        let view = View { config: Value::Object(serde_json::Map::new()), ..View::default() };
-        Self { rigs, aliases, desk: Mutex::default(), view: Mutex::new(view), pinged: AtomicU64::new(1) }
+        let view = Mutex::new(View::without_config());
+        Self { rigs, aliases, desk: Mutex::default(), view, pinged: AtomicU64::new(1) }
     }
 
     /// Ends the run under way, if there is one, and keeps its result.
@@ -111,7 +110,7 @@ impl<R: Rigs> Console<R> {
     }
 
     fn end_run(&self, desk: &mut Desk) {
-        *self.view() = View { config: Value::Object(serde_json::Map::new()), ..View::default() };
+        *self.view() = View::without_config();
         let Desk { run, sent } = std::mem::take(desk);
         if let Some(run) = run {
             run.close(sent);
@@ -137,9 +136,10 @@ impl<R: Rigs> Console<R> {
     fn replan(&self, desk: &Desk, config: Value) -> Result<Vec<String>, Refusal> {
         let (document, plan) = self.read(&config)?;
         let warnings = warnings(&plan);
-        let run =
-            desk.run.as_ref().ok_or_else(|| Refusal::validation("there is no configuration to change"))?;
-        run.steer(Steer::Replan(document))?;
+        if desk.run.is_none() {
+            return Err(Refusal::validation("there is no configuration to change"));
+        }
+        desk.steer(Steer::Replan(document))?;
         let mut view = self.view();
         let mut grown = view.plan.take().unwrap_or_else(|| plan.clone());
         grown.grow(&plan);
@@ -164,28 +164,28 @@ impl<R: Rigs> Console<R> {
     }
 
     fn traffic(&self, desk: &mut Desk, change: Change, flows: &[String]) -> Result<(), Refusal> {
-        let begins = matches!(change, Change::Start | Change::Resume);
-        let streams = {
+        let (streams, before) = {
             let view = self.view();
             let Some(plan) = &view.plan else { return nothing::<()>(flows).map(drop) };
-            let streams = view.names.streams(flows)?;
-            if change == Change::Start {
-                view.live().begin_if_quiet(plan);
-            }
-            streams
+            let before = (change == Change::Start).then(|| view.live().moved_if_quiet(plan)).flatten();
+            (view.names.streams(flows)?, before)
         };
-        let Some(run) = &desk.run else { return Ok(()) };
         let of = streams.clone();
-        run.steer(match change {
+        desk.steer(match change {
             Change::Start => Steer::Start(of),
             Change::Stop => Steer::Stop(of),
             Change::Pause => Steer::Pause(of),
             Change::Resume => Steer::Resume(of),
         })?;
-        if begins {
-            self.view().live().show(&streams);
+        if matches!(change, Change::Start | Change::Resume) {
+            desk.sent = true;
+            let view = self.view();
+            let mut live = view.live();
+            live.show(&streams);
+            if let Some(before) = before {
+                live.begin_from(before);
+            }
         }
-        desk.sent |= begins;
         Ok(())
     }
 }
@@ -200,6 +200,11 @@ impl Desk {
 }
 
 impl View {
+    fn without_config() -> Self {
+        let config = Value::Object(serde_json::Map::new());
+        Self { config, names: Names::default(), plan: None, live: Arc::default() }
+    }
+
     fn live(&self) -> MutexGuard<'_, Live> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -208,8 +213,7 @@ impl View {
 impl<R: Rigs> Tester for Console<R> {
     fn set_config(&self, config: Value) -> Result<Vec<String>, Refusal> {
         let mut desk = self.desk();
-        let has_ports = config.get("ports").and_then(Value::as_array).is_some_and(|ports| !ports.is_empty());
-        if !has_ports && config.as_object().is_some_and(serde_json::Map::is_empty) {
+        if config.as_object().is_some_and(serde_json::Map::is_empty) {
             self.end_run(&mut desk);
             return Ok(Vec::new());
         }

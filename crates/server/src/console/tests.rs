@@ -17,6 +17,7 @@ type Log = Arc<Mutex<Vec<String>>>;
 struct Fake {
     log: Log,
     sink: Arc<Mutex<Option<EventSink>>>,
+    refuses: Arc<Mutex<bool>>,
 }
 
 impl Fake {
@@ -75,6 +76,9 @@ impl Rigs for Fake {
 
 impl Running for Fake {
     fn steer(&self, steer: Steer) -> Result<(), Fault> {
+        if *self.refuses.lock().unwrap() {
+            return Err(Fault { blame: Blame::World, text: "nobody answers".into() });
+        }
         self.note(match steer {
             Steer::Replan(_) => "replan".into(),
             other => format!("{other:?}"),
@@ -251,4 +255,14 @@ fn a_run_that_ended_by_itself_is_no_longer_reported_as_if_it_went_on() {
     assert!(console.ports(&[]).is_err());
     console.set_config(config("va")).unwrap();
     assert!(console.flows(&[]).is_ok(), "a new configuration is a new run");
+}
+
+#[test]
+fn a_start_that_fails_clears_no_counters() {
+    let (console, fake) = console();
+    console.set_config(config("va")).unwrap();
+    fake.tell(100, (100, 100), false, false);
+    *fake.refuses.lock().unwrap() = true;
+    assert_eq!(traffic(&console, Change::Start, &[]).unwrap_err().kind, RefusalKind::Internal);
+    assert_eq!(console.ports(&["p1".into()]).unwrap()[0].frames_tx, 100);
 }

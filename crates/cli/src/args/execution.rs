@@ -1,0 +1,46 @@
+//! What may be said of a run, however its plan was come by: by `packetrig run` and `packetrig replay`.
+
+use super::quantities::Percent;
+use super::{BackEndName, Store};
+use clap::Args;
+use packetrig_plan::Location;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
+pub(crate) struct Execution {
+    /// Name of the run in the catalogue
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Also write the files of the run to this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// Capture what every receiving port sees, as pcapng
+    #[arg(long)]
+    pub(crate) capture: bool,
+    /// Yes, this interface may carry test traffic although it looks like part of a real network
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    pub(crate) confirm: Vec<Location>,
+    /// Largest loss of a stream that still passes
+    #[arg(long, value_name = "PERCENT", default_value = "0%")]
+    pub(crate) max_loss: Percent,
+    /// How long to wait for stragglers after the last frame was sent
+    #[arg(long, value_name = "TIME", default_value = "200ms")]
+    pub(crate) drain: Nanos,
+    /// Insist on a way to send and receive: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen (the kernel's
+    /// own, sends only, and no files) [default: chosen by calibration, load and rights; the result says why]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) back_end: Option<BackEndName>,
+    /// Print the plan as YAML and stop
+    #[arg(long)]
+    pub(crate) print_plan: bool,
+    /// Print the report as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
