@@ -6,13 +6,14 @@ use crate::{Error, migrations};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
-use rusqlite::{Connection, Row, params};
-use std::fs;
+use rusqlite::{Connection, ErrorCode, Row, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{fs, thread};
 
 /// How long a writer waits for another.
 const PATIENCE: Duration = Duration::from_secs(10);
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(5);
 const COLUMNS: &str =
     "id, started_wall_ns, name, verdict, outcome, plan_sha256, streams, sent, lost, directory";
 
@@ -60,7 +61,7 @@ impl Catalogue {
         let mut connection = Connection::open(&path).map_err(error)?;
         connection.busy_timeout(PATIENCE).map_err(error)?;
         // WAL: readers and a writer do not wait for each other. FULL: a row that was committed survives a power cut.
-        connection.pragma_update(None, "journal_mode", "WAL").map_err(error)?;
+        in_turn(|| connection.pragma_update(None, "journal_mode", "WAL")).map_err(error)?;
         connection.pragma_update(None, "synchronous", "FULL").map_err(error)?;
         match migrations::apply(&mut connection).map_err(error)? {
             Ok(()) => Ok(Self { place, connection }),
@@ -165,6 +166,23 @@ impl Catalogue {
     fn error(&self, source: rusqlite::Error) -> Error {
         Error::Catalogue { path: self.place.join("catalogue.sqlite"), source }
     }
+}
+
+/// Tries again while another process has its turn. SQLite waits by itself (`busy_timeout`) except where it would
+/// have to wait while holding a lock; the first change to WAL is such a place: two that make a new catalogue meet there.
+fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+    let mut waited = Duration::ZERO;
+    loop {
+        match attempt() {
+            Err(error) if is_busy(&error) && waited < PATIENCE => thread::sleep(BETWEEN_ATTEMPTS),
+            outcome => return outcome,
+        }
+        waited += BETWEEN_ATTEMPTS;
+    }
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
 }
 
 fn summary(row: &Row<'_>) -> rusqlite::Result<Summary> {

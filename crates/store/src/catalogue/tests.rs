@@ -1,5 +1,6 @@
 use super::*;
 use crate::sample::report;
+use std::sync::Barrier;
 
 fn store() -> (tempfile::TempDir, Catalogue) {
     let place = tempfile::tempdir().unwrap();
@@ -112,7 +113,7 @@ fn two_writers_take_turns() {
             catalogue.record(&report(&format!("{who}-{number}")), "").unwrap();
         }
     };
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let writers = ["a", "b"].map(|who| scope.spawn(move || write(who)));
         for writer in writers {
             writer.join().unwrap();
@@ -123,14 +124,21 @@ fn two_writers_take_turns() {
 
 #[test]
 fn many_open_a_new_catalogue_at_once() {
-    let place = tempfile::tempdir().unwrap();
-    std::thread::scope(|scope| {
-        let openers: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| Catalogue::open(place.path()).map(drop))).collect();
-        for opener in openers {
-            opener.join().unwrap().unwrap();
-        }
-    });
+    // Many rounds: each new catalogue is made once, and only then can two meet.
+    for _ in 0..30 {
+        let place = tempfile::tempdir().unwrap();
+        let together = Barrier::new(4);
+        let open = || {
+            together.wait();
+            Catalogue::open(place.path()).map(drop)
+        };
+        thread::scope(|scope| {
+            let openers: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
+            for opener in openers {
+                opener.join().unwrap().unwrap();
+            }
+        });
+    }
 }
 
 #[test]
