@@ -13,21 +13,29 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("wire", &["units"]),
     ("stats", &["units"]),
     ("plan", &["units", "wire"]),
+    ("flow", &["units", "wire"]),
     ("sys", &[]),
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
     ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet"]),
-    ("store", &["units", "stats", "fleet"]),
+    ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
+    ("store", &["units", "stats", "flow", "fleet"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
     ("testkit", &["units", "wire", "plan", "sys"]),
     (
         "cli",
-        &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "server", "testkit"],
+        &[
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
+            "server", "testkit",
+        ],
     ),
     ("xtask", &["sys"]),
     (
         "tests",
-        &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "node", "store", "server", "testkit"],
+        &[
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
+            "server", "testkit",
+        ],
     ),
 ];
 
@@ -48,7 +56,8 @@ const FENCED: &[(&str, &[&str])] = &[
     ("anyhow", &["xtask", "tests"]),
     ("axum", &["server"]),
     ("hyper", &["server"]),
-    ("rustls", &["server"]),
+    ("parquet", &["store"]),
+    ("rustls", &["server", "meter"]),
     ("tokio", &["server"]),
     ("tonic", &["server"]),
 ];

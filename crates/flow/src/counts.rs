@@ -1,0 +1,105 @@
+//! The meter's accounts of packets, from the ring to the records.
+
+use crate::packet::Ignored;
+use serde::{Deserialize, Serialize};
+
+/// Where packets went. Values add up over workers and intervals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Packets given to the parser.
+    pub seen: u64,
+    /// Their bytes on the link, without FCS.
+    pub seen_bytes: u64,
+    /// Ignored, by cause, in the order of [`Ignored::ALL`].
+    pub ignored: [u64; Ignored::ALL.len()],
+    /// In a flow of the table, or in one that was reported.
+    pub metered: u64,
+    /// Found no place in the table: counted here and in no record.
+    pub untracked: u64,
+    /// In flows that the table still holds.
+    pub live: u64,
+    /// In records that left the table.
+    pub recorded: u64,
+    /// Records that left the table.
+    pub records: u64,
+    /// Flows opened.
+    pub flows: u64,
+    /// Flows ended early for want of room.
+    pub evicted: u64,
+    /// Packets whose time lay before that of one already seen in their flow.
+    pub backwards: u64,
+}
+
+/// Two sums that should be equal and are not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{rule}: {left} and {right}")]
+pub struct Imbalance {
+    /// What should hold.
+    pub rule: &'static str,
+    /// Its left side.
+    pub left: u64,
+    /// Its right side.
+    pub right: u64,
+}
+
+impl Counts {
+    /// Counts a packet that is not metered.
+    pub fn ignore(&mut self, cause: Ignored) {
+        self.ignored[cause as usize] += 1;
+    }
+
+    /// All that were ignored.
+    pub fn ignored(&self) -> u64 {
+        self.ignored.iter().sum()
+    }
+
+    /// Adds another worker's counts.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            seen,
+            seen_bytes,
+            ignored,
+            metered,
+            untracked,
+            live,
+            recorded,
+            records,
+            flows,
+            evicted,
+            backwards,
+        } = self;
+        for (mine, theirs) in ignored.iter_mut().zip(other.ignored) {
+            *mine += theirs;
+        }
+        for (mine, theirs) in [
+            (seen, other.seen),
+            (seen_bytes, other.seen_bytes),
+            (metered, other.metered),
+            (untracked, other.untracked),
+            (live, other.live),
+            (recorded, other.recorded),
+            (records, other.records),
+            (flows, other.flows),
+            (evicted, other.evicted),
+            (backwards, other.backwards),
+        ] {
+            *mine += theirs;
+        }
+    }
+
+    /// What does not add up.
+    pub fn imbalances(&self) -> Vec<Imbalance> {
+        [
+            (
+                "seen = metered + untracked + ignored",
+                self.seen,
+                self.metered + self.untracked + self.ignored(),
+            ),
+            ("metered = live + recorded", self.metered, self.live + self.recorded),
+        ]
+        .into_iter()
+        .filter(|(_, left, right)| left != right)
+        .map(|(rule, left, right)| Imbalance { rule, left, right })
+        .collect()
+    }
+}

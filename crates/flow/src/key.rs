@@ -1,0 +1,61 @@
+//! Which flow a packet is of.
+
+use crate::packet::{Packet, Tunnel};
+use serde::{Deserialize, Serialize};
+
+/// What tells flows apart, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct FlowKey {
+    /// Source address; IPv4 is mapped.
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// Source port.
+    pub source_port: u16,
+    /// Destination port; of ICMP, type and code where they are asked for.
+    pub destination_port: u16,
+    /// IP protocol.
+    pub protocol: u8,
+    /// What it is carried in.
+    pub tunnel: Tunnel,
+    /// Outermost VLAN.
+    pub vlan: u16,
+    /// The one inside it.
+    pub inner_vlan: u16,
+    /// Number of the tunnel.
+    pub tunnel_id: u32,
+}
+
+impl FlowKey {
+    /// The key of a packet, as its sender sees it.
+    pub const fn of(packet: &Packet) -> Self {
+        Self {
+            source: packet.source,
+            destination: packet.destination,
+            source_port: packet.source_port,
+            destination_port: packet.destination_port,
+            protocol: packet.protocol,
+            tunnel: packet.tunnel,
+            vlan: packet.vlan,
+            inner_vlan: packet.inner_vlan,
+            tunnel_id: packet.tunnel_id,
+        }
+    }
+
+    /// As the other end sees it.
+    #[must_use]
+    pub const fn reversed(self) -> Self {
+        Self {
+            source: self.destination,
+            destination: self.source,
+            source_port: self.destination_port,
+            destination_port: self.source_port,
+            ..self
+        }
+    }
+
+    /// Whether its addresses are of IPv4.
+    pub fn is_ipv4(&self) -> bool {
+        self.source.starts_with(&crate::packet::MAPPED)
+    }
+}

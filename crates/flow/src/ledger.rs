@@ -1,0 +1,95 @@
+//! The meter's whole ledger: from the driver to the last byte handed to a collector.
+
+use crate::counts::{Counts, Imbalance};
+use serde::{Deserialize, Serialize};
+
+/// Packets before the parser. What a source cannot know is absent, never zero.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CaptureCounts {
+    /// Received, as the interface counts; packets of a file.
+    pub arrived: Option<u64>,
+    /// Dropped by the interface or its driver.
+    pub driver_dropped: Option<u64>,
+    /// Dropped because our ring was full.
+    pub ring_dropped: u64,
+    /// Given to the parser.
+    pub delivered: u64,
+}
+
+/// Records behind the table, and the packets they stand for. In SIM, a packet's own line is a record too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExportCounts {
+    /// Offered to the export queue.
+    pub offered: Carried,
+    /// Dropped because the queue was full: a slow or dead collector.
+    pub queue_dropped: Carried,
+    /// Encoded, and handed to the transport, which took it.
+    pub sent: Carried,
+    /// Encoded, and refused by the transport.
+    pub refused: Carried,
+    /// In the queue or in a message that is not full yet.
+    pub waiting: Carried,
+    /// Messages sent.
+    pub messages: u64,
+    /// Their bytes.
+    pub message_bytes: u64,
+    /// Options and template records sent; they carry no packets.
+    pub own_records: u64,
+}
+
+/// Records, and what they stand for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Records.
+    pub records: u64,
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of IP.
+    pub bytes: u64,
+}
+
+/// Everything a meter knows of its own losses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// Before the parser.
+    pub capture: CaptureCounts,
+    /// Parser and table.
+    pub packets: Counts,
+    /// Behind the table.
+    pub export: ExportCounts,
+}
+
+impl Carried {
+    /// Adds what another stands for.
+    pub fn add(&mut self, other: Self) {
+        self.records += other.records;
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+    }
+}
+
+impl Ledger {
+    /// What does not add up. `Counts` balance at any time; the queue only between two batches.
+    pub fn imbalances(&self) -> Vec<Imbalance> {
+        let export = &self.export;
+        let accounted = [export.queue_dropped, export.sent, export.refused, export.waiting];
+        let sum = |of: fn(&Carried) -> u64| accounted.iter().map(of).sum::<u64>();
+        let mut found = self.packets.imbalances();
+        let rules = [
+            ("capture delivered = parser seen", self.capture.delivered, self.packets.seen),
+            (
+                "records offered = queue dropped + sent + refused + waiting",
+                export.offered.records,
+                sum(|c| c.records),
+            ),
+            (
+                "packets offered = queue dropped + sent + refused + waiting",
+                export.offered.packets,
+                sum(|c| c.packets),
+            ),
+        ];
+        let broken = rules.into_iter().filter(|(_, left, right)| left != right);
+        found.extend(broken.map(|(rule, left, right)| Imbalance { rule, left, right }));
+        found
+    }
+}

@@ -1,0 +1,27 @@
+//! The flow meter's pure half: what a packet says, which flow it is of, what is known of that flow, and the formats in
+//! which it leaves.
+//!
+//! ```text
+//!  frame -> parse -> Packet -> table -> FlowRecord -> export (IPFIX, NetFlow, SIM) -> bytes
+//!             |                  |          ^
+//!          Ignored            Counts        +--------- collect <---------------------- bytes
+//! ```
+//! It opens no file or socket, starts no thread and reads no clock: bytes, records and times are given to it.
+//!
+//! Invariant: every packet is metered or ignored for one cause ([`Counts`]), and every metered packet is in the table or in
+//! exactly one record.
+#![forbid(unsafe_code)]
+
+mod counts;
+pub mod element;
+mod key;
+mod ledger;
+mod packet;
+mod record;
+pub mod sim;
+
+pub use counts::{Counts, Imbalance};
+pub use key::FlowKey;
+pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};
+pub use packet::{Ignored, MAPPED, Packet, Tunnel, flags};
+pub use record::{EndReason, FlowRecord, Half};

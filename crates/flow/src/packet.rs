@@ -1,0 +1,132 @@
+//! What the meter needs to know of a packet: the *unified header*, of fixed size, made by the parser here or by a program in
+//! the driver.
+//!
+//! It holds values only, in the machine's own byte order.
+
+use serde::{Deserialize, Serialize};
+
+/// The first twelve bytes of an IPv4 address written as an IPv6 address.
+pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+
+/// Bits of [`Packet::flags`].
+pub mod flags {
+    /// The frame was cut before the end of its headers or of what they announce.
+    pub const CUT: u8 = 1;
+    /// A fragment.
+    pub const FRAGMENT: u8 = 2;
+    /// A fragment that is not the first: it carries no ports of its own.
+    pub const LATER_FRAGMENT: u8 = 4;
+    /// The version of IP is 6.
+    pub const IPV6: u8 = 8;
+}
+
+/// A packet's unified header. Two lines of cache: the first is what every packet is metered by, the second is read only when
+/// it opens a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, align(64))]
+pub struct Packet {
+    /// Source address; IPv4 is [mapped](MAPPED).
+    pub source: [u8; 16],
+    /// Destination address.
+    pub destination: [u8; 16],
+    /// When it arrived, nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Length of the metered IP packet, as its header states it.
+    pub bytes: u32,
+    /// Length of the whole frame, without FCS.
+    pub frame_bytes: u32,
+    /// Source port; 0 where there are none.
+    pub source_port: u16,
+    /// Destination port; of ICMP, type and code.
+    pub destination_port: u16,
+    /// Outermost VLAN identifier; 0 if untagged.
+    pub vlan: u16,
+    /// The one inside it.
+    pub inner_vlan: u16,
+    /// IP protocol, behind extension headers.
+    pub protocol: u8,
+    /// TCP flags.
+    pub tcp_flags: u8,
+    /// Time to live or hop limit.
+    pub ttl: u8,
+    /// Type of service or traffic class.
+    pub tos: u8,
+    /// See [`flags`].
+    pub flags: u8,
+    /// What it was carried in.
+    pub tunnel: Tunnel,
+    /// Which input it came by; an index of the meter's.
+    pub input: u16,
+    /// VXLAN network, GTP tunnel, GRE key; 0 where there is none.
+    pub tunnel_id: u32,
+    /// Labels of an MPLS stack, outermost first, each as its 32-bit entry; 0 where there is none.
+    pub mpls: [u32; 3],
+    /// Source MAC address.
+    pub source_mac: [u8; 6],
+    /// Destination MAC address.
+    pub destination_mac: [u8; 6],
+    /// Addresses of the outermost IP header; zero where nothing is carried.
+    pub outer_source: [u8; 16],
+    /// See `outer_source`.
+    pub outer_destination: [u8; 16],
+}
+
+/// What a metered packet was carried in, innermost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Tunnel {
+    /// Nothing.
+    #[default]
+    None = 0,
+    /// IP in IP (protocol 4 or 41).
+    Ip = 1,
+    /// GRE.
+    Gre = 2,
+    /// VXLAN.
+    Vxlan = 3,
+    /// GTP-U.
+    Gtp = 4,
+}
+
+/// Why a frame is not metered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum Ignored {
+    /// ARP.
+    Arp = 0,
+    /// Another protocol than IP.
+    NotIp = 1,
+    /// Too short for its own headers below IP.
+    ShortLink = 2,
+    /// Too short for an IP header.
+    ShortIp = 3,
+    /// An IP header that cannot be: version, length.
+    BadIp = 4,
+    /// Headers nested deeper than is looked.
+    TooDeep = 5,
+    /// Passed over by sampling.
+    Sampled = 6,
+}
+
+impl Ignored {
+    /// Every cause.
+    pub const ALL: [Self; 7] =
+        [Self::Arp, Self::NotIp, Self::ShortLink, Self::ShortIp, Self::BadIp, Self::TooDeep, Self::Sampled];
+
+    /// Its name in reports, metrics and ledgers.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Arp => "arp",
+            Self::NotIp => "not_ip",
+            Self::ShortLink => "short_link",
+            Self::ShortIp => "short_ip",
+            Self::BadIp => "bad_ip",
+            Self::TooDeep => "too_deep",
+            Self::Sampled => "sampled",
+        }
+    }
+}
+
+const _: () = assert!(size_of::<Packet>() == 128, "two lines of cache");

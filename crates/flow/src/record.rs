@@ -1,0 +1,124 @@
+//! What is known of a flow when it is reported.
+
+use crate::key::FlowKey;
+use serde::{Deserialize, Serialize};
+
+/// One report of a flow. A long flow is reported in several [parts](FlowRecord::part), each with counts of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowRecord {
+    /// Its key; the source is the end whose packet was seen first.
+    pub key: FlowKey,
+    /// From source to destination.
+    pub forward: Half,
+    /// The other way; all zero in a uniflow.
+    pub reverse: Half,
+    /// A number for the flow that every meter with the same flow-id key gives it.
+    pub flow_id: u64,
+    /// How many records of this flow came before.
+    pub part: u16,
+    /// Why it is reported.
+    pub end: EndReason,
+    /// Least time to live seen.
+    pub ttl_min: u8,
+    /// Greatest.
+    pub ttl_max: u8,
+    /// Type of service of the first packet.
+    pub tos: u8,
+    /// Type and code of the first packet, of ICMP.
+    pub icmp: u16,
+    /// Of the first packet, outermost first.
+    pub mpls: [u32; 3],
+    /// Of the first packet.
+    pub source_mac: [u8; 6],
+    /// Of the first packet.
+    pub destination_mac: [u8; 6],
+    /// Of the first packet, if it was carried in something.
+    pub outer_source: [u8; 16],
+    /// See `outer_source`.
+    pub outer_destination: [u8; 16],
+    /// Every how many packets one was metered; 1: all.
+    pub sampling: u32,
+    /// Where it came in; the interface's index in the kernel, 0 if not known.
+    pub input: u32,
+    /// Whether packets were lost before the meter while it lived.
+    pub loss: bool,
+}
+
+/// One direction of a flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Half {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes of IP, headers included.
+    pub bytes: u64,
+    /// Bytes of whole frames, without FCS.
+    pub frame_bytes: u64,
+    /// First packet, nanoseconds since 1970; 0 if there was none.
+    pub first_ns: u64,
+    /// Last packet.
+    pub last_ns: u64,
+    /// All TCP flags seen.
+    pub tcp_flags: u8,
+}
+
+/// Why a flow was reported; the numbers are those of IPFIX `flowEndReason`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[repr(u8)]
+pub enum EndReason {
+    /// Silent for the idle timeout.
+    #[default]
+    Idle = 1,
+    /// Still going on, reported in parts.
+    Active = 2,
+    /// TCP said that it ended.
+    EndOfFlow = 3,
+    /// The meter was stopped.
+    Forced = 4,
+    /// The table was full.
+    LackOfResources = 5,
+}
+
+impl FlowRecord {
+    /// Packets of both directions.
+    pub const fn packets(&self) -> u64 {
+        self.forward.packets + self.reverse.packets
+    }
+
+    /// Bytes of IP of both directions.
+    pub const fn bytes(&self) -> u64 {
+        self.forward.bytes + self.reverse.bytes
+    }
+
+    /// First packet of either direction, nanoseconds since 1970.
+    pub const fn first_ns(&self) -> u64 {
+        match (self.forward.packets, self.reverse.packets) {
+            (_, 0) => self.forward.first_ns,
+            (0, _) => self.reverse.first_ns,
+            _ if self.forward.first_ns < self.reverse.first_ns => self.forward.first_ns,
+            _ => self.reverse.first_ns,
+        }
+    }
+
+    /// Last packet of either direction.
+    pub const fn last_ns(&self) -> u64 {
+        if self.forward.last_ns > self.reverse.last_ns { self.forward.last_ns } else { self.reverse.last_ns }
+    }
+
+    /// The two one-way records of a biflow; the second is absent if nothing came back.
+    #[must_use]
+    pub fn split(&self) -> (Self, Option<Self>) {
+        let forward = Self { reverse: Half::default(), ..*self };
+        let back = Self {
+            key: self.key.reversed(),
+            forward: self.reverse,
+            reverse: Half::default(),
+            source_mac: self.destination_mac,
+            destination_mac: self.source_mac,
+            outer_source: self.outer_destination,
+            outer_destination: self.outer_source,
+            ..*self
+        };
+        (forward, (self.reverse.packets > 0).then_some(back))
+    }
+}
