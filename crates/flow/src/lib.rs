@@ -12,6 +12,7 @@
 //! exactly one record.
 #![forbid(unsafe_code)]
 
+pub mod collect;
 mod counts;
 pub mod element;
 mod key;
