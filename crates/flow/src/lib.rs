@@ -12,9 +12,11 @@
 //! exactly one record.
 #![forbid(unsafe_code)]
 
+pub mod account;
 pub mod collect;
 mod counts;
 pub mod element;
+pub mod export;
 mod key;
 mod ledger;
 mod packet;

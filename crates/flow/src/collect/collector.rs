@@ -7,6 +7,7 @@ use super::counts::SessionCounts;
 use super::options::Reported;
 use super::session::{Received, Session, SessionOptions};
 use super::{Malformed, ipfix, netflow5, netflow9};
+use crate::sim;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -47,6 +48,8 @@ pub enum Protocol {
     NetFlow9,
     /// NetFlow version 5.
     NetFlow5,
+    /// SIM.
+    Sim,
 }
 
 /// Who exports.
@@ -104,6 +107,7 @@ impl Protocol {
             Self::Ipfix => "ipfix",
             Self::NetFlow9 => "netflow9",
             Self::NetFlow5 => "netflow5",
+            Self::Sim => "sim",
         }
     }
 }
@@ -128,6 +132,9 @@ fn head(message: &[u8]) -> Result<(Protocol, u32), Malformed> {
         let bytes = message.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
         bytes.map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| short(needed))
     };
+    if message.starts_with(&sim::MAGIC) {
+        return Ok((Protocol::Sim, word(8, sim::HEADER)?));
+    }
     let version = message.first_chunk::<2>().ok_or_else(|| short(2))?;
     match u16::from_be_bytes(*version) {
         5 => Ok((Protocol::NetFlow5, word(20, netflow5::HEADER)? >> 16)),
@@ -137,15 +144,17 @@ fn head(message: &[u8]) -> Result<(Protocol, u32), Malformed> {
     }
 }
 
-/// How long the message is that a stream goes on with; `None` until its first four bytes are there. Only IPFIX says so.
+/// How long the message is that a stream goes on with; `None` until its first bytes are there. Only IPFIX and SIM say so.
 pub fn message_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
-    let Some([a, b, c, d]) = stream.first_chunk::<4>() else { return Ok(None) };
+    let Some([a, b, c, d, e, f]) = stream.first_chunk::<6>() else { return Ok(None) };
+    let is_sim = [*a, *b, *c] == sim::MAGIC;
+    let (length, needed) = if is_sim { ([*e, *f], sim::HEADER) } else { ([*c, *d], ipfix::HEADER) };
     let version = u16::from_be_bytes([*a, *b]);
-    if version != 10 {
+    if !is_sim && version != 10 {
         return Err(Malformed::Version(version));
     }
-    let said = usize::from(u16::from_be_bytes([*c, *d]));
-    if said < ipfix::HEADER { Err(Malformed::Short { found: said, needed: ipfix::HEADER }) } else { Ok(Some(said)) }
+    let found = usize::from(u16::from_be_bytes(length));
+    if found < needed { Err(Malformed::Short { found, needed }) } else { Ok(Some(found)) }
 }
 
 impl Collector {

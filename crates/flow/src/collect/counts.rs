@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Counts of a session since it began. The unit of `lost`, `late_units` and `untold` is what the protocol numbers: data records
-/// (IPFIX, options among them), packets (NetFlow v9), flows (v5).
+/// (IPFIX, options among them), packets (NetFlow v9), flows (v5), events (SIM).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionCounts {
     /// Messages heard, whatever became of them.
@@ -17,6 +17,8 @@ pub struct SessionCounts {
     pub packets: u64,
     /// Bytes of IP these stand for.
     pub bytes: u64,
+    /// Packets and new flows that SIM told of, one by one; its packets are in `packets` too.
+    pub events: u64,
     /// Records about the exporter itself.
     pub options_records: u64,
     /// Templates heard, repetitions too.
@@ -60,6 +62,7 @@ impl SessionCounts {
             (&mut self.records, other.records),
             (&mut self.packets, other.packets),
             (&mut self.bytes, other.bytes),
+            (&mut self.events, other.events),
             (&mut self.options_records, other.options_records),
             (&mut self.templates, other.templates),
             (&mut self.templates_dropped, other.templates_dropped),

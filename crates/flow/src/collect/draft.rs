@@ -6,7 +6,7 @@ use super::meaning::{Clock, Meaning, Rank};
 use super::options::About;
 use super::reader::{low8, low16, low32, number};
 use super::template::Field;
-use crate::packet::MAPPED;
+use crate::packet::{MAPPED, Tunnel};
 use crate::record::{EndReason, FlowRecord, Half};
 
 const ICMP: u8 = 1;
@@ -66,12 +66,14 @@ impl Draft {
         let record = &mut self.record;
         let key = &mut record.key;
         match field.meaning {
-            Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot => {}
+            Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
             _ if field.reverse && !is_half(field.meaning) => {}
             Meaning::Source4 => address4(&mut key.source, bytes),
             Meaning::Destination4 => address4(&mut key.destination, bytes),
             Meaning::Source6 => address6(&mut key.source, bytes),
             Meaning::Destination6 => address6(&mut key.destination, bytes),
+            Meaning::OuterSource => address6(&mut record.outer_source, bytes),
+            Meaning::OuterDestination => address6(&mut record.outer_destination, bytes),
             Meaning::SourceMac => mac(&mut record.source_mac, bytes),
             Meaning::DestinationMac => mac(&mut record.destination_mac, bytes),
             _ => return false,
@@ -114,8 +116,20 @@ impl Draft {
             Meaning::IcmpTypeCode => record.icmp = low16(value),
             Meaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
             Meaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
-            // Three bytes without the time to live.
-            Meaning::Mpls(at) => record.mpls[usize::from(at)] = low32(value) << 8,
+            // Three bytes, the time to live apart.
+            Meaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
+            Meaning::MplsTtl(at) => {
+                put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
+            }
+            // The first byte says what it numbers: 1 is VXLAN.
+            Meaning::Segment if value >> 56 == 1 => {
+                (record.key.tunnel, record.key.tunnel_id) = (Tunnel::Vxlan, low32(value));
+            }
+            Meaning::TunnelKind => record.key.tunnel = tunnel(value),
+            Meaning::TunnelId => record.key.tunnel_id = low32(value),
+            Meaning::Part => record.part = low16(value),
+            // A boolean of IPFIX: 1 is true, 2 is false.
+            Meaning::Loss => record.loss = value == 1,
             Meaning::LeastTtl => record.ttl_min = low8(value),
             Meaning::GreatestTtl => record.ttl_max = low8(value),
             Meaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
@@ -143,6 +157,9 @@ impl Draft {
         }
         let is_biflow = record.reverse.packets > 0 || record.reverse.bytes > 0;
         if is_biflow {
+            if record.forward.packets == 0 && record.forward.bytes == 0 {
+                (record.forward.first_ns, record.forward.last_ns) = (0, 0);
+            }
             let back = back.resolve(moment).unwrap_or((first, last));
             (record.reverse.first_ns, record.reverse.last_ns) = back;
         } else {
@@ -188,6 +205,20 @@ fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
 fn finer(have: &mut Option<(Clock, u64)>, clock: Clock, value: u64) {
     if have.is_none_or(|(known, _)| known <= clock) {
         *have = Some((clock, value));
+    }
+}
+
+const fn put(place: &mut u32, keep: u32, value: u32) {
+    *place = *place & keep | value;
+}
+
+const fn tunnel(value: u64) -> Tunnel {
+    match value {
+        1 => Tunnel::Ip,
+        2 => Tunnel::Gre,
+        3 => Tunnel::Vxlan,
+        4 => Tunnel::Gtp,
+        _ => Tunnel::None,
     }
 }
 

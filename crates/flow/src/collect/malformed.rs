@@ -1,5 +1,7 @@
 //! Why a message cannot be read.
 
+use crate::sim::SimError;
+
 /// What is wrong with a message. On a stream, nothing behind it can be read either.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
@@ -12,7 +14,7 @@ pub enum Malformed {
         needed: usize,
     },
     /// Of a protocol that is not spoken here.
-    #[error("version {0} is not collected: it is none of 5 (NetFlow), 9 (NetFlow) and 10 (IPFIX)")]
+    #[error("version {0} is not collected: it is none of 5 (NetFlow), 9 (NetFlow), 10 (IPFIX) and SIM")]
     Version(u16),
     /// Says another length than it has.
     #[error("says it has {said} bytes and has {found}")]
@@ -40,6 +42,9 @@ pub enum Malformed {
         /// What is wrong with it.
         why: &'static str,
     },
+    /// A datagram of SIM.
+    #[error(transparent)]
+    Sim(SimError),
     /// A value that ends behind its set.
     #[error("a record of template {id} ends behind its set")]
     Record {

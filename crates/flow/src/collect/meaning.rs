@@ -1,6 +1,8 @@
 //! What a field means to a record here. Numbers are IANA's information elements, which below 128 are NetFlow v9's types.
 
 use super::template::{FieldName, REVERSE};
+use crate::account::{ENTERPRISE, by_id};
+use crate::export::section::own;
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,7 +70,14 @@ pub(super) enum Meaning {
     FlowId,
     Input,
     Segment,
-    TunnelTechnology,
+    TunnelKind,
+    TunnelId,
+    OuterSource,
+    OuterDestination,
+    /// Time to live of an MPLS label.
+    MplsTtl(u8),
+    Part,
+    Loss,
     /// Of options, or of each record: one packet of so many.
     SamplingInterval,
     /// So many packets taken …
@@ -80,6 +89,10 @@ pub(super) enum Meaning {
     /// When the exporter was started, milliseconds since 1970.
     Boot,
     Statistic(Statistic),
+    /// When options were true, milliseconds since 1970.
+    Observed,
+    /// Of the whole ledger of an exporter of ours, by its number.
+    Account(u16),
 }
 
 /// Numbers of an exporter about itself, in options records.
@@ -120,6 +133,7 @@ pub(super) fn meaning(name: FieldName) -> Meaning {
             Meaning::Statistic(_) | Meaning::Boot | Meaning::Sampler => Meaning::Skipped,
             meaning => meaning,
         },
+        ENTERPRISE => of_ours(name.id),
         _ => Meaning::Skipped,
     }
 }
@@ -164,9 +178,9 @@ fn of_iana(id: u16) -> Meaning {
         70 => M::Mpls(0),
         71 => M::Mpls(1),
         72 => M::Mpls(2),
+        200 => M::MplsTtl(0),
         136 => M::EndReason,
         148 => M::FlowId,
-        289 => M::TunnelTechnology,
         351 => M::Segment,
         _ => of_time(id),
     }
@@ -201,6 +215,7 @@ const fn of_exporter(id: u16) -> Meaning {
         305 => M::SamplingTaken,
         306 => M::SamplingSpace,
         48 | 302 => M::Sampler,
+        323 => M::Observed,
         40 => M::Statistic(Statistic::ExportedOctets),
         41 => M::Statistic(Statistic::ExportedMessages),
         42 => M::Statistic(Statistic::ExportedRecords),
@@ -211,6 +226,22 @@ const fn of_exporter(id: u16) -> Meaning {
         167 => M::Statistic(Statistic::NotSentPackets),
         168 => M::Statistic(Statistic::NotSentOctets),
         _ => M::Skipped,
+    }
+}
+
+/// Elements of this project's meter.
+fn of_ours(id: u16) -> Meaning {
+    match id {
+        own::PART => Meaning::Part,
+        own::LOSS => Meaning::Loss,
+        own::TUNNEL => Meaning::TunnelKind,
+        own::TUNNEL_ID => Meaning::TunnelId,
+        own::OUTER_SOURCE => Meaning::OuterSource,
+        own::OUTER_DESTINATION => Meaning::OuterDestination,
+        own::SECOND_TTL => Meaning::MplsTtl(1),
+        own::THIRD_TTL => Meaning::MplsTtl(2),
+        id if by_id(id).is_some() => Meaning::Account(id),
+        _ => Meaning::Skipped,
     }
 }
 
@@ -274,7 +305,7 @@ const fn known_name(id: u16) -> Option<&'static str> {
         258 => "collectionTimeMilliseconds",
         304 => "selectorAlgorithm",
         322 => "observationTimeSeconds",
-        323 => "observationTimeMilliseconds",
+        289 => "tunnelTechnology",
         _ => return None,
     })
 }
@@ -290,7 +321,7 @@ mod tests {
             let enterprise = if element.reverse { REVERSE } else { 0 };
             let found = meaning(FieldName { enterprise, id: element.id });
             assert!(
-                found != Meaning::Skipped || element.name == "ipVersion",
+                found != Meaning::Skipped || ["ipVersion", "tunnelTechnology"].contains(&element.name),
                 "{} {}",
                 element.name,
                 element.id

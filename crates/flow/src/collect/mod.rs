@@ -6,8 +6,9 @@
 //!                                               |- templates  kept, replaced, withdrawn, expired
 //!                                               '- draft      fields -> FlowRecord
 //! ```
-//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954) and NetFlow v5. It does not listen: `meter`
-//! does. It does not scale sampled counts up, and does not join the parts of a flow.
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets [`Gather`]
+//! makes records of. It does not listen: `meter` does. It does not scale sampled counts up, and does not join the parts of a
+//! flow.
 //!
 //! Invariant: any bytes are fine. What is kept of an exporter is bounded, whatever it sends, and every record it numbers
 //! is delivered, lost, untold or pending in [`SessionCounts`].
@@ -15,6 +16,7 @@
 mod collector;
 mod counts;
 mod draft;
+mod gather;
 mod ipfix;
 mod malformed;
 mod meaning;
@@ -24,12 +26,14 @@ mod options;
 mod reader;
 mod sequence;
 mod session;
+mod sim;
 mod template;
 #[cfg(test)]
 mod tests;
 
 pub use collector::{Collector, CollectorOptions, Exporter, Protocol, Source, Transport, message_length};
 pub use counts::SessionCounts;
+pub use gather::{Gather, GatherOptions};
 pub use malformed::Malformed;
 pub use options::Reported;
 pub use session::{Received, Session, SessionOptions};

@@ -4,13 +4,15 @@ use super::draft::interval;
 use super::meaning::{Meaning, Rank, Statistic};
 use super::reader::{low32, number};
 use super::template::Field;
+use crate::account::{UNKNOWN, by_id};
+use crate::ledger::Ledger;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Samplers of one exporter that are remembered.
 const SAMPLERS: usize = 64;
 
-/// What an exporter says of its own losses, by IANA's elements: all since it began. Absent is what it does not say.
+/// What an exporter says of its own losses, all since it began. Absent is what it does not say.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reported {
     /// When it said so, nanoseconds since 1970.
@@ -35,6 +37,8 @@ pub struct Reported {
     pub exported_messages: Option<u64>,
     /// Their bytes (40).
     pub exported_bytes: Option<u64>,
+    /// Its whole ledger; only a meter of this project says that.
+    pub ledger: Option<Ledger>,
 }
 
 impl Reported {
@@ -63,11 +67,12 @@ impl Reported {
                 *self.place(statistic) = said;
             }
         }
+        self.ledger = later.ledger.or(self.ledger);
     }
 
     fn is_empty(&self) -> bool {
         let mut copy = *self;
-        Statistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
+        self.ledger.is_none() && Statistic::ALL.into_iter().all(|statistic| copy.place(statistic).is_none())
     }
 }
 
@@ -80,6 +85,7 @@ pub(super) struct OptionsDraft {
     taken: Option<u64>,
     space: Option<u64>,
     sampler: Option<u64>,
+    observed_ms: Option<u64>,
 }
 
 /// What a session knows of its exporter.
@@ -103,6 +109,13 @@ impl OptionsDraft {
             Meaning::SamplingSpace => self.space = Some(value),
             Meaning::Sampler => self.sampler = Some(value),
             Meaning::Packets(Rank::Total) => self.reported.packets = Some(value),
+            Meaning::Observed => self.observed_ms = Some(value),
+            Meaning::Account(id) => {
+                if let Some(account) = by_id(id) {
+                    let ledger = self.reported.ledger.get_or_insert_default();
+                    (account.set)(ledger, (value != UNKNOWN).then_some(value));
+                }
+            }
             Meaning::Statistic(statistic) => *self.reported.place(statistic) = Some(value),
             _ => {}
         }
@@ -121,6 +134,7 @@ impl OptionsDraft {
         {
             about.samplers.insert(self.sampler, low32(said.min(u64::from(u32::MAX))).max(1));
         }
+        let at_ns = self.observed_ms.map_or(at_ns, |observed| observed.saturating_mul(1_000_000));
         (!self.reported.is_empty()).then_some(Reported { at_ns, ..self.reported })
     }
 }

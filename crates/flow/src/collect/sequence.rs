@@ -2,8 +2,10 @@
 //!
 //! The unit is the protocol's: data records for IPFIX, packets for NetFlow v9, flows for v5. Numbers wrap.
 //!
-//! Invariant: `lost` is what lies between the first message and the last, less what arrived, less what arrived in sets that
-//! could not be read (`untold`).
+//! Sets that cannot be read, since their template is not there, hold nobody knows how many units: what is missing behind such a
+//! message is `untold` as far as it may be in them, and becomes `lost` or is found when the template comes.
+//!
+//! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
 
 use std::collections::VecDeque;
 
@@ -64,14 +66,25 @@ pub(super) struct Sequence {
     recent: VecDeque<(u32, u64)>,
     /// Units behind `next` that may have been in sets which could not be read, at most.
     unread: u32,
+    /// Beginnings of gaps that may be in sets which could not be read, and how much of them.
+    suspects: VecDeque<(u32, u32)>,
     old_run: u32,
-    /// Missing, by the numbers.
-    pub(super) lost: u64,
-    /// Arrived in sets that could not be read.
-    pub(super) untold: u64,
+    missing: u64,
+    /// Of suspects that are forgotten.
+    untold: u64,
 }
 
 impl Sequence {
+    /// Units that are missing and cannot be in sets that could not be read.
+    pub(super) fn lost(&self) -> u64 {
+        self.missing.saturating_sub(self.untold())
+    }
+
+    /// Units that may be in sets that could not be read.
+    pub(super) fn untold(&self) -> u64 {
+        self.untold + self.suspects.iter().map(|(_, amount)| u64::from(*amount)).sum::<u64>()
+    }
+
     /// Where a message stands. Of the messages that are wanted, [`Self::settle`] is told the size.
     pub(super) fn judge(&mut self, claim: Claim) -> Place {
         let place = self.place(claim);
@@ -92,6 +105,8 @@ impl Sequence {
         let Place::Ahead(ahead) = place else {
             if place == Place::Restart {
                 self.gaps.clear();
+                self.untold = self.untold();
+                self.suspects.clear();
             }
             self.next = claim.number;
             return place;
@@ -121,20 +136,44 @@ impl Sequence {
         if claim.sent_s < self.sent_s && self.old_run < OLD_RUN { Place::Old } else { Place::Restart }
     }
 
-    /// Units are missing, except those that came in sets which could not be read.
+    /// Units are missing; some may be in sets that could not be read.
     fn skip(&mut self, ahead: u32, unread: u32) -> Place {
         let untold = ahead.min(unread);
         let until = self.next.wrapping_add(ahead);
-        self.untold += u64::from(untold);
-        self.lost += u64::from(ahead - untold);
-        if untold < ahead {
-            self.gaps.push_back((self.next.wrapping_add(untold), until));
-            if self.gaps.len() > GAPS {
-                self.gaps.pop_front();
-            }
+        self.missing += u64::from(ahead);
+        self.gaps.push_back((self.next, until));
+        if self.gaps.len() > GAPS {
+            self.gaps.pop_front();
+        }
+        if untold > 0 {
+            self.suspects.push_back((self.next, untold));
+        }
+        if self.suspects.len() > GAPS
+            && let Some((_, amount)) = self.suspects.pop_front()
+        {
+            self.untold += u64::from(amount);
         }
         self.next = until;
         if untold == ahead { Place::InOrder } else { Place::Ahead(ahead - untold) }
+    }
+
+    /// A set of the message that ended at `number` could be read after all: so many units. With the last one, nothing of what
+    /// is missing behind that message can be in it any more.
+    pub(super) fn recover(&mut self, number: u32, units: u32, is_last: bool) {
+        if number == self.next {
+            // Nothing came behind it yet.
+            self.next = number.wrapping_add(units);
+            self.unread = if is_last { 0 } else { self.unread };
+            return;
+        }
+        let filled = self.fill(number, units);
+        self.missing -= u64::from(filled);
+        let Some(at) = self.suspects.iter().position(|(from, _)| *from == number) else { return };
+        let (from, amount) = self.suspects[at];
+        self.suspects[at] = (from.wrapping_add(units), amount.saturating_sub(units));
+        if is_last {
+            self.suspects.remove(at);
+        }
     }
 
     /// A wanted message is decoded: it held so many units, and sets that may hold up to `unread` more. Gives the units by
@@ -146,7 +185,11 @@ impl Sequence {
             return 0;
         }
         let filled = self.fill(number, units);
-        self.lost -= u64::from(filled);
+        self.missing -= u64::from(filled);
+        // What lies before this message may be in sets that could not be read, what lies behind it cannot.
+        for (from, amount) in &mut self.suspects {
+            *amount = (*amount).min(number.wrapping_sub(*from));
+        }
         filled
     }
 
@@ -187,10 +230,10 @@ mod tests {
         let mut sequence = Sequence::default();
         assert_eq!(take(&mut sequence, u32::MAX - 4, 10), Place::InOrder);
         assert_eq!(take(&mut sequence, 25, 5), Place::Ahead(20));
-        assert_eq!(sequence.lost, 20);
+        assert_eq!(sequence.lost(), 20);
         assert_eq!(take(&mut sequence, 15, 10), Place::Late);
-        assert_eq!((sequence.lost, take(&mut sequence, 15, 10)), (10, Place::Duplicate));
-        assert_eq!((take(&mut sequence, 5, 10), sequence.lost), (Place::Late, 0));
+        assert_eq!((sequence.lost(), take(&mut sequence, 15, 10)), (10, Place::Duplicate));
+        assert_eq!((take(&mut sequence, 5, 10), sequence.lost()), (Place::Late, 0));
     }
 
     #[test]
@@ -198,10 +241,10 @@ mod tests {
         let mut sequence = Sequence::default();
         take(&mut sequence, 5_000, 10);
         assert_eq!(take(&mut sequence, 0, 10), Place::Restart);
-        assert_eq!((take(&mut sequence, 10, 1), sequence.lost), (Place::InOrder, 0));
+        assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (Place::InOrder, 0));
         assert_eq!(take(&mut sequence, 3_000_000_000, 1), Place::Restart, "no exporter is so fast");
         let rebooted = Claim { rebooted: true, ..message(3_000_000_050) };
-        assert_eq!((sequence.judge(rebooted), sequence.lost), (Place::Restart, 0));
+        assert_eq!((sequence.judge(rebooted), sequence.lost()), (Place::Restart, 0));
     }
 
     #[test]
@@ -221,7 +264,7 @@ mod tests {
         let place = sequence.judge(message(0));
         sequence.settle(place, 0, 3, 50);
         assert_eq!(take(&mut sequence, 13, 1), Place::InOrder);
-        assert_eq!((sequence.untold, sequence.lost), (10, 0));
+        assert_eq!((sequence.untold(), sequence.lost()), (10, 0));
     }
 
     proptest! {
@@ -258,7 +301,7 @@ mod tests {
                     got += u64::from(*units);
                 }
             }
-            prop_assert_eq!(sequence.lost, dropped);
+            prop_assert_eq!(sequence.lost(), dropped);
             let all: u64 = fates.iter().map(|fate| u64::from(fate.0)).sum();
             prop_assert_eq!(got + dropped + pending, all);
         }

@@ -11,8 +11,9 @@ use super::options::{About, OptionsDraft, Reported};
 use super::reader::Reader;
 use super::sequence::{Claim, Place, Sequence};
 use super::template::{Field, Template, Templates, VARIABLE};
-use super::{Malformed, Protocol, ipfix, netflow5, netflow9};
+use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
+use crate::sim::SimEvent;
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
@@ -52,6 +53,8 @@ impl Default for SessionOptions {
 pub enum Received {
     /// A flow.
     Record(FlowRecord),
+    /// A packet or a new flow, of SIM.
+    Sim(SimEvent),
     /// The exporter's numbers about itself.
     Statistics(Reported),
     /// Units missing by the exporter's numbers; some may still come.
@@ -70,8 +73,8 @@ struct Held {
     bytes: Box<[u8]>,
     moment: Moment,
     message: u64,
-    place: Place,
-    number: u32,
+    /// Number behind the units of its message that could be read.
+    end: u32,
     at_ns: u64,
 }
 
@@ -159,10 +162,11 @@ impl Session {
             Protocol::Ipfix => ipfix::decode(self, message, now_ns, out),
             Protocol::NetFlow9 => netflow9::decode(self, message, now_ns, out),
             Protocol::NetFlow5 => netflow5::decode(self, message, now_ns, out),
+            Protocol::Sim => sim::decode(self, message, now_ns, out),
         };
         self.counts.malformed += u64::from(result.is_err());
-        self.counts.lost = self.sequence.lost;
-        self.counts.untold = self.sequence.untold;
+        self.counts.lost = self.sequence.lost();
+        self.counts.untold = self.sequence.untold();
         self.counts.pending_bytes = self.held_bytes as u64;
         result
     }
@@ -242,6 +246,10 @@ impl Session {
     /// A message is read, whole or up to where it is malformed.
     pub(super) fn close(&mut self, message: Message) {
         let Message { place, number, units, unread, .. } = message;
+        let serial = self.counts.messages;
+        for held in self.held.iter_mut().rev().take_while(|held| held.message == serial) {
+            held.end = number.wrapping_add(units);
+        }
         self.counts.late_units += u64::from(self.sequence.settle(place, number, units, unread));
     }
 
@@ -283,23 +291,24 @@ impl Session {
         out: &mut impl FnMut(Received),
     ) -> Result<(), Malformed> {
         let held = std::mem::take(&mut self.held);
-        let ready: VecDeque<Held>;
+        let mut ready: VecDeque<Held>;
         (ready, self.held) = held.into_iter().partition(|held| held.set == id);
         self.held_bytes = self.held.iter().map(|held| held.bytes.len()).sum();
         let mut result = Ok(());
-        for held in ready {
+        while let Some(held) = ready.pop_front() {
             let (units, done) = self.read_set(id, &held.bytes, held.moment, out);
             result = result.and(done);
-            if self.protocol != Protocol::Ipfix {
-                // Packets are numbered, and this one was counted when it came.
-            } else if held.message == self.counts.messages {
+            if held.message == self.counts.messages {
                 message.units += units;
                 message.unread = message.unread.saturating_sub(size(&held.bytes));
-            } else if held.place == Place::Late {
-                self.counts.late_units +=
-                    u64::from(self.sequence.settle(Place::Late, held.number, units, 0));
-            } else {
-                self.sequence.untold = self.sequence.untold.saturating_sub(u64::from(units));
+            } else if self.protocol == Protocol::Ipfix {
+                let same = |other: &&mut Held| other.message == held.message;
+                let mut others = 0;
+                for other in self.held.iter_mut().chain(&mut ready).filter(same) {
+                    other.end = other.end.wrapping_add(units);
+                    others += 1;
+                }
+                self.sequence.recover(held.end, units, others == 0);
             }
         }
         result
@@ -333,8 +342,7 @@ impl Session {
             bytes: bytes.into(),
             moment: message.moment,
             message: self.counts.messages,
-            place: message.place,
-            number: message.number.wrapping_add(message.units),
+            end: message.number,
             at_ns: message.now_ns,
         });
         Ok(())
@@ -377,6 +385,23 @@ impl Session {
             units += 1;
         }
         (units, Ok(()))
+    }
+
+    /// A packet or a new flow.
+    pub(super) fn event(&mut self, event: SimEvent, out: &mut impl FnMut(Received)) {
+        self.counts.events += 1;
+        if let SimEvent::Packet { bytes, .. } = event {
+            self.counts.packets += 1;
+            self.counts.bytes += u64::from(bytes);
+        }
+        out(Received::Sim(event));
+    }
+
+    /// What the exporter says of itself.
+    pub(super) fn statistics(&mut self, said: Reported, out: &mut impl FnMut(Received)) {
+        self.counts.options_records += 1;
+        self.reported.get_or_insert_default().update(&said);
+        out(Received::Statistics(said));
     }
 
     /// A record that needed no template.

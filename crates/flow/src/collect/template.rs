@@ -31,7 +31,7 @@ pub(super) struct Field {
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     pub(super) fields: Box<[Field]>,
-    /// Fields we have no place for.
+    /// Fields of flows that we have no place for.
     pub(super) skipped: Box<[FieldName]>,
     /// Whether its records are about the exporter instead of flows.
     pub(super) options: bool,
@@ -65,7 +65,7 @@ impl Template {
         });
         let compiled: Box<[Field]> = compiled.collect();
         let skipped = fields.iter().zip(&compiled).filter(|(_, field)| field.meaning == Meaning::Skipped);
-        let skipped = skipped.map(|((name, _), _)| *name).filter(|name| *name != FieldName::NONE).collect();
+        let skipped = if options { Box::default() } else { skipped.map(|((name, _), _)| *name).collect() };
         Ok(Self { fields: compiled, skipped, options, least, heard_ns: now_ns })
     }
 

@@ -284,7 +284,7 @@ fn what_is_malformed_is_said() {
     assert_eq!(take(&mut heard, &cut), Malformed::Set { id: 256, said: 3, left: 4 });
     let reserved = ipfix(0, Bytes::default().set(2, template(255)));
     assert!(matches!(take(&mut heard, &reserved), Malformed::Template { id: 255, .. }));
-    let long_value = Bytes::default().bytes(&record(1).0[..35]).u16(1).u8(200).bytes(&[0; 20]);
+    let long_value = Bytes::default().bytes(&record(1).0[..40]).u8(200).bytes(&[0; 20]);
     let overlong = ipfix(0, Bytes::default().set(2, template(256)).set(256, long_value));
     assert_eq!(take(&mut heard, &overlong), Malformed::Record { id: 256 });
     assert_eq!((heard.counts().malformed, heard.collector.refused()), (4, 3));
@@ -310,7 +310,7 @@ fn streams_are_cut_into_messages() {
     let message = ipfix(0, Bytes::default());
     assert_eq!(message_length(&message[..3]), Ok(None));
     assert_eq!(message_length(&message), Ok(Some(16)));
-    assert!(message_length(&[0, 9, 0, 40]).is_err() && message_length(&[0, 10, 0, 15]).is_err());
+    assert!(message_length(&[0, 9, 0, 40, 0, 0]).is_err() && message_length(&[0, 10, 0, 15, 0, 0]).is_err());
 }
 
 /// Sets of templates and data that fit each other now and then.
