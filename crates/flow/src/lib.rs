@@ -12,8 +12,10 @@
 //! exactly one record.
 #![forbid(unsafe_code)]
 
+pub mod account;
 mod counts;
 pub mod element;
+pub mod export;
 mod key;
 mod ledger;
 mod packet;
