@@ -12,9 +12,11 @@
 //! exactly one record.
 #![forbid(unsafe_code)]
 
+pub mod account;
 mod canonical;
 mod counts;
 pub mod element;
+pub mod export;
 pub mod hash;
 mod key;
 mod ledger;
