@@ -2,7 +2,9 @@
 //! every loss counted.
 #![expect(missing_docs, reason = "a test")]
 
-use packetrig_flow::collect::{Collector, CollectorOptions, Gather, Received, SessionCounts, Source, Transport};
+use packetrig_flow::collect::{
+    Collector, CollectorOptions, Gather, Received, SessionCounts, Source, Transport,
+};
 use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink, Refresh};
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
 use packetrig_flow::{Counts, EndReason, FlowKey, FlowRecord, Half, Ledger, MAPPED, Tunnel};
@@ -140,7 +142,14 @@ fn biflow() -> ExportOptions {
 
 /// What one-way formats make of a record.
 fn split(records: &[FlowRecord]) -> Vec<FlowRecord> {
-    records.iter().flat_map(|record| { let (there, back) = record.split(); [Some(there), back] }).flatten().collect()
+    records
+        .iter()
+        .flat_map(|record| {
+            let (there, back) = record.split();
+            [Some(there), back]
+        })
+        .flatten()
+        .collect()
 }
 
 proptest! {
@@ -192,6 +201,11 @@ proptest! {
         prop_assert_eq!(read_back.records.iter().map(brief).collect::<Vec<_>>(), expected);
         prop_assert_eq!(read_back.counts.lost, 0);
     }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
 
     /// A channel that drops some messages, doubles some, and delays some by a few places.
     #[test]

@@ -146,14 +146,16 @@ fn head(message: &[u8]) -> Result<(Protocol, u32), Malformed> {
 
 /// How long the message is that a stream goes on with; `None` until its first bytes are there. Only IPFIX and SIM say so.
 pub fn message_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
-    let Some([a, b, c, d, e, f]) = stream.first_chunk::<6>() else { return Ok(None) };
-    let is_sim = [*a, *b, *c] == sim::MAGIC;
-    let (length, needed) = if is_sim { ([*e, *f], sim::HEADER) } else { ([*c, *d], ipfix::HEADER) };
-    let version = u16::from_be_bytes([*a, *b]);
-    if !is_sim && version != 10 {
-        return Err(Malformed::Version(version));
-    }
-    let found = usize::from(u16::from_be_bytes(length));
+    let Some(start) = stream.first_chunk::<6>() else { return Ok(None) };
+    let word = |at: usize| u16::from_be_bytes([start[at], start[at + 1]]);
+    let (found, needed) = if start.starts_with(&sim::MAGIC) {
+        (word(4), sim::HEADER)
+    } else if word(0) == 10 {
+        (word(2), ipfix::HEADER)
+    } else {
+        return Err(Malformed::Version(word(0)));
+    };
+    let found = usize::from(found);
     if found < needed { Err(Malformed::Short { found, needed }) } else { Ok(Some(found)) }
 }
 

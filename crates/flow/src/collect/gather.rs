@@ -179,7 +179,9 @@ mod tests {
         let mut parts = Vec::new();
         for second in 0..150_u64 {
             gather.take(packet(1, second), second * 1_000_000_000, &mut |_| {});
-            gather.advance(second * 1_000_000_000, &mut |record| parts.push((record.part, record.forward.packets)));
+            gather.advance(second * 1_000_000_000, &mut |record| {
+                parts.push((record.part, record.forward.packets));
+            });
         }
         assert_eq!(parts, [(0, 61), (1, 60)]);
     }

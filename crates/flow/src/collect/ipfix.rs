@@ -1,11 +1,11 @@
 //! IPFIX messages (RFC 7011).
 
+use super::Malformed;
 use super::draft::Moment;
 use super::reader::Reader;
 use super::sequence::Claim;
 use super::session::{Message, Received, Session, fingerprint};
 use super::template::{FieldName, Template};
-use super::Malformed;
 
 /// Bytes of a message header.
 pub(super) const HEADER: usize = 16;

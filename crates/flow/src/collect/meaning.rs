@@ -141,8 +141,8 @@ pub(super) fn meaning(name: FieldName) -> Meaning {
 fn of_iana(id: u16) -> Meaning {
     use Meaning as M;
     match id {
-        1 => M::Octets(Rank::Delta),
-        2 => M::Packets(Rank::Delta),
+        1 | 231 => M::Octets(Rank::Delta),
+        2 | 298 => M::Packets(Rank::Delta),
         85 => M::Octets(Rank::Total),
         // Of options it counts what an exporter saw in all; the draft of a flow reads it as such.
         86 => M::Packets(Rank::Total),
@@ -150,9 +150,7 @@ fn of_iana(id: u16) -> Meaning {
         24 | 172 => M::Packets(Rank::Post),
         352 => M::FrameOctets(Rank::Delta),
         353 => M::FrameOctets(Rank::Total),
-        231 => M::Octets(Rank::Delta),
         232 => M::AnswerOctets,
-        298 => M::Packets(Rank::Delta),
         299 => M::AnswerPackets,
         4 => M::Protocol,
         5 => M::Tos,

@@ -1,12 +1,12 @@
 //! NetFlow version 9 packets (RFC 3954).
 
+use super::Malformed;
 use super::draft::Moment;
 use super::ipfix::{FIRST_DATA, next_set};
 use super::reader::Reader;
 use super::sequence::Claim;
 use super::session::{Message, Received, Session, fingerprint};
 use super::template::{FieldName, Template};
-use super::Malformed;
 
 /// Bytes of a packet header.
 pub(super) const HEADER: usize = 20;
@@ -105,7 +105,9 @@ fn options_templates(
 ) -> Result<(), Malformed> {
     let mut reader = Reader::new(content);
     while reader.left() >= 6 {
-        let (Some(id), Some(scopes), Some(options)) = (reader.u16(), reader.u16(), reader.u16()) else { break };
+        let (Some(id), Some(scopes), Some(options)) = (reader.u16(), reader.u16(), reader.u16()) else {
+            break;
+        };
         if id == 0 && scopes == 0 {
             break;
         }

@@ -162,7 +162,8 @@ mod tests {
     fn samplers_are_told_apart() {
         let mut about = About::default();
         for (sampler, taken, space) in [(Some(3), 1, 99), (None, 2, 18)] {
-            let draft = OptionsDraft { sampler, taken: Some(taken), space: Some(space), ..OptionsDraft::default() };
+            let draft =
+                OptionsDraft { sampler, taken: Some(taken), space: Some(space), ..OptionsDraft::default() };
             assert_eq!(draft.finish(0, &mut about), None);
         }
         assert_eq!((about.interval(Some(3)), about.interval(Some(4)), about.interval(None)), (100, 10, 10));

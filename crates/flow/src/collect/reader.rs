@@ -13,10 +13,6 @@ impl<'a> Reader<'a> {
         self.0.len()
     }
 
-    pub(super) const fn rest(&self) -> &'a [u8] {
-        self.0
-    }
-
     /// The next bytes; `None`, and nothing is taken, if there are not so many.
     pub(super) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.0.split_at_checked(length)?;
@@ -85,7 +81,10 @@ mod tests {
     fn nothing_is_taken_where_not_enough_is_left() {
         let mut reader = Reader::new(&[1, 2, 3]);
         assert_eq!((reader.u32(), reader.left()), (None, 3));
-        assert_eq!((reader.u16(), reader.u16(), reader.u8(), reader.u8()), (Some(0x102), None, Some(3), None));
+        assert_eq!(
+            (reader.u16(), reader.u16(), reader.u8(), reader.u8()),
+            (Some(0x102), None, Some(3), None)
+        );
     }
 
     #[test]

@@ -49,14 +49,13 @@ impl Default for SessionOptions {
 
 /// What a message held.
 #[derive(Clone, Debug, PartialEq)]
-#[expect(clippy::large_enum_variant, reason = "handed on at once, and most are records")]
 pub enum Received {
     /// A flow.
     Record(FlowRecord),
     /// A packet or a new flow, of SIM.
     Sim(SimEvent),
     /// The exporter's numbers about itself.
-    Statistics(Reported),
+    Statistics(Box<Reported>),
     /// Units missing by the exporter's numbers; some may still come.
     Gap {
         /// How many.
@@ -240,7 +239,9 @@ impl Session {
         let (Some(now), Some((before, sent_ns))) = (moment.uptime_ms, self.uptime) else { return false };
         let went_on_ms = (moment.sent_ns / 1_000_000).wrapping_sub(sent_ns / 1_000_000);
         let back_ms = before.wrapping_sub(now).cast_signed();
-        moment.sent_ns >= sent_ns && back_ms > 0 && went_on_ms.saturating_add_signed(i64::from(back_ms)) > 5_000
+        moment.sent_ns >= sent_ns
+            && back_ms > 0
+            && went_on_ms.saturating_add_signed(i64::from(back_ms)) > 5_000
     }
 
     /// A message is read, whole or up to where it is malformed.
@@ -370,7 +371,7 @@ impl Session {
                 counts.options_records += 1;
                 if let Some(said) = draft.finish(moment.sent_ns, about) {
                     reported.get_or_insert_default().update(&said);
-                    out(Received::Statistics(said));
+                    out(Received::Statistics(Box::new(said)));
                 }
             } else {
                 let mut draft = Draft::default();
@@ -398,7 +399,7 @@ impl Session {
     }
 
     /// What the exporter says of itself.
-    pub(super) fn statistics(&mut self, said: Reported, out: &mut impl FnMut(Received)) {
+    pub(super) fn statistics(&mut self, said: Box<Reported>, out: &mut impl FnMut(Received)) {
         self.counts.options_records += 1;
         self.reported.get_or_insert_default().update(&said);
         out(Received::Statistics(said));
@@ -430,7 +431,8 @@ fn walk(fields: &[Field], reader: &mut Reader<'_>, mut take: impl FnMut(Field, &
 impl SessionCounts {
     fn flow(&mut self, record: &FlowRecord, is_timed: bool) {
         self.records += 1;
-        self.packets = self.packets.saturating_add(record.forward.packets).saturating_add(record.reverse.packets);
+        self.packets =
+            self.packets.saturating_add(record.forward.packets).saturating_add(record.reverse.packets);
         self.bytes = self.bytes.saturating_add(record.forward.bytes).saturating_add(record.reverse.bytes);
         self.timeless += u64::from(!is_timed);
     }

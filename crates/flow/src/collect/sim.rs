@@ -36,7 +36,8 @@ pub(super) fn decode(
             session.event(event, out);
         }
         SimItem::Ledger { at_ns, ledger } => {
-            session.statistics(Reported { at_ns, ledger: Some(ledger), ..Reported::default() }, out);
+            let said = Reported { at_ns, ledger: Some(ledger), ..Reported::default() };
+            session.statistics(Box::new(said), out);
         }
     });
     session.close(message.of_units(units));

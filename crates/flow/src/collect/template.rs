@@ -53,7 +53,8 @@ impl Template {
         if fields.len() > MOST_FIELDS {
             return Err(refused("has more fields than a message holds"));
         }
-        let least = fields.iter().map(|(_, length)| if *length == VARIABLE { 1 } else { usize::from(*length) });
+        let least =
+            fields.iter().map(|(_, length)| if *length == VARIABLE { 1 } else { usize::from(*length) });
         let least = least.sum();
         if least == 0 {
             return Err(refused("describes records without a byte"));

@@ -161,7 +161,8 @@ fn templates_expire_on_udp_and_are_withdrawn_on_connections() {
     heard.take(&data(2)).expect("reads");
     assert_eq!((heard.records.len(), heard.counts().templates_dropped), (2, 1));
 
-    let mut session = Session::new(Protocol::Ipfix, SessionOptions { template_life: None, ..SessionOptions::default() });
+    let mut session =
+        Session::new(Protocol::Ipfix, SessionOptions { template_life: None, ..SessionOptions::default() });
     let mut records = 0;
     for message in [ipfix(0, Bytes::default().set(2, template(256))), data(0), withdrawal, data(1)] {
         let count = &mut |received| records += u32::from(matches!(received, Received::Record(_)));
@@ -213,7 +214,7 @@ fn options_tell_of_sampling_boot_and_losses() {
     let [record] = heard.records[..] else { panic!("one record") };
     assert_eq!(record.forward.first_ns, (boot_ms + 1_000) * 1_000_000);
     assert_eq!((record.sampling, record.forward.packets), (10, 4));
-    let [Received::Statistics(said)] = heard.others[..] else { panic!("{:?}", heard.others) };
+    let [Received::Statistics(said)] = &heard.others[..] else { panic!("{:?}", heard.others) };
     assert_eq!((said.ignored_packets, said.not_sent_packets, said.packets), (Some(11), Some(12), None));
     assert_eq!(heard.counts().options_records, 1);
 }
@@ -244,7 +245,9 @@ fn netflow9_counts_packets_and_tells_time_by_uptime() {
 
 #[test]
 fn netflow5_is_read() {
-    let head = |number| Bytes::default().u16(5).u16(1).u32(60_000).u32(SENT).u32(500_000_000).u32(number).u16(0x0102);
+    let head = |number| {
+        Bytes::default().u16(5).u16(1).u32(60_000).u32(SENT).u32(500_000_000).u32(number).u16(0x0102)
+    };
     let record = Bytes::default()
         .bytes(&[198, 18, 0, 1, 198, 18, 0, 2, 0, 0, 0, 0])
         .u16(4)
@@ -257,11 +260,14 @@ fn netflow5_is_read() {
         .u16(80)
         .bytes(&[0, 0x1b, 6, 8])
         .bytes(&[0; 8]);
-    let message = |number| head(number).u16(0x4000 | 100).bytes(&record.0).0;
+    let message = |number| head(number).u16(0x4064).bytes(&record.0).0;
     let heard = heard(&[message(10), message(13)]);
     let found = heard.records[0];
     let now_ns = u64::from(SENT) * 1_000_000_000 + 500_000_000;
-    assert_eq!((found.forward.first_ns, found.forward.last_ns), (now_ns - 10_000_000_000, now_ns - 500_000_000));
+    assert_eq!(
+        (found.forward.first_ns, found.forward.last_ns),
+        (now_ns - 10_000_000_000, now_ns - 500_000_000)
+    );
     assert_eq!((found.forward.packets, found.forward.bytes, found.forward.tcp_flags), (10, 6_400, 0x1b));
     assert_eq!((found.key.source_port, found.key.destination_port, found.key.protocol), (1234, 80, 6));
     assert_eq!((found.input, found.tos, found.sampling), (4, 8, 100));
@@ -296,7 +302,7 @@ fn exporters_are_bounded_and_the_silent_make_room() {
     let message = ipfix(0, Bytes::default().set(2, template(256)).set(256, record(1)));
     let mut send = |port, now_s: u64| {
         let source = Source { port, ..source() };
-        let _ = collector.receive(source, &message, now_s * 1_000_000_000, &mut |_, _| {});
+        collector.receive(source, &message, now_s * 1_000_000_000, &mut |_, _| {}).expect("is well formed");
         (collector.exporters().count(), collector.counts().records, collector.refused())
     };
     assert_eq!((send(1, 1000), send(2, 1030)), ((1, 1, 0), (2, 2, 0)));
@@ -316,12 +322,14 @@ fn streams_are_cut_into_messages() {
 /// Sets of templates and data that fit each other now and then.
 fn sets() -> impl Strategy<Value = Bytes> {
     let field = (prop_oneof![0_u16..400, any::<u16>()], prop_oneof![0_u16..9, Just(0xffff), any::<u16>()]);
-    let template = (256_u16..260, prop::collection::vec(field, 0..12), 2_u16..4).prop_map(|(id, fields, kind)| {
-        let count = u16::try_from(fields.len()).expect("few");
-        let head = Bytes::default().u16(id).u16(count);
-        let head = if kind == 3 { head.u16(1) } else { head };
-        Bytes::default().set(kind, fields.iter().fold(head, |bytes, (id, length)| bytes.u16(*id).u16(*length)))
-    });
+    let template =
+        (256_u16..260, prop::collection::vec(field, 0..12), 2_u16..4).prop_map(|(id, fields, kind)| {
+            let count = u16::try_from(fields.len()).expect("few");
+            let head = Bytes::default().u16(id).u16(count);
+            let head = if kind == 3 { head.u16(1) } else { head };
+            Bytes::default()
+                .set(kind, fields.iter().fold(head, |bytes, (id, length)| bytes.u16(*id).u16(*length)))
+        });
     let data = (256_u16..260, prop::collection::vec(any::<u8>(), 0..300))
         .prop_map(|(id, content)| Bytes::default().set(id, Bytes(content)));
     prop::collection::vec(prop_oneof![template, data], 0..6)
@@ -338,7 +346,7 @@ proptest! {
                     let length = u16::try_from(message.len()).expect("short").to_be_bytes();
                     message[..4].copy_from_slice(&[0, version, length[0], length[1]]);
                 }
-                let _ = heard.take(&message);
+                heard.take(&message).unwrap_or(());
             }
         }
     }
@@ -348,9 +356,10 @@ proptest! {
     fn memory_is_bounded(stream in prop::collection::vec((any::<u32>(), sets(), any::<bool>()), 0..40)) {
         let session = SessionOptions { templates: 3, template_fields: 9000, hold_bytes: 500, ..SessionOptions::default() };
         let mut heard = Heard::new(CollectorOptions { session, ..CollectorOptions::default() });
+        let mut refused = 0;
         for (number, sets, as_nine) in stream {
             heard.now_ns += 1_000_000_000;
-            let _ = if as_nine {
+            let taken = if as_nine {
                 let mut nine = sets.0.clone();
                 // Templates are sets 0 and 1 there.
                 if nine.len() > 1 {
@@ -360,8 +369,10 @@ proptest! {
             } else {
                 heard.take(&ipfix(number, sets))
             };
+            refused += u64::from(taken.is_err());
             prop_assert!(heard.counts().pending_bytes <= 2 * 500);
         }
         prop_assert_eq!(heard.counts().records, heard.records.len() as u64);
+        prop_assert_eq!(heard.counts().malformed, refused);
     }
 }
