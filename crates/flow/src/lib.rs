@@ -17,6 +17,7 @@ pub mod element;
 mod key;
 mod ledger;
 mod packet;
+pub mod parse;
 mod record;
 pub mod sim;
 
