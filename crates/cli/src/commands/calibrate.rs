@@ -25,6 +25,11 @@ use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
 /// Faster than any rig on ordinary kernels: the first trial finds what is possible at all.
 const AS_FAST_AS_IT_GOES: u64 = 40_000_000;
+/// The link of the trials' plans, the fastest there is.
+const LINK: &str = "speed_400_gbps";
+const LINK_BITS: u64 = 400_000_000_000;
+/// Preamble and gap, which a frame takes on a link beyond its own bytes.
+const BETWEEN_FRAMES: u64 = 20;
 /// A rate far from every limit.
 const SLOW: u64 = 1_000;
 /// The search ends within two percent.
@@ -108,7 +113,7 @@ impl Bench<'_> {
     fn limit(&mut self, back_end: BackEnd, size: u32) -> Result<RigLimit, Error> {
         remark(format_args!("calibrate: back end {}, {size} B", back_end.name()));
         let slow = self.trial(back_end, size, SLOW)?;
-        let fastest = self.trial(back_end, size, AS_FAST_AS_IT_GOES)?;
+        let fastest = self.trial(back_end, size, as_fast_as_it_goes(size))?;
         let reached = fastest.streams[0].sent.as_ref().and_then(|sent| sent.rate);
         let reached = reached.map_or(0, |rate| rate.frames_milli / 1000);
         let mut search = ZeroLoss::new(reached * ABOVE_REACHED / 100, WIDTH, self.arguments.repeats);
@@ -153,32 +158,38 @@ impl Bench<'_> {
             criteria: Criteria::default(),
         };
         let stop = || signal::received().is_some();
-        let report = packetrig_node::run_local(&self.document(size, asked)?, options, &stop, &mut |_| {})?;
+        let document = document((&self.tx, &self.rx), size, asked, self.arguments.time)?;
+        let report = packetrig_node::run_local(&document, options, &stop, &mut |_| {})?;
         let stream = &report.streams[0];
         let (sent, unsent) = stream.sent.as_ref().map_or((0, 0), |sent| (sent.frames, sent.unsent));
         let lost = stream.loss.as_ref().map_or(sent, |loss| loss.lost);
         self.trials.push(Trial { back_end, size, asked, sent, unsent, lost });
         Ok(report)
     }
+}
 
-    fn document(&self, size: u32, pps: u64) -> Result<String, Error> {
-        let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a rate of zero".into()))?;
-        let quick = Quick {
-            tx: self.tx.clone(),
-            rx: vec![self.rx.clone()],
-            size: QuickSize::Fixed(FrameSize::new(size)),
-            rate: Rate::Frames(rate),
-            length: QuickLength::Time(self.arguments.time),
-            streams: 1,
-            vlan: None,
-            ipv6: false,
-        };
-        let mut document = quick.document();
-        // The limit sought is the rig's, not a link's.
-        document["layer1"] =
-            serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": "speed_400_gbps"}]);
-        Ok(document.to_string())
-    }
+/// The plan of a trial.
+fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
+    let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a rate of zero".into()))?;
+    let quick = Quick {
+        tx: tx.to_owned(),
+        rx: vec![rx.to_owned()],
+        size: QuickSize::Fixed(FrameSize::new(size)),
+        rate: Rate::Frames(rate),
+        length: QuickLength::Time(time),
+        streams: 1,
+        vlan: None,
+        ipv6: false,
+    };
+    let mut document = quick.document();
+    // The limit sought is the rig's, not a link's.
+    document["layer1"] = serde_json::json!([{"name": "any", "port_names": ["tx", "rx"], "speed": LINK}]);
+    Ok(document.to_string())
+}
+
+/// Frames per second of the first trial: what a plan may ask of its link.
+fn as_fast_as_it_goes(size: u32) -> u64 {
+    AS_FAST_AS_IT_GOES.min(LINK_BITS / 8 / (u64::from(size) + BETWEEN_FRAMES))
 }
 
 /// Mean cost of one reading of the clock.
@@ -246,4 +257,22 @@ fn csv(trials: &[Trial]) -> String {
         format!("{},{size},{asked},{sent},{unsent},{lost}\n", back_end.name())
     });
     std::iter::once("back_end,size,frames_per_second,sent,unsent,lost\n".to_owned()).chain(rows).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_plan::{Plan, ReadOptions};
+
+    #[test]
+    fn the_first_trial_of_every_size_is_a_plan_its_link_can_carry() {
+        for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
+            let text =
+                document(("a/eth0", "b/eth0"), size, as_fast_as_it_goes(size), Nanos::from_millis(100));
+            let plan = Plan::read_with(&text.unwrap(), ReadOptions { seed: 1 }).unwrap();
+            let speeds: Vec<_> = plan.ports.iter().map(|port| port.speed).collect();
+            assert!(speeds.iter().all(Option::is_some));
+            plan.bind(&speeds).unwrap_or_else(|problems| panic!("{size} B: {problems}"));
+        }
+    }
 }

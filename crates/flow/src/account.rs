@@ -1,0 +1,140 @@
+//! The ledger as a list of numbered, named values: how it travels in options records of IPFIX and in SIM.
+//!
+//! Numbers are those of elements below [`ENTERPRISE`]; they are never given to another account. A new one is added at the end.
+
+use crate::ledger::Ledger;
+
+/// Whose elements those without a number at IANA are: the enterprise that IANA keeps for examples (RFC 5612), until this
+/// project has its own. What they mean is sent along (RFC 5610).
+pub const ENTERPRISE: u32 = 32473;
+
+/// What stands for a value that is not known.
+pub const UNKNOWN: u64 = u64::MAX;
+
+/// A value of the ledger.
+#[derive(Clone, Copy, Debug)]
+pub struct Account {
+    /// Number of its element, of [`ENTERPRISE`].
+    pub id: u16,
+    /// Its name, in IANA's style.
+    pub name: &'static str,
+    /// Its value; `None` if it is not known.
+    pub get: fn(&Ledger) -> Option<u64>,
+    /// Sets it.
+    pub set: fn(&mut Ledger, Option<u64>),
+}
+
+/// What accounts hold: a count, or one that may be unknown.
+trait Value {
+    fn to_known(self) -> Option<u64>;
+    fn from_known(value: Option<u64>) -> Self;
+}
+
+impl Value for u64 {
+    fn to_known(self) -> Option<u64> {
+        Some(self)
+    }
+    fn from_known(value: Option<u64>) -> Self {
+        value.unwrap_or(0)
+    }
+}
+
+impl Value for Option<u64> {
+    fn to_known(self) -> Self {
+        self
+    }
+    fn from_known(value: Self) -> Self {
+        value
+    }
+}
+
+macro_rules! accounts {
+    ($($id:literal $name:literal $($place:ident).+ $([$index:literal])?;)*) => {
+        &[$(Account {
+            id: $id,
+            name: $name,
+            get: |ledger| Value::to_known(ledger.$($place).+$([$index])?),
+            set: |ledger, value| ledger.$($place).+$([$index])? = Value::from_known(value),
+        }),*]
+    };
+}
+
+/// Every account, by number without a gap.
+pub const ACCOUNTS: &[Account] = accounts! {
+    100 "captureArrivedPacketTotalCount" capture.arrived;
+    101 "captureDriverDroppedPacketTotalCount" capture.driver_dropped;
+    102 "captureRingDroppedPacketTotalCount" capture.ring_dropped;
+    103 "captureDeliveredPacketTotalCount" capture.delivered;
+    104 "parserSeenPacketTotalCount" packets.seen;
+    105 "parserSeenLayer2OctetTotalCount" packets.seen_bytes;
+    106 "parserIgnoredArpTotalCount" packets.ignored[0];
+    107 "parserIgnoredNotIpTotalCount" packets.ignored[1];
+    108 "parserIgnoredShortLinkTotalCount" packets.ignored[2];
+    109 "parserIgnoredShortIpTotalCount" packets.ignored[3];
+    110 "parserIgnoredBadIpTotalCount" packets.ignored[4];
+    111 "parserIgnoredTooDeepTotalCount" packets.ignored[5];
+    112 "parserIgnoredSampledTotalCount" packets.ignored[6];
+    113 "tableMeteredPacketTotalCount" packets.metered;
+    114 "tableUntrackedPacketTotalCount" packets.untracked;
+    115 "tableLivePacketTotalCount" packets.live;
+    116 "tableRecordedPacketTotalCount" packets.recorded;
+    117 "tableRecordTotalCount" packets.records;
+    118 "tableFlowTotalCount" packets.flows;
+    119 "tableEvictedFlowTotalCount" packets.evicted;
+    120 "tableBackwardsPacketTotalCount" packets.backwards;
+    121 "exportOfferedRecordTotalCount" export.offered.records;
+    122 "exportOfferedPacketTotalCount" export.offered.packets;
+    123 "exportOfferedOctetTotalCount" export.offered.bytes;
+    124 "exportQueueDroppedRecordTotalCount" export.queue_dropped.records;
+    125 "exportQueueDroppedPacketTotalCount" export.queue_dropped.packets;
+    126 "exportQueueDroppedOctetTotalCount" export.queue_dropped.bytes;
+    127 "exportSentRecordTotalCount" export.sent.records;
+    128 "exportSentPacketTotalCount" export.sent.packets;
+    129 "exportSentOctetTotalCount" export.sent.bytes;
+    130 "exportRefusedRecordTotalCount" export.refused.records;
+    131 "exportRefusedPacketTotalCount" export.refused.packets;
+    132 "exportRefusedOctetTotalCount" export.refused.bytes;
+    133 "exportWaitingRecordTotalCount" export.waiting.records;
+    134 "exportWaitingPacketTotalCount" export.waiting.packets;
+    135 "exportWaitingOctetTotalCount" export.waiting.bytes;
+    136 "exportMessageTotalCount" export.messages;
+    137 "exportMessageOctetTotalCount" export.message_bytes;
+    138 "exportOwnRecordTotalCount" export.own_records;
+};
+
+/// The account of a number.
+pub fn by_id(id: u16) -> Option<&'static Account> {
+    ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn numbers_have_no_gap_and_names_are_told_apart() {
+        for (at, account) in ACCOUNTS.iter().enumerate() {
+            assert_eq!(usize::from(account.id), 100 + at);
+            assert_eq!(by_id(account.id).unwrap().name, account.name);
+        }
+        assert!(by_id(99).is_none() && by_id(u16::MAX).is_none());
+        let names: BTreeSet<_> = ACCOUNTS.iter().map(|account| account.name).collect();
+        assert_eq!(names.len(), ACCOUNTS.len());
+    }
+
+    #[test]
+    fn the_whole_ledger_is_in_accounts() {
+        let mut ledger = Ledger::default();
+        for (account, value) in ACCOUNTS.iter().zip(1000..) {
+            (account.set)(&mut ledger, Some(value));
+        }
+        for (account, value) in ACCOUNTS.iter().zip(1000..) {
+            assert_eq!((account.get)(&ledger), Some(value), "{}", account.name);
+        }
+        // Whatever is a number in the ledger was set through an account, so none of them is still zero.
+        let text = format!("{ledger:?}");
+        assert!(!text.contains(": 0,") && !text.contains(": 0 ") && !text.contains("[0"), "{text}");
+        assert!(!text.contains("None"), "{text}");
+    }
+}

@@ -1,0 +1,262 @@
+//! What an exporter says besides flow records: templates, what our own elements are, names of interfaces, sampling, the ledger.
+//!
+//! Options records count in IPFIX sequence numbers, templates do not; [`Kind`] says which is which.
+
+use super::MessageSink;
+use super::open::{Kind, Open};
+use super::options::{ExportOptions, Format};
+use super::section::{Field, VARIABLE, own};
+use super::template::Template;
+use super::write::Write;
+use crate::account::{ACCOUNTS, ENTERPRISE, UNKNOWN};
+use crate::ledger::Ledger;
+
+/// An interface that records speak of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its index in the kernel, as in [`FlowRecord::input`](crate::FlowRecord::input).
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What the user calls it.
+    pub description: String,
+}
+
+/// Options templates. The first of their fields is the scope, of `TYPES` the first two.
+mod id {
+    pub(super) const INTERFACES: u16 = 280;
+    pub(super) const SAMPLING: u16 = 281;
+    pub(super) const METERING: u16 = 282;
+    pub(super) const RELIABILITY: u16 = 283;
+    pub(super) const EXPORTING: u16 = 284;
+    pub(super) const LEDGER: u16 = 285;
+    pub(super) const TYPES: u16 = 286;
+}
+
+/// Number of the only metering and exporting process of this program.
+const PROCESS: u32 = 1;
+/// Of names, in NetFlow 9, which has no fields that say how long they are.
+const NAME: u16 = 32;
+const DESCRIPTION: u16 = 64;
+const TEMPLATES: u16 = 2;
+const OPTIONS: u16 = 3;
+const NINE_TEMPLATES: u16 = 0;
+const NINE_OPTIONS: u16 = 1;
+
+struct OptionsTemplate {
+    id: u16,
+    scopes: usize,
+    fields: Vec<Field>,
+}
+
+const fn field(id: u16, length: u16) -> Field {
+    Field { id, enterprise: 0, length }
+}
+
+fn options_templates(format: Format) -> Vec<OptionsTemplate> {
+    let nine = format == Format::NetFlow9;
+    let (name, description) = if nine { (NAME, DESCRIPTION) } else { (VARIABLE, VARIABLE) };
+    let one = |id, fields: &[Field]| OptionsTemplate { id, scopes: 1, fields: fields.to_vec() };
+    let mut templates = vec![
+        one(id::INTERFACES, &[field(10, 4), field(82, name), field(83, description)]),
+        one(
+            id::SAMPLING,
+            &[field(149, 4), field(34, 4), field(35, 1), field(304, 2), field(305, 4), field(306, 4)],
+        ),
+        one(id::METERING, &[field(143, 4), field(323, 8), field(40, 8), field(41, 8), field(42, 8)]),
+        one(id::RELIABILITY, &[field(143, 4), field(323, 8), field(164, 8), field(135, 8)]),
+        one(id::EXPORTING, &[field(144, 4), field(323, 8), field(166, 8), field(167, 8), field(168, 8)]),
+    ];
+    if !nine {
+        let accounts =
+            ACCOUNTS.iter().map(|account| Field { id: account.id, enterprise: ENTERPRISE, length: 8 });
+        templates.push(OptionsTemplate {
+            id: id::LEDGER,
+            scopes: 1,
+            fields: [field(143, 4), field(323, 8)].into_iter().chain(accounts).collect(),
+        });
+        let types = vec![field(346, 4), field(303, 2), field(339, 1), field(344, 1), field(341, VARIABLE)];
+        templates.push(OptionsTemplate { id: id::TYPES, scopes: 2, fields: types });
+    }
+    templates
+}
+
+/// Writes everything but the ledger.
+pub(super) fn announce(
+    open: &mut Open,
+    templates: &[Template],
+    options: &ExportOptions,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
+    let nine = options.format == Format::NetFlow9;
+    let (set, options_set) = if nine { (NINE_TEMPLATES, NINE_OPTIONS) } else { (TEMPLATES, OPTIONS) };
+    for template in templates {
+        let fields: Vec<Field> = template.fields().copied().collect();
+        let length = 4 + specifiers_length(&fields);
+        open.add((set, length, Kind::Template), now_ns, sink, |out| {
+            out.u16(template.id);
+            out.u16(count(fields.len()));
+            specifiers(&fields, out);
+        });
+    }
+    for template in options_templates(options.format) {
+        let length = 6 + specifiers_length(&template.fields);
+        open.add((options_set, length, Kind::Template), now_ns, sink, |out| {
+            options_template(&template, nine, out);
+        });
+    }
+    if !nine {
+        types(open, now_ns, sink);
+    }
+    interfaces(open, options, now_ns, sink);
+    if options.sampling > 1 {
+        sampling(open, options, now_ns, sink);
+    }
+}
+
+fn options_template(template: &OptionsTemplate, nine: bool, out: &mut Vec<u8>) {
+    out.u16(template.id);
+    if nine {
+        // Lengths in bytes, and scopes numbered in its own way: 1 is the system, 2 an interface.
+        out.u16(count(4 * template.scopes));
+        out.u16(count(4 * (template.fields.len() - template.scopes)));
+        out.u16(if template.id == id::INTERFACES { 2 } else { 1 });
+        out.u16(4);
+        specifiers(&template.fields[1..], out);
+    } else {
+        out.u16(count(template.fields.len()));
+        out.u16(count(template.scopes));
+        specifiers(&template.fields, out);
+    }
+}
+
+fn specifiers(fields: &[Field], out: &mut Vec<u8>) {
+    for field in fields {
+        if field.enterprise == 0 {
+            out.u16(field.id);
+            out.u16(field.length);
+        } else {
+            out.u16(field.id | 0x8000);
+            out.u16(field.length);
+            out.u32(field.enterprise);
+        }
+    }
+}
+
+fn specifiers_length(fields: &[Field]) -> usize {
+    fields.iter().map(|field| if field.enterprise == 0 { 4 } else { 8 }).sum()
+}
+
+fn count(value: usize) -> u16 {
+    u16::try_from(value).unwrap_or(u16::MAX)
+}
+
+/// What our own elements are called and hold (RFC 5610).
+fn types(open: &mut Open, now_ns: u64, sink: &mut impl MessageSink) {
+    const UNSIGNED64: u8 = 4;
+    const TOTAL_COUNTER: u8 = 2;
+    let ledger = ACCOUNTS.iter().map(|account| (account.id, account.name, UNSIGNED64, TOTAL_COUNTER));
+    for (element, name, kind, semantics) in own::ALL.iter().copied().chain(ledger) {
+        let length = 8 + text_length(name, None);
+        open.add((id::TYPES, length, Kind::Options), now_ns, sink, |out| {
+            out.u32(ENTERPRISE);
+            out.u16(element);
+            out.u8(kind);
+            out.u8(semantics);
+            text(name, None, out);
+        });
+    }
+}
+
+fn interfaces(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+    let nine = options.format == Format::NetFlow9;
+    let fixed = |length| nine.then_some(usize::from(length));
+    for interface in &options.interfaces {
+        let texts = [(&interface.name, fixed(NAME)), (&interface.description, fixed(DESCRIPTION))];
+        let length = 4 + texts.iter().map(|(value, fixed)| text_length(value, *fixed)).sum::<usize>();
+        open.add((id::INTERFACES, length, Kind::Options), now_ns, sink, |out| {
+            out.u32(interface.index);
+            for (value, fixed) in texts {
+                text(value, fixed, out);
+            }
+        });
+    }
+}
+
+fn sampling(open: &mut Open, options: &ExportOptions, now_ns: u64, sink: &mut impl MessageSink) {
+    open.add((id::SAMPLING, 19, Kind::Options), now_ns, sink, |out| {
+        out.u32(options.domain);
+        out.u32(options.sampling);
+        // Deterministic; one packet, then so many that are not looked at: systematic, by count.
+        out.u8(1);
+        out.u16(1);
+        out.u32(1);
+        out.u32(options.sampling - 1);
+    });
+}
+
+/// Writes the ledger: as RFC 7011 has it, and whole.
+pub(super) fn statistics(
+    open: &mut Open,
+    format: Format,
+    ledger: &Ledger,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
+    let (capture, packets, export) = (&ledger.capture, &ledger.packets, &ledger.export);
+    let mut lost = export.queue_dropped;
+    lost.add(export.refused);
+    let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0) + packets.untracked;
+    let standard: [(u16, &[u64]); 3] = [
+        (id::METERING, &[export.message_bytes, export.messages, export.sent.records]),
+        (id::RELIABILITY, &[packets.ignored(), dropped]),
+        (id::EXPORTING, &[lost.records, lost.packets, lost.bytes]),
+    ];
+    for (id, values) in standard {
+        numbers(open, id, values.iter().copied(), now_ns, sink);
+    }
+    if format == Format::Ipfix {
+        let values = ACCOUNTS.iter().map(|account| (account.get)(ledger).unwrap_or(UNKNOWN));
+        numbers(open, id::LEDGER, values, now_ns, sink);
+    }
+}
+
+fn numbers(
+    open: &mut Open,
+    id: u16,
+    values: impl ExactSizeIterator<Item = u64>,
+    now_ns: u64,
+    sink: &mut impl MessageSink,
+) {
+    open.add((id, 12 + 8 * values.len(), Kind::Options), now_ns, sink, |out| {
+        out.u32(PROCESS);
+        out.millis(now_ns);
+        values.for_each(|value| out.u64(value));
+    });
+}
+
+/// As much of a text as is sent, cut between two characters.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(usize::from(DESCRIPTION))]
+}
+
+fn text_length(value: &str, fixed: Option<usize>) -> usize {
+    fixed.unwrap_or_else(|| 1 + cut(value).len())
+}
+
+/// A text that says its length, or in a field of fixed length, filled with zeros.
+fn text(value: &str, fixed: Option<usize>, out: &mut Vec<u8>) {
+    match fixed {
+        None => {
+            let value = cut(value);
+            out.u8(u8::try_from(value.len()).unwrap_or(u8::MAX));
+            out.bytes(value.as_bytes());
+        }
+        Some(length) => {
+            let value = &value[..value.floor_char_boundary(length)];
+            out.bytes(value.as_bytes());
+            out.bytes(&[0; DESCRIPTION as usize][..length - value.len()]);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Records as messages: IPFIX (RFC 7011), NetFlow 9 (RFC 3954) and NetFlow 5, and what an exporter says besides: templates,
+//! names, sampling, its own ledger.
+//!
+//! ```text
+//!  FlowRecord -> Exporter: shape -> template -> open message ==full, old, or asked==> MessageSink
+//!                           templates and options, when due -^
+//! ```
+//! Nothing here sends: messages are handed to a [`MessageSink`], times are arguments. The encoders allocate nothing per record:
+//! a template is a list of [sections](section), each with its fields and the code that writes them.
+//!
+//! Invariant: what a record stands for is in exactly one message handed out or in the open one, or was counted as
+//! [unfit](Exporter::unfit) for the format.
+
+mod announce;
+mod exporter;
+mod netflow5;
+mod open;
+mod options;
+pub mod section;
+pub mod template;
+mod write;
+
+pub use announce::Interface;
+pub use exporter::Exporter;
+pub use options::{ExportOptions, Format, Refresh};
+
+use crate::ledger::Carried;
+
+/// A finished message.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Its bytes.
+    pub bytes: &'a [u8],
+    /// What its flow records stand for.
+    pub carried: Carried,
+    /// Templates and options records in it.
+    pub own_records: u64,
+    /// By how much it moves the sequence number.
+    pub step: u32,
+}
+
+/// Takes finished messages.
+pub trait MessageSink {
+    /// Takes one.
+    fn message(&mut self, message: Message<'_>);
+}
+
+#[cfg(test)]
+mod tests;

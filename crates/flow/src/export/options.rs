@@ -1,0 +1,102 @@
+//! What the user may choose of an export.
+
+use super::announce::Interface;
+use packetrig_units::Nanos;
+
+/// Which format.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Format {
+    /// IPFIX, RFC 7011.
+    #[default]
+    Ipfix,
+    /// NetFlow 9, RFC 3954.
+    NetFlow9,
+    /// NetFlow 5.
+    NetFlow5,
+}
+
+impl Format {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ipfix => "ipfix",
+            Self::NetFlow9 => "netflow9",
+            Self::NetFlow5 => "netflow5",
+        }
+    }
+
+    /// Whether its messages say how long they are, so that they can follow each other in a stream or a file.
+    pub const fn is_framed(self) -> bool {
+        matches!(self, Self::Ipfix)
+    }
+
+    /// Whether it can say both directions in one record (RFC 5103).
+    pub const fn has_biflow(self) -> bool {
+        matches!(self, Self::Ipfix)
+    }
+}
+
+/// When templates are sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refresh {
+    /// Datagrams get lost, collectors begin anew: after so long, and after so many messages.
+    Every {
+        /// At least so often.
+        time: Nanos,
+        /// And after so many messages.
+        messages: u32,
+    },
+    /// Once on a connection, and once in a file.
+    OnConnection,
+}
+
+/// What an exporter is told.
+#[derive(Clone, Debug)]
+pub struct ExportOptions {
+    /// Which format.
+    pub format: Format,
+    /// Observation domain; of NetFlow 9 the source id, of NetFlow 5 the engine's type and number.
+    pub domain: u32,
+    /// Greatest length of a message.
+    pub message_bytes: usize,
+    /// Both directions in one record, where the format can. Otherwise they are two records.
+    pub biflow: bool,
+    /// When templates, names and sampling are sent again.
+    pub refresh: Refresh,
+    /// How often the ledger is sent.
+    pub statistics_every: Nanos,
+    /// How long a record waits for others to fill its message.
+    pub flush_after: Nanos,
+    /// Every how many packets one is metered; 1: all.
+    pub sampling: u32,
+    /// Names of the interfaces that records speak of.
+    pub interfaces: Vec<Interface>,
+}
+
+impl ExportOptions {
+    /// Fits 1500 bytes of IP, over IPv4 or IPv6.
+    pub const DATAGRAM_BYTES: usize = 1500 - 40 - 8;
+    /// For streams and files.
+    pub const STREAM_BYTES: usize = 16_384;
+    /// A message has room for any template and the longest record; at most what its length field can say.
+    pub(crate) const LEAST_BYTES: usize = 512;
+
+    /// The usual refresh over UDP.
+    pub const OFTEN: Refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 4096 };
+}
+
+impl Default for ExportOptions {
+    fn default() -> Self {
+        Self {
+            format: Format::default(),
+            domain: 1,
+            message_bytes: Self::DATAGRAM_BYTES,
+            biflow: false,
+            refresh: Self::OFTEN,
+            statistics_every: Nanos::from_secs(10),
+            flush_after: Nanos::from_secs(1),
+            sampling: 1,
+            interfaces: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Parts of templates. A section is some fields and the code that writes them, side by side, so that they cannot disagree.
+//!
+//! A time of a direction that had no packet is that of the other one, because no reader knows a time that is absent; its count
+//! of packets is 0.
+
+use super::write::Write;
+use crate::account::ENTERPRISE;
+use crate::packet::Tunnel;
+use crate::record::{FlowRecord, Half};
+
+/// Of reverse elements (RFC 5103).
+pub const REVERSE: u32 = 29305;
+
+/// A field of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Number of its element.
+    pub id: u16,
+    /// Whose element it is; 0: IANA's.
+    pub enterprise: u32,
+    /// Length of its values; 65 535: each says its own.
+    pub length: u16,
+}
+
+/// A length that values say themselves.
+pub const VARIABLE: u16 = u16::MAX;
+
+/// Numbers of our own elements in flow records; those of the ledger begin at 100.
+pub mod own {
+    /// How many records of this flow came before: 16 bits.
+    pub const PART: u16 = 1;
+    /// Whether packets were lost before the meter while the flow lived: boolean.
+    pub const LOSS: u16 = 2;
+    /// What the packets were carried in, the number of [`Tunnel`](crate::Tunnel): 8 bits.
+    pub const TUNNEL: u16 = 3;
+    /// Its number: 32 bits.
+    pub const TUNNEL_ID: u16 = 4;
+    /// Source of the outermost IP header, an IPv6 address; IPv4 is mapped.
+    pub const OUTER_SOURCE: u16 = 5;
+    /// Its destination.
+    pub const OUTER_DESTINATION: u16 = 6;
+    /// Time to live of the second MPLS label: 8 bits.
+    pub const SECOND_TTL: u16 = 7;
+    /// Of the third.
+    pub const THIRD_TTL: u16 = 8;
+
+    /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
+    /// 4 identifier).
+    pub(crate) const ALL: &[(u16, &str, u8, u8)] = &[
+        (PART, "flowPart", 2, 0),
+        (LOSS, "observedLoss", 11, 0),
+        (TUNNEL, "tunnelKind", 1, 4),
+        (TUNNEL_ID, "tunnelId", 3, 4),
+        (OUTER_SOURCE, "outerSourceIPv6Address", 19, 0),
+        (OUTER_DESTINATION, "outerDestinationIPv6Address", 19, 0),
+        (SECOND_TTL, "mplsSecondLabelTTL", 1, 0),
+        (THIRD_TTL, "mplsThirdLabelTTL", 1, 0),
+    ];
+}
+
+/// Some fields and the code that writes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Section {
+    /// Its fields.
+    pub fields: &'static [Field],
+    pub(crate) write: fn(&FlowRecord, &mut Vec<u8>),
+}
+
+impl Section {
+    /// How many bytes it takes of a record.
+    pub const fn length(&self) -> usize {
+        let mut length = 0;
+        let mut at = 0;
+        while at < self.fields.len() {
+            length += self.fields[at].length as usize;
+            at += 1;
+        }
+        length
+    }
+}
+
+/// `element[@enterprise] length: writing;` for each field.
+macro_rules! section {
+    ($name:ident, $doc:literal, |$record:ident, $out:ident| { $($id:literal $(@ $enterprise:ident)? $(# $own:ident)? $length:literal: $write:expr;)* }) => {
+        #[doc = $doc]
+        pub const $name: Section = Section {
+            fields: &[$(Field { id: $id $(+ own::$own)?, enterprise: 0 $(+ $enterprise)?, length: $length }),*],
+            write: |$record, $out| { $($write;)* },
+        };
+    };
+}
+
+section!(TIMES, "Start and end of the forward direction, in milliseconds for all readers, in nanoseconds for those who can.", |record, out| {
+    152 8: out.millis(forward(record).first_ns);
+    153 8: out.millis(forward(record).last_ns);
+    156 8: out.ntp(forward(record).first_ns);
+    157 8: out.ntp(forward(record).last_ns);
+});
+
+section!(ADDRESSES_V4, "Addresses of IPv4.", |record, out| {
+    8 4: out.v4(&record.key.source);
+    12 4: out.v4(&record.key.destination);
+});
+
+section!(ADDRESSES_V6, "Addresses of IPv6.", |record, out| {
+    27 16: out.bytes(&record.key.source);
+    28 16: out.bytes(&record.key.destination);
+});
+
+section!(COMMON, "What every record has.", |record, out| {
+    7 2: out.u16(record.key.source_port);
+    11 2: out.u16(record.key.destination_port);
+    4 1: out.u8(record.key.protocol);
+    6 1: out.u8(record.forward.tcp_flags);
+    5 1: out.u8(record.tos);
+    136 1: out.u8(record.end as u8);
+    2 8: out.u64(record.forward.packets);
+    1 8: out.u64(record.forward.bytes);
+    352 8: out.u64(record.forward.frame_bytes);
+    148 8: out.u64(record.flow_id);
+    10 4: out.u32(record.input);
+    34 4: out.u32(record.sampling);
+    56 6: out.bytes(&record.source_mac);
+    80 6: out.bytes(&record.destination_mac);
+    52 1: out.u8(record.ttl_min);
+    53 1: out.u8(record.ttl_max);
+});
+
+section!(OWN, "What IANA has no element for.", |record, out| {
+    0 @ENTERPRISE #PART 2: out.u16(record.part);
+    0 @ENTERPRISE #LOSS 1: out.u8(if record.loss { 1 } else { 2 });
+});
+
+section!(BACK, "The reverse direction (RFC 5103).", |record, out| {
+    152 @REVERSE 8: out.millis(reverse(record).first_ns);
+    153 @REVERSE 8: out.millis(reverse(record).last_ns);
+    156 @REVERSE 8: out.ntp(reverse(record).first_ns);
+    157 @REVERSE 8: out.ntp(reverse(record).last_ns);
+    2 @REVERSE 8: out.u64(record.reverse.packets);
+    1 @REVERSE 8: out.u64(record.reverse.bytes);
+    352 @REVERSE 8: out.u64(record.reverse.frame_bytes);
+    6 @REVERSE 1: out.u8(record.reverse.tcp_flags);
+});
+
+section!(TAGS, "VLANs; the outer one twice, because older readers know only the first of its elements.", |record, out| {
+    58 2: out.u16(record.key.vlan);
+    243 2: out.u16(record.key.vlan);
+    245 2: out.u16(record.key.inner_vlan);
+});
+
+section!(LABELS, "An MPLS stack. Elements 70 to 72 are the three bytes of an entry in front of its time to live.", |record, out| {
+    70 3: out.bytes(&record.mpls[0].to_be_bytes()[..3]);
+    71 3: out.bytes(&record.mpls[1].to_be_bytes()[..3]);
+    72 3: out.bytes(&record.mpls[2].to_be_bytes()[..3]);
+    200 1: out.u8(record.mpls[0].to_be_bytes()[3]);
+});
+
+section!(SEGMENT, "A VXLAN network, as IANA numbers such.", |record, out| {
+    351 8: out.u64(segment(record));
+});
+
+section!(TUNNEL, "What the packets were carried in.", |record, out| {
+    0 @ENTERPRISE #TUNNEL 1: out.u8(record.key.tunnel as u8);
+    0 @ENTERPRISE #TUNNEL_ID 4: out.u32(record.key.tunnel_id);
+    0 @ENTERPRISE #OUTER_SOURCE 16: out.bytes(&record.outer_source);
+    0 @ENTERPRISE #OUTER_DESTINATION 16: out.bytes(&record.outer_destination);
+});
+
+section!(LOWER_TTLS, "Times to live of the labels below the top, which IANA has no elements for.", |record, out| {
+    0 @ENTERPRISE #SECOND_TTL 1: out.u8(record.mpls[1].to_be_bytes()[3]);
+    0 @ENTERPRISE #THIRD_TTL 1: out.u8(record.mpls[2].to_be_bytes()[3]);
+});
+
+section!(ICMP_V4, "ICMP type and code.", |record, out| {
+    32 2: out.u16(record.icmp);
+});
+
+section!(ICMP_V6, "ICMPv6 type and code.", |record, out| {
+    139 2: out.u16(record.icmp);
+});
+
+const fn forward(record: &FlowRecord) -> &Half {
+    if record.forward.packets == 0 { &record.reverse } else { &record.forward }
+}
+
+const fn reverse(record: &FlowRecord) -> &Half {
+    if record.reverse.packets == 0 { &record.forward } else { &record.reverse }
+}
+
+/// Element 351: its first byte says what the rest is; 1 is VXLAN.
+const fn segment(record: &FlowRecord) -> u64 {
+    match record.key.tunnel {
+        Tunnel::Vxlan => 1 << 56 | record.key.tunnel_id as u64,
+        _ => 0,
+    }
+}

@@ -1,0 +1,148 @@
+//! Which template a record takes: by its version of IP, whether it is ICMP, and what it was wrapped in.
+//!
+//! | number | 256 + | has besides times, addresses and what is common |
+//! |---|---|---|
+//! | +1 | IPv6 | 27, 28 instead of 8, 12 |
+//! | +2 | ICMP | 32 or 139 |
+//! | +4 | tagged | VLANs: 58, 243, 245 |
+//! | +8 | carried | VLANs, MPLS: 70 to 72, 200, and tunnels: 351 and our own |
+//!
+//! Invariant: no field of a record is lost in the template of its shape, but for what NetFlow 9 cannot say: elements that are
+//! not IANA's.
+
+use super::options::Format;
+use super::section::{self, Section};
+use crate::packet::Tunnel;
+use crate::record::FlowRecord;
+
+/// Numbers of templates of flow records: this and the following.
+pub const FIRST: u16 = 256;
+const ICMP: u8 = 1;
+const ICMP_V6: u8 = 58;
+
+/// What of a record decides its template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    v6: bool,
+    icmp: bool,
+    layers: Layers,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layers {
+    Plain,
+    Tagged,
+    Carried,
+}
+
+impl Shape {
+    /// Every shape, in the order of template numbers.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let layers = [Layers::Plain, Layers::Tagged, Layers::Carried].into_iter();
+        let flags = [(false, false), (false, true), (true, false), (true, true)];
+        layers.flat_map(move |layers| flags.map(|(icmp, v6)| Self { v6, icmp, layers }))
+    }
+
+    /// That of a record.
+    pub fn of(record: &FlowRecord) -> Self {
+        let key = &record.key;
+        let carried = key.tunnel != Tunnel::None
+            || key.tunnel_id != 0
+            || record.mpls != [0; 3]
+            || record.outer_source != [0; 16]
+            || record.outer_destination != [0; 16];
+        let layers = match (carried, key.vlan | key.inner_vlan) {
+            (true, _) => Layers::Carried,
+            (false, 0) => Layers::Plain,
+            (false, _) => Layers::Tagged,
+        };
+        Self { v6: !key.is_ipv4(), icmp: matches!(key.protocol, ICMP | ICMP_V6) || record.icmp != 0, layers }
+    }
+
+    /// Its place among all.
+    pub const fn index(self) -> usize {
+        self.v6 as usize + 2 * self.icmp as usize + 4 * self.layers as usize
+    }
+
+    fn sections(self, format: Format, biflow: bool) -> Vec<Section> {
+        let mut sections = vec![section::TIMES];
+        sections.push(if self.v6 { section::ADDRESSES_V6 } else { section::ADDRESSES_V4 });
+        sections.push(section::COMMON);
+        if self.icmp {
+            sections.push(if self.v6 { section::ICMP_V6 } else { section::ICMP_V4 });
+        }
+        if self.layers != Layers::Plain {
+            sections.push(section::TAGS);
+        }
+        if self.layers == Layers::Carried {
+            sections.extend([section::LABELS, section::SEGMENT, section::TUNNEL, section::LOWER_TTLS]);
+        }
+        sections.push(section::OWN);
+        if biflow {
+            sections.push(section::BACK);
+        }
+        if format == Format::NetFlow9 {
+            sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
+        }
+        sections
+    }
+}
+
+/// A template.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// Its number.
+    pub id: u16,
+    /// Length of its records.
+    pub length: usize,
+    sections: Vec<Section>,
+}
+
+impl Template {
+    /// Those of a format and profile, by [index](Shape::index) of shape.
+    pub fn all(format: Format, biflow: bool) -> Vec<Self> {
+        let made = (FIRST..).zip(Shape::all()).map(|(id, shape)| {
+            let sections = shape.sections(format, biflow && format.has_biflow());
+            Self { id, length: sections.iter().map(Section::length).sum(), sections }
+        });
+        made.collect()
+    }
+
+    /// Its fields, in order.
+    pub fn fields(&self) -> impl Iterator<Item = &section::Field> {
+        self.sections.iter().flat_map(|section| section.fields)
+    }
+
+    /// Appends a record, [length](Self::length) bytes.
+    pub fn encode(&self, record: &FlowRecord, out: &mut Vec<u8>) {
+        for section in &self.sections {
+            (section.write)(record, out);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_are_found_by_their_index() {
+        for (index, shape) in Shape::all().enumerate() {
+            assert_eq!(shape.index(), index);
+        }
+    }
+
+    #[test]
+    fn sections_write_as_many_bytes_as_their_fields_say() {
+        for (format, biflow) in [(Format::Ipfix, false), (Format::Ipfix, true), (Format::NetFlow9, true)] {
+            for template in Template::all(format, biflow) {
+                let mut bytes = Vec::new();
+                template.encode(&FlowRecord::default(), &mut bytes);
+                let said: usize = template.fields().map(|field| usize::from(field.length)).sum();
+                assert_eq!((bytes.len(), said), (template.length, template.length), "{}", template.id);
+                let foreign = template.fields().any(|field| field.enterprise != 0);
+                assert_eq!(foreign, format == Format::Ipfix);
+            }
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Big-endian numbers at the end of a message whose room was taken beforehand, so nothing is allocated.
+
+/// Writes values.
+pub(crate) trait Write {
+    /// Bytes as they are.
+    fn bytes(&mut self, bytes: &[u8]);
+
+    fn u8(&mut self, value: u8) {
+        self.bytes(&[value]);
+    }
+    fn u16(&mut self, value: u16) {
+        self.bytes(&value.to_be_bytes());
+    }
+    fn u32(&mut self, value: u32) {
+        self.bytes(&value.to_be_bytes());
+    }
+    fn u64(&mut self, value: u64) {
+        self.bytes(&value.to_be_bytes());
+    }
+    /// The four bytes of an IPv4 address that is mapped.
+    fn v4(&mut self, address: &[u8; 16]) {
+        self.bytes(&address[12..]);
+    }
+    /// A time in nanoseconds as milliseconds since 1970.
+    fn millis(&mut self, ns: u64) {
+        self.u64(ns / 1_000_000);
+    }
+    /// A time in nanoseconds since 1970 as NTP time (RFC 7011, 6.1.10).
+    fn ntp(&mut self, ns: u64) {
+        self.u64(ntp(ns));
+    }
+}
+
+impl Write for Vec<u8> {
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.extend_from_slice(bytes);
+    }
+}
+
+/// Seconds from 1900 to 1970.
+const EPOCH: u64 = 2_208_988_800;
+const SECOND: u64 = 1_000_000_000;
+
+/// Seconds since 1900 and a fraction of 2^-32, rounded up: who cuts it back to nanoseconds gets the very same ones.
+/// Seconds count modulo 2^32, as they do in NTP from 2036 on.
+pub(crate) const fn ntp(ns: u64) -> u64 {
+    let fraction = ((ns % SECOND) << 32).div_ceil(SECOND);
+    (ns / SECOND + EPOCH) << 32 | fraction
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nanoseconds_come_back_from_ntp_time() {
+        for ns in [0, 1, 2, 3, 499_999_999, 500_000_000, 999_999_999, 1_700_000_000_123_456_789] {
+            let time = ntp(ns);
+            let back = ((time >> 32) - EPOCH) * SECOND + (((time & 0xffff_ffff) * SECOND) >> 32);
+            assert_eq!(back, ns);
+        }
+        assert_eq!(ntp(500_000_000) & 0xffff_ffff, 0x8000_0000);
+    }
+}

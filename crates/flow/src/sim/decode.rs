@@ -1,0 +1,228 @@
+//! Datagrams into events. Any bytes are fine: what is not SIM is an error that says why, never a panic.
+//!
+//! Sequence numbers are given, not judged: which datagram is missing is the business of whoever receives many.
+
+use super::{HEADER, MAGIC, SimEvent, VERSION, item};
+use crate::account::{ACCOUNTS, UNKNOWN};
+use crate::key::FlowKey;
+use crate::ledger::Ledger;
+use crate::packet::{MAPPED, Tunnel};
+
+/// Why bytes are not a datagram of SIM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SimError {
+    /// Another beginning.
+    #[error("does not begin with `SIM`")]
+    Magic,
+    /// A version that is not known here.
+    #[error("version {0} of SIM; known is {VERSION}")]
+    Version(u8),
+    /// Shorter than its header, or than its header says.
+    #[error("cut: {have} bytes of {want}")]
+    Cut {
+        /// Bytes there are.
+        have: usize,
+        /// Bytes there should be.
+        want: usize,
+    },
+    /// Its length is not that of its items.
+    #[error("{left} bytes behind its last item")]
+    Left {
+        /// How many.
+        left: usize,
+    },
+    /// An item of unknown kind.
+    #[error("item {index} is of unknown kind {kind}")]
+    Kind {
+        /// Which item, from 0.
+        index: u16,
+        /// Its kind.
+        kind: u8,
+    },
+}
+
+/// A datagram's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimDatagram {
+    /// Length, header included.
+    pub length: u16,
+    /// Items in it.
+    pub items: u16,
+    /// Who sent it.
+    pub exporter: u32,
+    /// Datagrams before this one, modulo 2^32.
+    pub datagram_sequence: u32,
+    /// Packets and new flows before this one.
+    pub event_sequence: u64,
+    /// What times are counted from, nanoseconds since 1970.
+    pub base_ns: u64,
+}
+
+/// One thing a datagram says.
+#[expect(clippy::large_enum_variant, reason = "handed on from the stack at once, and a ledger is rare")]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SimItem {
+    /// A packet or a new flow.
+    Event(SimEvent),
+    /// What the meter knew of its losses.
+    Ledger {
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+        /// Its ledger.
+        ledger: Ledger,
+    },
+}
+
+/// Reads datagrams. It remembers nothing between them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SimDecoder;
+
+impl SimDecoder {
+    /// The header of a datagram, or of the first one of a stream; it says how long the datagram is.
+    pub fn header(bytes: &[u8]) -> Result<SimDatagram, SimError> {
+        let Some(header) = bytes.first_chunk::<HEADER>() else {
+            if !bytes.starts_with(&MAGIC[..bytes.len().min(3)]) {
+                return Err(SimError::Magic);
+            }
+            return Err(SimError::Cut { have: bytes.len(), want: HEADER });
+        };
+        if header[..3] != MAGIC {
+            return Err(SimError::Magic);
+        }
+        if header[3] != VERSION {
+            return Err(SimError::Version(header[3]));
+        }
+        let mut rest = &header[4..];
+        Ok(SimDatagram {
+            length: u16::from_be_bytes(take(&mut rest)),
+            items: u16::from_be_bytes(take(&mut rest)),
+            exporter: u32::from_be_bytes(take(&mut rest)),
+            datagram_sequence: u32::from_be_bytes(take(&mut rest)),
+            event_sequence: u64::from_be_bytes(take(&mut rest)),
+            base_ns: u64::from_be_bytes(take(&mut rest)),
+        })
+    }
+
+    /// Reads one whole datagram. What stands before an error has been given to `take_item`.
+    pub fn decode(bytes: &[u8], take_item: &mut impl FnMut(SimItem)) -> Result<SimDatagram, SimError> {
+        let header = Self::header(bytes)?;
+        let length = usize::from(header.length).max(HEADER);
+        if bytes.len() < length {
+            return Err(SimError::Cut { have: bytes.len(), want: length });
+        }
+        let mut rest = &bytes[HEADER..];
+        for index in 0..header.items {
+            let (item, length) = read_item(rest, index, header.base_ns)?;
+            rest = &rest[length..];
+            take_item(item);
+        }
+        if rest.is_empty() { Ok(header) } else { Err(SimError::Left { left: rest.len() }) }
+    }
+}
+
+/// The item at the beginning, and its length.
+fn read_item(bytes: &[u8], index: u16, base_ns: u64) -> Result<(SimItem, usize), SimError> {
+    let kind = bytes.first().copied().ok_or(SimError::Cut { have: 0, want: 1 })?;
+    let length = match kind {
+        kind if kind == item::PACKET.0 => item::PACKET.1,
+        kind if kind == item::LONG_PACKET.0 => item::LONG_PACKET.1,
+        kind if kind == item::FLOW_V4.0 => item::FLOW_V4.1,
+        kind if kind == item::FLOW_V6.0 => item::FLOW_V6.1,
+        kind if kind == item::LEDGER.0 => item::LEDGER.1 + 8 * ledger_values(bytes),
+        kind => return Err(SimError::Kind { index, kind }),
+    };
+    let whole = bytes.get(..length).ok_or(SimError::Cut { have: bytes.len(), want: length })?;
+    let read = match kind {
+        kind if kind == item::PACKET.0 => SimItem::Event(packet(whole, base_ns)),
+        kind if kind == item::LONG_PACKET.0 => SimItem::Event(long_packet(whole)),
+        kind if kind == item::LEDGER.0 => ledger(whole),
+        _ => SimItem::Event(flow(whole)),
+    };
+    Ok((read, length))
+}
+
+fn ledger_values(bytes: &[u8]) -> usize {
+    bytes.get(2..4).map_or(0, |count| usize::from(u16::from_be_bytes([count[0], count[1]])))
+}
+
+/// The next bytes; zeros where there are none, which callers have excluded by checking the length of the whole item.
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    let Some((head, behind)) = rest.split_first_chunk::<N>() else { return [0; N] };
+    *rest = behind;
+    *head
+}
+
+fn packet(mut rest: &[u8], base_ns: u64) -> SimEvent {
+    let bytes = u32::from_be_bytes(take(&mut rest)) & 0x00ff_ffff;
+    let delta = i32::from_be_bytes(take(&mut rest));
+    SimEvent::Packet {
+        bytes,
+        at_ns: base_ns.wrapping_add_signed(i64::from(delta)),
+        flow_id: u64::from_be_bytes(take(&mut rest)),
+    }
+}
+
+fn long_packet(whole: &[u8]) -> SimEvent {
+    let mut rest = &whole[4..];
+    SimEvent::Packet {
+        bytes: u32::from_be_bytes(take(&mut rest)),
+        at_ns: u64::from_be_bytes(take(&mut rest)),
+        flow_id: u64::from_be_bytes(take(&mut rest)),
+    }
+}
+
+fn flow(whole: &[u8]) -> SimEvent {
+    let mut rest = whole;
+    let [kind, protocol, tunnel, _] = take(&mut rest);
+    let vlan = u16::from_be_bytes(take(&mut rest));
+    let inner_vlan = u16::from_be_bytes(take(&mut rest));
+    let tunnel_id = u32::from_be_bytes(take(&mut rest));
+    let source_port = u16::from_be_bytes(take(&mut rest));
+    let destination_port = u16::from_be_bytes(take(&mut rest));
+    let flow_id = u64::from_be_bytes(take(&mut rest));
+    let at_ns = u64::from_be_bytes(take(&mut rest));
+    let mut address = || if kind == item::FLOW_V4.0 { mapped(take(&mut rest)) } else { take(&mut rest) };
+    let (source, destination) = (address(), address());
+    let tunnel = tunnel_of(tunnel);
+    let key = FlowKey {
+        source,
+        destination,
+        source_port,
+        destination_port,
+        protocol,
+        tunnel,
+        vlan,
+        inner_vlan,
+        tunnel_id,
+    };
+    SimEvent::Flow { flow_id, key, at_ns }
+}
+
+fn mapped(address: [u8; 4]) -> [u8; 16] {
+    let mut whole = [0; 16];
+    whole[..12].copy_from_slice(&MAPPED);
+    whole[12..].copy_from_slice(&address);
+    whole
+}
+
+const fn tunnel_of(number: u8) -> Tunnel {
+    match number {
+        1 => Tunnel::Ip,
+        2 => Tunnel::Gre,
+        3 => Tunnel::Vxlan,
+        4 => Tunnel::Gtp,
+        _ => Tunnel::None,
+    }
+}
+
+/// A meter that knows more accounts than we do, or fewer, is understood as far as both know them.
+fn ledger(whole: &[u8]) -> SimItem {
+    let mut rest = &whole[8..];
+    let at_ns = u64::from_be_bytes(take(&mut rest));
+    let mut ledger = Ledger::default();
+    for (account, value) in ACCOUNTS.iter().zip(rest.chunks_exact(8)) {
+        let value = value.try_into().map_or(UNKNOWN, u64::from_be_bytes);
+        (account.set)(&mut ledger, (value != UNKNOWN).then_some(value));
+    }
+    SimItem::Ledger { at_ns, ledger }
+}

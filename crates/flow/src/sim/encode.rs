@@ -1,0 +1,187 @@
+//! Events into datagrams.
+//!
+//! A datagram takes items until the next one does not fit; it is handed out then, when it has waited long enough, or when the
+//! caller asks.
+
+use super::{HEADER, MAGIC, PAYLOAD_V4, SimEvent, VERSION, item};
+use crate::account::{ACCOUNTS, UNKNOWN};
+use crate::export::{Message, MessageSink};
+use crate::key::FlowKey;
+use crate::ledger::{Carried, Ledger};
+use packetrig_units::Nanos;
+
+/// How datagrams are made.
+#[derive(Clone, Copy, Debug)]
+pub struct SimOptions {
+    /// Who sends.
+    pub exporter: u32,
+    /// Their greatest length; at least 512, at most 65 535.
+    pub datagram_bytes: usize,
+    /// How long an event waits for others to fill its datagram.
+    pub flush_after: Nanos,
+}
+
+impl Default for SimOptions {
+    fn default() -> Self {
+        Self { exporter: 1, datagram_bytes: PAYLOAD_V4, flush_after: Nanos::from_millis(200) }
+    }
+}
+
+/// Fills datagrams.
+#[derive(Debug)]
+pub struct SimEncoder {
+    options: SimOptions,
+    buffer: Vec<u8>,
+    items: u16,
+    events: u32,
+    carried: Carried,
+    own: u64,
+    base_ns: u64,
+    opened_ns: u64,
+    datagrams_before: u32,
+    events_before: u64,
+}
+
+impl SimEncoder {
+    /// An encoder whose first datagram has the numbers 0.
+    pub fn new(options: SimOptions) -> Self {
+        let least = HEADER + item::LEDGER.1 + 8 * ACCOUNTS.len();
+        let options = SimOptions {
+            datagram_bytes: options.datagram_bytes.clamp(least, usize::from(u16::MAX)),
+            ..options
+        };
+        Self {
+            options,
+            buffer: Vec::with_capacity(options.datagram_bytes),
+            items: 0,
+            events: 0,
+            carried: Carried::default(),
+            own: 0,
+            base_ns: 0,
+            opened_ns: 0,
+            datagrams_before: 0,
+            events_before: 0,
+        }
+    }
+
+    /// Adds an event.
+    pub fn event(&mut self, event: &SimEvent, now_ns: u64, sink: &mut impl MessageSink) {
+        match *event {
+            SimEvent::Packet { flow_id, bytes, at_ns } => self.packet(flow_id, bytes, at_ns, now_ns, sink),
+            SimEvent::Flow { flow_id, key, at_ns } => self.flow(flow_id, &key, at_ns, now_ns, sink),
+        }
+    }
+
+    /// Adds the ledger.
+    pub fn ledger(&mut self, ledger: &Ledger, now_ns: u64, sink: &mut impl MessageSink) {
+        self.room(item::LEDGER.1 + 8 * ACCOUNTS.len(), now_ns, now_ns, sink);
+        self.buffer.extend([item::LEDGER.0, 0]);
+        self.buffer.extend(u16::try_from(ACCOUNTS.len()).unwrap_or(u16::MAX).to_be_bytes());
+        self.buffer.extend([0; 4]);
+        self.buffer.extend(now_ns.to_be_bytes());
+        for account in ACCOUNTS {
+            self.buffer.extend((account.get)(ledger).unwrap_or(UNKNOWN).to_be_bytes());
+        }
+        self.items += 1;
+        self.own += 1;
+    }
+
+    /// Hands out what has waited long enough.
+    pub fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+        if now_ns.saturating_sub(self.opened_ns) >= self.options.flush_after.as_u64() {
+            self.flush(sink);
+        }
+    }
+
+    /// Hands out what there is.
+    pub fn flush(&mut self, sink: &mut impl MessageSink) {
+        if self.items == 0 {
+            return;
+        }
+        self.write_header();
+        sink.message(Message {
+            bytes: &self.buffer,
+            carried: self.carried,
+            own_records: self.own,
+            step: self.events,
+        });
+        self.datagrams_before = self.datagrams_before.wrapping_add(1);
+        self.events_before += u64::from(self.events);
+        self.buffer.clear();
+        (self.items, self.events, self.own, self.carried) = (0, 0, 0, Carried::default());
+    }
+
+    /// What is in the datagram that is not handed out yet.
+    pub const fn waiting(&self) -> Carried {
+        self.carried
+    }
+
+    fn packet(&mut self, flow_id: u64, bytes: u32, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+        self.room(item::PACKET.1, at_ns, now_ns, sink);
+        // A time or a length that the short form cannot say takes the long one, in this datagram if it has room for it.
+        if let (Some(delta), 0) = (self.delta(at_ns), bytes >> 24) {
+            self.buffer.extend((u32::from(item::PACKET.0) << 24 | bytes).to_be_bytes());
+            self.buffer.extend(delta.to_be_bytes());
+        } else {
+            self.room(item::LONG_PACKET.1, at_ns, now_ns, sink);
+            self.buffer.extend([item::LONG_PACKET.0, 0, 0, 0]);
+            self.buffer.extend(bytes.to_be_bytes());
+            self.buffer.extend(at_ns.to_be_bytes());
+        }
+        self.buffer.extend(flow_id.to_be_bytes());
+        self.count(1, u64::from(bytes));
+    }
+
+    fn flow(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+        let (kind, length) = if key.is_ipv4() { item::FLOW_V4 } else { item::FLOW_V6 };
+        self.room(length, at_ns, now_ns, sink);
+        self.buffer.extend([kind, key.protocol, key.tunnel as u8, 0]);
+        self.buffer.extend(key.vlan.to_be_bytes());
+        self.buffer.extend(key.inner_vlan.to_be_bytes());
+        self.buffer.extend(key.tunnel_id.to_be_bytes());
+        self.buffer.extend(key.source_port.to_be_bytes());
+        self.buffer.extend(key.destination_port.to_be_bytes());
+        self.buffer.extend(flow_id.to_be_bytes());
+        self.buffer.extend(at_ns.to_be_bytes());
+        let start = if key.is_ipv4() { 12 } else { 0 };
+        self.buffer.extend(&key.source[start..]);
+        self.buffer.extend(&key.destination[start..]);
+        self.count(0, 0);
+    }
+
+    /// Makes room for an item, in a new datagram if this one has none. A datagram's base time is that of its first item.
+    fn room(&mut self, length: usize, at_ns: u64, now_ns: u64, sink: &mut impl MessageSink) {
+        if self.buffer.len() + length > self.options.datagram_bytes {
+            self.flush(sink);
+        }
+        if self.items == 0 {
+            self.buffer.clear();
+            self.buffer.resize(HEADER, 0);
+            (self.base_ns, self.opened_ns) = (at_ns, now_ns);
+        }
+    }
+
+    fn delta(&self, at_ns: u64) -> Option<i32> {
+        let delta = i128::from(at_ns) - i128::from(self.base_ns);
+        i32::try_from(delta).ok()
+    }
+
+    fn count(&mut self, packets: u64, bytes: u64) {
+        self.items += 1;
+        self.events += 1;
+        self.carried.add(Carried { records: 1, packets, bytes });
+    }
+
+    fn write_header(&mut self) {
+        let length = u16::try_from(self.buffer.len()).unwrap_or(u16::MAX);
+        let header = &mut self.buffer[..HEADER];
+        header[..3].copy_from_slice(&MAGIC);
+        header[3] = VERSION;
+        header[4..6].copy_from_slice(&length.to_be_bytes());
+        header[6..8].copy_from_slice(&self.items.to_be_bytes());
+        header[8..12].copy_from_slice(&self.options.exporter.to_be_bytes());
+        header[12..16].copy_from_slice(&self.datagrams_before.to_be_bytes());
+        header[16..24].copy_from_slice(&self.events_before.to_be_bytes());
+        header[24..32].copy_from_slice(&self.base_ns.to_be_bytes());
+    }
+}

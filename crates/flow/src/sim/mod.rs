@@ -1,0 +1,94 @@
+//! SIM, summaries of information: a line for every packet, and one for every new flow, in datagrams that are filled exactly.
+//!
+//! ```text
+//!  0        1        2        3        4        5        6        7
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |      'S' 'I' 'M'         | version|     length      |      items      |  header, 32 bytes
+//! |          exporter                 |        datagram sequence          |
+//! |                           event sequence                              |
+//! |                             base time                                 |
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |  kind 1|  bytes of the IP packet  |  time - base, ns (signed)         |  packet, 16 bytes
+//! |                              flow id                                  |
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |  kind 2|           0              |     bytes of the IP packet        |  packet, 24 bytes: what does not
+//! |                               time                                    |  fit the short form
+//! |                              flow id                                  |
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |  kind 3|protocol| tunnel |   0    |      VLAN       |   inner VLAN    |  new flow: kind 3 of IPv4, 40 bytes;
+//! |            tunnel id              |   source port   |destination port |  kind 4 of IPv6, 64 bytes with
+//! |                              flow id                                  |  addresses of 16 bytes
+//! |                               time                                    |
+//! |         source address            |        destination address        |
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! |  kind 5|   0    |     values      |                 0                 |  ledger, 16 + 8 * values bytes: the
+//! |                               time                                    |  values of `account::ACCOUNTS` by
+//! |                             value ...                                 |  number, all ones: not known
+//! +--------+--------+--------+--------+--------+--------+--------+--------+
+//! ```
+//! Everything is big-endian, times are nanoseconds since 1970. `length` is that of the datagram, header included, so a stream or
+//! a file holds datagrams one after the other. `datagram sequence` counts datagrams before this one, `event sequence` packets
+//! and new flows before this one: what is missing between two datagrams is known to the event. Ledgers are items, not events.
+//!
+//! Invariant: every event given to the encoder is in exactly one datagram handed out, or in the one that is not full yet.
+
+mod decode;
+mod encode;
+
+use crate::key::FlowKey;
+
+pub use decode::{SimDatagram, SimDecoder, SimError, SimItem};
+pub use encode::{SimEncoder, SimOptions};
+
+/// What is to be reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SimEvent {
+    /// A flow was opened; reported before its first packet.
+    Flow {
+        /// Its number.
+        flow_id: u64,
+        /// Its key, as its first packet has it.
+        key: FlowKey,
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+    },
+    /// A packet.
+    Packet {
+        /// Number of its flow.
+        flow_id: u64,
+        /// Length of the IP packet.
+        bytes: u32,
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+    },
+}
+
+/// First bytes of a datagram.
+pub const MAGIC: [u8; 3] = *b"SIM";
+/// The version of the layout.
+pub const VERSION: u8 = 1;
+/// The usual UDP port.
+pub const PORT: u16 = 4738;
+/// Length of the header.
+pub const HEADER: usize = 32;
+/// UDP payload of a datagram of 1500 bytes of IP, over IPv4 and over IPv6.
+pub const PAYLOAD_V4: usize = 1500 - 20 - 8;
+/// See [`PAYLOAD_V4`].
+pub const PAYLOAD_V6: usize = 1500 - 40 - 8;
+
+/// Kinds of items and their lengths.
+pub mod item {
+    /// A packet, the short form: kind and length.
+    pub const PACKET: (u8, usize) = (1, 16);
+    /// A packet, the long form.
+    pub const LONG_PACKET: (u8, usize) = (2, 24);
+    /// A new flow of IPv4.
+    pub const FLOW_V4: (u8, usize) = (3, 40);
+    /// A new flow of IPv6.
+    pub const FLOW_V6: (u8, usize) = (4, 64);
+    /// A ledger; the length is that of what stands before its values.
+    pub const LEDGER: (u8, usize) = (5, 16);
+}
+
+#[cfg(test)]
+mod tests;
