@@ -13,17 +13,24 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+mod canonical;
+pub mod collect;
 mod counts;
 pub mod element;
 pub mod export;
+pub mod hash;
 mod key;
 mod ledger;
 mod packet;
+pub mod parse;
 mod record;
 pub mod sim;
+pub mod table;
 
 pub use counts::{Counts, Imbalance};
+pub use hash::flow_id;
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};
 pub use packet::{Ignored, MAPPED, Packet, Tunnel, flags};
 pub use record::{EndReason, FlowRecord, Half};
+pub use table::{FlowTable, Hints, Outlet, TableOptions, WhenFull};
