@@ -11,5 +11,6 @@
 
 mod batch;
 pub mod collect;
+pub mod export;
 
 pub use batch::Batch;

@@ -40,7 +40,8 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
         let wait = if is_over { Duration::ZERO } else { WAIT };
         let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
         let received = receiver.receive(wait, BATCH, |bytes, from| {
-            let source = Source { address: from.ip().to_canonical(), port: from.port(), transport: Transport::Udp };
+            let source =
+                Source { address: from.ip().to_canonical(), port: from.port(), transport: Transport::Udp };
             messages.push(source, bytes);
         });
         if let Ok(dropped) = receiver.dropped() {

@@ -158,9 +158,14 @@ impl CollectLedger {
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
         });
-        metric(&mut text, "collect_refused_total", "Messages of no protocol, or of one exporter too many.", |row| {
-            row(&[], self.refused);
-        });
+        metric(
+            &mut text,
+            "collect_refused_total",
+            "Messages of no protocol, or of one exporter too many.",
+            |row| {
+                row(&[], self.refused);
+            },
+        );
         for (name, help, value) in COUNTS {
             metric(&mut text, name, help, |row| {
                 for ledger in &self.exporters {
@@ -204,19 +209,28 @@ const COUNTS: [Count; 14] = [
     ("collect_exporter_events_total", "Packets and new flows of SIM.", |counts| counts.events),
     ("collect_exporter_packets_total", "Packets in what was decoded.", |counts| counts.packets),
     ("collect_exporter_bytes_total", "Bytes of IP in what was decoded.", |counts| counts.bytes),
-    ("collect_exporter_lost", "Missing by the exporter's numbers, in its protocol's units.", |counts| counts.lost),
+    ("collect_exporter_lost", "Missing by the exporter's numbers, in its protocol's units.", |counts| {
+        counts.lost
+    }),
     ("collect_exporter_gaps_total", "Gaps in its numbers.", |counts| counts.gaps),
     ("collect_exporter_late_total", "Units that came late.", |counts| counts.late_units),
     ("collect_exporter_duplicates_total", "Messages that came twice.", |counts| counts.duplicates),
     ("collect_exporter_restarts_total", "Times it began anew.", |counts| counts.restarts),
-    ("collect_exporter_template_misses_total", "Sets of data before their template.", |counts| counts.template_misses),
+    ("collect_exporter_template_misses_total", "Sets of data before their template.", |counts| {
+        counts.template_misses
+    }),
     ("collect_exporter_undecoded_bytes_total", "Bytes of sets given up.", |counts| counts.undecoded_bytes),
     ("collect_exporter_untold", "Units that may be in sets that could not be read.", |counts| counts.untold),
     ("collect_exporter_malformed_total", "Messages that could not be read whole.", |counts| counts.malformed),
 ];
 
 /// Writes a metric: `fill` gives its rows, labels and value.
-fn metric(text: &mut String, name: &str, help: &str, fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64))) {
+fn metric(
+    text: &mut String,
+    name: &str,
+    help: &str,
+    fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64)),
+) {
     let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
     // Writing to a string cannot fail.
     write!(text, "# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n").unwrap_or(());

@@ -120,7 +120,8 @@ impl<O: Outlet + 'static> Collecting<O> {
         });
         let (queue, items) = bounded(QUEUE);
         let known = Arc::<Mutex<Known>>::default();
-        let mut opening = Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
+        let mut opening =
+            Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
         if let Err(error) = opening.open_all() {
             shared.over.store(true, Ordering::Release);
             return Err(error);
