@@ -143,6 +143,7 @@ impl Arrival {
     }
 }
 
+#[inline]
 fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::flags;
 
 mod addresses;
 mod fragments;
@@ -30,5 +31,3 @@ fn deep(frame: &[u8], depth: u8) -> Packet {
     let mut parser = Parser::new(ParseOptions { depth, ..ParseOptions::default() });
     parsed_by(&mut parser, frame, frame.len(), 0).unwrap()
 }
-
-use crate::flags;

@@ -6,7 +6,7 @@
 //!
 //! Invariant: a record and the frame it was made of give the same packet.
 
-use super::{Arrival, length, mapped};
+use super::{length, mapped};
 use crate::{Packet, flags};
 
 /// Bytes of a record of IPv4; of one of IPv6.
@@ -34,11 +34,13 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         }
         _ => return false,
     };
-    let arrival = Arrival { at_ns, input, frame_bytes: length(full_len) };
     let short = |at: usize| u16::from_ne_bytes([head[at], head[at + 1]]);
     *packet = Packet {
         source,
         destination,
+        at_ns,
+        frame_bytes: length(full_len),
+        input,
         bytes: short(6).into(),
         source_port: short(8),
         destination_port: short(10),
@@ -51,7 +53,7 @@ pub fn read(record: &[u8], full_len: usize, at_ns: u64, input: u16, packet: &mut
         flags: version,
         destination_mac: [head[16], head[17], head[18], head[19], head[20], head[21]],
         source_mac: [head[22], head[23], head[24], head[25], head[26], head[27]],
-        ..arrival.packet()
+        ..Packet::default()
     };
     true
 }
