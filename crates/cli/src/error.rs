@@ -61,6 +61,12 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Flows(#[from] packetrig_store::flows::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Collect(#[from] packetrig_meter::collect::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -81,6 +87,8 @@ impl Error {
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
             Self::Store(error) => of_store(error),
+            Self::Flows(error) => of_flows(error),
+            Self::Collect(error) => of_collect(error),
         }
     }
 
@@ -131,6 +139,35 @@ fn of_store(error: &packetrig_store::Error) -> Exit {
     match error {
         Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
         Store::Taken(_) | Store::BadId(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_flows(error: &packetrig_store::flows::Error) -> Exit {
+    use packetrig_store::flows::Error as Flows;
+    match error {
+        Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
+            Exit::Usage
+        }
+        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Usage,
+        Flows::Encode(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
+    use packetrig_meter::collect::Error as Collect;
+    match error {
+        Collect::Kernel(packetrig_sys::Error::Call { source, .. })
+            if source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            Exit::Busy
+        }
+        Collect::Kernel(error) => of_kernel(error),
+        Collect::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
+        Collect::Listen { .. } => Exit::Busy,
+        Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => Exit::Usage,
+        Collect::Panicked(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -76,10 +76,9 @@ impl UdpReceiver {
                         take(&self.buffer[..length], from);
                     }
                 }
-                Ok(_) => {}
                 Err(rustix::io::Errno::AGAIN) => return Ok(received),
-                // Interrupted, or an answer from a host that something was once sent to.
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
+                // From nobody; interrupted; an answer from a host that something was once sent to.
+                Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
                 Err(errno) => return Err(failed("recvfrom", errno)),
             }
         }

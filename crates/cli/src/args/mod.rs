@@ -1,6 +1,7 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
 mod capture;
+mod collect;
 mod execution;
 mod quantities;
 mod replay;
@@ -9,6 +10,7 @@ mod serve;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
+pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
+    Collect(Box<Collect>),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod capture;
+mod collect;
 mod demo;
 mod doctor;
 mod execution;
@@ -25,6 +26,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Collect(arguments) => collect::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),

@@ -149,18 +149,26 @@ mod tests {
         let mut gather = Gather::new(GatherOptions::default());
         let mut records = Vec::new();
         let key = FlowKey { source_port: 5, ..FlowKey::default() };
-        gather.take((), SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |(), record| {
-            records.push(record)
+        gather.take((), SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |(), record: FlowRecord| {
+            records.push(record);
         });
         for at_ns in [10, 30, 20] {
-            gather.take((), packet(1, at_ns), 0, &mut |(), record| records.push(record));
+            gather.take((), packet(1, at_ns), 0, &mut |(), record: FlowRecord| {
+                records.push(record);
+            });
         }
-        gather.take((), packet(2, 40), 20_000_000_000, &mut |(), record| records.push(record));
-        gather.advance(30_000_000_000, &mut |(), record| records.push(record));
+        gather.take((), packet(2, 40), 20_000_000_000, &mut |(), record: FlowRecord| {
+            records.push(record);
+        });
+        gather.advance(30_000_000_000, &mut |(), record: FlowRecord| {
+            records.push(record);
+        });
         let [first] = records[..] else { panic!("one is over") };
         assert_eq!((first.key, first.forward.packets, first.forward.bytes), (key, 3, 300));
         assert_eq!((first.forward.first_ns, first.forward.last_ns, first.end), (10, 30, EndReason::Idle));
-        gather.finish(&mut |(), record| records.push(record));
+        gather.finish(&mut |(), record: FlowRecord| {
+            records.push(record);
+        });
         assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
     }
 

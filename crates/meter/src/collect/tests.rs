@@ -264,7 +264,7 @@ fn files_are_read_to_their_end() {
     export(ExportTarget::File(path.clone()), IPFIX, 700, None);
     let whole = std::fs::read(&path).unwrap();
     let cut = dir.path().join("cut.ipfix");
-    std::fs::write(&cut, &whole[..whole.len() / 2 + 1]).unwrap();
+    std::fs::write(&cut, &whole[..=whole.len() / 2]).unwrap();
     let collecting = start(&[], &[&path, &cut], None);
     wait(|| collecting.is_done());
     let (ledger, _) = collecting.stop().unwrap();
