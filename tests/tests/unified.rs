@@ -1,5 +1,6 @@
 //! The program in the driver and the parser read alike: every frame of the parser's corpus, whole, damaged at every byte and cut at
 //! every length, through the program as the kernel runs it; and once on a cable.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_engine::xdp::{Headers, XdpTapOptions};
 use packetrig_flow::parse::{ParseOptions, Parser, unified};
