@@ -10,5 +10,20 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod error;
+mod intake;
+pub mod ledger;
+pub mod metrics;
+mod outbox;
+mod placement;
+mod run;
+pub mod source;
+pub mod top;
+mod worker;
 
 pub use batch::Batch;
+pub use error::Error;
+pub use intake::{BATCH, Intake};
+pub use outbox::{Offered, Outbox, Queue, Wants};
+pub use run::{Input, Meter, MeterOptions};
+pub use worker::{Desk, Notes};

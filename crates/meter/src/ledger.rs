@@ -1,0 +1,366 @@
+//! The meter's books: every account in one place, at any time and at the end.
+//!
+//! Workers leave their counts on their desks, outputs tell theirs when asked, the kernel is asked about interfaces. While
+//! a meter works, what is in a queue is what was offered and is in no other account; at the end the outputs say
+//! themselves what they still have, and everything has to add up.
+//!
+//! Invariant: nothing is counted here; a count that nobody knows is absent.
+
+use crate::outbox::{Offered, Queue, Wants};
+use crate::source::{Interface, Read};
+use crate::worker::{Desk, Notes};
+use crossbeam_channel::{Receiver, bounded};
+use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
+use packetrig_sys::clock;
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Batches that wait for an output at most. A batch of records is about 64 KB.
+pub const QUEUE: usize = 256;
+
+/// Tells what an output has sent, refused and still has.
+pub type Account = Box<dyn Fn() -> ExportCounts + Send + Sync>;
+
+/// An output and its books.
+struct Output {
+    name: String,
+    queue: Queue,
+    account: Option<Account>,
+}
+
+/// Where packets come from.
+#[derive(Debug, Default)]
+pub(crate) enum Captured {
+    #[default]
+    Nothing,
+    Files(Arc<Read>),
+    Interfaces(Mutex<Vec<Interface>>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Books {
+    start_ns: u64,
+    outputs: Mutex<Vec<Output>>,
+    desks: Mutex<Vec<Arc<Desk>>>,
+    captured: Mutex<Arc<Captured>>,
+}
+
+impl std::fmt::Debug for Books {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Books").finish_non_exhaustive()
+    }
+}
+
+/// One output's part of the ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutputReport {
+    /// Where it goes.
+    pub to: String,
+    /// Its accounts.
+    #[serde(flatten)]
+    pub counts: ExportCounts,
+}
+
+/// Everything, at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Since the start.
+    pub elapsed_ns: u64,
+    /// The ledger; its last part is the sum of all outputs.
+    pub ledger: Ledger,
+    /// Every output.
+    pub outputs: Vec<OutputReport>,
+    /// What does not add up; empty before the end.
+    pub imbalances: Vec<String>,
+    /// What there is to say of the source.
+    pub remarks: Vec<String>,
+}
+
+impl Books {
+    /// Empty.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { start_ns: clock::monotonic_ns(), ..Self::default() })
+    }
+
+    /// Adds an output; what comes back is its end of the queue.
+    pub fn add_output(&self, name: String, wants: Wants) -> Receiver<crate::Batch> {
+        let (batches, taken) = bounded(QUEUE);
+        lock(&self.outputs).push(Output { name, queue: Queue { wants, batches }, account: None });
+        taken
+    }
+
+    /// Says how the output added last is asked for its counts.
+    pub fn set_account(&self, account: Account) {
+        if let Some(output) = lock(&self.outputs).last_mut() {
+            output.account = Some(account);
+        }
+    }
+
+    /// The queues of the outputs, which are given away once: they close when the last worker drops its own.
+    pub(crate) fn queues(&self) -> Vec<Queue> {
+        let mut outputs = lock(&self.outputs);
+        // The channel that stays behind is one that nobody reads.
+        let closed = || Queue { wants: Wants::Records, batches: bounded(0).0 };
+        outputs.iter_mut().map(|output| std::mem::replace(&mut output.queue, closed())).collect()
+    }
+
+    pub(crate) fn begin(&self, desks: Vec<Arc<Desk>>, captured: Captured) {
+        *lock(&self.desks) = desks;
+        *lock(&self.captured) = Arc::new(captured);
+    }
+
+    /// Packets per second and the like are made of two of these.
+    pub fn ledger(&self) -> Ledger {
+        self.at(false).0
+    }
+
+    /// Everything as of now. `is_over`: all threads have ended, and it must add up.
+    pub fn report(&self, is_over: bool) -> Report {
+        let (ledger, outputs, notes) = self.at(is_over);
+        let captured = Arc::clone(&lock(&self.captured));
+        let mut found = Vec::new();
+        if is_over {
+            found.extend(ledger.imbalances());
+            found.extend(own_rules(&notes));
+        }
+        Report {
+            elapsed_ns: clock::monotonic_ns() - self.start_ns,
+            ledger,
+            outputs,
+            imbalances: found.iter().map(ToString::to_string).collect(),
+            remarks: if let Captured::Files(read) = &*captured { read.remarks() } else { Vec::new() },
+        }
+    }
+
+    fn at(&self, is_over: bool) -> (Ledger, Vec<OutputReport>, Vec<Notes>) {
+        let notes: Vec<Notes> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
+        let mut packets = Counts::default();
+        notes.iter().for_each(|notes| packets.add(&notes.counts));
+        let outputs: Vec<_> =
+            lock(&self.outputs).iter().enumerate().map(|(n, output)| report_of(n, output, &notes, is_over)).collect();
+        let mut export = ExportCounts::default();
+        outputs.iter().for_each(|output| add(&mut export, &output.counts));
+        (Ledger { capture: self.capture(&notes), packets, export }, outputs, notes)
+    }
+
+    fn capture(&self, notes: &[Notes]) -> CaptureCounts {
+        let sum = |of: fn(&Notes) -> u64| notes.iter().map(of).sum::<u64>();
+        let (delivered, ring_dropped) = (sum(|n| n.delivered), sum(|n| n.ring_dropped));
+        let captured = Arc::clone(&lock(&self.captured));
+        let (arrived, driver_dropped) = match &*captured {
+            Captured::Nothing => (None, None),
+            Captured::Files(read) => (Some(read.packets().saturating_sub(sum(|n| n.left))), None),
+            Captured::Interfaces(interfaces) => {
+                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(Interface::read).collect();
+                let total = |of: fn(&(u64, u64)) -> u64| read.as_ref().map(|all| all.iter().map(of).sum());
+                (total(|counts| counts.0), total(|counts| counts.1))
+            }
+        };
+        CaptureCounts { arrived, driver_dropped, ring_dropped, delivered }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn report_of(number: usize, output: &Output, notes: &[Notes], is_over: bool) -> OutputReport {
+    let mut sum = Offered::default();
+    for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
+        sum.offered.add(offered.offered);
+        sum.dropped.add(offered.dropped);
+    }
+    let mut counts = output.account.as_ref().map(|account| account()).unwrap_or_default();
+    counts.offered = sum.offered;
+    counts.queue_dropped.add(sum.dropped);
+    if !is_over {
+        counts.waiting = rest(&counts);
+    }
+    OutputReport { to: output.name.clone(), counts }
+}
+
+/// What was offered and is in no other account.
+fn rest(counts: &ExportCounts) -> Carried {
+    let left = |of: fn(&Carried) -> u64| {
+        let gone = of(&counts.queue_dropped) + of(&counts.sent) + of(&counts.refused);
+        of(&counts.offered).saturating_sub(gone)
+    };
+    Carried { records: left(|c| c.records), packets: left(|c| c.packets), bytes: left(|c| c.bytes) }
+}
+
+fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
+    sum.offered.add(counts.offered);
+    sum.queue_dropped.add(counts.queue_dropped);
+    sum.sent.add(counts.sent);
+    sum.refused.add(counts.refused);
+    sum.waiting.add(counts.waiting);
+    sum.messages += counts.messages;
+    sum.message_bytes += counts.message_bytes;
+    sum.own_records += counts.own_records;
+}
+
+/// What holds at the end beside the rules of the ledger itself.
+fn own_rules(notes: &[Notes]) -> Vec<Imbalance> {
+    let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
+    let delivered: u64 = notes.iter().map(|notes| notes.delivered).sum();
+    let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
+    let rules = [
+        ("rings put in = capture delivered", rings.unwrap_or(delivered), delivered),
+        ("live at the end = 0", live, 0),
+    ];
+    let broken = rules.into_iter().filter(|(_, left, right)| left != right);
+    broken.map(|(rule, left, right)| Imbalance { rule, left, right }).collect()
+}
+
+/// An account for people: what it counts, and a word on what it means if it is not zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Where in the meter.
+    pub place: &'static str,
+    /// What.
+    pub what: &'static str,
+    /// How many packets; `None` if nobody knows.
+    pub packets: Option<u64>,
+    /// Whether they are lost to the records.
+    pub is_loss: bool,
+}
+
+/// The ledger as lines, from the wire to the collector.
+pub fn lines(ledger: &Ledger) -> Vec<Line> {
+    let Ledger { capture, packets, export } = ledger;
+    let line = |place, what, packets, is_loss| Line { place, what, packets, is_loss };
+    let mut lines = vec![
+        line("capture", "arrived", capture.arrived, false),
+        line("capture", "dropped by the driver", capture.driver_dropped, true),
+        line("capture", "dropped, ring full", Some(capture.ring_dropped), true),
+        line("capture", "delivered", Some(capture.delivered), false),
+    ];
+    for cause in Ignored::ALL {
+        let count = packets.ignored[cause as usize];
+        if count > 0 {
+            lines.push(line("parse", ignored(cause), Some(count), false));
+        }
+    }
+    lines.extend([
+        line("table", "metered", Some(packets.metered), false),
+        line("table", "untracked, table full", Some(packets.untracked), true),
+        line("table", "in flows not ended yet", Some(packets.live), false),
+        line("table", "in records", Some(packets.recorded), false),
+    ]);
+    if export.offered.records > 0 {
+        lines.extend([
+            line("export", "offered", Some(export.offered.packets), false),
+            line("export", "dropped, queue full", Some(export.queue_dropped.packets), true),
+            line("export", "refused by the transport", Some(export.refused.packets), true),
+            line("export", "waiting", Some(export.waiting.packets), false),
+            line("export", "sent", Some(export.sent.packets), false),
+        ]);
+    }
+    lines
+}
+
+const fn ignored(cause: Ignored) -> &'static str {
+    match cause {
+        Ignored::Arp => "ignored: ARP",
+        Ignored::NotIp => "ignored: not IP",
+        Ignored::ShortLink => "ignored: link header cut",
+        Ignored::ShortIp => "ignored: IP header cut",
+        Ignored::BadIp => "ignored: IP header impossible",
+        Ignored::TooDeep => "ignored: nested too deep",
+        Ignored::Sampled => "passed over by sampling",
+    }
+}
+
+/// The ledger in the text format of Prometheus.
+pub fn exposition(report: &Report) -> String {
+    let mut text = String::with_capacity(4096);
+    let Ledger { capture, packets, .. } = &report.ledger;
+    let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, Option<u64>)]| {
+        // Writing to a string does not fail.
+        drop(writeln!(text, "# HELP packetrig_meter_{name} {help}\n# TYPE packetrig_meter_{name} {kind}"));
+        for (labels, value) in values {
+            if let Some(value) = value {
+                drop(writeln!(text, "packetrig_meter_{name}{labels} {value}"));
+            }
+        }
+    };
+    let place = |place: &str, value: u64| (format!("{{place=\"{place}\"}}"), Some(value));
+    let plain = |value: Option<u64>| [(String::new(), value)];
+    metric("arrived_packets_total", "Packets at the interface or in the file.", "counter", &plain(capture.arrived));
+    metric("delivered_packets_total", "Packets given to the parser.", "counter", &plain(Some(capture.delivered)));
+    let mut lost = vec![place("ring", capture.ring_dropped), place("table", packets.untracked)];
+    lost.push(("{place=\"driver\"}".into(), capture.driver_dropped));
+    metric("dropped_packets_total", "Packets that are in no record, by place.", "counter", &lost);
+    let causes = Ignored::ALL.map(|cause| {
+        (format!("{{cause=\"{}\"}}", cause.name()), Some(packets.ignored[cause as usize]))
+    });
+    metric("ignored_packets_total", "Packets that are not metered, by cause.", "counter", &causes);
+    metric("seen_bytes_total", "Bytes of frames given to the parser.", "counter", &plain(Some(packets.seen_bytes)));
+    metric("metered_packets_total", "Packets in flows.", "counter", &plain(Some(packets.metered)));
+    metric("live_packets", "Packets in flows that are not reported yet.", "gauge", &plain(Some(packets.live)));
+    metric("recorded_packets_total", "Packets in records.", "counter", &plain(Some(packets.recorded)));
+    metric("records_total", "Records that left the table.", "counter", &plain(Some(packets.records)));
+    metric("flows_total", "Flows opened.", "counter", &plain(Some(packets.flows)));
+    metric("evicted_flows_total", "Flows ended early for want of room.", "counter", &plain(Some(packets.evicted)));
+    metric("backwards_packets_total", "Packets older than one before.", "counter", &plain(Some(packets.backwards)));
+    for (name, of) in OUTPUT_STATES {
+        let values = |count: fn(&Carried) -> u64| -> Vec<_> {
+            let value = |output: &OutputReport| (to(&output.to), Some(count(&of(&output.counts))));
+            report.outputs.iter().map(value).collect()
+        };
+        let kind = if name == "waiting" { "gauge" } else { "counter" };
+        let total = if name == "waiting" { "" } else { "_total" };
+        metric(&format!("output_{name}_records{total}"), "Records by what became of them.", kind, &values(|c| c.records));
+        metric(&format!("output_{name}_packets{total}"), "Packets those stand for.", kind, &values(|c| c.packets));
+    }
+    let messages: Vec<_> = report.outputs.iter().map(|o| (to(&o.to), Some(o.counts.messages))).collect();
+    metric("output_messages_total", "Messages sent.", "counter", &messages);
+    text
+}
+
+type State = (&'static str, fn(&ExportCounts) -> Carried);
+
+const OUTPUT_STATES: [State; 5] = [
+    ("offered", |counts| counts.offered),
+    ("queue_dropped", |counts| counts.queue_dropped),
+    ("sent", |counts| counts.sent),
+    ("refused", |counts| counts.refused),
+    ("waiting", |counts| counts.waiting),
+];
+
+fn to(name: &str) -> String {
+    let quoted: String = name.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect();
+    format!("{{to=\"{quoted}\"}}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_that_has_not_said_anything_has_everything_waiting() {
+        let books = Books::new();
+        let taken = books.add_output("file".into(), Wants::Records);
+        let desk = Arc::<Desk>::default();
+        books.begin(vec![Arc::clone(&desk)], Captured::Nothing);
+        assert_eq!(books.ledger(), Ledger::default());
+        drop(taken);
+        let report = books.report(true);
+        assert!(report.imbalances.is_empty(), "{report:?}");
+        assert_eq!(report.ledger.capture.arrived, None);
+    }
+
+    #[test]
+    fn what_is_not_known_is_not_exposed() {
+        let books = Books::new();
+        let text = exposition(&books.report(false));
+        assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
+        assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");
+        assert!(text.contains("packetrig_meter_ignored_packets_total{cause=\"arp\"} 0\n"), "{text}");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            assert!(line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok()), "{line}");
+        }
+    }
+}
