@@ -13,7 +13,6 @@ use crossbeam_channel::{Receiver, bounded};
 use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
 use packetrig_sys::clock;
 use serde::Serialize;
-use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches that wait for an output at most. A batch of records is about 64 KB.
@@ -137,11 +136,15 @@ impl Books {
     fn at(&self, is_over: bool) -> (Ledger, Vec<OutputReport>, Vec<Notes>) {
         let notes: Vec<Notes> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
         let mut packets = Counts::default();
-        notes.iter().for_each(|notes| packets.add(&notes.counts));
+        for notes in &notes {
+            packets.add(&notes.counts);
+        }
         let outputs: Vec<_> =
             lock(&self.outputs).iter().enumerate().map(|(n, output)| report_of(n, output, &notes, is_over)).collect();
         let mut export = ExportCounts::default();
-        outputs.iter().for_each(|output| add(&mut export, &output.counts));
+        for output in &outputs {
+            add(&mut export, &output.counts);
+        }
         (Ledger { capture: self.capture(&notes), packets, export }, outputs, notes)
     }
 
@@ -278,11 +281,11 @@ pub fn exposition(report: &Report) -> String {
     let mut text = String::with_capacity(4096);
     let Ledger { capture, packets, .. } = &report.ledger;
     let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, Option<u64>)]| {
-        // Writing to a string does not fail.
-        drop(writeln!(text, "# HELP packetrig_meter_{name} {help}\n# TYPE packetrig_meter_{name} {kind}"));
+        let head = format!("# HELP packetrig_meter_{name} {help}\n# TYPE packetrig_meter_{name} {kind}\n");
+        text.push_str(&head);
         for (labels, value) in values {
             if let Some(value) = value {
-                drop(writeln!(text, "packetrig_meter_{name}{labels} {value}"));
+                text.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
             }
         }
     };

@@ -13,6 +13,7 @@ mod batch;
 mod error;
 mod intake;
 pub mod ledger;
+mod memory;
 pub mod metrics;
 mod outbox;
 mod placement;

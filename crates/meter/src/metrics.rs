@@ -6,12 +6,13 @@
 //! Invariant: the thread ends with the [`Responder`], and holds nothing that a peer can make grow.
 
 use crate::Error;
+use packetrig_sys::clock;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes of a request that are read.
 const MOST: usize = 4096;
@@ -89,11 +90,11 @@ fn answer(mut stream: TcpStream, render: &impl Fn() -> String) -> std::io::Resul
 
 /// The request line and what follows until the empty line; less if the peer is slow or long-winded.
 fn read_head(stream: &mut TcpStream) -> std::io::Result<Vec<u8>> {
-    let until = Instant::now() + PATIENCE;
+    let until_ns = clock::monotonic_ns() + 2_000_000_000;
     let mut head = Vec::with_capacity(MOST);
     let mut chunk = [0; 512];
     while head.len() < MOST && !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let left = until.saturating_duration_since(Instant::now());
+        let left = Duration::from_nanos(until_ns.saturating_sub(clock::monotonic_ns()));
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }

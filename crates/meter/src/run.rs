@@ -13,7 +13,6 @@ use crate::placement;
 use crate::source::{
     FileOptions, Interface, LiveOptions, LiveSource, Location, Source, open_files, open_live,
 };
-use crate::top::Board;
 use crate::worker::{Desk, Worker};
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
@@ -67,9 +66,7 @@ impl Meter {
         let Opened { sources, reader, captured, processors } = opened?;
         let count = sources.len();
         let waits = matches!(&options.input, Input::Files(files) if files.pace.is_none());
-        let board = || options.has_top.then(Board::default);
-        let desks: Vec<_> =
-            (0..count).map(|_| Arc::new(Desk { board: board(), ..Desk::default() })).collect();
+        let desks: Vec<_> = (0..count).map(|_| Arc::new(Desk::new(options.has_top))).collect();
         books.begin(desks.clone(), captured);
         let share = u32::try_from(count).unwrap_or(1).max(1);
         let table = TableOptions { capacity: options.table.capacity.div_ceil(share), ..options.table.clone() };
@@ -77,11 +74,10 @@ impl Meter {
         for ((source, desk), processor) in sources.into_iter().zip(meter.desks.clone()).zip(processors) {
             let worker = Worker {
                 source,
-                intake: Intake::new(options.parse.clone(), table.sampling),
-                table: FlowTable::new(table.clone()),
+                intake: Intake::new(options.parse, table.sampling),
+                table: FlowTable::new(&table),
                 outbox: Outbox::new(queues.clone(), waits),
                 desk,
-                flow_id_key: table.flow_id_key,
                 processor,
             };
             let thread = std::thread::Builder::new().name(format!("meter-{}", meter.workers.len()));
@@ -123,7 +119,8 @@ impl Meter {
             ended = ended.and(result);
         }
         if let Some(reader) = self.reader {
-            ended = ended.and(reader.join().map_err(|_| Error::Panicked("the reader")));
+            let read = reader.join().map_err(|_| Error::Panicked("the reader"));
+            ended = ended.and(read);
         }
         ended
     }

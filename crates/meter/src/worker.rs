@@ -11,13 +11,13 @@
 
 use crate::Error;
 use crate::intake::Intake;
+use crate::memory::Memory;
 use crate::outbox::{Offered, Outbox};
 use crate::source::{Source, Taken};
 use crate::top::Board;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
-use packetrig_flow::{Counts, FlowKey};
-use packetrig_sys::memory::Pages;
+use packetrig_flow::Counts;
 use packetrig_sys::{clock, sched};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -58,6 +58,11 @@ pub struct Desk {
 }
 
 impl Desk {
+    /// With nothing on it; `has_board`: somebody wants to see the largest flows.
+    pub(crate) fn new(has_board: bool) -> Self {
+        Self { board: has_board.then(Board::default), ..Self::default() }
+    }
+
     /// Has the worker take what is there and come to an end.
     pub fn stop(&self) {
         self.is_called_off.store(true, Ordering::Release);
@@ -73,11 +78,9 @@ impl Desk {
 pub(crate) struct Worker {
     pub(crate) source: Box<dyn Source>,
     pub(crate) intake: Intake,
-    pub(crate) table: FlowTable<Pages>,
+    pub(crate) table: FlowTable<Memory>,
     pub(crate) outbox: Outbox,
     pub(crate) desk: Arc<Desk>,
-    /// Of flows in events.
-    pub(crate) flow_id_key: [u64; 2],
     /// Where it runs, if that is to be one place.
     pub(crate) processor: Option<usize>,
 }
@@ -96,7 +99,8 @@ impl Worker {
         self.outbox.flush();
         let put_in = self.source.put_in();
         self.note(true, put_in.as_ref().ok().copied().flatten());
-        worked.and(put_in.map(|_| ()))
+        worked?;
+        put_in.map(|_| ())
     }
 
     fn work(&mut self) -> Result<(), Error> {
@@ -136,7 +140,7 @@ impl Worker {
         self.table.meter(packets, now_ns, &mut self.outbox);
         if self.outbox.wants_events() {
             for packet in packets {
-                let flow_id = packetrig_flow::table::flow_id(&FlowKey::of(packet), self.flow_id_key);
+                let flow_id = self.table.flow_id(packet);
                 self.outbox.event(SimEvent::Packet { flow_id, bytes: packet.bytes, at_ns: packet.at_ns });
             }
         }

@@ -9,7 +9,6 @@ use crate::intake::Intake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, Location, RxFrame};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
-
 use packetrig_sys::clock;
 use packetrig_sys::link::{Counters, Links};
 use packetrig_sys::netns::NetNs;
