@@ -36,6 +36,8 @@ const TWICE: &[(&str, &str)] = &[
     ("getrandom", "proptest and tempfile"),
     ("hashbrown", "rusqlite and its cache"),
     ("nom", "rcgen, in a part that is not built"),
+    ("num-bigint", "parquet; rcgen, in a part that is not built"),
+    ("r-efi", "not built on Linux"),
     ("rusticata-macros", "rcgen, in a part that is not built"),
     ("syn", "procedural macros, at build time only"),
     ("synstructure", "rcgen, in a part that is not built"),

@@ -13,17 +13,22 @@
 #![forbid(unsafe_code)]
 
 pub mod account;
+mod canonical;
 mod counts;
 pub mod element;
 pub mod export;
+pub mod hash;
 mod key;
 mod ledger;
 mod packet;
 mod record;
 pub mod sim;
+pub mod table;
 
 pub use counts::{Counts, Imbalance};
+pub use hash::flow_id;
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};
 pub use packet::{Ignored, MAPPED, Packet, Tunnel, flags};
 pub use record::{EndReason, FlowRecord, Half};
+pub use table::{FlowTable, Hints, Outlet, TableOptions, WhenFull};

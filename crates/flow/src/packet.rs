@@ -89,6 +89,11 @@ pub enum Tunnel {
     Gtp = 4,
 }
 
+impl Tunnel {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp];
+}
+
 /// Why a frame is not metered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

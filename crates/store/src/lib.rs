@@ -15,6 +15,7 @@ mod catalogue;
 mod draft;
 mod error;
 pub mod files;
+pub mod flows;
 mod migrations;
 mod place;
 #[cfg(test)]

@@ -15,6 +15,7 @@ pub mod facts;
 pub mod kernel;
 pub mod link;
 pub mod lock;
+pub mod memory;
 pub mod netdev;
 mod netlink;
 pub mod netns;

@@ -1,0 +1,143 @@
+//! Hashes of flows: of words under a secret, for the table; and the flow's number, which leaves the machine.
+//!
+//! The two have keys of their own. The table's is drawn anew by every process, so nobody can choose packets that meet in
+//! one bucket; its values never leave the process, since they would tell of the key. A flow's number is made with a key that
+//! the user may set, so that several meters and readers agree on it, and is the same for both directions.
+//!
+//! The hash multiplies two words to 128 bits and folds the halves. It is no message authentication code, and the table
+//! does not need one: it compares whole keys and looks in at most two buckets.
+
+use crate::canonical::Canonical;
+use crate::key::FlowKey;
+use std::fmt;
+
+/// Hashes words under a key.
+#[derive(Clone, Copy)]
+pub struct Hasher {
+    seeds: [u64; 8],
+}
+
+/// A secret is not shown.
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Hasher").finish_non_exhaustive()
+    }
+}
+
+impl Hasher {
+    /// With a key of 128 bits.
+    pub const fn new(key: [u64; 2]) -> Self {
+        let mut seeds = [0; 8];
+        let mut n = 0;
+        while n < seeds.len() {
+            let word = key[n % 2].wrapping_add((n as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            // Odd: a seed of zero would make a product zero.
+            seeds[n] = spread(spread(word) ^ key[(n + 1) % 2]) | 1;
+            n += 1;
+        }
+        Self { seeds }
+    }
+
+    /// Of two words.
+    #[inline]
+    pub const fn two(&self, words: [u64; 2]) -> u64 {
+        let [s0, s1, s2, s3, ..] = self.seeds;
+        fold(fold(words[0] ^ s0, words[1] ^ s1) ^ s2, s3)
+    }
+
+    /// Of six words, 128 bits.
+    #[inline]
+    pub const fn six(&self, words: &[u64; 6]) -> [u64; 2] {
+        let [s0, s1, s2, s3, s4, s5, s6, s7] = self.seeds;
+        let a = fold(words[0] ^ s0, words[1] ^ s1);
+        let b = fold(words[2] ^ s2, words[3] ^ s3);
+        let c = fold(words[4] ^ s4, words[5] ^ s5);
+        let all = fold(a ^ s6, b ^ s7);
+        [fold(all ^ s1, c ^ s2), fold(all ^ s3, c ^ s0)]
+    }
+}
+
+/// Numbers of flows under a key.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowIds(Hasher);
+
+impl FlowIds {
+    /// Under this key.
+    pub const fn new(id_key: [u64; 2]) -> Self {
+        Self(Hasher::new(id_key))
+    }
+
+    /// The number of a flow, the same for both directions.
+    #[inline]
+    pub fn of(&self, key: &FlowKey) -> u64 {
+        self.of_words(&Canonical::of(key).words)
+    }
+
+    pub(crate) fn of_words(&self, words: &[u64; 6]) -> u64 {
+        self.0.six(words)[0]
+    }
+}
+
+/// The number of a flow under a key; for many of them, keep a [`FlowIds`].
+pub fn flow_id(key: &FlowKey, id_key: [u64; 2]) -> u64 {
+    FlowIds::new(id_key).of(key)
+}
+
+/// 32 bits of SuperFastHash (Paul Hsieh, 2004), which the first flow meters used; for comparison only. It has no key.
+pub fn super_fast(bytes: &[u8]) -> u32 {
+    let Ok(length) = u32::try_from(bytes.len()) else { return 0 };
+    if length == 0 {
+        return 0;
+    }
+    let half = |pair: &[u8]| u32::from(pair[0]) | u32::from(pair[1]) << 8;
+    let signed = |byte: u8| i32::from(byte.cast_signed()).cast_unsigned();
+    let fours = bytes.chunks_exact(4);
+    let rest = fours.remainder();
+    let mut hash = fours.fold(length, |hash, four| {
+        let sum = hash.wrapping_add(half(&four[..2]));
+        let hash = (sum << 16) ^ (half(&four[2..]) << 11) ^ sum;
+        hash.wrapping_add(hash >> 11)
+    });
+    match *rest {
+        [a, b, c] => {
+            hash = hash.wrapping_add(half(&[a, b]));
+            hash ^= hash << 16;
+            hash ^= signed(c) << 18;
+            hash = hash.wrapping_add(hash >> 11);
+        }
+        [a, b] => {
+            hash = hash.wrapping_add(half(&[a, b]));
+            hash ^= hash << 11;
+            hash = hash.wrapping_add(hash >> 17);
+        }
+        [a] => {
+            hash = hash.wrapping_add(signed(a));
+            hash ^= hash << 10;
+            hash = hash.wrapping_add(hash >> 1);
+        }
+        _ => {}
+    }
+    for (left, right) in [(3, 5), (4, 17), (25, 6)] {
+        hash ^= hash << left;
+        hash = hash.wrapping_add(hash >> right);
+    }
+    hash
+}
+
+/// Both halves of the product, folded.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "the halves of a product")]
+const fn fold(a: u64, b: u64) -> u64 {
+    let product = a as u128 * b as u128;
+    product as u64 ^ (product >> 64) as u64
+}
+
+/// A word whose bits all depend on all bits of another, one to one.
+const fn spread(word: u64) -> u64 {
+    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    word ^ (word >> 31)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,287 @@
+//! Where flows are: hash -> slot, in buckets of one cache line.
+//!
+//! A flow is in its first bucket, or, if that was full, in its second; the first counts those that it sent away, so that a
+//! search mostly ends after one line. A full pair moves one flow of its sixteen to that one's other bucket. Buckets hold
+//! tags of the hash, never keys: what is found has to be compared.
+//!
+//! Invariant: a slot is in the index exactly once, in one of the two buckets of its flow's hash.
+
+use super::hints::Hints;
+use super::memory;
+
+/// No slot.
+pub(super) const NONE: u32 = u32::MAX;
+/// Places in a bucket.
+const WIDTH: usize = 8;
+/// A bucket is full this often, in thirds: two.
+const LOAD: (u64, u64) = (2, 3);
+/// This many flows sent away are not counted any more.
+const STUCK: u16 = u16::MAX;
+
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+struct Bucket {
+    /// Eight tags of 16 bits, four to a word; 0: free.
+    tags: [u64; 2],
+    /// Flows of this bucket that are in their second.
+    sent_away: u16,
+    slots: [u32; WIDTH],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64, "one line of cache");
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Index {
+    buckets: Vec<Bucket>,
+    count: u64,
+}
+
+/// A place in the index.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    bucket: usize,
+    lane: usize,
+}
+
+impl Index {
+    /// For so many flows.
+    pub(super) fn new<H: Hints>(capacity: u32) -> Self {
+        let count = (u64::from(capacity) * LOAD.1).div_ceil(WIDTH as u64 * LOAD.0).max(2);
+        let empty = Bucket { tags: [0; 2], sent_away: 0, slots: [NONE; WIDTH] };
+        let size = usize::try_from(count).unwrap_or(usize::MAX);
+        Self { buckets: memory::filled::<H, _>(size, empty), count }
+    }
+
+    /// Its memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self.buckets.as_slice())
+    }
+
+    #[inline]
+    pub(super) fn prefetch_first<H: Hints>(&self, hash: u64) {
+        if let Some(bucket) = self.buckets.get(self.first(hash)) {
+            H::prefetch(bucket);
+        }
+    }
+
+    /// Whether some flows of its first bucket are elsewhere, whose line is then asked for.
+    #[inline]
+    pub(super) fn prefetch_second<H: Hints>(&self, hash: u64) -> bool {
+        let elsewhere = self.buckets[self.first(hash)].sent_away > 0;
+        if elsewhere {
+            H::prefetch(&self.buckets[self.second(hash)]);
+        }
+        elsewhere
+    }
+
+    /// The first slot in the first bucket that may be it.
+    #[inline]
+    pub(super) fn in_first(&self, hash: u64) -> u32 {
+        self.buckets[self.first(hash)].candidate(tag(hash))
+    }
+
+    /// The first slot in the second bucket that may be it.
+    #[inline]
+    pub(super) fn in_second(&self, hash: u64) -> u32 {
+        self.buckets[self.second(hash)].candidate(tag(hash))
+    }
+
+    /// The slot for which `is_it` holds.
+    pub(super) fn find(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let first = &self.buckets[self.first(hash)];
+        let found = first.find(tag(hash), &is_it);
+        if found.is_some() || first.sent_away == 0 {
+            return found;
+        }
+        self.buckets[self.second(hash)].find(tag(hash), &is_it)
+    }
+
+    /// Puts a slot in, unless both its buckets are full and no other flow can give way.
+    pub(super) fn insert(&mut self, hash: u64, slot: u32, hash_of: impl Fn(u32) -> u64) -> bool {
+        let place = self.free_place(hash).or_else(|| self.make_room(hash, hash_of));
+        if let Some(place) = place {
+            self.put(place, hash, slot);
+        }
+        place.is_some()
+    }
+
+    /// Takes a slot out.
+    pub(super) fn remove(&mut self, hash: u64, slot: u32) {
+        if let Some(place) = self.place_of(hash, slot) {
+            self.take(place, hash);
+        }
+    }
+
+    /// The slots in both its buckets.
+    pub(super) fn neighbours(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
+        let both = [self.first(hash), self.second(hash)];
+        both.into_iter().flat_map(|bucket| self.buckets[bucket].slots).filter(|&slot| slot != NONE)
+    }
+
+    fn place_of(&self, hash: u64, slot: u32) -> Option<Place> {
+        [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
+            let lane = self.buckets[bucket].slots.iter().position(|&there| there == slot)?;
+            Some(Place { bucket, lane })
+        })
+    }
+
+    fn free_place(&self, hash: u64) -> Option<Place> {
+        [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
+            let lane = lowest(self.buckets[bucket].lanes(0))?;
+            Some(Place { bucket, lane })
+        })
+    }
+
+    /// Moves one flow of a full pair to its other bucket.
+    #[cold]
+    fn make_room(&mut self, hash: u64, hash_of: impl Fn(u32) -> u64) -> Option<Place> {
+        let movable = [self.first(hash), self.second(hash)].into_iter().find_map(|bucket| {
+            (0..WIDTH).find_map(|lane| {
+                let slot = self.buckets[bucket].slots[lane];
+                let theirs = hash_of(slot);
+                let free = self.free_place(theirs)?;
+                Some((Place { bucket, lane }, slot, theirs, free))
+            })
+        });
+        let (place, slot, theirs, free) = movable?;
+        self.take(place, theirs);
+        self.put(free, theirs, slot);
+        Some(place)
+    }
+
+    fn put(&mut self, place: Place, hash: u64, slot: u32) {
+        let first = self.first(hash);
+        if place.bucket != first {
+            let sent_away = &mut self.buckets[first].sent_away;
+            *sent_away = sent_away.saturating_add(1);
+        }
+        let bucket = &mut self.buckets[place.bucket];
+        bucket.slots[place.lane] = slot;
+        bucket.set_tag(place.lane, tag(hash));
+    }
+
+    fn take(&mut self, place: Place, hash: u64) {
+        let first = self.first(hash);
+        if place.bucket != first {
+            let sent_away = &mut self.buckets[first].sent_away;
+            // Once it could not count further, it no longer knows.
+            *sent_away -= u16::from(*sent_away != STUCK);
+        }
+        let bucket = &mut self.buckets[place.bucket];
+        bucket.slots[place.lane] = NONE;
+        bucket.set_tag(place.lane, 0);
+    }
+
+    #[inline]
+    fn first(&self, hash: u64) -> usize {
+        self.scaled(hash >> 32)
+    }
+
+    #[inline]
+    fn second(&self, hash: u64) -> usize {
+        self.scaled(hash & 0xffff_ffff)
+    }
+
+    /// 32 bits to a bucket, without a division.
+    #[inline]
+    const fn scaled(&self, bits: u64) -> usize {
+        ((bits * self.count) >> 32) as usize
+    }
+}
+
+impl Bucket {
+    #[inline]
+    fn candidate(&self, tag: u16) -> u32 {
+        lowest(self.lanes(tag)).map_or(NONE, |lane| self.slots[lane])
+    }
+
+    fn find(&self, tag: u16, is_it: impl Fn(u32) -> bool) -> Option<u32> {
+        let mut lanes = self.lanes(tag);
+        while let Some(lane) = lowest(lanes) {
+            if is_it(self.slots[lane]) {
+                return Some(self.slots[lane]);
+            }
+            let lanes_word = &mut lanes[lane / 4];
+            *lanes_word &= *lanes_word - 1;
+        }
+        None
+    }
+
+    /// Lanes with this tag, each as the highest bit of its 16.
+    #[inline]
+    fn lanes(&self, tag: u16) -> [u64; 2] {
+        const ONE: u64 = 0x0001_0001_0001_0001;
+        const LOW: u64 = 0x7fff_7fff_7fff_7fff;
+        let wanted = u64::from(tag) * ONE;
+        self.tags.map(|tags| {
+            let different = tags ^ wanted;
+            !((different & LOW).wrapping_add(LOW) | different | LOW)
+        })
+    }
+
+    const fn set_tag(&mut self, lane: usize, tag: u16) {
+        let shift = lane % 4 * 16;
+        let word = &mut self.tags[lane / 4];
+        *word = *word & !(0xffff << shift) | (tag as u64) << shift;
+    }
+}
+
+/// The lowest of some lanes.
+#[inline]
+const fn lowest(lanes: [u64; 2]) -> Option<usize> {
+    match lanes {
+        [0, 0] => None,
+        [0, high] => Some(4 + high.trailing_zeros() as usize / 16),
+        [low, _] => Some(low.trailing_zeros() as usize / 16),
+    }
+}
+
+/// Bits that choose neither bucket, as long as there are less than 2^24; never 0.
+#[inline]
+#[expect(clippy::cast_possible_truncation, reason = "sixteen bits are picked")]
+const fn tag(hash: u64) -> u16 {
+    let tag = (hash >> 24 & 0xff00 | hash & 0xff) as u16;
+    if tag == 0 { 1 } else { tag }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hash::Hasher;
+
+    /// Flows are found as long as they are in, at the load that the options promise, and nothing is ever without a place.
+    #[test]
+    fn a_full_index_has_every_flow() {
+        const FLOWS: u32 = 100_000;
+        let hasher = Hasher::new([1, 2]);
+        let hash = |slot: u32| hasher.two([u64::from(slot), 0]);
+        let mut index = Index::new::<()>(FLOWS);
+        for slot in 0..FLOWS {
+            assert!(index.insert(hash(slot), slot, hash), "{slot}");
+        }
+        for slot in (0..FLOWS).step_by(2) {
+            index.remove(hash(slot), slot);
+        }
+        for slot in 0..FLOWS {
+            let found = index.find(hash(slot), |there| there == slot);
+            assert_eq!(found, (slot % 2 == 1).then_some(slot));
+        }
+        for slot in (1..FLOWS).step_by(2) {
+            index.remove(hash(slot), slot);
+        }
+        assert!(index.buckets.iter().all(|bucket| bucket.sent_away == 0 && bucket.tags == [0; 2]));
+    }
+
+    /// Flows that all want the same two buckets: sixteen find a place, the next does not, and takes none.
+    #[test]
+    fn a_flood_of_one_hash_fills_two_buckets() {
+        let mut index = Index::new::<()>(1000);
+        let hash = 0x1234_5678_9abc_def0;
+        let inserted = (0..20).filter(|&slot| index.insert(hash, slot, |_| hash)).count();
+        assert_eq!(inserted, 16);
+        assert_eq!(index.neighbours(hash).count(), 16);
+        assert_eq!(index.find(hash, |slot| slot == 15), Some(15));
+        assert_eq!(index.find(hash, |slot| slot == 16), None);
+    }
+}

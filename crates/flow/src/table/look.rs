@@ -1,0 +1,152 @@
+//! What is looked for: a packet's key in the two words that the table compares.
+//!
+//! An IPv4 packet that is carried in nothing fits in as it is (*short*). Any other key is a digest here, and whoever finds
+//! it compares the six words of [`Canonical`] as well (*long*).
+
+use super::TableOptions;
+use super::index::NONE;
+use crate::canonical::{Canonical, is_icmp, question};
+use crate::hash::Hasher;
+use crate::key::FlowKey;
+use crate::packet::{MAPPED, Packet, Tunnel};
+
+/// The part of the second word that is not key: the flow's state.
+pub(super) const STATE: u64 = 0xff;
+/// Of the second word: what the words are. Neither bit: no flow.
+pub(super) const SHORT: u64 = 1 << 8;
+pub(super) const LONG: u64 = 2 << 8;
+pub(super) const KIND: u64 = SHORT | LONG;
+/// What a digest leaves to state and kind.
+const DIGEST: u64 = !0xfff;
+/// VLAN identifiers have twelve bits.
+const VLAN_BITS: u16 = 0xfff;
+
+/// A packet's key, and where it was found.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Look {
+    /// The key; state is zero.
+    pub(super) words: [u64; 2],
+    pub(super) hash: u64,
+    /// Where it seems to be.
+    pub(super) slot: u32,
+    /// The packet goes from the upper end to the lower.
+    pub(super) flipped: bool,
+}
+
+impl Look {
+    pub(super) const NOTHING: Self = Self { words: [0; 2], hash: 0, slot: NONE, flipped: false };
+
+    pub(super) const fn is_long(&self) -> bool {
+        self.words[1] & LONG != 0
+    }
+}
+
+/// Makes keys of packets.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub(super) struct Lens {
+    hasher: Hasher,
+    biflow: bool,
+    icmp: bool,
+    vlan: bool,
+    tunnel: bool,
+}
+
+impl Lens {
+    pub(super) const fn new(options: &TableOptions) -> Self {
+        Self {
+            hasher: Hasher::new(options.hash_key),
+            biflow: options.biflow,
+            icmp: options.icmp_in_key,
+            vlan: options.vlan_in_key,
+            tunnel: options.tunnel_in_key,
+        }
+    }
+
+    /// What to look for.
+    #[inline]
+    pub(super) fn look(&self, packet: &Packet) -> Look {
+        let (words, flipped) = self.short(packet).unwrap_or_else(|| self.long(packet));
+        Look { words, hash: self.hash(words), slot: NONE, flipped }
+    }
+
+    /// The hash of words without state.
+    #[inline]
+    pub(super) const fn hash(&self, words: [u64; 2]) -> u64 {
+        self.hasher.two(words)
+    }
+
+    /// The key's six words.
+    #[inline]
+    pub(super) fn canonical(&self, packet: &Packet) -> Canonical {
+        let key = self.key(packet);
+        if self.biflow { Canonical::of(&key) } else { Canonical::one_way(&key) }
+    }
+
+    /// The packet's key, without what shall not tell flows apart.
+    pub(super) fn key(&self, packet: &Packet) -> FlowKey {
+        let mut key = FlowKey::of(packet);
+        if is_icmp(key.protocol) {
+            key.source_port = 0;
+            key.destination_port = if self.icmp { key.destination_port } else { 0 };
+        }
+        if !self.vlan {
+            (key.vlan, key.inner_vlan) = (0, 0);
+        }
+        if !self.tunnel {
+            (key.tunnel, key.tunnel_id) = (Tunnel::None, 0);
+        }
+        key
+    }
+
+    /// Whether type and code are in the key.
+    pub(super) const fn has_icmp(&self) -> bool {
+        self.icmp
+    }
+
+    #[inline]
+    fn short(&self, packet: &Packet) -> Option<([u64; 2], bool)> {
+        let carried = self.tunnel && (packet.tunnel != Tunnel::None || packet.tunnel_id != 0);
+        let stacked = self.vlan && (packet.inner_vlan != 0 || packet.vlan > VLAN_BITS);
+        let (source, destination) = (ipv4(&packet.source)?, ipv4(&packet.destination)?);
+        if carried || stacked {
+            return None;
+        }
+        let (mut ports, mut source_port, mut destination_port) =
+            (0, u64::from(packet.source_port), u64::from(packet.destination_port));
+        if is_icmp(packet.protocol) {
+            if self.icmp {
+                ports = u64::from(self.type_code(packet));
+            }
+            (source_port, destination_port) = (0, 0);
+        }
+        let (from, to) =
+            (u64::from(source) << 16 | source_port, u64::from(destination) << 16 | destination_port);
+        let flipped = self.biflow && from > to;
+        let (low, high) = if flipped { (to, from) } else { (from, to) };
+        let vlan = if self.vlan { u64::from(packet.vlan) } else { 0 };
+        let ports = ports | (low & 0xffff) << 16 | high & 0xffff;
+        let rest = ports << 32 | u64::from(packet.protocol) << 24 | vlan << 12 | SHORT;
+        Some(([(low >> 16) << 32 | high >> 16, rest], flipped))
+    }
+
+    /// Of ICMP: an answer is of its question's flow where both directions are one.
+    const fn type_code(&self, packet: &Packet) -> u16 {
+        let type_code = packet.destination_port;
+        if self.biflow { question(packet.protocol, type_code) } else { type_code }
+    }
+
+    #[inline(never)]
+    fn long(&self, packet: &Packet) -> ([u64; 2], bool) {
+        let canonical = self.canonical(packet);
+        let [first, second] = self.hasher.six(&canonical.words);
+        ([first, second & DIGEST | LONG], canonical.flipped)
+    }
+}
+
+/// The address, if it is of IPv4.
+#[inline]
+fn ipv4(address: &[u8; 16]) -> Option<u32> {
+    let (prefix, last) = address.split_last_chunk::<4>()?;
+    (*prefix == MAPPED).then(|| u32::from_be_bytes(*last))
+}

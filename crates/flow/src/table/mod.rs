@@ -1,0 +1,449 @@
+//! The flow table: packets in, records out.
+//!
+//! ```text
+//!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
+//!                prefetch bucket     prefetch slot
+//! ```
+//! It belongs to one worker, has a fixed size and allocates nothing after the start. Time is an argument: packets bring theirs,
+//! and `now_ns` drives the timers, so flows end when nothing arrives too. What a packet of a known flow touches is one
+//! bucket of the [index](index) and one [`Hot`](slot::Hot); keys are always compared in full.
+//!
+//! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`Counts::metered`] or in [`Counts::untracked`], and every
+//! metered one in a live flow or in exactly one record.
+
+mod hints;
+mod index;
+mod look;
+mod memory;
+mod options;
+mod slot;
+mod wheel;
+
+pub use hints::{Hints, Outlet};
+pub use options::{TableOptions, WhenFull};
+
+use crate::counts::Counts;
+use crate::hash::FlowIds;
+use crate::key::FlowKey;
+use crate::packet::Packet;
+use crate::record::EndReason;
+use index::{Index, NONE};
+use look::{Lens, Look};
+use slot::{CLOSING, Cold, ENDED, HAS_RARE, Hot, Rare};
+use std::marker::PhantomData;
+use wheel::Wheel;
+
+/// Packets whose memory is asked for together.
+const BATCH: usize = 32;
+/// Timers looked at per batch, beyond two for each packet.
+const RINGS: usize = 64;
+/// Flows looked at for the one that has been silent longest.
+const LOOKS: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct FlowTable<H> {
+    lens: Lens,
+    limits: Limits,
+    ids: FlowIds,
+    index: Index,
+    hot: Vec<Hot>,
+    cold: Vec<Cold>,
+    rare: Vec<Rare>,
+    wheel: Wheel,
+    /// Slots without a flow.
+    free: Vec<u32>,
+    counts: Counts,
+    /// Losses of the meter so far; what began before the last one is marked.
+    losses: u32,
+    begun: bool,
+    hints: PhantomData<H>,
+}
+
+/// When flows end, and what all records have in common.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    active: u64,
+    idle: u64,
+    grace: u64,
+    biflow: bool,
+    sampling: u32,
+    when_full: WhenFull,
+}
+
+impl Limits {
+    /// When something is due for a flow, and what.
+    fn deadline(&self, hot: &Hot) -> (u64, EndReason) {
+        let (silence, reason) =
+            if hot.is(ENDED) { (self.grace, EndReason::EndOfFlow) } else { (self.idle, EndReason::Idle) };
+        let end = hot.last().saturating_add(silence);
+        let part = hot.start.saturating_add(self.active);
+        if !hot.is_empty() && part < end { (part, EndReason::Active) } else { (end, reason) }
+    }
+}
+
+impl<H: Hints> FlowTable<H> {
+    /// An empty table; all its memory is taken here.
+    pub fn new(options: &TableOptions) -> Self {
+        let capacity = options.capacity.clamp(1, NONE - 1);
+        let slots = capacity as usize;
+        let limits = Limits {
+            active: options.active.as_u64(),
+            idle: options.idle.as_u64(),
+            grace: options.grace.as_u64(),
+            biflow: options.biflow,
+            sampling: options.sampling,
+            when_full: options.when_full,
+        };
+        Self {
+            lens: Lens::new(options),
+            limits,
+            ids: FlowIds::new(options.flow_id_key),
+            index: Index::new::<H>(capacity),
+            hot: memory::filled::<H, _>(slots, Hot::FREE),
+            cold: memory::filled::<H, _>(slots, Cold::default()),
+            // Zeros from the kernel take no memory until they are written.
+            rare: vec![Rare::default(); slots],
+            wheel: Wheel::new::<H>(slots, limits.idle),
+            free: (0..capacity).rev().collect(),
+            counts: Counts::default(),
+            losses: 0,
+            begun: false,
+            hints: PhantomData,
+        }
+    }
+
+    /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: as much as keeps up with
+    /// any stream of packets, and little enough to hold none up.
+    pub fn meter(&mut self, packets: &[Packet], now_ns: u64, outlet: &mut impl Outlet) {
+        self.begin(now_ns);
+        for batch in packets.chunks(BATCH) {
+            self.batch(batch, outlet);
+            self.ring(now_ns, 2 * batch.len() + RINGS, outlet);
+        }
+    }
+
+    /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
+    pub fn advance(&mut self, now_ns: u64, outlet: &mut impl Outlet) {
+        self.begin(now_ns);
+        self.ring(now_ns, usize::MAX, outlet);
+    }
+
+    /// Reports every flow there is.
+    pub fn finish(&mut self, outlet: &mut impl Outlet) {
+        for slot in 0..self.hot.len() {
+            if !self.hot[slot].is_free() {
+                self.report(slot, EndReason::Forced, outlet);
+                self.remove(slot);
+            }
+        }
+    }
+
+    /// Packets were lost before the table: every flow alive now will say so.
+    pub const fn mark_loss(&mut self) {
+        self.losses = self.losses.wrapping_add(1);
+    }
+
+    /// Where packets went; `seen` and `ignored` are the caller's.
+    pub const fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Flows in the table.
+    pub fn flows(&self) -> usize {
+        self.hot.len() - self.free.len()
+    }
+
+    /// The memory that it holds, in bytes; that of what most flows have not is taken only when it is used.
+    pub fn bytes(&self) -> usize {
+        let slots = size_of::<Hot>() + size_of::<Cold>() + size_of::<u32>();
+        self.index.bytes() + self.wheel.bytes() + self.hot.len() * slots
+    }
+
+    /// The key by which a packet is metered: without what shall not tell flows apart.
+    pub fn key(&self, packet: &Packet) -> FlowKey {
+        self.lens.key(packet)
+    }
+
+    /// The number of a packet's flow.
+    pub fn flow_id(&self, packet: &Packet) -> u64 {
+        self.ids.of(&self.lens.key(packet))
+    }
+
+    fn begin(&mut self, now_ns: u64) {
+        if !self.begun {
+            self.begun = true;
+            self.wheel.begin(wheel::tick(now_ns));
+        }
+    }
+
+    fn batch(&mut self, packets: &[Packet], outlet: &mut impl Outlet) {
+        let mut looks = [Look::NOTHING; BATCH];
+        let looks = &mut looks[..packets.len()];
+        for (look, packet) in looks.iter_mut().zip(packets) {
+            *look = self.lens.look(packet);
+            self.index.prefetch_first::<H>(look.hash);
+        }
+        self.locate(looks);
+        for (look, packet) in looks.iter().zip(packets) {
+            self.one(look, packet, outlet);
+        }
+    }
+
+    /// Finds where flows seem to be, and asks for that memory.
+    fn locate(&self, looks: &mut [Look]) {
+        let mut elsewhere = false;
+        for look in &mut *looks {
+            look.slot = self.index.in_first(look.hash);
+            match self.hot.get(look.slot as usize) {
+                Some(hot) => H::prefetch(hot),
+                None => elsewhere |= self.index.prefetch_second::<H>(look.hash),
+            }
+        }
+        if elsewhere {
+            for look in looks.iter_mut().filter(|look| look.slot == NONE) {
+                look.slot = self.index.in_second(look.hash);
+                if let Some(hot) = self.hot.get(look.slot as usize) {
+                    H::prefetch(hot);
+                }
+            }
+        }
+    }
+
+    #[inline]
+    fn one(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        // What seemed to be may have been changed by the packets before this one.
+        let there = (look.slot as usize) < self.hot.len() && self.is(look.slot, look, packet);
+        let slot = if there { Some(look.slot as usize) } else { self.find(look, packet) };
+        match slot {
+            Some(slot) => self.add(slot, look, packet, outlet),
+            None => self.open(look, packet, outlet),
+        }
+    }
+
+    /// Whether a slot holds that very flow.
+    #[inline]
+    fn is(&self, slot: u32, look: &Look, packet: &Packet) -> bool {
+        let slot = slot as usize;
+        self.hot[slot].has(look.words)
+            && (!look.is_long() || self.cold[slot].words == self.lens.canonical(packet).words)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find(&self, look: &Look, packet: &Packet) -> Option<usize> {
+        self.index.find(look.hash, |slot| self.is(slot, look, packet)).map(|slot| slot as usize)
+    }
+
+    /// Adds a packet to its flow.
+    #[inline]
+    fn add(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let (hot, at_ns) = (&self.hot[slot], packet.at_ns);
+        let due = at_ns >= hot.last().saturating_add(self.limits.idle)
+            || at_ns.saturating_sub(hot.start) >= self.limits.active;
+        if due || hot.is_empty() || hot.is(ENDED) || packet.tcp_flags & CLOSING != 0 {
+            self.turn(slot, look, packet, outlet);
+        } else {
+            self.count(slot, look.flipped, packet);
+        }
+    }
+
+    /// Adds a packet by which its flow may end, go on in another part, or begin anew.
+    #[cold]
+    #[inline(never)]
+    fn turn(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let mut goes_on = self.settle(slot, packet.at_ns, outlet);
+        if goes_on && self.hot[slot].is(ENDED) && slot::opens(packet) {
+            self.report(slot, EndReason::EndOfFlow, outlet);
+            goes_on = false;
+        }
+        if !goes_on {
+            self.begin_flow(slot, look, packet, outlet);
+        } else if self.hot[slot].is_empty() {
+            self.hot[slot].start = packet.at_ns;
+        }
+        self.count(slot, look.flipped, packet);
+        let hot = &mut self.hot[slot];
+        hot.hears_end(hot.direction(look.flipped), packet, self.limits.biflow);
+        let (deadline, _) = self.limits.deadline(hot);
+        self.wheel.bring_forward(number(slot), wheel::tick_after(deadline));
+    }
+
+    #[inline]
+    fn count(&mut self, slot: usize, flipped: bool, packet: &Packet) {
+        let hot = &mut self.hot[slot];
+        let direction = hot.direction(flipped);
+        if hot.begins(direction) {
+            self.cold[slot].begins(direction, packet.at_ns);
+        }
+        self.counts.backwards += u64::from(packet.at_ns < hot.last());
+        if !hot.add(direction, packet) {
+            hot.move_over(direction, &mut self.rare[slot]);
+            let fits = hot.add(direction, packet);
+            debug_assert!(fits, "the counters were just emptied");
+        }
+        self.counts.metered += 1;
+        self.counts.live += 1;
+    }
+
+    /// Opens a flow, if there is room or some can be made.
+    #[cold]
+    #[inline(never)]
+    fn open(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let Some(slot) = self.room(look.hash, outlet) else {
+            self.counts.untracked += 1;
+            return;
+        };
+        self.hot[slot] = Hot::FREE;
+        self.begin_flow(slot, look, packet, outlet);
+        self.count(slot, look.flipped, packet);
+        let hot = &mut self.hot[slot];
+        hot.hears_end(0, packet, self.limits.biflow);
+        let (deadline, _) = self.limits.deadline(hot);
+        self.wheel.set(number(slot), wheel::tick_after(deadline));
+    }
+
+    /// A slot that is in the index under this hash.
+    fn room(&mut self, hash: u64, outlet: &mut impl Outlet) -> Option<usize> {
+        if self.free.is_empty() {
+            self.evict_one(outlet);
+        }
+        let slot = self.free.pop()?;
+        let (lens, hot) = (&self.lens, &self.hot);
+        let hash_of = |slot: u32| lens.hash(hot[slot as usize].key_words());
+        if self.index.insert(hash, slot, hash_of) {
+            return Some(slot as usize);
+        }
+        let silent = self.index.neighbours(hash).min_by_key(|&slot| self.hot[slot as usize].last());
+        let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
+        if let Some(other) = evicted {
+            self.evict(other as usize, outlet);
+            let (lens, hot) = (&self.lens, &self.hot);
+            if self.index.insert(hash, slot, |slot| lens.hash(hot[slot as usize].key_words())) {
+                return Some(slot as usize);
+            }
+        }
+        self.free.push(slot);
+        None
+    }
+
+    /// Ends the flow that has been silent longest, as far as the timers say: those that rang first, looked at again.
+    #[cold]
+    fn evict_one(&mut self, outlet: &mut impl Outlet) {
+        if self.limits.when_full == WhenFull::Refuse {
+            return;
+        }
+        let mut silent: Option<u32> = None;
+        for _ in 0..LOOKS {
+            let Some((slot, rings)) = self.wheel.earliest() else { break };
+            let hot = &self.hot[slot as usize];
+            let (deadline, _) = self.limits.deadline(hot);
+            if silent.is_none_or(|other| hot.last() < self.hot[other as usize].last()) {
+                silent = Some(slot);
+            }
+            if wheel::tick_after(deadline) <= rings {
+                break;
+            }
+            self.wheel.clear(slot);
+            self.wheel.set(slot, wheel::tick_after(deadline));
+        }
+        if let Some(slot) = silent {
+            self.evict(slot as usize, outlet);
+        }
+    }
+
+    fn evict(&mut self, slot: usize, outlet: &mut impl Outlet) {
+        if self.report(slot, EndReason::LackOfResources, outlet) {
+            self.counts.evicted += 1;
+        }
+        self.remove(slot);
+    }
+
+    /// Writes a new flow into a slot that is in the index.
+    fn begin_flow(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let canonical = self.lens.canonical(packet);
+        self.hot[slot] = Hot::opened(look, packet);
+        self.cold[slot] = Cold::opened(canonical.words, packet, self.losses);
+        if let Some(outer) = slot::outer(packet) {
+            self.hot[slot].set(HAS_RARE);
+            self.rare[slot] = outer;
+        }
+        self.counts.flows += 1;
+        let key = self.lens.key(packet);
+        outlet.opened(self.ids.of(&key), &key, packet.at_ns);
+    }
+
+    /// Does what is due for a flow by a time; whether it goes on. If not, its slot still holds its key.
+    fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl Outlet) -> bool {
+        loop {
+            let (deadline, reason) = self.limits.deadline(&self.hot[slot]);
+            if deadline > at_ns {
+                return true;
+            }
+            self.report(slot, reason, outlet);
+            if reason != EndReason::Active {
+                return false;
+            }
+        }
+    }
+
+    /// Looks at flows whose timers ring, at most so many.
+    fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) {
+        for _ in 0..most {
+            let Some(slot) = self.wheel.ring_by(wheel::tick(now_ns)) else { return };
+            if let Some(hot) = self.hot.get(self.wheel.after(slot) as usize) {
+                H::prefetch(hot);
+            }
+            let slot = slot as usize;
+            if self.settle(slot, now_ns, outlet) {
+                let (deadline, _) = self.limits.deadline(&self.hot[slot]);
+                self.wheel.set(number(slot), wheel::tick_after(deadline));
+            } else {
+                self.release(slot);
+            }
+        }
+    }
+
+    /// Reports what came since the last report; whether there was anything.
+    fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl Outlet) -> bool {
+        let hot = &mut self.hot[slot];
+        if hot.is_empty() {
+            return false;
+        }
+        let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
+        let mut record =
+            slot::record(hot, &self.cold[slot], rare.as_deref(), self.lens.has_icmp(), end, self.losses);
+        record.flow_id = self.ids.of(&record.key);
+        record.sampling = self.limits.sampling;
+        hot.begin_part(rare);
+        self.cold[slot].begin_part(self.losses);
+        self.counts.records += 1;
+        self.counts.recorded += record.packets();
+        self.counts.live -= record.packets();
+        outlet.record(&record);
+        true
+    }
+
+    /// Takes a flow out.
+    fn remove(&mut self, slot: usize) {
+        self.wheel.clear(number(slot));
+        self.release(slot);
+    }
+
+    /// Takes a flow out whose timer has rung.
+    fn release(&mut self, slot: usize) {
+        let hash = self.lens.hash(self.hot[slot].key_words());
+        self.index.remove(hash, number(slot));
+        self.hot[slot] = Hot::FREE;
+        self.free.push(number(slot));
+    }
+}
+
+/// Slots are counted in 32 bits.
+#[expect(clippy::cast_possible_truncation, reason = "a table has less than 2^32 slots")]
+const fn number(slot: usize) -> u32 {
+    slot as u32
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! How flows are kept: what is in their key, when they end, and what happens when there is no room.
+
+use packetrig_units::Nanos;
+
+/// How flows are kept.
+#[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+pub struct TableOptions {
+    /// Flows that it holds at most; fixed.
+    pub capacity: u32,
+    /// A flow that goes on is reported this often.
+    pub active: Nanos,
+    /// A flow that is silent for so long has ended.
+    pub idle: Nanos,
+    /// A TCP flow that said it ends is kept for so long, for what is late.
+    pub grace: Nanos,
+    /// Both directions are one flow.
+    pub biflow: bool,
+    /// Type and code of ICMP tell flows apart; an answer is of its question's flow either way.
+    pub icmp_in_key: bool,
+    /// VLANs tell flows apart.
+    pub vlan_in_key: bool,
+    /// What it is carried in, and that tunnel's number, tell flows apart.
+    pub tunnel_in_key: bool,
+    /// Secret of the table's hash: random, for every process anew.
+    pub hash_key: [u64; 2],
+    /// Key of the flows' numbers: the same wherever the numbers shall be.
+    pub flow_id_key: [u64; 2],
+    /// Every how many packets one is given to the table; for the records only.
+    pub sampling: u32,
+    /// What a new flow does to a full table.
+    pub when_full: WhenFull,
+}
+
+/// What a new flow does to a full table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// It ends the one that has been silent longest.
+    #[default]
+    Evict,
+    /// Its packets are counted as untracked.
+    Refuse,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        Self {
+            capacity: 1 << 20,
+            active: Nanos::from_secs(300),
+            idle: Nanos::from_secs(30),
+            grace: Nanos::from_secs(1),
+            biflow: true,
+            icmp_in_key: true,
+            vlan_in_key: true,
+            tunnel_in_key: true,
+            hash_key: [0; 2],
+            flow_id_key: [0; 2],
+            sampling: 1,
+            when_full: WhenFull::Evict,
+        }
+    }
+}

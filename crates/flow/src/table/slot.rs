@@ -1,0 +1,309 @@
+//! What is kept of a flow, in three places by how often it is touched.
+//!
+//! [`Hot`] is one cache line and all that a packet of a known flow touches. [`Cold`] is written when a flow opens and read
+//! when it is reported. [`Rare`] is for what most flows have not: addresses around a tunnel, and counts too large for the
+//! narrow counters of [`Hot`], which go over there before they overflow.
+//!
+//! Invariant: a count is the narrow counter and, if [`HAS_RARE`] is set, the wide one, added.
+
+use super::look::{KIND, Look, STATE};
+use crate::canonical::Canonical;
+use crate::packet::Packet;
+use crate::record::{EndReason, FlowRecord, Half};
+
+/// Bits of the state, in the lowest byte of [`Hot::words`].
+pub(super) const FLIPPED: u64 = 1;
+/// TCP said that it ended.
+pub(super) const ENDED: u64 = 2;
+/// There is something in [`Rare`].
+pub(super) const HAS_RARE: u64 = 4;
+/// FIN was seen from the source; the next bit: from the destination.
+const FIN: u64 = 8;
+const FINS: u64 = FIN | FIN << 1;
+
+pub(super) const TCP: u8 = 6;
+const TCP_FIN: u8 = 1;
+const TCP_SYN: u8 = 2;
+const TCP_RST: u8 = 4;
+/// TCP flags that may change a flow's state.
+pub(super) const CLOSING: u8 = TCP_FIN | TCP_RST;
+
+/// See the module. Arrays are by direction: from the source of the first packet, and to it.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(super) struct Hot {
+    /// The key, and the state.
+    pub(super) words: [u64; 2],
+    /// First packet of this part.
+    pub(super) start: u64,
+    /// Last packet; kept from part to part.
+    pub(super) last: [u64; 2],
+    bytes: [u32; 2],
+    frame_bytes: [u32; 2],
+    packets: [u16; 2],
+    tcp_flags: [u8; 2],
+    ttl_min: u8,
+    ttl_max: u8,
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Cold {
+    /// The whole key.
+    pub(super) words: [u64; 6],
+    /// First packet of this part, by direction.
+    first: [u64; 2],
+    /// Losses of the meter that were known when this part began.
+    losses: u32,
+    mpls: [u32; 3],
+    source_mac: [u8; 6],
+    destination_mac: [u8; 6],
+    icmp: u16,
+    input: u16,
+    part: u16,
+    tos: u8,
+}
+
+/// See the module: packets, bytes, bytes of frames by direction; then the outer addresses.
+pub(super) type Rare = [u64; 10];
+const WIDE_COUNTS: usize = 6;
+
+const _: () = assert!(size_of::<Hot>() == 64 && size_of::<Cold>() == 128, "one line of cache, and two");
+
+impl Hot {
+    pub(super) const FREE: Self = Self {
+        words: [0; 2],
+        start: 0,
+        last: [0; 2],
+        bytes: [0; 2],
+        frame_bytes: [0; 2],
+        packets: [0; 2],
+        tcp_flags: [0; 2],
+        ttl_min: u8::MAX,
+        ttl_max: 0,
+    };
+
+    /// Of a new flow, before its first packet is added.
+    pub(super) fn opened(look: &Look, packet: &Packet) -> Self {
+        let flipped = if look.flipped { FLIPPED } else { 0 };
+        let at_ns = packet.at_ns;
+        Self {
+            words: [look.words[0], look.words[1] | flipped],
+            start: at_ns,
+            // Not known yet; the one that is makes the greater.
+            last: [at_ns, 0],
+            ..Self::FREE
+        }
+    }
+
+    pub(super) const fn is_free(&self) -> bool {
+        self.words[1] & KIND == 0
+    }
+
+    /// Whether the two words are those.
+    #[inline]
+    pub(super) const fn has(&self, words: [u64; 2]) -> bool {
+        self.words[0] == words[0] && self.words[1] ^ words[1] <= STATE
+    }
+
+    /// The words without state.
+    pub(super) const fn key_words(&self) -> [u64; 2] {
+        [self.words[0], self.words[1] & !STATE]
+    }
+
+    #[inline]
+    pub(super) const fn is(&self, state: u64) -> bool {
+        self.words[1] & state != 0
+    }
+
+    pub(super) const fn set(&mut self, state: u64) {
+        self.words[1] |= state;
+    }
+
+    /// The last packet of either direction.
+    #[inline]
+    pub(super) const fn last(&self) -> u64 {
+        if self.last[0] > self.last[1] { self.last[0] } else { self.last[1] }
+    }
+
+    /// Nothing came since the last report.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.packets[0] == 0 && self.packets[1] == 0
+    }
+
+    /// 0: as the first packet went; 1: the other way.
+    #[inline]
+    pub(super) const fn direction(&self, flipped: bool) -> usize {
+        (self.words[1] & FLIPPED != flipped as u64) as usize
+    }
+
+    /// Whether the next packet of this direction is its first in this part.
+    #[inline]
+    pub(super) const fn begins(&self, direction: usize) -> bool {
+        self.packets[direction] == 0
+    }
+
+    /// Adds a packet; false, and nothing done, if that would overflow a counter.
+    #[inline]
+    pub(super) const fn add(&mut self, direction: usize, packet: &Packet) -> bool {
+        let (packets, a) = self.packets[direction].overflowing_add(1);
+        let (bytes, b) = self.bytes[direction].overflowing_add(packet.bytes);
+        let (frame_bytes, c) = self.frame_bytes[direction].overflowing_add(packet.frame_bytes);
+        if a | b | c {
+            return false;
+        }
+        self.packets[direction] = packets;
+        self.bytes[direction] = bytes;
+        self.frame_bytes[direction] = frame_bytes;
+        self.tcp_flags[direction] |= packet.tcp_flags;
+        if packet.ttl < self.ttl_min {
+            self.ttl_min = packet.ttl;
+        }
+        if packet.ttl > self.ttl_max {
+            self.ttl_max = packet.ttl;
+        }
+        if packet.at_ns > self.last[direction] {
+            self.last[direction] = packet.at_ns;
+        }
+        true
+    }
+
+    /// Moves what was counted over, but one packet: none would say that the direction has not begun.
+    pub(super) fn move_over(&mut self, direction: usize, rare: &mut Rare) {
+        if !self.is(HAS_RARE) {
+            // What is there is another flow's.
+            *rare = Rare::default();
+            self.set(HAS_RARE);
+        }
+        rare[direction] += u64::from(self.packets[direction]) - 1;
+        rare[2 + direction] += u64::from(self.bytes[direction]);
+        rare[4 + direction] += u64::from(self.frame_bytes[direction]);
+        self.packets[direction] = 1;
+        self.bytes[direction] = 0;
+        self.frame_bytes[direction] = 0;
+    }
+
+    /// Takes note of what TCP says of the flow's end; whether it has now ended. One direction alone ends by its own FIN.
+    pub(super) const fn hears_end(&mut self, direction: usize, packet: &Packet, biflow: bool) -> bool {
+        if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.is(ENDED) {
+            return false;
+        }
+        if packet.tcp_flags & TCP_FIN != 0 {
+            self.set(FIN << direction);
+        }
+        let fins = self.words[1] & FINS;
+        let ends = packet.tcp_flags & TCP_RST != 0 || fins == FINS || (fins != 0 && !biflow);
+        if ends {
+            self.set(ENDED);
+        }
+        ends
+    }
+
+    /// Forgets what was reported.
+    pub(super) fn begin_part(&mut self, rare: Option<&mut Rare>) {
+        *self = Self { words: self.words, start: self.start, last: self.last, ..Self::FREE };
+        if let Some(rare) = rare {
+            rare[..WIDE_COUNTS].fill(0);
+        }
+    }
+
+    fn half(&self, direction: usize, cold: &Cold, rare: Option<&Rare>) -> Half {
+        if self.begins(direction) {
+            return Half::default();
+        }
+        let wide = |at: usize| rare.map_or(0, |rare| rare[at + direction]);
+        Half {
+            packets: u64::from(self.packets[direction]) + wide(0),
+            bytes: u64::from(self.bytes[direction]) + wide(2),
+            frame_bytes: u64::from(self.frame_bytes[direction]) + wide(4),
+            first_ns: cold.first[direction],
+            last_ns: self.last[direction],
+            tcp_flags: self.tcp_flags[direction],
+        }
+    }
+}
+
+/// Whether a TCP packet opens a connection.
+pub(super) const fn opens(packet: &Packet) -> bool {
+    packet.protocol == TCP && packet.tcp_flags & TCP_SYN != 0
+}
+
+impl Cold {
+    /// Of a new flow.
+    pub(super) fn opened(words: [u64; 6], packet: &Packet, losses: u32) -> Self {
+        Self {
+            words,
+            first: [packet.at_ns, 0],
+            losses,
+            mpls: packet.mpls,
+            source_mac: packet.source_mac,
+            destination_mac: packet.destination_mac,
+            icmp: if crate::canonical::is_icmp(packet.protocol) { packet.destination_port } else { 0 },
+            input: packet.input,
+            part: 0,
+            tos: packet.tos,
+        }
+    }
+
+    /// A direction's first packet of this part.
+    pub(super) const fn begins(&mut self, direction: usize, at_ns: u64) {
+        self.first[direction] = at_ns;
+    }
+
+    /// After a report.
+    pub(super) const fn begin_part(&mut self, losses: u32) {
+        self.part = self.part.saturating_add(1);
+        self.losses = losses;
+    }
+}
+
+/// Sets what a new flow has of rare things.
+pub(super) fn outer(packet: &Packet) -> Option<Rare> {
+    let carried = packet.outer_source != [0; 16] || packet.outer_destination != [0; 16];
+    carried.then(|| {
+        let mut rare = Rare::default();
+        let words =
+            packet.outer_source.as_chunks::<8>().0.iter().chain(packet.outer_destination.as_chunks::<8>().0);
+        for (to, word) in rare[WIDE_COUNTS..].iter_mut().zip(words) {
+            *to = u64::from_be_bytes(*word);
+        }
+        rare
+    })
+}
+
+/// What a report of a flow says, but for what the whole table has in common.
+pub(super) fn record(
+    hot: &Hot,
+    cold: &Cold,
+    rare: Option<&Rare>,
+    icmp: bool,
+    end: EndReason,
+    losses: u32,
+) -> FlowRecord {
+    let canonical = Canonical { words: cold.words, flipped: hot.is(FLIPPED) };
+    let address = |at: usize| {
+        let word = |at: usize| u128::from(rare.map_or(0, |rare| rare[at]));
+        (word(at) << 64 | word(at + 1)).to_be_bytes()
+    };
+    FlowRecord {
+        key: canonical.key(if icmp { cold.icmp } else { 0 }),
+        forward: hot.half(0, cold, rare),
+        reverse: hot.half(1, cold, rare),
+        part: cold.part,
+        end,
+        ttl_min: hot.ttl_min,
+        ttl_max: hot.ttl_max,
+        tos: cold.tos,
+        icmp: cold.icmp,
+        mpls: cold.mpls,
+        source_mac: cold.source_mac,
+        destination_mac: cold.destination_mac,
+        outer_source: address(WIDE_COUNTS),
+        outer_destination: address(WIDE_COUNTS + 2),
+        input: u32::from(cold.input),
+        loss: cold.losses != losses,
+        ..FlowRecord::default()
+    }
+}

@@ -1,0 +1,353 @@
+use super::*;
+use crate::packet::{MAPPED, Tunnel};
+use crate::record::FlowRecord;
+use packetrig_units::Nanos;
+
+mod model;
+
+const SECOND: u64 = 1_000_000_000;
+/// An end is noticed within a tick.
+const TICK: u64 = 1 << 26;
+const SYN: u8 = 2;
+const FIN: u8 = 1;
+const RST: u8 = 4;
+
+fn v4(last: u8) -> [u8; 16] {
+    let mut address = [0; 16];
+    address[..12].copy_from_slice(&MAPPED);
+    address[12..].copy_from_slice(&[198, 18, 0, last]);
+    address
+}
+
+/// A packet of 100 bytes from one host to another.
+fn packet(from: u8, to: u8, at_ns: u64) -> Packet {
+    Packet {
+        source: v4(from),
+        destination: v4(to),
+        source_port: 1000 + u16::from(from),
+        destination_port: 1000 + u16::from(to),
+        protocol: 17,
+        bytes: 100,
+        frame_bytes: 114,
+        ttl: 64,
+        at_ns,
+        ..Packet::default()
+    }
+}
+
+fn tcp(from: u8, to: u8, at_ns: u64, tcp_flags: u8) -> Packet {
+    Packet { protocol: slot::TCP, tcp_flags, ..packet(from, to, at_ns) }
+}
+
+fn small() -> TableOptions {
+    TableOptions {
+        capacity: 64,
+        active: Nanos::from_secs(60),
+        idle: Nanos::from_secs(10),
+        grace: Nanos::from_secs(1),
+        ..TableOptions::default()
+    }
+}
+
+/// Meters packets at their own times, without an end.
+fn metered(table: &mut FlowTable<()>, packets: &[Packet]) -> Vec<FlowRecord> {
+    let mut records = Vec::new();
+    for packet in packets {
+        table.meter(&[*packet], packet.at_ns, &mut records);
+        table.audit();
+    }
+    records
+}
+
+/// All records of some packets.
+fn all(options: &TableOptions, packets: &[Packet]) -> Vec<FlowRecord> {
+    let mut table = FlowTable::new(options);
+    let mut records = metered(&mut table, packets);
+    table.finish(&mut records);
+    table.audit();
+    assert_eq!(table.counts().live, 0);
+    records
+}
+
+impl<H: Hints> FlowTable<H> {
+    /// What must hold at any time.
+    pub(super) fn audit(&self) {
+        let counts = Counts { seen: self.counts.metered + self.counts.untracked, ..self.counts };
+        assert_eq!(counts.imbalances(), []);
+        let held: Vec<u32> =
+            (0..number(self.hot.len())).filter(|&slot| !self.hot[slot as usize].is_free()).collect();
+        assert_eq!(held.len(), self.flows());
+        let mut live = 0;
+        for &slot in &held {
+            let (hot, cold) = (&self.hot[slot as usize], &self.cold[slot as usize]);
+            let hash = self.lens.hash(hot.key_words());
+            assert_eq!(self.index.find(hash, |there| there == slot), Some(slot), "not in the index");
+            let rare = hot.is(HAS_RARE).then(|| &self.rare[slot as usize]);
+            live += slot::record(hot, cold, rare, true, EndReason::Idle, 0).packets();
+        }
+        assert_eq!(live, self.counts.live, "packets in the table");
+    }
+}
+
+#[test]
+fn both_directions_are_one_flow_seen_from_its_first_packet() {
+    let packets = [packet(2, 1, 5), packet(1, 2, 6), packet(2, 1, 8)];
+    let records = all(&small(), &packets);
+    assert_eq!(records.len(), 1);
+    let record = &records[0];
+    assert_eq!(record.key, FlowKey::of(&packets[0]));
+    assert_eq!((record.forward.packets, record.reverse.packets), (2, 1));
+    assert_eq!((record.forward.first_ns, record.forward.last_ns), (5, 8));
+    assert_eq!((record.reverse.first_ns, record.reverse.last_ns), (6, 6));
+    assert_eq!((record.forward.bytes, record.forward.frame_bytes), (200, 228));
+    assert_eq!(record.end, EndReason::Forced);
+    assert_eq!(record.flow_id, crate::flow_id(&record.key, [0, 0]));
+}
+
+#[test]
+fn uniflows_are_two() {
+    let records = all(&TableOptions { biflow: false, ..small() }, &[packet(2, 1, 5), packet(1, 2, 6)]);
+    assert_eq!(records.len(), 2);
+    assert!(records.iter().all(|record| record.reverse.packets == 0));
+    assert_eq!(records[0].flow_id, records[1].flow_id);
+}
+
+#[test]
+fn a_silent_flow_ends_when_nothing_arrives() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = metered(&mut table, &[packet(1, 2, 100 * SECOND)]);
+    table.advance(110 * SECOND - 1, &mut records);
+    assert_eq!(records, []);
+    table.advance(110 * SECOND + TICK, &mut records);
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].end, table.flows()), (EndReason::Idle, 0));
+    table.audit();
+}
+
+#[test]
+fn a_packet_after_the_idle_timeout_opens_a_flow_even_if_no_timer_rang() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = Vec::new();
+    // The clock stands still: only the packets' own times tell.
+    table.meter(&[packet(1, 2, 0), packet(1, 2, 10 * SECOND)], 0, &mut records);
+    table.finish(&mut records);
+    let ends: Vec<_> = records.iter().map(|record| (record.end, record.part, record.packets())).collect();
+    assert_eq!(ends, [(EndReason::Idle, 0, 1), (EndReason::Forced, 0, 1)]);
+    assert_eq!(table.counts().flows, 2);
+}
+
+#[test]
+fn a_long_flow_is_reported_in_parts_and_the_packet_at_the_border_is_of_the_next() {
+    let packets: Vec<_> = (0..=130).map(|second| packet(1, 2, second * SECOND)).collect();
+    let records = all(&small(), &packets);
+    let parts: Vec<_> = records.iter().map(|record| (record.part, record.packets(), record.end)).collect();
+    assert_eq!(parts, [(0, 60, EndReason::Active), (1, 60, EndReason::Active), (2, 11, EndReason::Forced)]);
+    assert_eq!(records[1].first_ns(), 60 * SECOND);
+}
+
+#[test]
+fn a_part_is_reported_on_time_when_nothing_arrives_and_the_flow_stays() {
+    let options = TableOptions { active: Nanos::from_secs(5), ..small() };
+    let mut table = FlowTable::<()>::new(&options);
+    let mut records = metered(&mut table, &[packet(1, 2, 0), packet(2, 1, SECOND)]);
+    table.advance(5 * SECOND + TICK, &mut records);
+    assert_eq!((records.len(), table.flows()), (1, 1));
+    // The next part begins with its packet, and its time is counted from there.
+    records.extend(metered(&mut table, &[packet(2, 1, 7 * SECOND)]));
+    table.advance(12 * SECOND + TICK, &mut records);
+    assert_eq!(records.len(), 2);
+    assert_eq!((records[1].part, records[1].forward.packets, records[1].reverse.packets), (1, 0, 1));
+    assert_eq!(records[1].key, records[0].key);
+    // Nothing came since: the end of an empty part is no record.
+    table.advance(60 * SECOND, &mut records);
+    assert_eq!((records.len(), table.flows()), (2, 0));
+    table.audit();
+}
+
+#[test]
+fn tcp_ends_after_both_fins_and_takes_what_is_late() {
+    let mut table = FlowTable::<()>::new(&small());
+    let talk =
+        [tcp(1, 2, 0, SYN), tcp(2, 1, 10, SYN), tcp(1, 2, 20, FIN), tcp(2, 1, 30, FIN), tcp(1, 2, 40, 0)];
+    let mut records = metered(&mut table, &talk);
+    table.advance(SECOND + 40 + TICK, &mut records);
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].end, records[0].packets()), (EndReason::EndOfFlow, 5));
+    assert_eq!((records[0].forward.tcp_flags, records[0].reverse.tcp_flags), (SYN | FIN, SYN | FIN));
+}
+
+#[test]
+fn tcp_does_not_end_by_one_fin_unless_there_is_one_direction_only() {
+    let talk = [tcp(1, 2, 0, SYN), tcp(1, 2, 20, FIN)];
+    for (biflow, end) in [(true, EndReason::Idle), (false, EndReason::EndOfFlow)] {
+        let mut table = FlowTable::<()>::new(&TableOptions { biflow, ..small() });
+        let mut records = metered(&mut table, &talk);
+        table.advance(10 * SECOND + 2 * TICK, &mut records);
+        assert_eq!(records[0].end, end);
+    }
+}
+
+#[test]
+fn a_syn_after_the_end_opens_a_flow() {
+    let records = all(&small(), &[tcp(1, 2, 0, SYN), tcp(2, 1, 10, RST), tcp(1, 2, 20, SYN)]);
+    let ends: Vec<_> = records.iter().map(|record| (record.end, record.packets(), record.part)).collect();
+    assert_eq!(ends, [(EndReason::EndOfFlow, 2, 0), (EndReason::Forced, 1, 0)]);
+}
+
+#[test]
+fn flags_of_other_protocols_end_nothing() {
+    let odd = Packet { tcp_flags: RST, ..packet(1, 2, 0) };
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = metered(&mut table, &[odd]);
+    table.advance(5 * SECOND, &mut records);
+    assert_eq!(records, []);
+}
+
+#[test]
+fn time_that_goes_back_is_counted_and_moves_nothing() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records =
+        metered(&mut table, &[packet(1, 2, 5 * SECOND), packet(1, 2, 3 * SECOND), packet(2, 1, 4 * SECOND)]);
+    table.finish(&mut records);
+    assert_eq!(table.counts().backwards, 2);
+    assert_eq!((records[0].forward.last_ns, records[0].reverse.last_ns), (5 * SECOND, 4 * SECOND));
+}
+
+#[test]
+fn a_full_table_ends_the_flow_that_was_silent_longest() {
+    let options = TableOptions { capacity: 4, ..small() };
+    let mut table = FlowTable::<()>::new(&options);
+    let opened: Vec<_> = (1..=4).map(|host| packet(host, 100, u64::from(host) * SECOND)).collect();
+    let mut records = metered(&mut table, &opened);
+    // The oldest speaks again, so the second is now the most silent.
+    records.extend(metered(&mut table, &[packet(1, 100, 5 * SECOND), packet(5, 100, 6 * SECOND)]));
+    assert_eq!(records.len(), 1);
+    assert_eq!((records[0].key.source, records[0].end), (v4(2), EndReason::LackOfResources));
+    assert_eq!((table.counts().evicted, table.counts().untracked, table.flows()), (1, 0, 4));
+}
+
+#[test]
+fn a_full_table_that_refuses_counts_what_it_does_not_track() {
+    let options = TableOptions { capacity: 2, when_full: WhenFull::Refuse, ..small() };
+    let mut table = FlowTable::<()>::new(&options);
+    let packets: Vec<_> = (1..=5).map(|host| packet(host, 100, SECOND)).collect();
+    assert_eq!(metered(&mut table, &packets), []);
+    assert_eq!((table.counts().metered, table.counts().untracked, table.counts().evicted), (2, 3, 0));
+}
+
+/// All flows in one bucket pair: the 17th has no place, though the table has room.
+#[test]
+fn a_flood_of_one_bucket_costs_evictions_and_loses_nothing() {
+    let mut table = FlowTable::<()>::new(&small());
+    let look = |host| table.lens.look(&packet(host, 100, 0)).hash;
+    let mut by_bucket: Vec<(u64, u8)> = (0..200).map(|host| (look(host) >> 60, host)).collect();
+    by_bucket.sort_unstable();
+    let packets: Vec<_> = by_bucket.iter().map(|&(_, host)| packet(host, 100, 1)).collect();
+    let mut records = metered(&mut table, &packets);
+    table.finish(&mut records);
+    assert_eq!(records.iter().map(FlowRecord::packets).sum::<u64>(), 200);
+}
+
+#[test]
+fn a_loss_marks_what_lived_then_and_nothing_later() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = metered(&mut table, &[packet(1, 2, 0)]);
+    table.mark_loss();
+    records.extend(metered(&mut table, &[packet(1, 2, 10), packet(3, 4, 20)]));
+    table.finish(&mut records);
+    assert_eq!(records.iter().map(|record| record.loss).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn counts_do_not_overflow() {
+    let huge = Packet { bytes: u32::MAX, frame_bytes: u32::MAX, outer_source: [7; 16], ..packet(1, 2, 0) };
+    let small_ones = vec![packet(1, 2, 1); 70_000];
+    let packets = [vec![huge; 3], small_ones, vec![huge]].concat();
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = Vec::new();
+    table.meter(&packets, 1, &mut records);
+    table.audit();
+    // The slot's next flow inherits nothing.
+    table.meter(&vec![packet(1, 2, 20 * SECOND); 70_000], 20 * SECOND, &mut records);
+    table.finish(&mut records);
+    let bytes = 4 * u64::from(u32::MAX) + 7_000_000;
+    assert_eq!((records[0].packets(), records[0].bytes()), (70_004, bytes));
+    assert_eq!(records[0].outer_source, [7; 16]);
+    assert_eq!((records[1].packets(), records[1].bytes()), (70_000, 7_000_000));
+    assert_eq!(records[1].outer_source, [0; 16]);
+}
+
+#[test]
+fn an_echo_and_its_answer_are_one_flow_with_or_without_type_and_code() {
+    let icmp = |from, to, destination_port| Packet {
+        protocol: 1,
+        source_port: 0,
+        destination_port,
+        ..packet(from, to, 0)
+    };
+    let packets = [icmp(1, 2, 0x0800), icmp(2, 1, 0), icmp(2, 1, 0x0301)];
+    let with = all(&small(), &packets);
+    assert_eq!(with.len(), 2);
+    assert_eq!(
+        (with[0].forward.packets, with[0].reverse.packets, with[0].key.destination_port),
+        (1, 1, 0x0800)
+    );
+    assert_eq!(with[1].icmp, 0x0301);
+    let without = all(&TableOptions { icmp_in_key: false, ..small() }, &packets);
+    assert_eq!((without.len(), without[0].packets(), without[0].key.destination_port), (1, 3, 0));
+    assert_eq!(without[0].icmp, 0x0800);
+    let one_way = all(
+        &TableOptions { biflow: false, ..small() },
+        &[icmp(1, 2, 0x0800), icmp(2, 1, 0), icmp(2, 1, 0x0800)],
+    );
+    assert_eq!(one_way.len(), 3);
+}
+
+#[test]
+fn what_is_in_the_key_is_the_users_choice() {
+    let plain = packet(1, 2, 0);
+    let tagged = Packet { vlan: 5, ..plain };
+    let stacked = Packet { inner_vlan: 7, ..tagged };
+    let carried = Packet { tunnel: Tunnel::Vxlan, tunnel_id: 9, outer_source: [3; 16], ..plain };
+    let packets = [plain, tagged, stacked, carried];
+    let count = |vlan_in_key, tunnel_in_key| {
+        all(&TableOptions { vlan_in_key, tunnel_in_key, ..small() }, &packets).len()
+    };
+    assert_eq!(
+        [count(true, true), count(false, true), count(true, false), count(false, false)],
+        [4, 2, 3, 1]
+    );
+    let records = all(&small(), &packets);
+    assert_eq!(records[3].key, FlowKey::of(&carried));
+    assert_eq!(records[3].outer_source, [3; 16]);
+    assert_eq!(records[2].key, FlowKey::of(&stacked));
+}
+
+/// The same numbers whatever the secret is, and in the same order.
+#[test]
+fn the_secret_changes_no_record() {
+    let packets: Vec<_> =
+        (0..200).map(|n| packet((n % 7) as u8, (n % 5) as u8 + 50, n * SECOND / 4)).collect();
+    assert_eq!(all(&small(), &packets), all(&TableOptions { hash_key: [1, 2], ..small() }, &packets));
+}
+
+/// More packets than timers are looked at in one batch: nothing is held up for ever.
+#[test]
+fn many_ends_at_once_are_all_reported() {
+    let options = TableOptions { capacity: 4096, ..small() };
+    let mut table = FlowTable::<()>::new(&options);
+    let packets: Vec<_> = (0..4000_u32)
+        .map(|n| {
+            let mut packet = packet(1, 2, 0);
+            packet.source[12..].copy_from_slice(&n.to_be_bytes());
+            packet
+        })
+        .collect();
+    let mut records = Vec::new();
+    table.meter(&packets, 0, &mut records);
+    table.meter(&[packet(3, 4, 20 * SECOND)], 20 * SECOND, &mut records);
+    assert_eq!(records.len(), 2 + RINGS);
+    table.advance(20 * SECOND, &mut records);
+    assert_eq!(records.len(), 4000);
+    table.audit();
+}

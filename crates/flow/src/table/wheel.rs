@@ -1,0 +1,214 @@
+//! Timers: which flows to look at when.
+//!
+//! A wheel of ticks, each a ring of slots in the order in which they were set. A timer is set once and left alone while packets
+//! move its flow's end; when it rings, the flow is asked again. So a packet costs nothing here, and a flow one look in a
+//! timeout. What lies beyond the wheel rings at its end.
+//!
+//! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
+
+use super::hints::Hints;
+use super::index::NONE;
+use super::memory;
+
+/// A tick is 2^26 ns, 67 ms: a flow ends at most that long after its time.
+const TICK_BITS: u32 = 26;
+/// The longest wheel, 73 minutes.
+const LONGEST: u64 = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Timer {
+    tick: u64,
+    next: u32,
+    previous: u32,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Wheel {
+    timers: Vec<Timer>,
+    /// The first slot of each ring.
+    rings: Vec<u32>,
+    /// A bit for every ring that is not empty.
+    busy: Vec<u64>,
+    /// Every tick up to this one has been passed.
+    passed: u64,
+}
+
+/// The tick of a time.
+pub(super) const fn tick(at_ns: u64) -> u64 {
+    at_ns >> TICK_BITS
+}
+
+/// The first tick at which a time has surely come.
+pub(super) const fn tick_after(at_ns: u64) -> u64 {
+    tick(at_ns) + 1
+}
+
+impl Wheel {
+    /// For so many slots, and times up to `furthest_ns` ahead.
+    pub(super) fn new<H: Hints>(capacity: usize, furthest_ns: u64) -> Self {
+        let size = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
+        let size = usize::try_from(size).unwrap_or(64);
+        Self {
+            timers: memory::filled::<H, _>(capacity, Timer { tick: 0, next: NONE, previous: NONE }),
+            rings: vec![NONE; size],
+            busy: vec![0; size / 64],
+            passed: 0,
+        }
+    }
+
+    /// Its memory.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(self.timers.as_slice()) + size_of_val(self.rings.as_slice())
+    }
+
+    /// Begins at a tick, with no timer set.
+    pub(super) const fn begin(&mut self, tick: u64) {
+        self.passed = tick;
+    }
+
+    /// Sets the timer of a slot that has none; returns the tick at which it will ring.
+    pub(super) fn set(&mut self, slot: u32, tick: u64) {
+        let tick = tick.clamp(self.passed + 1, self.passed + self.rings.len() as u64 - 1);
+        let ring = self.ring(tick);
+        let first = self.rings[ring];
+        let (next, previous) = if first == NONE {
+            self.rings[ring] = slot;
+            self.busy[ring / 64] |= 1 << (ring % 64);
+            (slot, slot)
+        } else {
+            let last = self.timers[first as usize].previous;
+            self.timers[first as usize].previous = slot;
+            self.timers[last as usize].next = slot;
+            (first, last)
+        };
+        self.timers[slot as usize] = Timer { tick, next, previous };
+    }
+
+    /// Lets a slot's timer ring at a tick if it was set to a later one.
+    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64) {
+        if tick < self.timers[slot as usize].tick {
+            self.clear(slot);
+            self.set(slot, tick);
+        }
+    }
+
+    /// Takes a slot's timer away.
+    pub(super) fn clear(&mut self, slot: u32) {
+        let Timer { tick, next, previous } = self.timers[slot as usize];
+        let ring = self.ring(tick);
+        if next == slot {
+            self.rings[ring] = NONE;
+            self.busy[ring / 64] &= !(1 << (ring % 64));
+            return;
+        }
+        self.timers[next as usize].previous = previous;
+        self.timers[previous as usize].next = next;
+        if self.rings[ring] == slot {
+            self.rings[ring] = next;
+        }
+    }
+
+    /// The next slot that rings by a tick, its timer taken away; when there is none, that tick has been passed.
+    pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
+        match self.earliest() {
+            Some((slot, at)) if at <= tick => {
+                self.passed = at - 1;
+                self.clear(slot);
+                Some(slot)
+            }
+            _ => {
+                self.passed = self.passed.max(tick);
+                None
+            }
+        }
+    }
+
+    /// The slot that rings first, and when.
+    pub(super) fn earliest(&self) -> Option<(u32, u64)> {
+        let start = self.ring(self.passed + 1);
+        let words = self.busy.len();
+        let masked = |word: usize| {
+            let at = (start / 64 + word) % words;
+            let bits = self.busy[at];
+            // The first word is looked at twice: its upper part first, its lower part last.
+            let bits = match word {
+                0 => bits & u64::MAX << (start % 64),
+                _ if word == words => bits & !(u64::MAX << (start % 64)),
+                _ => bits,
+            };
+            (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
+        };
+        let slot = self.rings[(0..=words).find_map(masked)?];
+        Some((slot, self.timers[slot as usize].tick))
+    }
+
+    /// The slot whose timer was set after this one's, in the same tick: soon looked at.
+    pub(super) fn after(&self, slot: u32) -> u32 {
+        self.timers[slot as usize].next
+    }
+
+    /// The place of a tick.
+    #[expect(clippy::cast_possible_truncation, reason = "below the number of rings")]
+    const fn ring(&self, tick: u64) -> usize {
+        (tick & (self.rings.len() as u64 - 1)) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn due(wheel: &mut Wheel, tick: u64) -> Vec<u32> {
+        std::iter::from_fn(|| wheel.ring_by(tick)).collect()
+    }
+
+    #[test]
+    fn timers_ring_in_order_and_never_early() {
+        let mut wheel = Wheel::new::<()>(8, 0);
+        wheel.begin(1000);
+        for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
+            wheel.set(slot, tick);
+        }
+        assert_eq!(due(&mut wheel, 1002), [4]);
+        assert_eq!(due(&mut wheel, 1004), [1]);
+        wheel.bring_forward(3, 1006);
+        assert_eq!(due(&mut wheel, 1005), [0, 2]);
+        assert_eq!(due(&mut wheel, 5000), [3]);
+        assert_eq!(wheel.earliest(), None);
+    }
+
+    proptest! {
+        /// Against a list that is searched.
+        #[test]
+        fn as_a_list(steps in proptest::collection::vec((0..16_u32, 0..90_u64, 0..5_u8), 1..300)) {
+            let mut wheel = Wheel::new::<()>(16, 0);
+            let mut list: Vec<(u32, u64)> = Vec::new();
+            let mut now = 0;
+            for (slot, ahead, kind) in steps {
+                let known = list.iter().position(|&(there, _)| there == slot);
+                match (kind, known) {
+                    (0..=2, None) => {
+                        wheel.set(slot, now + ahead);
+                        list.push((slot, (now + ahead).clamp(now + 1, now + 63)));
+                    }
+                    (3, Some(known)) => {
+                        wheel.clear(slot);
+                        list.remove(known);
+                    }
+                    _ => {
+                        now += ahead / 4;
+                        let mut rung = due(&mut wheel, now);
+                        let mut expected: Vec<u32> =
+                            list.extract_if(.., |&mut (_, tick)| tick <= now).map(|(slot, _)| slot).collect();
+                        rung.sort_unstable();
+                        expected.sort_unstable();
+                        prop_assert_eq!(rung, expected);
+                    }
+                }
+                prop_assert_eq!(wheel.earliest().map(|(_, tick)| tick), list.iter().map(|&(_, tick)| tick).min());
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The columns of a stored record and of a stored ledger: names, kinds, values.
+//!
+//! Those of a record are `flow::element::ELEMENTS` in their order, then who exported it.
+
+use super::Source;
+use packetrig_flow::element::{ELEMENTS, Element, Kind, Value};
+use packetrig_flow::{Carried, FlowRecord, Ignored, Ledger};
+use std::sync::LazyLock;
+
+/// RFC 5103: the enterprise that reverse elements belong to.
+pub const REVERSE_ENTERPRISE: u32 = 29305;
+
+/// A record and who made it.
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    /// The record.
+    pub record: FlowRecord,
+    /// Who made it.
+    pub source: Source,
+}
+
+/// A column of the flow table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// IANA's name of the element, where there is one.
+    pub name: &'static str,
+    /// Its number at IANA, 0 if it has none.
+    pub id: u16,
+    /// Whether it is the reverse of that element.
+    pub reverse: bool,
+    /// What its values are.
+    pub kind: Kind,
+    of: Of,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Of {
+    Record(fn(&FlowRecord) -> Value),
+    Source(fn(&Source) -> Value),
+}
+
+impl Column {
+    /// Its value in a row.
+    pub fn value(&self, row: &Row) -> Value {
+        match self.of {
+            Of::Record(value) => value(&row.record),
+            Of::Source(value) => value(&row.source),
+        }
+    }
+}
+
+/// The columns of the flow table, in order.
+pub fn columns() -> &'static [Column] {
+    static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
+        let of_record = ELEMENTS.iter().map(|&Element { name, id, reverse, kind, value }| Column {
+            name,
+            id,
+            reverse,
+            kind,
+            of: Of::Record(value),
+        });
+        of_record.chain(OF_SOURCE).collect()
+    });
+    &COLUMNS
+}
+
+const OF_SOURCE: [Column; 2] = [
+    Column {
+        name: "exporterIPv6Address",
+        id: 131,
+        reverse: false,
+        kind: Kind::Address,
+        of: Of::Source(|source| Value::Address(source.exporter)),
+    },
+    Column {
+        name: "observationDomainId",
+        id: 149,
+        reverse: false,
+        kind: Kind::Unsigned(32),
+        of: Of::Source(|source| Value::Number(u64::from(source.domain))),
+    },
+];
+
+/// The state of a ledger, and whose.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerRow {
+    /// When, nanoseconds since 1970.
+    pub at_ns: u64,
+    /// Whose.
+    pub source: Source,
+    /// The ledger.
+    pub ledger: Ledger,
+}
+
+/// A number of the ledger table. Those that a source may not know can be absent.
+#[derive(Clone, Copy, Debug)]
+pub struct LedgerColumn {
+    /// Its name.
+    pub name: &'static str,
+    /// What its values are.
+    pub kind: Kind,
+    /// Whether it can be absent.
+    pub optional: bool,
+    /// Its value.
+    pub value: fn(&LedgerRow) -> Option<Value>,
+}
+
+const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<Value>) -> LedgerColumn {
+    LedgerColumn { name, kind: Kind::Unsigned(64), optional: false, value }
+}
+
+const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<Value>) -> LedgerColumn {
+    LedgerColumn { name, kind: Kind::Unsigned(64), optional: true, value }
+}
+
+macro_rules! ledger {
+    ($row:ident, $($name:literal => $value:expr;)*) => {
+        [$(number($name, |$row| Some(Value::Number($value)))),*]
+    };
+}
+
+macro_rules! carried {
+    ($($name:literal $field:ident;)*) => {
+        [$(
+            number(concat!($name, "Records"), |row| Some(Value::Number(row.ledger.export.$field.records))),
+            number(concat!($name, "Packets"), |row| Some(Value::Number(row.ledger.export.$field.packets))),
+            number(concat!($name, "Octets"), |row| Some(Value::Number(row.ledger.export.$field.bytes))),
+        )*]
+    };
+}
+
+const WHOSE: [LedgerColumn; 3] = [
+    LedgerColumn {
+        name: "observationTimeNanoseconds",
+        kind: Kind::Time,
+        optional: false,
+        value: |row| Some(Value::Number(row.at_ns)),
+    },
+    LedgerColumn {
+        name: "exporterIPv6Address",
+        kind: Kind::Address,
+        optional: false,
+        value: |row| Some(Value::Address(row.source.exporter)),
+    },
+    LedgerColumn {
+        name: "observationDomainId",
+        kind: Kind::Unsigned(32),
+        optional: false,
+        value: |row| Some(Value::Number(u64::from(row.source.domain))),
+    },
+];
+
+const CAPTURE: [LedgerColumn; 2] = [
+    absent("captureArrived", |row| row.ledger.capture.arrived.map(Value::Number)),
+    absent("captureDriverDropped", |row| row.ledger.capture.driver_dropped.map(Value::Number)),
+];
+
+const PACKETS: [LedgerColumn; 19] = ledger! { row,
+    "captureRingDropped" => row.ledger.capture.ring_dropped;
+    "captureDelivered" => row.ledger.capture.delivered;
+    "seen" => row.ledger.packets.seen;
+    "seenOctets" => row.ledger.packets.seen_bytes;
+    "ignoredArp" => ignored(row, Ignored::Arp);
+    "ignoredNotIp" => ignored(row, Ignored::NotIp);
+    "ignoredShortLink" => ignored(row, Ignored::ShortLink);
+    "ignoredShortIp" => ignored(row, Ignored::ShortIp);
+    "ignoredBadIp" => ignored(row, Ignored::BadIp);
+    "ignoredTooDeep" => ignored(row, Ignored::TooDeep);
+    "ignoredSampled" => ignored(row, Ignored::Sampled);
+    "metered" => row.ledger.packets.metered;
+    "untracked" => row.ledger.packets.untracked;
+    "live" => row.ledger.packets.live;
+    "recorded" => row.ledger.packets.recorded;
+    "records" => row.ledger.packets.records;
+    "flows" => row.ledger.packets.flows;
+    "evicted" => row.ledger.packets.evicted;
+    "backwards" => row.ledger.packets.backwards;
+};
+
+const EXPORT: [LedgerColumn; 15] = carried! {
+    "exportOffered" offered;
+    "exportQueueDropped" queue_dropped;
+    "exportSent" sent;
+    "exportRefused" refused;
+    "exportWaiting" waiting;
+};
+
+const MESSAGES: [LedgerColumn; 3] = ledger! { row,
+    "exportMessages" => row.ledger.export.messages;
+    "exportMessageOctets" => row.ledger.export.message_bytes;
+    "exportOwnRecords" => row.ledger.export.own_records;
+};
+
+fn ignored(row: &LedgerRow, cause: Ignored) -> u64 {
+    row.ledger.packets.ignored[cause as usize]
+}
+
+/// The columns of the ledger table, in order.
+pub fn ledger_columns() -> impl Iterator<Item = LedgerColumn> {
+    WHOSE.into_iter().chain(CAPTURE).chain(PACKETS).chain(EXPORT).chain(MESSAGES)
+}
+
+/// A ledger row from its named numbers; what has no such name is zero or absent.
+pub fn ledger_of(value: impl Fn(&str) -> Option<u64>) -> Ledger {
+    let n = |name: &str| value(name).unwrap_or(0);
+    let carried = |name: &str| Carried {
+        records: n(&format!("{name}Records")),
+        packets: n(&format!("{name}Packets")),
+        bytes: n(&format!("{name}Octets")),
+    };
+    let mut ledger = Ledger::default();
+    let capture = &mut ledger.capture;
+    (capture.arrived, capture.driver_dropped) = (value("captureArrived"), value("captureDriverDropped"));
+    (capture.ring_dropped, capture.delivered) = (n("captureRingDropped"), n("captureDelivered"));
+    let packets = &mut ledger.packets;
+    (packets.seen, packets.seen_bytes) = (n("seen"), n("seenOctets"));
+    for (cause, name) in Ignored::ALL.into_iter().zip(IGNORED) {
+        packets.ignored[cause as usize] = n(name);
+    }
+    (packets.metered, packets.untracked, packets.live) = (n("metered"), n("untracked"), n("live"));
+    (packets.recorded, packets.records, packets.flows) = (n("recorded"), n("records"), n("flows"));
+    (packets.evicted, packets.backwards) = (n("evicted"), n("backwards"));
+    let export = &mut ledger.export;
+    (export.offered, export.queue_dropped) = (carried("exportOffered"), carried("exportQueueDropped"));
+    (export.sent, export.refused, export.waiting) =
+        (carried("exportSent"), carried("exportRefused"), carried("exportWaiting"));
+    (export.messages, export.message_bytes) = (n("exportMessages"), n("exportMessageOctets"));
+    export.own_records = n("exportOwnRecords");
+    ledger
+}
+
+/// In the order of [`Ignored::ALL`].
+const IGNORED: [&str; Ignored::ALL.len()] = [
+    "ignoredArp",
+    "ignoredNotIp",
+    "ignoredShortLink",
+    "ignoredShortIp",
+    "ignoredBadIp",
+    "ignoredTooDeep",
+    "ignoredSampled",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_ledger_is_the_same_after_its_columns() {
+        let mut counter = 0_u64;
+        let mut next = || {
+            counter += 1;
+            counter
+        };
+        // Every number of a ledger is another, so that a swapped or missing column is seen.
+        let mut json = serde_json::to_value(Ledger::default()).unwrap();
+        json["capture"]["arrived"] = 0.into();
+        json["capture"]["driver_dropped"] = 0.into();
+        fn fill(value: &mut serde_json::Value, next: &mut impl FnMut() -> u64) {
+            match value {
+                serde_json::Value::Object(map) => map.values_mut().for_each(|value| fill(value, next)),
+                serde_json::Value::Array(list) => list.iter_mut().for_each(|value| fill(value, next)),
+                number => *number = next().into(),
+            }
+        }
+        fill(&mut json, &mut next);
+        let ledger: Ledger = serde_json::from_value(json).unwrap();
+        let row = LedgerRow { at_ns: 5, source: Source::default(), ledger };
+        let named: BTreeMap<_, _> = ledger_columns()
+            .filter_map(|column| match (column.value)(&row) {
+                Some(Value::Number(number)) => Some((column.name, number)),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(ledger_of(|name| named.get(name).copied()), ledger);
+    }
+
+    #[test]
+    fn every_column_has_its_own_name() {
+        let mut names: Vec<_> = columns().iter().map(|column| column.name).collect();
+        assert_eq!(names.len(), ELEMENTS.len() + 2);
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), ELEMENTS.len() + 2);
+    }
+}

@@ -1,0 +1,56 @@
+//! What can go wrong with flow records at rest.
+
+use std::path::PathBuf;
+
+/// By whose fault: see each variant.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// World: a file or directory.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// User: a file that is no Parquet, or is damaged.
+    #[error("{} cannot be read as Parquet: {source}", path.display())]
+    Damaged {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: parquet::errors::ParquetError,
+    },
+    /// User: Parquet, but no flow records.
+    #[error("{} holds no flow records: {why}", path.display())]
+    Foreign {
+        /// Which file.
+        path: PathBuf,
+        /// What is missing or otherwise.
+        why: String,
+    },
+    /// User: nothing to read.
+    #[error("no flow records (*.parquet) in {}", path.display())]
+    Nothing {
+        /// Where.
+        path: PathBuf,
+    },
+    /// Bug: records that cannot be written as Parquet.
+    #[error("flow records cannot be encoded: {0}")]
+    Encode(parquet::errors::ParquetError),
+}
+
+impl Error {
+    pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+
+    pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(parquet::errors::ParquetError) -> Self {
+        let path = path.into();
+        move |source| Self::Damaged { path, source }
+    }
+}

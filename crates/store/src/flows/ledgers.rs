@@ -1,0 +1,86 @@
+//! Ledgers that were kept beside the records.
+
+use super::columns::ledger_of;
+use super::scan::{ledger_files, open};
+use super::{Error, Source};
+use packetrig_flow::Ledger;
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::file::reader::FileReader;
+use parquet::record::{Field, Row};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Meters of which the newest ledger is kept in memory.
+const METERS_MOST: usize = 10_000;
+
+/// The newest ledger of every meter in these places, and when it was so: nanoseconds since 1970.
+pub fn newest(places: &[PathBuf]) -> Result<BTreeMap<Source, (u64, Ledger)>, Error> {
+    let mut newest = BTreeMap::new();
+    for path in ledger_files(places)? {
+        let file = open(&path)?;
+        for row in file.get_row_iter(None).map_err(Error::damaged(&path))? {
+            let (at_ns, source, ledger) =
+                row.and_then(|row| read(&row, &path)).map_err(Error::damaged(&path))?;
+            if newest.len() >= METERS_MOST && !newest.contains_key(&source) {
+                continue;
+            }
+            let entry = newest.entry(source).or_insert((at_ns, ledger));
+            if at_ns >= entry.0 {
+                *entry = (at_ns, ledger);
+            }
+        }
+    }
+    Ok(newest)
+}
+
+fn read(row: &Row, path: &Path) -> ParquetResult<(u64, Source, Ledger)> {
+    let mut numbers = BTreeMap::new();
+    let mut exporter = None;
+    for (name, field) in row.get_column_iter() {
+        let _before = match field {
+            Field::ULong(number) => numbers.insert(name.as_str(), *number),
+            Field::UInt(number) => numbers.insert(name.as_str(), u64::from(*number)),
+            Field::Long(number) => numbers.insert(name.as_str(), number.cast_unsigned()),
+            Field::Bytes(bytes) if name == "exporterIPv6Address" => {
+                exporter = bytes.data().try_into().ok();
+                None
+            }
+            _ => None,
+        };
+    }
+    let number = |name: &str| numbers.get(name).copied();
+    let (Some(at_ns), Some(exporter)) = (number("observationTimeNanoseconds"), exporter) else {
+        return Err(ParquetError::General(format!("{} holds no ledgers", path.display())));
+    };
+    let domain = number("observationDomainId").and_then(|domain| u32::try_from(domain).ok()).unwrap_or(0);
+    Ok((at_ns, Source { exporter, domain }, ledger_of(number)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::sample::{SECOND, THIRTEEN};
+    use crate::flows::{ParquetOptions, ParquetSink, RecordSink};
+
+    #[test]
+    fn the_newest_ledger_of_each_meter_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
+        let here = Source::default();
+        let there = Source { exporter: [7; 16], domain: u32::MAX };
+        let ledger = |seen| {
+            let mut ledger = Ledger::default();
+            ledger.packets.seen = seen;
+            ledger.capture.arrived = (seen > 5).then_some(seen);
+            ledger
+        };
+        for (seen, source, at) in [(1, here, 5), (u64::MAX, there, 1), (7, here, 3700), (2, here, 6)] {
+            sink.ledger(&ledger(seen), source, THIRTEEN + at * SECOND).unwrap();
+        }
+        sink.close().1.unwrap();
+        let found = newest(&[directory.path().to_owned()]).unwrap();
+        let expected =
+            [(here, (THIRTEEN + 3700 * SECOND, ledger(7))), (there, (THIRTEEN + SECOND, ledger(u64::MAX)))];
+        assert_eq!(found, BTreeMap::from(expected));
+    }
+}

@@ -1,0 +1,31 @@
+//! Flow records at rest: sinks that keep them, and questions about those that are kept in files.
+//!
+//! ```text
+//!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
+//!                                  KafkaSink      a topic, one JSON line per record
+//!                                  ClickHouseSink a table
+//!  files -> scan -> Filter -> Top, Totals, rows
+//! ```
+//! Every sink has the columns of [`columns`], which are those of `flow::element::ELEMENTS` and where the record came from.
+//! Nothing here knows how records are made, and nothing reads a clock: times are given.
+//!
+//! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`Kept`]).
+
+pub mod columns;
+mod encode;
+mod error;
+mod files;
+pub mod filter;
+mod image;
+pub mod ledgers;
+pub mod parquet;
+#[cfg(test)]
+mod sample;
+pub mod scan;
+mod sink;
+pub mod top;
+pub mod totals;
+
+pub use error::Error;
+pub use parquet::{ParquetOptions, ParquetSink};
+pub use sink::{Kept, RecordSink, Source};

@@ -1,0 +1,226 @@
+use super::*;
+use crate::flows::columns::columns;
+use crate::flows::sample::{SECOND, THIRTEEN, address, record, records};
+use crate::flows::scan::{Cells, Span, flow_files, scan};
+use packetrig_flow::element::Value;
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+const SOURCE: Source = Source { exporter: [9; 16], domain: 77 };
+
+fn sink(directory: &Path, change: impl FnOnce(&mut ParquetOptions)) -> ParquetSink {
+    let mut options = ParquetOptions::new(directory);
+    change(&mut options);
+    ParquetSink::new(options).unwrap()
+}
+
+/// All columns of all rows of all files, file by file.
+fn read(directory: &Path) -> Vec<(PathBuf, Vec<Vec<String>>)> {
+    let names: Vec<_> = columns().iter().map(|column| column.name).collect();
+    let mut files = Vec::new();
+    for file in flow_files(&[directory.to_owned()]).unwrap() {
+        let mut rows = Vec::new();
+        scan(std::slice::from_ref(&file), &names, Span::default(), &mut |chunk| {
+            for row in 0..chunk.rows {
+                rows.push(chunk.columns.iter().map(|cells| text(cells, row)).collect());
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        files.push((file.strip_prefix(directory).unwrap().to_owned(), rows));
+    }
+    files
+}
+
+fn text(cells: &Cells, row: usize) -> String {
+    match cells {
+        Cells::Missing => "missing".into(),
+        Cells::Numbers(values) => values[row].to_string(),
+        Cells::Addresses(values) => format!("{:?}", values[row]),
+        Cells::Macs(values) => format!("{:?}", values[row]),
+        Cells::Words(values) => values[row].clone(),
+        Cells::Flags(values) => values[row].to_string(),
+    }
+}
+
+fn expected(record: FlowRecord) -> Vec<String> {
+    let row = Row { record, source: SOURCE };
+    let text = |value| match value {
+        Value::Number(number) => number.to_string(),
+        Value::Address(bytes) => format!("{bytes:?}"),
+        Value::Mac(bytes) => format!("{bytes:?}"),
+        Value::Word(word) => word.to_owned(),
+        Value::Flag(flag) => flag.to_string(),
+    };
+    columns().iter().map(|column| text(column.value(&row))).collect()
+}
+
+#[test]
+fn what_is_read_is_what_was_written_in_order_of_start() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |_| {});
+    let mut given = records(3000);
+    given.reverse();
+    sink.write(&given, SOURCE).unwrap();
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!(
+        (kept.stored.records, kept.lost, kept.waiting),
+        (3000, Carried::default(), Carried::default())
+    );
+    assert!(kept.balances());
+    let files = read(directory.path());
+    assert_eq!(files.len(), 1);
+    assert_eq!(files[0].0, Path::new("flows/date=2026-11-21/hour=13/flows-000000.parquet"));
+    assert_eq!(files[0].1, records(3000).into_iter().map(expected).collect::<Vec<_>>());
+}
+
+#[test]
+fn rows_are_in_the_hour_in_which_their_flow_began() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |options| options.group_rows = 1000);
+    sink.write(&records(8000), SOURCE).unwrap();
+    sink.close().1.unwrap();
+    let files = read(directory.path());
+    let rows: Vec<_> = files.iter().map(|(path, rows)| (path.display().to_string(), rows.len())).collect();
+    let file = |hour, rows| (format!("flows/date=2026-11-21/hour={hour}/flows-000000.parquet"), rows);
+    assert_eq!(rows, [file(13, 3600), file(14, 3600), file(15, 800)]);
+}
+
+#[test]
+fn files_are_ended_by_size_and_by_age() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink =
+        sink(directory.path(), |options| (options.group_rows, options.file_bytes) = (1000, 20_000));
+    let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
+    sink.write(&records(2000), SOURCE).unwrap();
+    assert!(sink.kept().stored.records >= 1000, "{:?}", sink.kept());
+    sink.flush().unwrap();
+    let many = read(directory.path()).len();
+    assert!(many >= 2, "{many} files");
+
+    sink.tick(at(10)).unwrap();
+    sink.write(&records(1), SOURCE).unwrap();
+    sink.tick(at(69)).unwrap();
+    assert_eq!((sink.kept().waiting.records, read(directory.path()).len()), (1, many));
+    sink.tick(at(70)).unwrap();
+    assert_eq!((sink.kept().waiting.records, read(directory.path()).len()), (0, many + 1));
+}
+
+#[test]
+fn times_from_nowhere_cost_a_bounded_number_of_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |_| {});
+    let mut given = records(2000);
+    for (index, record) in (0..).zip(&mut given) {
+        record.forward.first_ns = index * 7_777_777 * SECOND;
+        record.reverse = packetrig_flow::Half::default();
+    }
+    given.push(FlowRecord::default());
+    sink.write(&given, SOURCE).unwrap();
+    let (kept, done) = sink.close();
+    done.unwrap();
+    assert_eq!(kept.stored.records, 2001);
+    let files = read(directory.path());
+    assert_eq!(files.len(), HOURS_MOST + 1);
+    assert_eq!(files.iter().map(|(_, rows)| rows.len()).sum::<usize>(), 2001);
+    let (path, rows) = files.iter().max_by_key(|(_, rows)| rows.len()).unwrap();
+    let nowhere =
+        "flows/date=__HIVE_DEFAULT_PARTITION__/hour=__HIVE_DEFAULT_PARTITION__/flows-000000.parquet";
+    assert_eq!((path.as_path(), rows.len()), (Path::new(nowhere), 2001 - HOURS_MOST - 1));
+}
+
+/// A place where nothing can be written, as a full disk is: a file stands where the directory should be.
+#[test]
+fn a_disk_that_refuses_is_tried_again_and_nothing_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |_| {});
+    let at = |seconds| MonoTime::from_nanos(seconds * SECOND);
+    fs::write(directory.path().join("flows"), "in the way").unwrap();
+    sink.tick(at(1)).unwrap();
+    sink.write(&records(10), SOURCE).unwrap();
+    let error = sink.flush().unwrap_err().to_string();
+    assert!(error.contains("flows"), "{error}");
+    assert_eq!((sink.kept().waiting.records, sink.kept().failures), (10, 1));
+    // Too early for another attempt, then late enough, then mended.
+    sink.tick(at(1)).unwrap();
+    assert_eq!(sink.kept().failures, 1);
+    sink.tick(at(2)).unwrap_err();
+    assert_eq!(sink.kept().failures, 2);
+    fs::remove_file(directory.path().join("flows")).unwrap();
+    sink.tick(at(60)).unwrap();
+    assert_eq!((sink.kept().stored.records, sink.kept().waiting.records), (10, 0));
+    assert_eq!(read(directory.path())[0].1.len(), 10);
+}
+
+#[test]
+fn what_a_dead_disk_costs_is_bounded_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink =
+        sink(directory.path(), |options| (options.group_rows, options.waiting_bytes) = (100, 40_000));
+    fs::write(directory.path().join("flows"), "in the way").unwrap();
+    for _ in 0..40 {
+        drop(sink.write(&records(100), SOURCE));
+        drop(sink.flush());
+        let waiting: usize = sink.finished.iter().map(|file| file.bytes.len()).sum();
+        assert!(waiting <= 40_000);
+    }
+    let kept = sink.kept();
+    assert!(kept.lost.records > 0 && kept.waiting.records > 0 && kept.balances(), "{kept:?}");
+    let (kept, done) = sink.close();
+    done.unwrap_err();
+    assert_eq!((kept.lost.records, kept.stored.records, kept.waiting.records), (4000, 0, 0));
+}
+
+#[test]
+fn a_sink_that_is_dropped_keeps_its_records() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |_| {});
+    sink.write(&records(10), SOURCE).unwrap();
+    drop(sink);
+    assert_eq!(read(directory.path())[0].1.len(), 10);
+}
+
+#[test]
+fn only_row_groups_in_the_span_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |options| options.group_rows = 100);
+    sink.write(&records(1000), SOURCE).unwrap();
+    sink.close().1.unwrap();
+    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    let span = Span { from_ns: Some(THIRTEEN + 250 * SECOND), to_ns: Some(THIRTEEN + 300 * SECOND) };
+    let mut rows = 0;
+    scan(&files, &["sourceIPv6Address", "noSuchColumn"], span, &mut |chunk| {
+        rows += chunk.rows;
+        assert_eq!((chunk.columns[0].address(0), &chunk.columns[1]), (address(200), &Cells::Missing));
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    assert_eq!(rows, 100);
+    assert_eq!(record(200).key.source, address(200));
+}
+
+#[test]
+fn what_is_no_flow_record_is_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    let read = |path: &Path| {
+        flow_files(&[path.to_owned()])
+            .and_then(|files| {
+                scan(&files, &["protocolIdentifier"], Span::default(), &mut |_| ControlFlow::Continue(()))
+            })
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(read(directory.path()).contains("no flow records"));
+    assert!(read(&directory.path().join("nowhere")).contains("nowhere"));
+    let file = directory.path().join("a.parquet");
+    fs::write(&file, b"PAR1 no, it is not PAR1").unwrap();
+    assert!(read(&file).contains("cannot be read as Parquet"), "{}", read(&file));
+    let mut sink = sink(directory.path(), |_| {});
+    sink.ledger(&Ledger::default(), SOURCE, THIRTEEN).unwrap();
+    sink.close().1.unwrap();
+    let stats = directory.path().join("meter_stats/date=2026-11-21/hour=13/meter_stats-000000.parquet");
+    fs::rename(stats, &file).unwrap();
+    assert!(read(&file).contains("no column flowStartNanoseconds"), "{}", read(&file));
+}

@@ -1,0 +1,98 @@
+//! What every place for flow records offers.
+
+use super::Error;
+use packetrig_flow::{Carried, FlowRecord, Ledger};
+use packetrig_units::MonoTime;
+use serde::{Deserialize, Serialize};
+
+/// Who made a record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Source {
+    /// Address of the exporter, IPv4 mapped; all zero is the meter of this machine.
+    pub exporter: [u8; 16],
+    /// Its observation domain.
+    pub domain: u32,
+}
+
+/// What became of the records a sink was offered: `offered` is the sum of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// Offered to the sink.
+    pub offered: Carried,
+    /// Where they should be.
+    pub stored: Carried,
+    /// Given up.
+    pub lost: Carried,
+    /// In memory, not stored yet.
+    pub waiting: Carried,
+    /// Attempts to store that failed; most are made good by the next.
+    pub failures: u64,
+}
+
+/// A place for flow records.
+///
+/// An error is news, not an end: the sink stays usable, what it could not store waits or is counted as lost, and it tries again
+/// at the next [`RecordSink::tick`] that is late enough.
+pub trait RecordSink: Send {
+    /// Takes records of one source.
+    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error>;
+
+    /// Takes the state of a meter's ledger, `at_ns` nanoseconds since 1970. Sinks without a place for it leave it.
+    fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
+        let _ = (ledger, source, at_ns);
+        Ok(())
+    }
+
+    /// Does what is due by now. To be called about every second.
+    fn tick(&mut self, now: MonoTime) -> Result<(), Error>;
+
+    /// Stores what waits, as far as it can.
+    fn flush(&mut self) -> Result<(), Error>;
+
+    /// Stores what waits, gives up what cannot be stored, and says what was stored. Nothing is taken after it.
+    fn close(&mut self) -> (Kept, Result<(), Error>);
+
+    /// What became of the records so far.
+    fn kept(&self) -> Kept;
+}
+
+impl Kept {
+    pub(crate) fn offer(&mut self, records: &[FlowRecord]) {
+        let carried = carried(records);
+        self.offered.add(carried);
+        self.waiting.add(carried);
+    }
+
+    pub(crate) fn store(&mut self, carried: Carried) {
+        self.stored.add(carried);
+        take(&mut self.waiting, carried);
+    }
+
+    pub(crate) fn lose(&mut self, carried: Carried) {
+        self.lost.add(carried);
+        take(&mut self.waiting, carried);
+    }
+
+    /// Whether every record is in one account.
+    pub fn balances(&self) -> bool {
+        let mut sum = self.stored;
+        sum.add(self.lost);
+        sum.add(self.waiting);
+        sum == self.offered
+    }
+}
+
+fn take(from: &mut Carried, carried: Carried) {
+    from.records -= carried.records;
+    from.packets -= carried.packets;
+    from.bytes -= carried.bytes;
+}
+
+/// What records stand for.
+pub(crate) fn carried<'a>(records: impl IntoIterator<Item = &'a FlowRecord>) -> Carried {
+    let mut sum = Carried::default();
+    for record in records {
+        sum.add(Carried { records: 1, packets: record.packets(), bytes: record.bytes() });
+    }
+    sum
+}

@@ -1,0 +1,160 @@
+//! Sums of records: all, by protocol, and in time.
+
+use super::Error;
+use super::filter::{FILTER_COLUMNS, Filter};
+use super::scan::{Chunk, range, scan};
+use super::top::Sum;
+use packetrig_units::Nanos;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// Buckets of a timeline at most; beyond them the last one holds the rest.
+pub const BUCKETS_MOST: usize = 10_000;
+/// Buckets aimed at when no length is asked for.
+const BUCKETS: u64 = 24;
+const SECOND: u64 = 1_000_000_000;
+/// Lengths that people think in.
+const LENGTHS: [u64; 14] =
+    [1, 5, 10, 30, 60, 300, 600, 1800, 3600, 3 * 3600, 6 * 3600, 12 * 3600, 24 * 3600, 7 * 24 * 3600];
+
+/// The answer. Everything counts both directions.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Totals {
+    /// Records.
+    pub records: u64,
+    /// Flows (first parts), packets, bytes of IP.
+    #[serde(flatten)]
+    pub sum: Sum,
+    /// Bytes of whole frames, without FCS.
+    pub frame_bytes: u64,
+    /// Records of flows that the meter may not have seen whole, because packets were lost before it.
+    pub records_with_loss: u64,
+    /// First packet, nanoseconds since 1970; absent if there are no records.
+    pub first_ns: Option<u64>,
+    /// Last packet.
+    pub last_ns: Option<u64>,
+    /// By protocol number.
+    pub protocols: BTreeMap<u8, Row>,
+    /// Length of a bucket.
+    pub bucket_ns: u64,
+    /// By when flows began, nanoseconds since 1970; empty buckets are left out.
+    pub timeline: BTreeMap<u64, Row>,
+    /// Records whose bucket was one too many: they are not in the timeline.
+    pub beside_timeline: u64,
+}
+
+/// A protocol or a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Row {
+    /// Records.
+    pub records: u64,
+    /// Flows, packets, bytes.
+    #[serde(flatten)]
+    pub sum: Sum,
+}
+
+const COLUMNS: [&str; 9] = [
+    "flowEndNanoseconds",
+    "packetDeltaCount",
+    "octetDeltaCount",
+    "layer2OctetDeltaCount",
+    "reversePacketDeltaCount",
+    "reverseOctetDeltaCount",
+    "reverseLayer2OctetDeltaCount",
+    "flowPart",
+    "observedLoss",
+];
+
+/// Sums of the records that a filter keeps; the timeline has buckets of the given length, or of one that makes about
+/// two dozen.
+pub fn totals(files: &[PathBuf], filter: &Filter, bucket: Option<Nanos>) -> Result<Totals, Error> {
+    let bucket_ns = match bucket {
+        Some(bucket) => bucket.as_u64().max(1),
+        None => fitting(range(files)?, filter),
+    };
+    let mut totals = Totals { bucket_ns, ..Totals::default() };
+    let wanted = [&FILTER_COLUMNS[..], &COLUMNS[..]].concat();
+    scan(files, &wanted, filter.span, &mut |chunk| {
+        for row in (0..chunk.rows).filter(|&row| filter.keeps(chunk, row)) {
+            totals.count(chunk, row);
+        }
+        ControlFlow::Continue(())
+    })?;
+    Ok(totals)
+}
+
+fn fitting(range: Option<(u64, u64)>, filter: &Filter) -> u64 {
+    let (first, last) = range.unwrap_or_default();
+    let first = filter.span.from_ns.map_or(first, |from| from.max(first));
+    let last = filter.span.to_ns.map_or(last, |to| to.min(last));
+    let aim = last.saturating_sub(first) / BUCKETS;
+    let fits = LENGTHS.iter().map(|seconds| seconds * SECOND).find(|&length| length >= aim);
+    fits.unwrap_or_else(|| aim.next_multiple_of(LENGTHS[13] * SECOND))
+}
+
+impl Totals {
+    fn count(&mut self, chunk: &Chunk, row: usize) {
+        let number = |column: usize| chunk.columns[column].number(row);
+        let (start, end) = (number(0), number(6));
+        let sum = Sum {
+            flows: u64::from(number(13) == 0),
+            packets: number(7).saturating_add(number(10)),
+            bytes: number(8).saturating_add(number(11)),
+        };
+        self.records += 1;
+        self.sum.add(sum);
+        self.frame_bytes = self.frame_bytes.saturating_add(number(9)).saturating_add(number(12));
+        self.records_with_loss += number(14);
+        self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
+        self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
+        self.protocols.entry(u8::try_from(number(5)).unwrap_or(u8::MAX)).or_default().add(sum);
+        let bucket = start - start % self.bucket_ns;
+        if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
+            self.timeline.entry(bucket).or_default().add(sum);
+        } else {
+            self.beside_timeline += 1;
+        }
+    }
+}
+
+impl Row {
+    fn add(&mut self, sum: Sum) {
+        self.records += 1;
+        self.sum.add(sum);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::sample::{SECOND, THIRTEEN, records};
+    use crate::flows::scan::flow_files;
+    use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+    use packetrig_flow::FlowRecord;
+
+    #[test]
+    fn sums_are_those_of_the_records() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
+        let given = records(5000);
+        sink.write(&given, Source::default()).unwrap();
+        sink.close().1.unwrap();
+        let files = flow_files(&[directory.path().to_owned()]).unwrap();
+        let totals = totals(&files, &Filter::default(), None).unwrap();
+        let packets = given.iter().map(FlowRecord::packets).sum();
+        let bytes = given.iter().map(FlowRecord::bytes).sum();
+        assert_eq!((totals.records, totals.sum), (5000, Sum { flows: 1667, packets, bytes }));
+        assert_eq!((totals.frame_bytes, totals.records_with_loss), (packets * 114, 2500));
+        assert_eq!(totals.first_ns, Some(THIRTEEN));
+        assert_eq!(totals.last_ns, Some(THIRTEEN + 4999 * SECOND + 1500));
+        let protocols: Vec<_> = totals.protocols.iter().map(|(number, row)| (*number, row.records)).collect();
+        assert_eq!(protocols, [(6, 3750), (17, 1250)]);
+        // 4999 s in about two dozen buckets: of five minutes.
+        assert_eq!((totals.bucket_ns, totals.timeline.len()), (300 * SECOND, 17));
+        assert!(totals.timeline.values().take(16).all(|row| row.records == 300));
+        let sum: u64 = totals.timeline.values().map(|row| row.sum.packets).sum();
+        assert_eq!((sum, totals.beside_timeline), (packets, 0));
+    }
+}
