@@ -21,6 +21,7 @@ pub mod hash;
 mod key;
 mod ledger;
 mod packet;
+pub mod parse;
 mod record;
 pub mod sim;
 pub mod table;
