@@ -4,7 +4,7 @@
 //!
 //! Invariant: seen = packets in batches + ignored.
 
-use packetrig_flow::parse::{ParseOptions, Parser};
+use packetrig_flow::parse::{ParseOptions, Parser, unified};
 use packetrig_flow::{Counts, Ignored, Packet};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
@@ -54,12 +54,16 @@ impl Intake {
         }
     }
 
-    /// Takes a packet that was parsed elsewhere. There must be room.
+    /// Takes a header that was read in the driver. There must be room.
     #[inline]
-    pub fn packet(&mut self, packet: &Packet) {
-        if self.is_chosen(packet.frame_bytes.into()) {
-            self.packets[self.filled] = *packet;
+    pub fn header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        if !self.is_chosen(full_len as u64) {
+            return;
+        }
+        if unified::read(record, full_len, at_ns, input, &mut self.packets[self.filled]) {
             self.filled += 1;
+        } else {
+            self.counts.ignore(Ignored::BadIp);
         }
     }
 

@@ -8,11 +8,14 @@ use crate::Error;
 use crate::intake::Intake;
 use packetrig_engine::packet::{PacketTap, TapOptions};
 use packetrig_engine::port::{FrameRx, Location, RxFrame};
-use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
+use packetrig_engine::xdp::{Headers, XdpTap, XdpTapOptions};
 use packetrig_sys::clock;
 use packetrig_sys::link::{Counters, Links};
 use packetrig_sys::netns::NetNs;
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
+
+/// How often to look at rings that nobody can wait for.
+const LOOK_AGAIN_NS: u64 = 1_000_000;
 
 /// How to listen.
 #[derive(Clone, Copy, Debug)]
@@ -45,15 +48,22 @@ pub enum Way {
 enum Tap {
     Packet(PacketTap),
     Xdp(XdpTap),
+    Headers(Headers),
+}
+
+/// What packets get beside what they say themselves.
+struct Stamp {
+    /// How the wall clock is ahead of the monotonic one.
+    offset_ns: i64,
+    input: u16,
+    /// The latest so far.
+    last_ns: u64,
 }
 
 /// A ring of an interface.
 pub struct LiveSource {
     tap: Tap,
-    /// How the wall clock is ahead of the monotonic one.
-    offset_ns: i64,
-    input: u16,
-    last_ns: u64,
+    stamp: Stamp,
     delivered: u64,
     /// Since when nothing is let in any more.
     shut_ns: Option<u64>,
@@ -61,7 +71,7 @@ pub struct LiveSource {
 
 impl std::fmt::Debug for LiveSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LiveSource").field("input", &self.input).finish_non_exhaustive()
+        f.debug_struct("LiveSource").field("input", &self.stamp.input).finish_non_exhaustive()
     }
 }
 
@@ -69,9 +79,7 @@ impl std::fmt::Debug for LiveSource {
 pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Result<Vec<LiveSource>, Error> {
     let source = |tap, offset: clock::Offset| LiveSource {
         tap,
-        offset_ns: offset.offset_ns,
-        input,
-        last_ns: 0,
+        stamp: Stamp { offset_ns: offset.offset_ns, input, last_ns: 0 },
         delivered: 0,
         shut_ns: None,
     };
@@ -87,34 +95,61 @@ pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Resul
             let taps = PacketTap::open_fanned(location, tap, options.workers)?;
             Ok(taps.into_iter().map(|tap| (tap.offset(), tap)).map(|(o, tap)| source(Tap::Packet(tap), o)).collect())
         }
-        Way::Xdp | Way::Headers => {
-            let tap = XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true };
-            let tap = XdpTap::open(location, &tap)?;
+        Way::Xdp | Way::Headers if options.workers > 1 => {
+            let way = if options.way == Way::Xdp { "xdp" } else { "headers" };
+            Err(Error::OneWorker { way, workers: options.workers })
+        }
+        Way::Xdp => {
+            let tap = XdpTap::open(location, &in_driver(options))?;
             let offset = tap.offset();
             Ok(vec![source(Tap::Xdp(tap), offset)])
+        }
+        Way::Headers => {
+            let tap = Headers::open(location, &in_driver(options))?;
+            let offset = tap.offset();
+            Ok(vec![source(Tap::Headers(tap), offset)])
         }
     }
 }
 
+/// Whatever is metered goes on to the kernel's stack.
+fn in_driver(options: LiveOptions) -> XdpTapOptions {
+    XdpTapOptions { filter: None, snap_len: Some(options.snap_len), pass: true }
+}
+
 impl Tap {
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RxFrame<'_>)) -> Result<usize, Error> {
+    /// Gives at most as many frames or headers as there is room for; says how many.
+    fn receive(&mut self, intake: &mut Intake, stamp: &mut Stamp) -> Result<usize, Error> {
+        let room = intake.room();
+        let frame = &mut |frame: RxFrame<'_>| {
+            intake.frame(frame.bytes, frame.full_len, stamp.of(frame.at), stamp.input);
+        };
         Ok(match self {
-            Self::Packet(tap) => tap.receive(most, sink)?,
-            Self::Xdp(tap) => tap.receive(most, sink)?,
+            Self::Packet(tap) => tap.receive(room, frame)?,
+            Self::Xdp(tap) => tap.receive(room, frame)?,
+            Self::Headers(tap) => tap.receive(room, &mut |header| {
+                let at_ns = stamp.of(header.at);
+                if header.is_record {
+                    intake.header(header.bytes, header.full_len, at_ns, stamp.input);
+                } else {
+                    intake.frame(header.bytes, header.full_len, at_ns, stamp.input);
+                }
+            }),
         })
+    }
+}
+
+impl Stamp {
+    fn of(&mut self, at: MonoTime) -> u64 {
+        let at_ns = at.as_nanos().saturating_add_signed(self.offset_ns);
+        self.last_ns = self.last_ns.max(at_ns);
+        at_ns
     }
 }
 
 impl Source for LiveSource {
     fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
-        let (offset, input) = (self.offset_ns, self.input);
-        let mut last = self.last_ns;
-        let given = self.tap.receive(intake.room(), &mut |frame| {
-            let at_ns = frame.at.as_nanos().saturating_add_signed(offset);
-            last = last.max(at_ns);
-            intake.frame(frame.bytes, frame.full_len, at_ns, input);
-        })?;
-        self.last_ns = last;
+        let given = self.tap.receive(intake, &mut self.stamp)?;
         self.delivered += given as u64;
         if given > 0 {
             return Ok(Taken::Some);
@@ -126,17 +161,18 @@ impl Source for LiveSource {
 
     fn now_ns(&mut self, is_idle: bool) -> u64 {
         if !is_idle {
-            return self.last_ns;
+            return self.stamp.last_ns;
         }
         let now = clock::wall_clock_ns().saturating_sub(PacketTap::SETTLED.as_u64());
-        self.last_ns = self.last_ns.max(now);
-        self.last_ns
+        self.stamp.last_ns = self.stamp.last_ns.max(now);
+        self.stamp.last_ns
     }
 
     fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
         match &mut self.tap {
             Tap::Packet(tap) => tap.wait(Nanos::new(within_ns))?,
             Tap::Xdp(tap) => tap.wait(Nanos::new(within_ns))?,
+            Tap::Headers(_) => clock::sleep_until_ns(clock::monotonic_ns() + within_ns.min(LOOK_AGAIN_NS)),
         }
         Ok(())
     }
@@ -145,6 +181,7 @@ impl Source for LiveSource {
         Ok(match &mut self.tap {
             Tap::Packet(tap) => tap.ring()?.dropped,
             Tap::Xdp(tap) => tap.ring_dropped(),
+            Tap::Headers(tap) => tap.ring_dropped(),
         })
     }
 
@@ -155,7 +192,7 @@ impl Source for LiveSource {
     fn put_in(&mut self) -> Result<Option<u64>, Error> {
         Ok(match &mut self.tap {
             Tap::Packet(tap) => Some(tap.ring()?.received),
-            Tap::Xdp(_) => None,
+            Tap::Xdp(_) | Tap::Headers(_) => None,
         })
     }
 
@@ -164,6 +201,7 @@ impl Source for LiveSource {
             match &mut self.tap {
                 Tap::Packet(tap) => tap.shut()?,
                 Tap::Xdp(tap) => tap.shut()?,
+                Tap::Headers(tap) => tap.shut()?,
             }
             self.shut_ns = Some(clock::monotonic_ns());
         }

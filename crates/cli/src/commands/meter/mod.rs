@@ -47,9 +47,11 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let failures = outputs.join();
     let report = books.report(true);
     drop(metrics);
-    if arguments.json {
+    // Where nothing came of it, the reason says it all.
+    let is_worth_it = metered.is_ok() || report.ledger.capture.delivered > 0;
+    if arguments.json && is_worth_it {
         output.json(&report)?;
-    } else {
+    } else if is_worth_it {
         output.text(show::result(&arguments.inputs.join(", "), &report));
     }
     metered?;
