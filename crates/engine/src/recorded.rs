@@ -28,7 +28,8 @@ impl Bytes {
         let mut magic = Vec::new();
         Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
         file.rewind()?;
-        let kind = if magic == SQUEEZED { Kind::Squeezed(zstd::Decoder::new(file)?) } else { Kind::Plain(file) };
+        let kind =
+            if magic == SQUEEZED { Kind::Squeezed(zstd::Decoder::new(file)?) } else { Kind::Plain(file) };
         Ok(Self(kind))
     }
 

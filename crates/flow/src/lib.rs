@@ -14,6 +14,7 @@
 
 pub mod account;
 mod canonical;
+pub mod collect;
 mod counts;
 pub mod element;
 pub mod export;

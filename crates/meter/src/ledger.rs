@@ -6,26 +6,35 @@
 //!
 //! Invariant: nothing is counted here; a count that nobody knows is absent.
 
-use crate::outbox::{Offered, Queue, Wants};
+use crate::export::{self, Watch};
+use crate::outbox::{Channels, Offered};
+use crate::patience::Patience;
 use crate::source::{Interface, Read};
 use crate::worker::{Desk, Notes};
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
 use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Batches that wait for an output at most. A batch of records is about 64 KB.
+/// Batches that wait for a sink at most. A batch of records is about 64 KB.
 pub const QUEUE: usize = 256;
 
-/// Tells what an output has sent, refused and still has.
+/// Tells what a sink has stored (sent), lost (refused) and still has.
 pub type Account = Box<dyn Fn() -> ExportCounts + Send + Sync>;
 
-/// An output and its books.
-struct Output {
+/// A sink and its books.
+struct Sink {
     name: String,
-    queue: Queue,
+    /// Given away when the meter starts.
+    queue: Option<Sender<crate::Batch>>,
     account: Option<Account>,
+}
+
+/// The export: its queue, which is given away when the meter starts, and its own accounts.
+struct Export {
+    queue: Option<(export::Queue, bool)>,
+    watch: Watch,
 }
 
 /// Where packets come from.
@@ -41,7 +50,9 @@ pub(crate) enum Captured {
 #[derive(Default)]
 pub struct Books {
     start_ns: u64,
-    outputs: Mutex<Vec<Output>>,
+    patience: Patience,
+    export: Mutex<Option<Export>>,
+    sinks: Mutex<Vec<Sink>>,
     desks: Mutex<Vec<Arc<Desk>>>,
     captured: Mutex<Arc<Captured>>,
 }
@@ -83,26 +94,37 @@ impl Books {
         Arc::new(Self { start_ns: clock::monotonic_ns(), ..Self::default() })
     }
 
-    /// Adds an output; what comes back is its end of the queue.
-    pub fn add_output(&self, name: String, wants: Wants) -> Receiver<crate::Batch> {
+    /// Whether those who find a queue full wait.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// Adds a sink of records; what comes back is its end of the queue.
+    pub fn add_sink(&self, name: String) -> Receiver<crate::Batch> {
         let (batches, taken) = bounded(QUEUE);
-        lock(&self.outputs).push(Output { name, queue: Queue { wants, batches }, account: None });
+        lock(&self.sinks).push(Sink { name, queue: Some(batches), account: None });
         taken
     }
 
-    /// Says how the output added last is asked for its counts.
+    /// Says how the sink added last is asked for its counts.
     pub fn set_account(&self, account: Account) {
-        if let Some(output) = lock(&self.outputs).last_mut() {
-            output.account = Some(account);
+        if let Some(sink) = lock(&self.sinks).last_mut() {
+            sink.account = Some(account);
         }
     }
 
-    /// The queues of the outputs, which are given away once: they close when the last worker drops its own.
-    pub(crate) fn queues(&self) -> Vec<Queue> {
-        let mut outputs = lock(&self.outputs);
-        // The channel that stays behind is one that nobody reads.
-        let closed = || Queue { wants: Wants::Records, batches: bounded(0).0 };
-        outputs.iter_mut().map(|output| std::mem::replace(&mut output.queue, closed())).collect()
+    /// Says where records, or else events, are exported to.
+    pub fn set_export(&self, queue: export::Queue, wants_events: bool, watch: Watch) {
+        *lock(&self.export) = Some(Export { queue: Some((queue, wants_events)), watch });
+    }
+
+    /// The outputs' queues, which are given away once: they close when the last worker drops its own.
+    pub fn take_channels(&self) -> Channels {
+        Channels {
+            export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
+            sinks: lock(&self.sinks).iter_mut().filter_map(|sink| sink.queue.take()).collect(),
+            patience: self.patience.clone(),
+        }
     }
 
     pub(crate) fn begin(&self, desks: Vec<Arc<Desk>>, captured: Captured) {
@@ -139,8 +161,11 @@ impl Books {
         for notes in &notes {
             packets.add(&notes.counts);
         }
-        let outputs: Vec<_> =
-            lock(&self.outputs).iter().enumerate().map(|(n, output)| report_of(n, output, &notes, is_over)).collect();
+        let watched = lock(&self.export).as_ref().map(|export| export.watch.targets());
+        let exports = watched.into_iter().flatten().map(|(to, counts)| OutputReport { to, counts });
+        let sinks = lock(&self.sinks);
+        let sinks = sinks.iter().enumerate().map(|(n, sink)| report_of(n, sink, &notes, is_over));
+        let outputs: Vec<_> = exports.chain(sinks).collect();
         let mut export = ExportCounts::default();
         for output in &outputs {
             add(&mut export, &output.counts);
@@ -169,19 +194,19 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn report_of(number: usize, output: &Output, notes: &[Notes], is_over: bool) -> OutputReport {
+fn report_of(number: usize, sink: &Sink, notes: &[Notes], is_over: bool) -> OutputReport {
     let mut sum = Offered::default();
     for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
         sum.offered.add(offered.offered);
         sum.dropped.add(offered.dropped);
     }
-    let mut counts = output.account.as_ref().map(|account| account()).unwrap_or_default();
+    let mut counts = sink.account.as_ref().map(|account| account()).unwrap_or_default();
     counts.offered = sum.offered;
     counts.queue_dropped.add(sum.dropped);
     if !is_over {
         counts.waiting = rest(&counts);
     }
-    OutputReport { to: output.name.clone(), counts }
+    OutputReport { to: sink.name.clone(), counts }
 }
 
 /// What was offered and is in no other account.
@@ -291,23 +316,52 @@ pub fn exposition(report: &Report) -> String {
     };
     let place = |place: &str, value: u64| (format!("{{place=\"{place}\"}}"), Some(value));
     let plain = |value: Option<u64>| [(String::new(), value)];
-    metric("arrived_packets_total", "Packets at the interface or in the file.", "counter", &plain(capture.arrived));
-    metric("delivered_packets_total", "Packets given to the parser.", "counter", &plain(Some(capture.delivered)));
+    metric(
+        "arrived_packets_total",
+        "Packets at the interface or in the file.",
+        "counter",
+        &plain(capture.arrived),
+    );
+    metric(
+        "delivered_packets_total",
+        "Packets given to the parser.",
+        "counter",
+        &plain(Some(capture.delivered)),
+    );
     let mut lost = vec![place("ring", capture.ring_dropped), place("table", packets.untracked)];
     lost.push(("{place=\"driver\"}".into(), capture.driver_dropped));
     metric("dropped_packets_total", "Packets that are in no record, by place.", "counter", &lost);
-    let causes = Ignored::ALL.map(|cause| {
-        (format!("{{cause=\"{}\"}}", cause.name()), Some(packets.ignored[cause as usize]))
-    });
+    let causes = Ignored::ALL
+        .map(|cause| (format!("{{cause=\"{}\"}}", cause.name()), Some(packets.ignored[cause as usize])));
     metric("ignored_packets_total", "Packets that are not metered, by cause.", "counter", &causes);
-    metric("seen_bytes_total", "Bytes of frames given to the parser.", "counter", &plain(Some(packets.seen_bytes)));
+    metric(
+        "seen_bytes_total",
+        "Bytes of frames given to the parser.",
+        "counter",
+        &plain(Some(packets.seen_bytes)),
+    );
     metric("metered_packets_total", "Packets in flows.", "counter", &plain(Some(packets.metered)));
-    metric("live_packets", "Packets in flows that are not reported yet.", "gauge", &plain(Some(packets.live)));
+    metric(
+        "live_packets",
+        "Packets in flows that are not reported yet.",
+        "gauge",
+        &plain(Some(packets.live)),
+    );
     metric("recorded_packets_total", "Packets in records.", "counter", &plain(Some(packets.recorded)));
     metric("records_total", "Records that left the table.", "counter", &plain(Some(packets.records)));
     metric("flows_total", "Flows opened.", "counter", &plain(Some(packets.flows)));
-    metric("evicted_flows_total", "Flows ended early for want of room.", "counter", &plain(Some(packets.evicted)));
-    metric("backwards_packets_total", "Packets older than one before.", "counter", &plain(Some(packets.backwards)));
+    metric(
+        "evicted_flows_total",
+        "Flows ended early for want of room.",
+        "counter",
+        &plain(Some(packets.evicted)),
+    );
+    metric(
+        "backwards_packets_total",
+        "Packets older than one before.",
+        "counter",
+        &plain(Some(packets.backwards)),
+    );
     for (name, of) in OUTPUT_STATES {
         let values = |count: fn(&Carried) -> u64| -> Vec<_> {
             let value = |output: &OutputReport| (to(&output.to), Some(count(&of(&output.counts))));
@@ -315,8 +369,18 @@ pub fn exposition(report: &Report) -> String {
         };
         let kind = if name == "waiting" { "gauge" } else { "counter" };
         let total = if name == "waiting" { "" } else { "_total" };
-        metric(&format!("output_{name}_records{total}"), "Records by what became of them.", kind, &values(|c| c.records));
-        metric(&format!("output_{name}_packets{total}"), "Packets those stand for.", kind, &values(|c| c.packets));
+        metric(
+            &format!("output_{name}_records{total}"),
+            "Records by what became of them.",
+            kind,
+            &values(|c| c.records),
+        );
+        metric(
+            &format!("output_{name}_packets{total}"),
+            "Packets those stand for.",
+            kind,
+            &values(|c| c.packets),
+        );
     }
     let messages: Vec<_> = report.outputs.iter().map(|o| (to(&o.to), Some(o.counts.messages))).collect();
     metric("output_messages_total", "Messages sent.", "counter", &messages);
@@ -343,9 +407,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_output_that_has_not_said_anything_has_everything_waiting() {
+    fn a_sink_that_has_not_said_anything_has_everything_waiting() {
         let books = Books::new();
-        let taken = books.add_output("file".into(), Wants::Records);
+        let taken = books.add_sink("file".into());
         let desk = Arc::<Desk>::default();
         books.begin(vec![Arc::clone(&desk)], Captured::Nothing);
         assert_eq!(books.ledger(), Ledger::default());

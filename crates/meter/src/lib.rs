@@ -11,11 +11,13 @@
 
 mod batch;
 mod error;
+pub mod export;
 mod intake;
 pub mod ledger;
 mod memory;
 pub mod metrics;
 mod outbox;
+mod patience;
 mod placement;
 mod run;
 pub mod source;
@@ -25,6 +27,7 @@ mod worker;
 pub use batch::Batch;
 pub use error::Error;
 pub use intake::{BATCH, Intake};
-pub use outbox::{Offered, Outbox, Queue, Wants};
+pub use outbox::{Channels, Offered, Outbox};
+pub use patience::Patience;
 pub use run::{Input, Meter, MeterOptions};
 pub use worker::{Desk, Notes};

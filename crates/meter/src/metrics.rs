@@ -47,7 +47,8 @@ impl Responder {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(Error::Thread)?;
+        let thread =
+            std::thread::Builder::new().name("metrics".into()).spawn(serve).map_err(Error::Thread)?;
         Ok(Self { address, stop, thread: Some(thread) })
     }
 

@@ -1,40 +1,31 @@
-//! What leaves a worker, on its way to the outputs.
+//! What leaves a worker, on its way to the outputs: to the [export](crate::export), and to sinks that keep records.
 //!
-//! Records and events are collected into batches; a full batch goes to the queue of each output that wants its kind. A live
-//! meter never waits: an output whose queue is full loses the batch, and what it carried is counted. A meter of files waits.
+//! Records for sinks are collected into batches; a full batch goes to the queue of each. A live meter never waits: a sink
+//! whose queue is full loses the batch, and what it carried is counted. A meter of files [waits](Patience).
 //!
-//! Invariant: of every output, offered = accepted by its queue + dropped here.
+//! Invariant: of every sink, offered = accepted by its queue + dropped here.
 
-use crate::Batch;
-use crossbeam_channel::{Sender, TrySendError};
+use crate::{Batch, Patience, export};
+use crossbeam_channel::Sender;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::Outlet;
 use packetrig_flow::{Carried, FlowKey, FlowRecord};
 
 /// Records of a batch at most.
 const RECORDS: usize = 256;
-/// Events of a batch at most.
-const EVENTS: usize = 1024;
 
-/// What an output takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wants {
-    /// Flow records.
-    Records,
-    /// SIM: every packet and every new flow.
-    Events,
+/// Where the outputs' queues begin.
+#[derive(Clone, Debug, Default)]
+pub struct Channels {
+    /// The export's, and whether it wants events in place of records.
+    pub export: Option<(export::Queue, bool)>,
+    /// Those of sinks.
+    pub sinks: Vec<Sender<Batch>>,
+    /// Whether to wait rather than lose.
+    pub patience: Patience,
 }
 
-/// The queue of an output.
-#[derive(Clone, Debug)]
-pub struct Queue {
-    /// What it takes.
-    pub wants: Wants,
-    /// Where batches go.
-    pub batches: Sender<Batch>,
-}
-
-/// What was given to an output.
+/// What was given to a sink.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Offered {
     /// All of it.
@@ -46,38 +37,37 @@ pub struct Offered {
 /// See the module.
 #[derive(Debug)]
 pub struct Outbox {
-    queues: Vec<Queue>,
+    records_out: Option<export::Outbox>,
+    events_out: Option<export::Outbox>,
+    sinks: Vec<Sender<Batch>>,
+    patience: Patience,
     offered: Vec<Offered>,
     records: Vec<FlowRecord>,
-    events: Vec<SimEvent>,
-    wants_records: bool,
-    wants_events: bool,
-    /// Wait rather than lose.
-    waits: bool,
 }
 
 impl Outbox {
-    /// To these outputs.
-    pub fn new(queues: Vec<Queue>, waits: bool) -> Self {
-        let wants = |kind| queues.iter().any(|queue: &Queue| queue.wants == kind);
-        let (wants_records, wants_events) = (wants(Wants::Records), wants(Wants::Events));
+    /// A worker's own, to these outputs.
+    pub fn new(channels: &Channels) -> Self {
+        let outbox = |events| {
+            let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
+            export.map(|(queue, _)| queue.outbox())
+        };
         Self {
-            offered: vec![Offered::default(); queues.len()],
-            records: Vec::with_capacity(if wants_records { RECORDS } else { 0 }),
-            events: Vec::with_capacity(if wants_events { EVENTS } else { 0 }),
-            wants_records,
-            wants_events,
-            waits,
-            queues,
+            records_out: outbox(false),
+            events_out: outbox(true),
+            sinks: channels.sinks.clone(),
+            patience: channels.patience.clone(),
+            offered: vec![Offered::default(); channels.sinks.len()],
+            records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
         }
     }
 
     /// Whether events are wanted.
     pub fn wants_events(&self) -> bool {
-        self.wants_events
+        self.events_out.is_some()
     }
 
-    /// What was given to each output so far.
+    /// What was given to each sink so far.
     pub fn offered(&self) -> &[Offered] {
         &self.offered
     }
@@ -85,49 +75,32 @@ impl Outbox {
     /// Takes an event.
     #[inline]
     pub fn event(&mut self, event: SimEvent) {
-        self.events.push(event);
-        if self.events.len() >= EVENTS {
-            self.send_events();
+        if let Some(out) = &mut self.events_out {
+            out.event(event);
         }
     }
 
     /// Sends what is there, full batch or not.
     pub fn flush(&mut self) {
-        self.send_events();
-        self.send_records();
-    }
-
-    fn send_events(&mut self) {
-        if !self.events.is_empty() {
-            let events = std::mem::replace(&mut self.events, Vec::with_capacity(EVENTS));
-            self.send(Wants::Events, Batch::Sim(events));
+        for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
+            out.flush();
         }
+        self.send();
     }
 
-    fn send_records(&mut self) {
-        if !self.records.is_empty() {
-            let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
-            self.send(Wants::Records, Batch::Records(records));
+    fn send(&mut self) {
+        if self.records.is_empty() {
+            return;
         }
-    }
-
-    fn send(&mut self, kind: Wants, batch: Batch) {
+        let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
+        let batch = Batch::Records(records);
         let carried = batch.carried();
-        let waits = self.waits;
-        let takers = self.queues.iter().zip(&mut self.offered).filter(|(queue, _)| queue.wants == kind);
-        let mut takers = takers.peekable();
-        let mut batch = Some(batch);
-        while let Some((queue, offered)) = takers.next() {
+        let (mut batch, last) = (Some(batch), self.sinks.len() - 1);
+        for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {
             // The last one gets the batch itself.
-            let own = if takers.peek().is_some() { batch.clone() } else { batch.take() };
-            let Some(own) = own else { return };
+            let own = if number < last { batch.clone() } else { batch.take() };
             offered.offered.add(carried);
-            let sent = if waits {
-                queue.batches.send(own).map_err(|gone| TrySendError::Disconnected(gone.into_inner()))
-            } else {
-                queue.batches.try_send(own)
-            };
-            if sent.is_err() {
+            if own.is_none_or(|own| self.patience.give(queue, own).is_err()) {
                 offered.dropped.add(carried);
             }
         }
@@ -136,25 +109,26 @@ impl Outbox {
 
 impl Outlet for Outbox {
     fn record(&mut self, record: &FlowRecord) {
-        if self.wants_records {
+        if let Some(out) = &mut self.records_out {
+            out.record(record);
+        }
+        if !self.sinks.is_empty() {
             self.records.push(*record);
             if self.records.len() >= RECORDS {
-                self.send_records();
+                self.send();
             }
         }
     }
 
     fn opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {
-        if self.wants_events {
-            self.event(SimEvent::Flow { flow_id, key: *key, at_ns });
-        }
+        self.event(SimEvent::Flow { flow_id, key: *key, at_ns });
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crossbeam_channel::bounded;
+    use crossbeam_channel::{Receiver, bounded};
 
     fn record(packets: u64) -> FlowRecord {
         let mut record = FlowRecord::default();
@@ -162,48 +136,67 @@ mod tests {
         record
     }
 
+    fn to(sinks: Vec<Sender<Batch>>) -> Channels {
+        Channels { sinks, ..Channels::default() }
+    }
+
+    fn carried(receiver: &Receiver<Batch>) -> Carried {
+        let mut sum = Carried::default();
+        receiver.try_iter().for_each(|batch| sum.add(batch.carried()));
+        sum
+    }
+
     #[test]
     fn a_full_queue_loses_batches_and_says_what_they_carried() {
         let (batches, taken) = bounded(2);
-        let mut outbox = Outbox::new(vec![Queue { wants: Wants::Records, batches }], false);
+        let mut outbox = Outbox::new(&to(vec![batches]));
         (0..RECORDS as u64 * 5).for_each(|n| outbox.record(&record(n)));
         outbox.flush();
         let Offered { offered, dropped } = outbox.offered()[0];
-        let mut accepted = Carried::default();
-        taken.try_iter().for_each(|batch| accepted.add(batch.carried()));
+        let mut accepted = carried(&taken);
         assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
         accepted.add(dropped);
         assert_eq!(accepted, offered);
     }
 
     #[test]
-    fn every_output_gets_what_it_wants() {
-        let ((first, records), (second, events), (third, again)) = (bounded(9), bounded(9), bounded(9));
-        let queue = |wants, batches| Queue { wants, batches };
-        let queues =
-            vec![queue(Wants::Records, first), queue(Wants::Events, second), queue(Wants::Records, third)];
-        let mut outbox = Outbox::new(queues, true);
+    fn every_sink_gets_every_record() {
+        let ((first, one), (second, two)) = (bounded(9), bounded(9));
+        let mut outbox = Outbox::new(&to(vec![first, second]));
         outbox.opened(1, &FlowKey::default(), 5);
-        outbox.event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
+        assert!(!outbox.wants_events());
         outbox.record(&record(3));
         outbox.flush();
         outbox.flush();
-        let carried = |receiver: &crossbeam_channel::Receiver<Batch>| {
-            let mut sum = Carried::default();
-            receiver.try_iter().for_each(|batch| sum.add(batch.carried()));
-            sum
-        };
-        assert_eq!(carried(&records), Carried { records: 1, packets: 3, bytes: 300 });
-        assert_eq!(carried(&again), Carried { records: 1, packets: 3, bytes: 300 });
-        assert_eq!(carried(&events), Carried { records: 2, packets: 1, bytes: 70 });
-        assert!(outbox.offered().iter().all(|output| output.dropped == Carried::default()));
+        let wanted = Carried { records: 1, packets: 3, bytes: 300 };
+        assert_eq!((carried(&one), carried(&two)), (wanted, wanted));
+        assert!(outbox.offered().iter().all(|sink| sink.dropped == Carried::default()));
     }
 
     #[test]
-    fn an_output_that_has_gone_is_a_drop_also_where_one_waits() {
+    fn the_export_gets_what_it_wants() {
+        for wants_events in [true, false] {
+            let (queue, incoming) = export::queue();
+            let channels = Channels { export: Some((queue, wants_events)), ..Channels::default() };
+            let mut outbox = Outbox::new(&channels);
+            outbox.opened(1, &FlowKey::default(), 5);
+            outbox.event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
+            outbox.record(&record(3));
+            outbox.flush();
+            let sum = incoming.waiting();
+            let (events, records) = ((2, 1, 70), (1, 3, 300));
+            let wanted = if wants_events { events } else { records };
+            assert_eq!((sum.records, sum.packets, sum.bytes), wanted);
+        }
+    }
+
+    #[test]
+    fn a_sink_that_has_gone_is_a_drop_also_where_one_waits() {
         let (batches, taken) = bounded(1);
         drop(taken);
-        let mut outbox = Outbox::new(vec![Queue { wants: Wants::Records, batches }], true);
+        let channels = to(vec![batches]);
+        channels.patience.begin();
+        let mut outbox = Outbox::new(&channels);
         outbox.record(&record(3));
         outbox.flush();
         assert_eq!(outbox.offered()[0].dropped, Carried { records: 1, packets: 3, bytes: 300 });

@@ -62,21 +62,24 @@ impl Meter {
     pub fn start(options: &MeterOptions, books: &Books) -> Result<Self, Error> {
         let opened = open(&options.input);
         // Also if nothing comes of it: the outputs wait for their queues to close.
-        let queues = books.queues();
+        let channels = books.take_channels();
         let Opened { sources, reader, captured, processors } = opened?;
         let count = sources.len();
-        let waits = matches!(&options.input, Input::Files(files) if files.pace.is_none());
+        if matches!(&options.input, Input::Files(files) if files.pace.is_none()) {
+            channels.patience.begin();
+        }
         let desks: Vec<_> = (0..count).map(|_| Arc::new(Desk::new(options.has_top))).collect();
         books.begin(desks.clone(), captured);
         let share = u32::try_from(count).unwrap_or(1).max(1);
-        let table = TableOptions { capacity: options.table.capacity.div_ceil(share), ..options.table.clone() };
+        let table =
+            TableOptions { capacity: options.table.capacity.div_ceil(share), ..options.table.clone() };
         let mut meter = Self { desks, workers: Vec::with_capacity(count), reader };
         for ((source, desk), processor) in sources.into_iter().zip(meter.desks.clone()).zip(processors) {
             let worker = Worker {
                 source,
                 intake: Intake::new(options.parse, table.sampling),
                 table: FlowTable::new(&table),
-                outbox: Outbox::new(queues.clone(), waits),
+                outbox: Outbox::new(&channels),
                 desk,
                 processor,
             };

@@ -103,7 +103,8 @@ mod tests {
         boards[0].note(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
         boards[1].note(&[packet(3, 4, 1000)]);
         let top = largest(boards.iter().map(Board::take), 5);
-        let shares: Vec<_> = top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
+        let shares: Vec<_> =
+            top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
         assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
         assert!(largest(boards.iter().map(Board::take), 5).is_empty());
     }

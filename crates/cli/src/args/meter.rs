@@ -32,8 +32,20 @@ pub(crate) struct Meter {
     #[arg(long)]
     pub(crate) uniflow: bool,
     /// Observation domain, or source, in what is exported
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "export")]
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,
+    /// Whom to trust, for tls://: certificates (PEM) of authorities, or the collector's own
+    #[arg(long, value_name = "FILE", requires = "export")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Our own certificate (PEM), for a collector that asks for one
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Name in the collector's certificate, if it is not the host of the target
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    pub(crate) tls_name: Option<String>,
     /// Report a flow that goes on this often
     #[arg(long, value_name = "TIME", default_value = "300s")]
     pub(crate) active: Nanos,
@@ -50,7 +62,13 @@ pub(crate) struct Meter {
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) depth: u8,
     /// What else tells flows apart, beside addresses, ports and protocol
-    #[arg(long, value_enum, value_name = "WHAT,…", value_delimiter = ',', default_value = "icmp,vlan,tunnel")]
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT,…",
+        value_delimiter = ',',
+        default_value = "icmp,vlan,tunnel"
+    )]
     pub(crate) key: Vec<KeyPart>,
     /// Secret for the numbers of flows, 32 hexadecimal digits: meters that share it give a flow the same number
     #[arg(long, value_name = "HEX")]
@@ -138,7 +156,9 @@ impl FromStr for Listen {
         let port = text.trim_start_matches(':').parse::<u16>().ok();
         let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
         let address = address.or_else(|| text.parse().ok());
-        address.map(Self).ok_or_else(|| format!("`{text}` is no place to listen; write 9100, or 0.0.0.0:9100"))
+        address
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is no place to listen; write 9100, or 0.0.0.0:9100"))
     }
 }
 
@@ -153,7 +173,8 @@ impl FromStr for FlowIdKey {
         let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
         let value = value.ok_or("a key of flow numbers has 32 hexadecimal digits")?.to_be_bytes();
-        let [high, low] = [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        let [high, low] =
+            [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
         Ok(Self([high, low]))
     }
 }

@@ -90,7 +90,11 @@ impl Distributor {
     fn run(mut self) {
         let mut made = 0;
         while !self.stop.load(Ordering::Acquire) {
-            let at_hand = if made < 2 * self.blocks.len() { self.free.try_recv().ok() } else { self.free.recv_timeout(LOOK).ok() };
+            let at_hand = if made < 2 * self.blocks.len() {
+                self.free.try_recv().ok()
+            } else {
+                self.free.recv_timeout(LOOK).ok()
+            };
             let mut block = at_hand.unwrap_or_else(|| {
                 made += 1;
                 Block::new(self.blocks.len())

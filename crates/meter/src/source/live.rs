@@ -93,7 +93,11 @@ pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Resul
                 blocks: u32::try_from(options.ring_bytes >> 16).unwrap_or(u32::MAX).max(4),
             };
             let taps = PacketTap::open_fanned(location, tap, options.workers)?;
-            Ok(taps.into_iter().map(|tap| (tap.offset(), tap)).map(|(o, tap)| source(Tap::Packet(tap), o)).collect())
+            Ok(taps
+                .into_iter()
+                .map(|tap| (tap.offset(), tap))
+                .map(|(o, tap)| source(Tap::Packet(tap), o))
+                .collect())
         }
         Way::Xdp | Way::Headers if options.workers > 1 => {
             let way = if options.way == Way::Xdp { "xdp" } else { "headers" };

@@ -151,7 +151,8 @@ impl Reader {
                     self.last_ns = record.at_ns.map_or(self.last_ns, |at| at.max(self.last_ns));
                     let at_ns = record.at_ns.unwrap_or(self.last_ns);
                     if record.link_type == ETHERNET {
-                        let (place, worker) = place(&record, (&block.bytes, block.places.len()), (at_ns, open.input));
+                        let (place, worker) =
+                            place(&record, (&block.bytes, block.places.len()), (at_ns, open.input));
                         block.places[worker].push(place);
                     } else {
                         other += 1;
@@ -228,7 +229,11 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
 }
 
 /// Where a record's frame is among the bytes, and which of so many workers it belongs to.
-fn place(record: &Record<'_>, (bytes, workers): (&[u8], usize), (at_ns, input): (u64, u16)) -> (Place, usize) {
+fn place(
+    record: &Record<'_>,
+    (bytes, workers): (&[u8], usize),
+    (at_ns, input): (u64, u16),
+) -> (Place, usize) {
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
     if record.has_fcs == Some(true) && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;
@@ -236,12 +241,7 @@ fn place(record: &Record<'_>, (bytes, workers): (&[u8], usize), (at_ns, input): 
     let frame = &record.bytes[..record.bytes.len().min(full_len)];
     let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
     let start = frame.as_ptr().addr() - bytes.as_ptr().addr();
-    let place = Place {
-        at_ns,
-        start: number(start),
-        len: number(frame.len()),
-        full_len: number(full_len),
-        input,
-    };
+    let place =
+        Place { at_ns, start: number(start), len: number(frame.len()), full_len: number(full_len), input };
     (place, worker_of(frame, workers))
 }

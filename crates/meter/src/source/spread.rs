@@ -21,7 +21,9 @@ fn addresses(frame: &[u8]) -> Option<u64> {
     let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
     let (a, b) = match network(frame)? {
         (4, at) => (word(at + 12)?, word(at + 16)?),
-        (6, at) => (long(at + 8)?.rotate_left(7) ^ long(at + 16)?, long(at + 24)?.rotate_left(7) ^ long(at + 32)?),
+        (6, at) => {
+            (long(at + 8)?.rotate_left(7) ^ long(at + 16)?, long(at + 24)?.rotate_left(7) ^ long(at + 32)?)
+        }
         _ => return None,
     };
     let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);

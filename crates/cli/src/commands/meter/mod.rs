@@ -22,6 +22,8 @@ use top::Screen;
 
 /// How often to look whether it is over.
 const LOOK_NS: u64 = 20_000_000;
+/// How long outputs may hold up a meter of files that was told to end.
+const PATIENCE_NS: u64 = 5_000_000_000;
 /// How often the ledger is shown.
 const SHOW_NS: u64 = 1_000_000_000;
 
@@ -35,14 +37,15 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let meter = match Meter::start(&options, &books) {
         Ok(meter) => meter,
         Err(error) => {
-            // Their queues are closed, so they end.
-            outputs.join();
+            // Their queues are closed, so they end; why they did not work is not what went wrong.
+            drop(outputs.join());
             return Err(error.into());
         }
     };
     say_start(arguments, &options.input, metrics.as_ref());
     watch(arguments, &meter, &books, output);
     meter.stop();
+    await_end(&meter, &books);
     let metered = meter.join();
     let failures = outputs.join();
     let report = books.report(true);
@@ -95,6 +98,17 @@ fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Outpu
         clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
     }
     live.finish();
+}
+
+/// Gives the workers of files time to hand over what they have; an output that takes nothing does not hold them up for ever.
+fn await_end(meter: &Meter, books: &Books) {
+    let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+    while !meter.is_over() && clock::monotonic_ns() < until_ns {
+        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+    }
+    if signal::received().is_some() {
+        books.patience().end();
+    }
 }
 
 /// A ledger that does not add up is said, and so is an output that failed.

@@ -2,11 +2,11 @@
 
 use crate::args::{Direction, KeyPart, Meter as Arguments, Source};
 use crate::error::Error;
+use crate::identity::entropy;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::TableOptions;
 use packetrig_meter::source::{FileOptions, LiveOptions, Location, Pace, Way};
 use packetrig_meter::{Input, MeterOptions};
-use crate::identity::entropy;
 use std::path::{Path, PathBuf};
 
 /// Endings of names that are of files, whether or not they are there.
@@ -51,7 +51,9 @@ fn input(arguments: &Arguments) -> Result<Input, Error> {
     let locations: Vec<Location> = arguments
         .inputs
         .iter()
-        .map(|name| name.parse().map_err(|why| Error::Usage(format!("{why}; a file of that name is not there"))))
+        .map(|name| {
+            name.parse().map_err(|why| Error::Usage(format!("{why}; a file of that name is not there")))
+        })
         .collect::<Result<_, _>>()?;
     let way = match arguments.source {
         Source::Packet => Way::Packet,

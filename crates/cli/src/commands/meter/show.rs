@@ -1,6 +1,6 @@
 //! The ledger as text.
 
-use crate::numbers::{count, percent, per_second, scaled};
+use crate::numbers::{count, per_second, percent, scaled};
 use crate::table::table;
 use packetrig_meter::ledger::{Line, Report, lines};
 use packetrig_units::Nanos;
@@ -48,7 +48,13 @@ pub(super) fn result(inputs: &str, report: &Report) -> String {
         let output = |output: &packetrig_meter::ledger::OutputReport| {
             let c = &output.counts;
             let lost = c.queue_dropped.records + c.refused.records;
-            vec![output.to.clone(), count(c.sent.records), count(lost), count(c.messages), scaled(c.message_bytes as f64, "B")]
+            vec![
+                output.to.clone(),
+                count(c.sent.records),
+                count(lost),
+                count(c.messages),
+                scaled(c.message_bytes as f64, "B"),
+            ]
         };
         let header = ["output", "records", "lost", "messages", "size"];
         text.push_str(&table(&header, report.outputs.iter().map(output)));
