@@ -81,7 +81,7 @@ impl Error {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
             Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
-            Self::Write { .. } => Exit::World,
+            Self::Write { .. } | Self::Flows(_) => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
@@ -90,7 +90,6 @@ impl Error {
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
             Self::Export(error) => of_export(error),
-            Self::Flows(_) => Exit::World,
             Self::Meter(error) => of_meter(error),
             Self::Store(error) => of_store(error),
         }

@@ -6,6 +6,10 @@
 //!
 //! Invariant: nothing is counted here; a count that nobody knows is absent.
 
+mod exposition;
+
+pub use exposition::exposition;
+
 use crate::export::{self, Watch};
 use crate::outbox::{Channels, Offered};
 use crate::patience::Patience;
@@ -301,107 +305,6 @@ const fn ignored(cause: Ignored) -> &'static str {
     }
 }
 
-/// The ledger in the text format of Prometheus.
-pub fn exposition(report: &Report) -> String {
-    let mut text = String::with_capacity(4096);
-    let Ledger { capture, packets, .. } = &report.ledger;
-    let mut metric = |name: &str, help: &str, kind: &str, values: &[(String, Option<u64>)]| {
-        let head = format!("# HELP packetrig_meter_{name} {help}\n# TYPE packetrig_meter_{name} {kind}\n");
-        text.push_str(&head);
-        for (labels, value) in values {
-            if let Some(value) = value {
-                text.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
-            }
-        }
-    };
-    let place = |place: &str, value: u64| (format!("{{place=\"{place}\"}}"), Some(value));
-    let plain = |value: Option<u64>| [(String::new(), value)];
-    metric(
-        "arrived_packets_total",
-        "Packets at the interface or in the file.",
-        "counter",
-        &plain(capture.arrived),
-    );
-    metric(
-        "delivered_packets_total",
-        "Packets given to the parser.",
-        "counter",
-        &plain(Some(capture.delivered)),
-    );
-    let mut lost = vec![place("ring", capture.ring_dropped), place("table", packets.untracked)];
-    lost.push(("{place=\"driver\"}".into(), capture.driver_dropped));
-    metric("dropped_packets_total", "Packets that are in no record, by place.", "counter", &lost);
-    let causes = Ignored::ALL
-        .map(|cause| (format!("{{cause=\"{}\"}}", cause.name()), Some(packets.ignored[cause as usize])));
-    metric("ignored_packets_total", "Packets that are not metered, by cause.", "counter", &causes);
-    metric(
-        "seen_bytes_total",
-        "Bytes of frames given to the parser.",
-        "counter",
-        &plain(Some(packets.seen_bytes)),
-    );
-    metric("metered_packets_total", "Packets in flows.", "counter", &plain(Some(packets.metered)));
-    metric(
-        "live_packets",
-        "Packets in flows that are not reported yet.",
-        "gauge",
-        &plain(Some(packets.live)),
-    );
-    metric("recorded_packets_total", "Packets in records.", "counter", &plain(Some(packets.recorded)));
-    metric("records_total", "Records that left the table.", "counter", &plain(Some(packets.records)));
-    metric("flows_total", "Flows opened.", "counter", &plain(Some(packets.flows)));
-    metric(
-        "evicted_flows_total",
-        "Flows ended early for want of room.",
-        "counter",
-        &plain(Some(packets.evicted)),
-    );
-    metric(
-        "backwards_packets_total",
-        "Packets older than one before.",
-        "counter",
-        &plain(Some(packets.backwards)),
-    );
-    for (name, of) in OUTPUT_STATES {
-        let values = |count: fn(&Carried) -> u64| -> Vec<_> {
-            let value = |output: &OutputReport| (to(&output.to), Some(count(&of(&output.counts))));
-            report.outputs.iter().map(value).collect()
-        };
-        let kind = if name == "waiting" { "gauge" } else { "counter" };
-        let total = if name == "waiting" { "" } else { "_total" };
-        metric(
-            &format!("output_{name}_records{total}"),
-            "Records by what became of them.",
-            kind,
-            &values(|c| c.records),
-        );
-        metric(
-            &format!("output_{name}_packets{total}"),
-            "Packets those stand for.",
-            kind,
-            &values(|c| c.packets),
-        );
-    }
-    let messages: Vec<_> = report.outputs.iter().map(|o| (to(&o.to), Some(o.counts.messages))).collect();
-    metric("output_messages_total", "Messages sent.", "counter", &messages);
-    text
-}
-
-type State = (&'static str, fn(&ExportCounts) -> Carried);
-
-const OUTPUT_STATES: [State; 5] = [
-    ("offered", |counts| counts.offered),
-    ("queue_dropped", |counts| counts.queue_dropped),
-    ("sent", |counts| counts.sent),
-    ("refused", |counts| counts.refused),
-    ("waiting", |counts| counts.waiting),
-];
-
-fn to(name: &str) -> String {
-    let quoted: String = name.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect();
-    format!("{{to=\"{quoted}\"}}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,17 +320,5 @@ mod tests {
         let report = books.report(true);
         assert!(report.imbalances.is_empty(), "{report:?}");
         assert_eq!(report.ledger.capture.arrived, None);
-    }
-
-    #[test]
-    fn what_is_not_known_is_not_exposed() {
-        let books = Books::new();
-        let text = exposition(&books.report(false));
-        assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
-        assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");
-        assert!(text.contains("packetrig_meter_ignored_packets_total{cause=\"arp\"} 0\n"), "{text}");
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
-            assert!(line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok()), "{line}");
-        }
     }
 }

@@ -22,7 +22,7 @@ pub(super) fn line(report: &Report, last: Option<&Report>) -> String {
     );
     for line in lines(now).into_iter().filter(|line| line.is_loss) {
         if let Some(packets) = line.packets.filter(|packets| *packets > 0) {
-            text.push_str(&format!(", {} {}: {}", line.place, line.what, count(packets)));
+            text.extend([", ", line.place, " ", line.what, ": ", &count(packets)]);
         }
     }
     text

@@ -6,7 +6,7 @@ use crate::table::table;
 use packetrig_flow::FlowKey;
 use packetrig_meter::Meter;
 use packetrig_meter::ledger::Report;
-use packetrig_meter::top::{Share, largest};
+use packetrig_meter::top::{Board, Share, largest};
 use packetrig_units::Nanos;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -28,7 +28,7 @@ impl Screen {
 
     /// The text of this second.
     pub(super) fn draw(&mut self, meter: &Meter, report: &Report) -> String {
-        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(|board| board.take());
+        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(Board::take);
         let flows = largest(noted, MOST);
         let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
         let length = Nanos::new(report.elapsed_ns - before);
