@@ -53,6 +53,9 @@ pub(crate) struct Collect {
     /// End after this time
     #[arg(long, value_name = "TIME")]
     pub(crate) time: Option<Nanos>,
+    /// Serve the ledger to Prometheus at /metrics: ADDRESS:PORT, or a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<super::meter::Listen>,
     /// Print the ledger as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,

@@ -3,6 +3,7 @@
 mod capture;
 mod collect;
 mod execution;
+mod meter;
 mod quantities;
 mod replay;
 mod run;
@@ -12,6 +13,7 @@ mod test;
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
+pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     Capture(Box<Capture>),
     /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
     Collect(Box<Collect>),
+    /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
+    Meter(Box<Meter>),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more

@@ -9,6 +9,7 @@ use crate::exit::Exit;
 use crate::output::{Output, remark};
 use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
 use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, TlsFiles};
+use packetrig_meter::metrics::Responder;
 use packetrig_sys::{clock, signal};
 use show::Live;
 use sinks::{Kinds, Sinks};
@@ -36,6 +37,16 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         remark(format_args!("collect: listening at {bound}"));
     }
     let reading = collecting.reading();
+    let responder = match arguments.metrics {
+        Some(listen) => {
+            let (reading, accounts) = (reading.clone(), accounts.clone());
+            let render = move || show::metrics(&reading.ledger(), &accounts.read());
+            let responder = Responder::start(listen.0, render)?;
+            remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
+            Some(responder)
+        }
+        None => None,
+    };
     let mut live = Live::new(arguments.quiet);
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     while signal::received().is_none()
@@ -46,6 +57,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         live.show(clock::monotonic_ns(), || (reading.ledger(), accounts.read()));
     }
     live.finish();
+    drop(responder);
     let (ledger, sinks) = collecting.stop()?;
     let has_failed = ledger.intake.iter().any(|intake| intake.failed);
     let stored = sinks.close();

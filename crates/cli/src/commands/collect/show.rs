@@ -10,6 +10,7 @@ use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss};
 use packetrig_store::flows::Kept;
 use packetrig_units::Nanos;
 use serde::Serialize;
+use std::fmt::{self, Write};
 use std::io::IsTerminal;
 
 /// Everything, for programs.
@@ -88,14 +89,17 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
             (intake.slow, "connections closed: too slow"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
-            text.push_str(&format!("{}: {} {what}\n", intake.place, count(value)));
+            add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
         }
     }
     if ledger.refused > 0 {
-        text.push_str(&format!(
-            "{} messages refused: of no known protocol, or of too many exporters\n",
-            count(ledger.refused)
-        ));
+        add(
+            &mut text,
+            format_args!(
+                "{} messages refused: of no known protocol, or of too many exporters\n",
+                count(ledger.refused)
+            ),
+        );
     }
     for sink in sinks {
         text.push_str(&sink_line(sink));
@@ -104,6 +108,11 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));
     }
     text
+}
+
+/// Writing to a string cannot fail.
+fn add(text: &mut String, more: fmt::Arguments<'_>) {
+    text.write_fmt(more).unwrap_or(());
 }
 
 fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
@@ -144,7 +153,7 @@ const fn unit(protocol: Protocol) -> &'static str {
 fn remarks(ledger: &ExporterLedger) -> String {
     let SessionCounts { restarts, timeless, untold, skipped, .. } = &ledger.counts;
     let mut text = String::new();
-    let mut say = |what: String| text.push_str(&format!("{}: {what}\n", name(&ledger.exporter)));
+    let mut say = |what: String| add(&mut text, format_args!("{}: {what}\n", name(&ledger.exporter)));
     if *restarts > 0 {
         say(format!("began anew {} times; what was lost in between is not known", count(*restarts)));
     }
@@ -179,6 +188,25 @@ fn balance_text(balance: &Whole) -> String {
     let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));
     let rows = [row("arrived at the meters", balance.arrived)].into_iter().chain(losses);
     table(&["from the wire", "packets", "share"], rows.chain([row("here", balance.stored)]))
+}
+
+/// Everything, for scrapers.
+pub(super) fn metrics(ledger: &CollectLedger, kept: &[Kept]) -> String {
+    let mut text = ledger.metrics();
+    type Count = (&'static str, &'static str, fn(&Kept) -> u64);
+    let all: [Count; 3] = [
+        ("collect_stored_records_total", "Records a sink has stored.", |kept| kept.stored.records),
+        ("collect_sink_lost_records_total", "Records a sink gave up.", |kept| kept.lost.records),
+        ("collect_sink_waiting_records", "Records that wait for a sink.", |kept| kept.waiting.records),
+    ];
+    for (name, help, value) in all {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        add(&mut text, format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
+        for (number, kept) in kept.iter().enumerate() {
+            add(&mut text, format_args!("packetrig_{name}{{sink=\"{number}\"}} {}\n", value(kept)));
+        }
+    }
+    text
 }
 
 /// The live line on standard error, once a second.
@@ -243,7 +271,7 @@ fn line(ledger: &CollectLedger, last: &SessionCounts, kept: &[Kept], length: Nan
     );
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {
-        text.push_str(&format!(", {} stored", count(stored)));
+        add(&mut text, format_args!(", {} stored", count(stored)));
     }
     let losses = [
         (ledger.socket_dropped(), "dropped by sockets"),
@@ -252,7 +280,7 @@ fn line(ledger: &CollectLedger, last: &SessionCounts, kept: &[Kept], length: Nan
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),
     ];
     for (value, what) in losses.into_iter().filter(|(value, _)| *value > 0) {
-        text.push_str(&format!(", {} {what}", count(value)));
+        add(&mut text, format_args!(", {} {what}", count(value)));
     }
     text
 }

@@ -27,7 +27,7 @@ pub(super) struct Kinds<'a> {
 
 struct Sink {
     name: String,
-    sink: QueuedSink,
+    queued: QueuedSink,
     said_ns: Option<u64>,
 }
 
@@ -52,7 +52,7 @@ impl Accounts {
 
 /// All sinks.
 pub(super) struct Sinks {
-    sinks: Vec<Sink>,
+    all: Vec<Sink>,
     accounts: Accounts,
     ticked_ns: u64,
 }
@@ -64,24 +64,21 @@ impl Sinks {
         };
         let directory = kinds.directory.map(|path| Target::Directory(flows::ParquetOptions::new(path)));
         let mut targets: Vec<Target> = directory.into_iter().collect();
-        for text in [
-            kinds.kafka.map(|text| scheme("kafka", text)),
-            kinds.clickhouse.map(|text| scheme("clickhouse", text)),
-        ] {
-            if let Some(text) = text {
-                targets.push(text.parse()?);
-            }
+        let kafka = kinds.kafka.map(|text| scheme("kafka", text));
+        let clickhouse = kinds.clickhouse.map(|text| scheme("clickhouse", text));
+        for text in kafka.into_iter().chain(clickhouse) {
+            targets.push(text.parse()?);
         }
         let mut sinks = Vec::new();
         for target in targets {
             let name = target.to_string();
-            sinks.push(Sink { name, sink: QueuedSink::new(target.open()?, WAITING)?, said_ns: None });
+            sinks.push(Sink { name, queued: QueuedSink::new(target.open()?, WAITING)?, said_ns: None });
         }
-        Ok(Self { sinks, accounts: Accounts::default(), ticked_ns: 0 })
+        Ok(Self { all: sinks, accounts: Accounts::default(), ticked_ns: 0 })
     }
 
     pub(super) const fn is_empty(&self) -> bool {
-        self.sinks.is_empty()
+        self.all.is_empty()
     }
 
     pub(super) fn accounts(&self) -> Accounts {
@@ -91,15 +88,15 @@ impl Sinks {
     /// Stores what waits, and says what became of everything.
     pub(super) fn close(self) -> Vec<Stored> {
         let close = |mut sink: Sink| {
-            let (kept, done) = sink.sink.close();
+            let (kept, done) = sink.queued.close();
             Stored { sink: sink.name, kept, failure: done.err().map(|error| Error::from(error).chain()) }
         };
-        self.sinks.into_iter().map(close).collect()
+        self.all.into_iter().map(close).collect()
     }
 
     fn each(&mut self, work: impl Fn(&mut QueuedSink) -> Result<(), flows::Error>) {
-        for sink in &mut self.sinks {
-            let Err(error) = work(&mut sink.sink) else { continue };
+        for sink in &mut self.all {
+            let Err(error) = work(&mut sink.queued) else { continue };
             let now_ns = clock::monotonic_ns();
             if sink.said_ns.is_none_or(|said_ns| now_ns.saturating_sub(said_ns) >= SILENCE_NS) {
                 sink.said_ns = Some(now_ns);
@@ -132,7 +129,7 @@ impl Outlet for Sinks {
             self.ticked_ns = now_ns;
             self.each(|sink| sink.tick(MonoTime::from_nanos(now_ns)));
         }
-        let kept = self.sinks.iter().map(|sink| sink.sink.kept()).collect();
+        let kept = self.all.iter().map(|sink| sink.queued.kept()).collect();
         *self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
     }
 }
