@@ -93,9 +93,6 @@ test | vm | eval)
     want tcpdump tcpdump
     want tshark tshark
     want curl curl
-    # Exporters of flow records that others made.
-    want softflowd softflowd
-    want nfpcapd nfdump
     want python3 python3
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
