@@ -36,7 +36,8 @@ local NAMES = { "Packet", "Packet", "New flow", "New flow", "Ledger" }
 local function packet(at, tree, base)
     tree:add(fields.bytes, at(1, 3))
     local delta = at(4, 4):int()
-    tree:add(fields.time, at(4, 4), base + Int64(delta, delta < 0 and -1 or 0):touint64())
+    -- Its sign is carried into the upper half; sums wrap around.
+    tree:add(fields.time, at(4, 4), base + UInt64(delta % 0x100000000, delta < 0 and 0xffffffff or 0))
     tree:add(fields.flow, at(8, 8))
 end
 
