@@ -61,6 +61,9 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Flows(#[from] packetrig_store::flows::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -81,6 +84,7 @@ impl Error {
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
             Self::Store(error) => of_store(error),
+            Self::Flows(error) => of_flows(error),
         }
     }
 
@@ -131,6 +135,18 @@ fn of_store(error: &packetrig_store::Error) -> Exit {
     match error {
         Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
         Store::Taken(_) | Store::BadId(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_flows(error: &packetrig_store::flows::Error) -> Exit {
+    use packetrig_store::flows::Error as Flows;
+    match error {
+        Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
+            Exit::Usage
+        }
+        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Usage,
+        Flows::Encode(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -2,6 +2,7 @@
 
 mod capture;
 mod execution;
+mod flows;
 mod quantities;
 mod replay;
 mod run;
@@ -10,6 +11,7 @@ mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use execution::Execution;
+pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
@@ -47,6 +49,9 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Ask about flow records that were kept in files
+    #[command(subcommand)]
+    Flows(Flows),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more
