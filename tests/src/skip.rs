@@ -76,6 +76,20 @@ pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
     }
 }
 
+/// Whether a file system could be mounted: not by an ordinary user, who is told. Any other failure is one.
+pub fn may_mount(tried: rustix::io::Result<()>) -> bool {
+    match tried {
+        Ok(()) => true,
+        Err(error @ (rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)) => {
+            say(&format!(
+                "no rights to mount ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"
+            ));
+            false
+        }
+        Err(error) => panic!("a file system cannot be mounted: {error}"),
+    }
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();

@@ -3,8 +3,8 @@
 use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, MAPPED, Tunnel};
 use std::collections::BTreeMap;
 
-/// 2026-11-21 13:00:00 UTC.
-const THIRTEEN: u64 = 1_795_266_000_000_000_000;
+/// 2026-11-21 13:00:00 UTC and some nanoseconds, which readers are to keep.
+const THIRTEEN: u64 = 1_795_266_000_000_000_123;
 const CLIENTS: u16 = 1000;
 
 pub(crate) struct Made {

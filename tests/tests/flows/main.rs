@@ -3,6 +3,7 @@
 //! Invariant: every expected sum is made here, from the numbers records are made of.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod disk;
 mod helper;
 mod made;
 
@@ -80,7 +81,7 @@ fn check_reader(reader: &str) {
     let (time, address) = if reader == "duckdb" {
         ("TIMESTAMP_NS", "BLOB")
     } else {
-        ("Datetime(time_unit='ns', time_zone='UTC')", "Binary")
+        ("Datetime(time_unit='ns', time_zone=None)", "Binary")
     };
     let types = &found["types"];
     assert_eq!(
