@@ -3,6 +3,7 @@
 mod capture;
 mod execution;
 mod flows;
+mod meter;
 mod quantities;
 mod replay;
 mod run;
@@ -12,6 +13,7 @@ mod test;
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use execution::Execution;
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
+pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
@@ -49,6 +51,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
+    Meter(Box<Meter>),
     /// Ask about flow records that were kept in files
     #[command(subcommand)]
     Flows(Flows),

@@ -6,6 +6,7 @@ mod demo;
 mod doctor;
 mod execution;
 mod flows;
+mod meter;
 mod plan;
 mod quick;
 mod replay;
@@ -27,6 +28,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
         Command::Flows(arguments) => flows::perform(&arguments, output),
+        Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 17] = [
+    let pages: [(&str, &[&str]); 18] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -29,6 +29,7 @@ fn every_help_page_is_as_committed() {
         ("help-plan-explain", &["plan", "explain", "--help"]),
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
+        ("help-meter", &["meter", "--help"]),
         ("help-flows", &["flows", "--help"]),
         ("help-flows-top", &["flows", "top", "--help"]),
         ("help-flows-show", &["flows", "show", "--help"]),
