@@ -61,9 +61,6 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Export(#[from] packetrig_meter::export::Error),
-    /// World: flow records cannot be kept.
-    #[error(transparent)]
-    Flows(packetrig_store::flows::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
     Meter(#[from] packetrig_meter::Error),
@@ -84,7 +81,7 @@ impl Error {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
             Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
-            Self::Write { .. } | Self::Flows(_) => Exit::World,
+            Self::Write { .. } => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
