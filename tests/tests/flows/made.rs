@@ -65,7 +65,7 @@ impl Made {
             made.bytes += bytes + bytes_back;
             made.bytes_back += bytes_back;
             made.frame_bytes += bytes + bytes_back + 14 * (packets + back);
-            made.with_loss += u64::from(n % 5 == 0);
+            made.with_loss += u64::from(n.is_multiple_of(5));
             made.last_ns = made.last_ns.max(start + if back > 0 { 2_000 } else { 1_000 });
             *made.protocols.entry(protocol(n).to_string()).or_default() += 1;
             *sent.entry(client).or_default() += bytes;
@@ -79,7 +79,7 @@ impl Made {
         made
     }
 
-    pub(crate) fn server(&self) -> String {
+    pub(crate) fn server() -> String {
         text(CLIENTS)
     }
 
@@ -131,7 +131,7 @@ fn record(n: u64, start: u64, client: u16, there: (u64, u64), back: (u64, u64)) 
         source_mac: [2, 0, 0, 0, 0, 1],
         destination_mac: [2, 0, 0, 0, 0, 2],
         sampling: 1,
-        loss: n % 5 == 0,
+        loss: n.is_multiple_of(5),
         ..FlowRecord::default()
     }
 }

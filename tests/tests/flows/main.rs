@@ -111,7 +111,7 @@ fn the_largest_are_named_and_records_are_shown() {
     let groups: Vec<Value> = top.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
         (&groups[0]["group"], groups[0]["bytes"].as_u64()),
-        (&made.server().into(), Some(made.bytes_back))
+        (&Made::server().into(), Some(made.bytes_back))
     );
     assert_eq!(groups[1]["group"], address.as_str());
     let shown = packetrig(&["show", "--json", "--address", address], directory.path());

@@ -38,8 +38,7 @@ fn end(bytes: [u8; 16], port: u64) -> String {
 
 /// Who exported.
 fn exporter(source: Source) -> String {
-    match source {
-        Source { exporter: [0, ..], domain: 0 } if source == Source::default() => "this machine".into(),
-        Source { exporter, domain } => format!("{} domain {domain}", address(exporter)),
-    }
+    let Source { exporter, domain } = source;
+    let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };
+    if domain == 0 { name } else { format!("{name}, domain {domain}") }
 }

@@ -52,9 +52,9 @@ fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
         let mut text = String::new();
         for &row in rows.iter().take(left) {
             if arguments.form.csv {
-                csv(chunk, row, &order, &mut text)
+                csv(chunk, row, &order, &mut text);
             } else {
-                json(chunk, row, &order, &mut text)
+                json(chunk, row, &order, &mut text);
             }
         }
         output.text(text);

@@ -66,20 +66,20 @@ fn text(files: usize, totals: &Totals) -> String {
     );
     let (Some(first), Some(last)) = (totals.first_ns, totals.last_ns) else { return text };
     let time = Nanos::new(last.saturating_sub(first));
-    text += &format!("from {} to {} UTC ({time})\n", moment(first), moment(last));
+    text.extend([format!("from {} to {} UTC ({time})\n", moment(first), moment(last))]);
     let bits = scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
     let packets = scaled(per_second(sum.packets, time), "packets/s");
-    text += &format!(
+    text.extend([format!(
         "{} packets, {} bytes of IP, {} bytes of frames: {packets}, {bits}\n",
         count(sum.packets),
         count(sum.bytes),
         count(totals.frame_bytes)
-    );
+    )]);
     if totals.records_with_loss > 0 {
-        text += &format!(
+        text.extend([format!(
             "{} records of flows that lived while packets were lost before the meter\n",
             count(totals.records_with_loss)
-        );
+        )]);
     }
     let row = |name: String, Row { records, sum }: &Row, whole: u64| {
         let bytes = scaled(sum.bytes as f64, "B");
@@ -95,7 +95,10 @@ fn text(files: usize, totals: &Totals) -> String {
     text += "\n";
     text += &table(&[&header, "records", "flows", "packets", "bytes", "share"], timeline);
     if totals.beside_timeline > 0 {
-        text += &format!("  and {} records beside these; use longer steps\n", count(totals.beside_timeline));
+        text.extend([format!(
+            "  and {} records beside these; use longer steps\n",
+            count(totals.beside_timeline)
+        )]);
     }
     text
 }
@@ -124,7 +127,7 @@ fn ledger_text(ledger: &Ledger) -> String {
     ]);
     let mut text = table(&["", "packets"], rows);
     for imbalance in ledger.imbalances() {
-        text += &format!("  does not add up: {imbalance}\n");
+        text.extend([format!("  does not add up: {imbalance}\n")]);
     }
     text
 }
