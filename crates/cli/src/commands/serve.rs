@@ -11,7 +11,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_node::{EnginePlane, RunOptions, Session};
-use packetrig_plan::Steer;
+use packetrig_plan::{Plan, Steer};
 use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
@@ -105,7 +105,7 @@ struct MachineRigs {
 }
 
 impl Rigs for MachineRigs {
-    fn open(&self, document: String, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+    fn open(&self, document: String, plan: &Plan, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
         let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
@@ -126,7 +126,10 @@ impl Rigs for MachineRigs {
             criteria: Criteria { max_loss: Share::from_billionths(0) },
         };
         drop(catalogue);
-        let opened = Session::open(EnginePlane, document.clone(), options, move |event| sink(event));
+        let opened =
+            Session::open(EnginePlane::default(), document.clone(), plan.clone(), options, move |event| {
+                sink(event)
+            });
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
             packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),
