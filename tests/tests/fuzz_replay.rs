@@ -44,6 +44,11 @@ fn plans_are_read_or_refused() {
 }
 
 #[test]
+fn foreign_frames_are_packets_or_ignored_for_a_cause() {
+    replay("flow_parse", fuzz::flow_parse);
+}
+
+#[test]
 fn filters_end_and_translate() {
     replay("filter", fuzz::filter);
 }

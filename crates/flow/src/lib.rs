@@ -14,6 +14,7 @@
 
 pub mod account;
 mod canonical;
+pub mod collect;
 mod counts;
 pub mod element;
 pub mod export;
@@ -21,6 +22,7 @@ pub mod hash;
 mod key;
 mod ledger;
 mod packet;
+pub mod parse;
 mod record;
 pub mod sim;
 pub mod table;

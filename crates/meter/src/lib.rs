@@ -10,5 +10,6 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+pub mod export;
 
 pub use batch::Batch;

@@ -2,10 +2,11 @@
 //!
 //! Sending implements the stream level itself: user space plans runs of frames (`runs`), the kernel makes the bytes
 //! (`tables` is what it makes them of). Receiving is frame level ([`XdpFrames`]), under the generic receiver, so its numbers are
-//! the same as those of every other back end.
+//! the same as those of every other back end. [`Headers`] gives what a flow meter needs of frames, and no more.
 //!
 //! Invariant: what the program cannot make exactly as the template does is refused by name before the run.
 
+mod headers;
 mod runs;
 mod rx;
 mod socket;
@@ -14,6 +15,7 @@ mod tables;
 mod tap;
 mod tx;
 
+pub use headers::{Header, Headers};
 pub use rx::XdpFrames;
 pub use socket::SocketTx;
 pub use tap::{XdpTap, XdpTapOptions};

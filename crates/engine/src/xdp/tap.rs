@@ -55,11 +55,7 @@ impl XdpTap {
         let rings = match &options.filter {
             None => XdpRx::open(&netns, link.index, &name, rx, None)?,
             Some(program) => {
-                // Whether it can be translated does not depend on what follows.
-                translate(program, &[], &[]).map_err(|reason| not_translated(&name, reason))?;
-                let filter = |wanted: &[Instruction], others: &[Instruction]| {
-                    translate(program, wanted, others).unwrap_or_default()
-                };
+                let filter = translated(&name, program)?;
                 XdpRx::open(&netns, link.index, &name, rx, Some(&filter))?
             }
         };
@@ -76,6 +72,18 @@ impl XdpTap {
     pub fn is_up(&self) -> bool {
         self.is_up
     }
+}
+
+/// A filter as the kernel's instructions, if it can be that.
+pub(super) fn translated<'a>(
+    name: &str,
+    program: &'a Program,
+) -> Result<impl Fn(&[Instruction], &[Instruction]) -> Vec<Instruction> + use<'a>, Error> {
+    // Whether it can be translated does not depend on what follows.
+    translate(program, &[], &[]).map_err(|reason| not_translated(name, reason))?;
+    Ok(|wanted: &[Instruction], others: &[Instruction]| {
+        translate(program, wanted, others).unwrap_or_default()
+    })
 }
 
 fn not_translated(name: &str, reason: Unsupported) -> Error {

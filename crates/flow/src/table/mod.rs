@@ -11,10 +11,12 @@
 //! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`Counts::metered`] or in [`Counts::untracked`], and every
 //! metered one in a live flow or in exactly one record.
 
+mod ending;
 mod hints;
 mod index;
 mod look;
 mod memory;
+mod opening;
 mod options;
 mod slot;
 mod wheel;
@@ -29,7 +31,7 @@ use crate::packet::Packet;
 use crate::record::EndReason;
 use index::{Index, NONE};
 use look::{Lens, Look};
-use slot::{CLOSING, Cold, ENDED, HAS_RARE, Hot, Rare};
+use slot::{CLOSING, Cold, ENDED, Hot, Rare};
 use std::marker::PhantomData;
 use wheel::Wheel;
 
@@ -37,8 +39,6 @@ use wheel::Wheel;
 const BATCH: usize = 32;
 /// Timers looked at per batch, beyond two for each packet.
 const RINGS: usize = 64;
-/// Flows looked at for the one that has been silent longest.
-const LOOKS: usize = 32;
 
 /// See the module.
 #[derive(Debug)]
@@ -192,15 +192,19 @@ impl<H: Hints> FlowTable<H> {
 
     /// Finds where flows seem to be, and asks for that memory.
     fn locate(&self, looks: &mut [Look]) {
-        let mut elsewhere = false;
+        let (mut elsewhere, mut unknown) = (false, 0);
         for look in &mut *looks {
             look.slot = self.index.in_first(look.hash);
-            match self.hot.get(look.slot as usize) {
-                Some(hot) => H::prefetch(hot),
-                None => elsewhere |= self.index.prefetch_second::<H>(look.hash),
+            if let Some(hot) = self.hot.get(look.slot as usize) {
+                H::prefetch(hot);
+            } else {
+                elsewhere |= self.index.prefetch_second::<H>(look.hash);
+                self.prefetch_free(unknown);
+                unknown += 1;
             }
         }
         if elsewhere {
+            // Few flows are there; those that open are nowhere.
             for look in looks.iter_mut().filter(|look| look.slot == NONE) {
                 look.slot = self.index.in_second(look.hash);
                 if let Some(hot) = self.hot.get(look.slot as usize) {
@@ -284,158 +288,6 @@ impl<H: Hints> FlowTable<H> {
         }
         self.counts.metered += 1;
         self.counts.live += 1;
-    }
-
-    /// Opens a flow, if there is room or some can be made.
-    #[cold]
-    #[inline(never)]
-    fn open(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
-        let Some(slot) = self.room(look.hash, outlet) else {
-            self.counts.untracked += 1;
-            return;
-        };
-        self.hot[slot] = Hot::FREE;
-        self.begin_flow(slot, look, packet, outlet);
-        self.count(slot, look.flipped, packet);
-        let hot = &mut self.hot[slot];
-        hot.hears_end(0, packet, self.limits.biflow);
-        let (deadline, _) = self.limits.deadline(hot);
-        self.wheel.set(number(slot), wheel::tick_after(deadline));
-    }
-
-    /// A slot that is in the index under this hash.
-    fn room(&mut self, hash: u64, outlet: &mut impl Outlet) -> Option<usize> {
-        if self.free.is_empty() {
-            self.evict_one(outlet);
-        }
-        let slot = self.free.pop()?;
-        let (lens, hot) = (&self.lens, &self.hot);
-        let hash_of = |slot: u32| lens.hash(hot[slot as usize].key_words());
-        if self.index.insert(hash, slot, hash_of) {
-            return Some(slot as usize);
-        }
-        let silent = self.index.neighbours(hash).min_by_key(|&slot| self.hot[slot as usize].last());
-        let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
-        if let Some(other) = evicted {
-            self.evict(other as usize, outlet);
-            let (lens, hot) = (&self.lens, &self.hot);
-            if self.index.insert(hash, slot, |slot| lens.hash(hot[slot as usize].key_words())) {
-                return Some(slot as usize);
-            }
-        }
-        self.free.push(slot);
-        None
-    }
-
-    /// Ends the flow that has been silent longest, as far as the timers say: those that rang first, looked at again.
-    #[cold]
-    fn evict_one(&mut self, outlet: &mut impl Outlet) {
-        if self.limits.when_full == WhenFull::Refuse {
-            return;
-        }
-        let mut silent: Option<u32> = None;
-        for _ in 0..LOOKS {
-            let Some((slot, rings)) = self.wheel.earliest() else { break };
-            let hot = &self.hot[slot as usize];
-            let (deadline, _) = self.limits.deadline(hot);
-            if silent.is_none_or(|other| hot.last() < self.hot[other as usize].last()) {
-                silent = Some(slot);
-            }
-            if wheel::tick_after(deadline) <= rings {
-                break;
-            }
-            self.wheel.clear(slot);
-            self.wheel.set(slot, wheel::tick_after(deadline));
-        }
-        if let Some(slot) = silent {
-            self.evict(slot as usize, outlet);
-        }
-    }
-
-    fn evict(&mut self, slot: usize, outlet: &mut impl Outlet) {
-        if self.report(slot, EndReason::LackOfResources, outlet) {
-            self.counts.evicted += 1;
-        }
-        self.remove(slot);
-    }
-
-    /// Writes a new flow into a slot that is in the index.
-    fn begin_flow(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
-        let canonical = self.lens.canonical(packet);
-        self.hot[slot] = Hot::opened(look, packet);
-        self.cold[slot] = Cold::opened(canonical.words, packet, self.losses);
-        if let Some(outer) = slot::outer(packet) {
-            self.hot[slot].set(HAS_RARE);
-            self.rare[slot] = outer;
-        }
-        self.counts.flows += 1;
-        let key = self.lens.key(packet);
-        outlet.opened(self.ids.of(&key), &key, packet.at_ns);
-    }
-
-    /// Does what is due for a flow by a time; whether it goes on. If not, its slot still holds its key.
-    fn settle(&mut self, slot: usize, at_ns: u64, outlet: &mut impl Outlet) -> bool {
-        loop {
-            let (deadline, reason) = self.limits.deadline(&self.hot[slot]);
-            if deadline > at_ns {
-                return true;
-            }
-            self.report(slot, reason, outlet);
-            if reason != EndReason::Active {
-                return false;
-            }
-        }
-    }
-
-    /// Looks at flows whose timers ring, at most so many.
-    fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) {
-        for _ in 0..most {
-            let Some(slot) = self.wheel.ring_by(wheel::tick(now_ns)) else { return };
-            if let Some(hot) = self.hot.get(self.wheel.after(slot) as usize) {
-                H::prefetch(hot);
-            }
-            let slot = slot as usize;
-            if self.settle(slot, now_ns, outlet) {
-                let (deadline, _) = self.limits.deadline(&self.hot[slot]);
-                self.wheel.set(number(slot), wheel::tick_after(deadline));
-            } else {
-                self.release(slot);
-            }
-        }
-    }
-
-    /// Reports what came since the last report; whether there was anything.
-    fn report(&mut self, slot: usize, end: EndReason, outlet: &mut impl Outlet) -> bool {
-        let hot = &mut self.hot[slot];
-        if hot.is_empty() {
-            return false;
-        }
-        let rare = if hot.is(HAS_RARE) { self.rare.get_mut(slot) } else { None };
-        let mut record =
-            slot::record(hot, &self.cold[slot], rare.as_deref(), self.lens.has_icmp(), end, self.losses);
-        record.flow_id = self.ids.of(&record.key);
-        record.sampling = self.limits.sampling;
-        hot.begin_part(rare);
-        self.cold[slot].begin_part(self.losses);
-        self.counts.records += 1;
-        self.counts.recorded += record.packets();
-        self.counts.live -= record.packets();
-        outlet.record(&record);
-        true
-    }
-
-    /// Takes a flow out.
-    fn remove(&mut self, slot: usize) {
-        self.wheel.clear(number(slot));
-        self.release(slot);
-    }
-
-    /// Takes a flow out whose timer has rung.
-    fn release(&mut self, slot: usize) {
-        let hash = self.lens.hash(self.hot[slot].key_words());
-        self.index.remove(hash, number(slot));
-        self.hot[slot] = Hot::FREE;
-        self.free.push(number(slot));
     }
 }
 

@@ -62,6 +62,11 @@ impl Wheel {
         size_of_val(self.timers.as_slice()) + size_of_val(self.rings.as_slice())
     }
 
+    /// Asks for the memory of a slot's timer.
+    pub(super) fn prefetch<H: Hints>(&self, slot: u32) {
+        H::prefetch(&self.timers[slot as usize]);
+    }
+
     /// Begins at a tick, with no timer set.
     pub(super) const fn begin(&mut self, tick: u64) {
         self.passed = tick;

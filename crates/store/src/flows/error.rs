@@ -38,6 +38,36 @@ pub enum Error {
         /// Where.
         path: PathBuf,
     },
+    /// World: a peer that cannot be reached, or stopped answering.
+    #[error("{peer}: {source}")]
+    Network {
+        /// Who.
+        peer: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Peer: what it answered is a refusal, or makes no sense.
+    #[error("{peer}: {said}")]
+    Refused {
+        /// Who.
+        peer: String,
+        /// What.
+        said: String,
+    },
+    /// Peer: a Kafka broker that forgot which batches it has from us.
+    #[error("{peer} lost count of our batches")]
+    OutOfSequence {
+        /// Which.
+        peer: String,
+    },
+    /// User: what is no place for records.
+    #[error("`{text}` is no place for flow records: {why}")]
+    Target {
+        /// What was written.
+        text: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Bug: records that cannot be written as Parquet.
     #[error("flow records cannot be encoded: {0}")]
     Encode(parquet::errors::ParquetError),
@@ -47,6 +77,11 @@ impl Error {
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { what, path, source }
+    }
+
+    pub(crate) fn network(peer: &str) -> impl FnOnce(std::io::Error) -> Self {
+        let peer = peer.to_owned();
+        move |source| Self::Network { peer, source }
     }
 
     pub(crate) fn damaged(path: impl Into<PathBuf>) -> impl FnOnce(parquet::errors::ParquetError) -> Self {

@@ -11,21 +11,29 @@
 //!
 //! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`Kept`]).
 
+pub mod clickhouse;
 pub mod columns;
 mod encode;
 mod error;
 mod files;
 pub mod filter;
 mod image;
+pub mod json;
+pub mod kafka;
 pub mod ledgers;
+mod network;
 pub mod parquet;
+mod queued;
 #[cfg(test)]
 mod sample;
 pub mod scan;
 mod sink;
+mod target;
 pub mod top;
 pub mod totals;
 
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
+pub use queued::QueuedSink;
 pub use sink::{Kept, RecordSink, Source};
+pub use target::Target;

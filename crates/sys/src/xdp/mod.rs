@@ -1,9 +1,11 @@
-//! Frames through XDP: received into shared rings ([`rx`]), sent as live frames ([`tx`]).
+//! Frames through XDP: received into shared rings ([`rx`]), read to their headers there ([`meter`]), sent as live frames ([`tx`]).
 //!
-//! The BPF programs are `bpf/receive.bpf.c` and `bpf/send.bpf.c`; the layouts that both sides share are written down there
+//! The BPF programs are `bpf/receive.bpf.c`, `bpf/meter.bpf.c` and `bpf/send.bpf.c`; the layouts that both sides share are written down there
 //! and here, and tests run the programs to hold them together.
 
 pub mod buckets;
+pub mod meter;
+mod ring;
 pub mod rx;
 pub mod tx;
 
@@ -11,6 +13,7 @@ use crate::bpf::{Attachment, Object, Program};
 use crate::{Error, netns::NetNs};
 
 static RECEIVE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
+static METER: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
 static SEND: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
 
 /// `return XDP_DROP`.

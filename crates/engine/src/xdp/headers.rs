@@ -1,0 +1,127 @@
+//! Listening at an interface for headers: the program in the driver reads what is plain, stamps it, and hands up what a flow
+//! is told by; of what it does not read, the beginning of the frame.
+//!
+//! What a record says is for `flow::parse::unified` to know. The filter runs in front, as for [`XdpTap`](super::XdpTap).
+//!
+//! Invariant: every frame the filter accepts is given as one of the two, or is in the count of dropped ones.
+
+use super::stamp_of;
+use super::tap::{XdpTapOptions, translated};
+use crate::Error;
+use crate::packet::Meter;
+use packetrig_plan::Location;
+use packetrig_stats::port::{RxCounters, StampKind};
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::link::Links;
+use packetrig_sys::netdev;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::xdp::meter::{BEGINNING, XdpMeter};
+use packetrig_sys::xdp::rx::{Pass, XdpRxOptions};
+use packetrig_units::MonoTime;
+
+/// What came up of a frame.
+#[derive(Clone, Copy, Debug)]
+pub struct Header<'a> {
+    /// The program's record, or the first bytes of the frame, without FCS.
+    pub bytes: &'a [u8],
+    /// Whether it is a record.
+    pub is_record: bool,
+    /// Bytes the frame had when it came.
+    pub full_len: usize,
+    /// When, as the program stamped it.
+    pub at: MonoTime,
+}
+
+/// An interface whose headers are listened to.
+#[derive(Debug)]
+pub struct Headers {
+    rings: XdpMeter,
+    meter: Meter,
+    offset: Offset,
+    stamp: StampKind,
+    interface: u32,
+    seen: u64,
+    is_up: bool,
+    is_narrowed: bool,
+}
+
+impl Headers {
+    /// Listens from now on. Of frames that are not read in the driver, `snap_len` bytes come up, 192 if it is not given.
+    pub fn open(location: &Location, options: &XdpTapOptions) -> Result<Self, Error> {
+        let name = location.to_string();
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let features = netdev::xdp_features(&netns, link.index).unwrap_or_default();
+        let rx = XdpRxOptions {
+            native: features.native,
+            snap: options.snap_len.unwrap_or(BEGINNING),
+            pass: if options.pass { Pass::Everything } else { Pass::Nothing },
+        };
+        let rings = match &options.filter {
+            None => XdpMeter::open(&netns, link.index, &name, rx, None)?,
+            Some(program) => {
+                let filter = translated(&name, program)?;
+                XdpMeter::open(&netns, link.index, &name, rx, Some(&filter))?
+            }
+        };
+        Ok(Self {
+            rings,
+            meter: Meter::start(&netns, link.index)?,
+            offset: clock::realtime_offset(),
+            stamp: stamp_of(features),
+            interface: link.index,
+            seen: 0,
+            is_up: link.up,
+            is_narrowed: options.filter.is_some(),
+        })
+    }
+
+    /// Gives what is at hand to `sink`, at most `most`; returns how many. Does not wait: the rings hold tens of milliseconds
+    /// of the fastest traffic.
+    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(Header<'_>)) -> usize {
+        let given = self.rings.receive(most, &mut |frame| {
+            sink(Header {
+                bytes: frame.bytes,
+                is_record: frame.is_header,
+                full_len: frame.full_len,
+                at: MonoTime::from_nanos(frame.monotonic_ns),
+            });
+        });
+        self.seen += given as u64;
+        given
+    }
+
+    /// What the interface and the rings count. What a filter kept back is in the interface's count and in none of ours, so
+    /// that is absent then.
+    pub fn counters(&mut self) -> RxCounters {
+        let interface = self.meter.read();
+        RxCounters {
+            arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
+            dropped: interface.map(|counters| counters.rx_dropped),
+            link_up: interface.map(|counters| counters.carrier),
+            ring_dropped: self.rings.dropped(),
+            seen: self.seen,
+            ..RxCounters::default()
+        }
+    }
+
+    /// How the wall clock was ahead of the monotonic one when listening began.
+    pub const fn offset(&self) -> Offset {
+        self.offset
+    }
+
+    /// Who stamps.
+    pub const fn stamp(&self) -> StampKind {
+        self.stamp
+    }
+
+    /// The interface's index in the kernel.
+    pub const fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// Whether the interface was up when listening began.
+    pub const fn is_up(&self) -> bool {
+        self.is_up
+    }
+}

@@ -1,0 +1,355 @@
+//! A record while its fields come in, in any order and in several spellings.
+//!
+//! Invariant: a later field replaces an earlier one only if it is at least as good.
+
+use super::meaning::{Clock, Meaning, Rank};
+use super::options::About;
+use super::reader::{low8, low16, low32, number};
+use super::template::Field;
+use crate::packet::{MAPPED, Tunnel};
+use crate::record::{EndReason, FlowRecord, Half};
+
+const ICMP: u8 = 1;
+const ICMP6: u8 = 58;
+
+/// What the message says about time.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moment {
+    /// When it was sent, nanoseconds since 1970.
+    pub(super) sent_ns: u64,
+    /// The exporter's uptime then, milliseconds; wraps.
+    pub(super) uptime_ms: Option<u32>,
+    /// When the exporter was started, milliseconds since 1970.
+    pub(super) boot_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    start: Option<(Clock, u64)>,
+    end: Option<(Clock, u64)>,
+    duration_ns: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ranks {
+    packets: Option<Rank>,
+    octets: Option<Rank>,
+    frame_octets: Option<Rank>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Draft {
+    record: FlowRecord,
+    times: [Times; 2],
+    ranks: [Ranks; 2],
+    vlan: Option<Rank>,
+    sampling: Option<u64>,
+    sampling_taken: Option<u64>,
+    sampling_space: Option<u64>,
+    sampler: Option<u64>,
+}
+
+impl Draft {
+    /// Takes a field's value.
+    pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
+        if self.take_bytes(field, bytes) {
+            return;
+        }
+        let Some(value) = number(bytes) else { return };
+        if !self.take_half(field, value) && !field.reverse {
+            self.take_whole(field.meaning, value);
+        }
+    }
+
+    /// Values that are not numbers. Says whether it was one.
+    fn take_bytes(&mut self, field: Field, bytes: &[u8]) -> bool {
+        let record = &mut self.record;
+        let key = &mut record.key;
+        match field.meaning {
+            Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
+            _ if field.reverse && !is_half(field.meaning) => {}
+            Meaning::Source4 => address4(&mut key.source, bytes),
+            Meaning::Destination4 => address4(&mut key.destination, bytes),
+            Meaning::Source6 => address6(&mut key.source, bytes),
+            Meaning::Destination6 => address6(&mut key.destination, bytes),
+            Meaning::OuterSource => address6(&mut record.outer_source, bytes),
+            Meaning::OuterDestination => address6(&mut record.outer_destination, bytes),
+            Meaning::SourceMac => mac(&mut record.source_mac, bytes),
+            Meaning::DestinationMac => mac(&mut record.destination_mac, bytes),
+            _ => return false,
+        }
+        true
+    }
+
+    /// Values that each direction has. Says whether it was one.
+    fn take_half(&mut self, field: Field, value: u64) -> bool {
+        let way = usize::from(field.reverse);
+        let (times, ranks) = (&mut self.times[way], &mut self.ranks[way]);
+        let half = if field.reverse { &mut self.record.reverse } else { &mut self.record.forward };
+        match field.meaning {
+            Meaning::Packets(rank) => better(&mut ranks.packets, rank, &mut half.packets, value),
+            Meaning::Octets(rank) => better(&mut ranks.octets, rank, &mut half.bytes, value),
+            Meaning::FrameOctets(rank) => {
+                better(&mut ranks.frame_octets, rank, &mut half.frame_bytes, value);
+            }
+            Meaning::AnswerPackets => self.record.reverse.packets = value,
+            Meaning::AnswerOctets => self.record.reverse.bytes = value,
+            Meaning::TcpFlags => half.tcp_flags = low8(value),
+            Meaning::Start(clock) => finer(&mut times.start, clock, value),
+            Meaning::End(clock) => finer(&mut times.end, clock, value),
+            Meaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
+            Meaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
+            _ => return false,
+        }
+        true
+    }
+
+    fn take_whole(&mut self, meaning: Meaning, value: u64) {
+        let record = &mut self.record;
+        match meaning {
+            Meaning::SourcePort => record.key.source_port = low16(value),
+            Meaning::DestinationPort => record.key.destination_port = low16(value),
+            Meaning::Protocol => record.key.protocol = low8(value),
+            Meaning::Tos => record.tos = low8(value),
+            Meaning::Vlan(rank) => better(&mut self.vlan, rank, &mut record.key.vlan, low16(value) & 0xfff),
+            Meaning::InnerVlan => record.key.inner_vlan = low16(value) & 0xfff,
+            Meaning::IcmpTypeCode => record.icmp = low16(value),
+            Meaning::IcmpType => record.icmp = record.icmp & 0xff | low16(value) << 8,
+            Meaning::IcmpCode => record.icmp = record.icmp & 0xff00 | low16(value) & 0xff,
+            // Three bytes, the time to live apart.
+            Meaning::Mpls(at) => put(&mut record.mpls[usize::from(at)], 0xff, low32(value) << 8),
+            Meaning::MplsTtl(at) => {
+                put(&mut record.mpls[usize::from(at)], 0xffff_ff00, u32::from(low8(value)));
+            }
+            // The first byte says what it numbers: 1 is VXLAN.
+            Meaning::Segment if value >> 56 == 1 => {
+                (record.key.tunnel, record.key.tunnel_id) = (Tunnel::Vxlan, low32(value));
+            }
+            Meaning::TunnelKind => record.key.tunnel = tunnel(value),
+            Meaning::TunnelId => record.key.tunnel_id = low32(value),
+            Meaning::Part => record.part = low16(value),
+            // A boolean of IPFIX: 1 is true, 2 is false.
+            Meaning::Loss => record.loss = value == 1,
+            Meaning::LeastTtl => record.ttl_min = low8(value),
+            Meaning::GreatestTtl => record.ttl_max = low8(value),
+            Meaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
+            Meaning::EndReason => record.end = end_reason(value),
+            Meaning::FlowId => record.flow_id = value,
+            Meaning::Input => record.input = low32(value),
+            Meaning::SamplingInterval => self.sampling = Some(value),
+            Meaning::SamplingTaken => self.sampling_taken = Some(value),
+            Meaning::SamplingSpace => self.sampling_space = Some(value),
+            Meaning::Sampler => self.sampler = Some(value),
+            _ => {}
+        }
+    }
+
+    /// The record, and whether its times were said.
+    pub(super) fn finish(mut self, moment: &Moment, about: &About) -> (FlowRecord, bool) {
+        let [there, back] = self.times;
+        let forward = there.resolve(moment);
+        let (first, last) = forward.unwrap_or((moment.sent_ns, moment.sent_ns));
+        let record = &mut self.record;
+        (record.forward.first_ns, record.forward.last_ns) = (first, last);
+        // NetFlow has type and code as the destination port.
+        if record.icmp == 0 && matches!(record.key.protocol, ICMP | ICMP6) {
+            record.icmp = record.key.destination_port;
+        }
+        let is_biflow = record.reverse.packets > 0 || record.reverse.bytes > 0;
+        if is_biflow {
+            if record.forward.packets == 0 && record.forward.bytes == 0 {
+                (record.forward.first_ns, record.forward.last_ns) = (0, 0);
+            }
+            let back = back.resolve(moment).unwrap_or((first, last));
+            (record.reverse.first_ns, record.reverse.last_ns) = back;
+        } else {
+            record.reverse = Half::default();
+        }
+        let said = match (self.sampling, self.sampling_taken, self.sampling_space) {
+            (_, Some(taken), Some(space)) => Some(interval(taken, space)),
+            (Some(interval), ..) => Some(interval),
+            _ => None,
+        };
+        let known = || about.interval(self.sampler);
+        record.sampling = said.map_or_else(known, |said| u32::try_from(said).unwrap_or(u32::MAX)).max(1);
+        (self.record, forward.is_some())
+    }
+}
+
+/// One packet of how many is taken.
+pub(super) const fn interval(taken: u64, space: u64) -> u64 {
+    let Some(interval) = taken.saturating_add(space).checked_div(taken) else { return 1 };
+    interval
+}
+
+const fn is_half(meaning: Meaning) -> bool {
+    matches!(
+        meaning,
+        Meaning::Packets(_)
+            | Meaning::Octets(_)
+            | Meaning::FrameOctets(_)
+            | Meaning::TcpFlags
+            | Meaning::Start(_)
+            | Meaning::End(_)
+            | Meaning::DurationMillis
+            | Meaning::DurationMicros
+    )
+}
+
+fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
+    if have.is_none_or(|have| have <= rank) {
+        (*have, *place) = (Some(rank), value);
+    }
+}
+
+fn finer(have: &mut Option<(Clock, u64)>, clock: Clock, value: u64) {
+    if have.is_none_or(|(known, _)| known <= clock) {
+        *have = Some((clock, value));
+    }
+}
+
+const fn put(place: &mut u32, keep: u32, value: u32) {
+    *place = *place & keep | value;
+}
+
+const fn tunnel(value: u64) -> Tunnel {
+    match value {
+        1 => Tunnel::Ip,
+        2 => Tunnel::Gre,
+        3 => Tunnel::Vxlan,
+        4 => Tunnel::Gtp,
+        _ => Tunnel::None,
+    }
+}
+
+/// An exporter that fills templates for both versions sends zeros for the one that is not.
+fn address4(place: &mut [u8; 16], bytes: &[u8]) {
+    if let Ok(address) = <[u8; 4]>::try_from(bytes)
+        && (*place == [0; 16] || address != [0; 4])
+    {
+        place[..12].copy_from_slice(&MAPPED);
+        place[12..].copy_from_slice(&address);
+    }
+}
+
+fn address6(place: &mut [u8; 16], bytes: &[u8]) {
+    if let Ok(address) = <[u8; 16]>::try_from(bytes)
+        && address != [0; 16]
+    {
+        *place = address;
+    }
+}
+
+fn mac(place: &mut [u8; 6], bytes: &[u8]) {
+    if let Ok(address) = bytes.try_into() {
+        *place = address;
+    }
+}
+
+const fn end_reason(value: u64) -> EndReason {
+    match value {
+        2 => EndReason::Active,
+        3 => EndReason::EndOfFlow,
+        4 => EndReason::Forced,
+        5 => EndReason::LackOfResources,
+        _ => EndReason::Idle,
+    }
+}
+
+impl Times {
+    /// First and last, nanoseconds since 1970; one that is missing follows from the duration, or is the other.
+    fn resolve(&self, moment: &Moment) -> Option<(u64, u64)> {
+        let read = |time: Option<(Clock, u64)>| time.and_then(|(clock, raw)| moment.read(clock, raw));
+        let duration = self.duration_ns.unwrap_or(0);
+        match (read(self.start), read(self.end)) {
+            (Some(start), Some(end)) => Some((start, end)),
+            (Some(start), None) => Some((start, start.saturating_add(duration))),
+            (None, Some(end)) => Some((end.saturating_sub(duration), end)),
+            (None, None) => None,
+        }
+    }
+}
+
+/// Seconds from 1900, where NTP begins, to 1970.
+const NTP_TO_UNIX: u64 = 2_208_988_800;
+
+impl Moment {
+    fn read(&self, clock: Clock, raw: u64) -> Option<u64> {
+        match clock {
+            Clock::Seconds => raw.checked_mul(1_000_000_000),
+            Clock::Millis => raw.checked_mul(1_000_000),
+            Clock::Before => Some(self.sent_ns.saturating_sub(raw.saturating_mul(1_000))),
+            Clock::Micros => Some(ntp(raw, 1_000_000)),
+            Clock::Nanos => Some(ntp(raw, 1_000_000_000)),
+            Clock::Uptime => self.at_uptime(low32(raw)),
+        }
+    }
+
+    /// The uptime wraps after 49.7 days: the instant is the one nearest to when the message was sent.
+    fn at_uptime(&self, uptime_ms: u32) -> Option<u64> {
+        let sent_ms = self.sent_ns / 1_000_000;
+        let now_ms = match (self.uptime_ms, self.boot_ms) {
+            (Some(now), _) => now,
+            (None, Some(boot)) => low32(sent_ms.wrapping_sub(boot)),
+            (None, None) => return None,
+        };
+        let ago_ms = now_ms.wrapping_sub(uptime_ms).cast_signed();
+        Some(self.sent_ns.saturating_add_signed(-i64::from(ago_ms) * 1_000_000))
+    }
+}
+
+/// NTP time: seconds since 1900, modulo 2^32, and a fraction; to the nearest of so many parts of a second.
+fn ntp(raw: u64, parts: u64) -> u64 {
+    let seconds = raw >> 32;
+    // Until 2036 the first bit is set; then it begins again.
+    let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
+    let fraction = ((raw & 0xffff_ffff) * parts + (1 << 31)) >> 32;
+    (seconds + era).saturating_sub(NTP_TO_UNIX) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ntp_time_is_read_to_the_nanosecond() {
+        for nanos in [0_u64, 1, 499_999_999, 500_000_000, 999_999_999] {
+            let fraction = (nanos << 32) / 1_000_000_000;
+            for fraction in [fraction, (fraction + 1).min(0xffff_ffff)] {
+                let raw = (1_800_000_000 + NTP_TO_UNIX) << 32 | fraction;
+                assert_eq!(ntp(raw, 1_000_000_000), 1_800_000_000_000_000_000 + nanos);
+            }
+        }
+        let after_2036 = (1_u64 << 31) << 32;
+        assert_eq!(
+            ntp(after_2036 - (1 << 32), 1_000_000),
+            ((1 << 32) + (1_u64 << 31) - 1 - NTP_TO_UNIX) * 1_000_000_000
+        );
+        assert_eq!(ntp(0, 1_000_000), ((1 << 32) - NTP_TO_UNIX) * 1_000_000_000);
+    }
+
+    #[test]
+    fn uptimes_wrap() {
+        let moment = Moment { sent_ns: 5_000_000_000_000, uptime_ms: Some(100), boot_ms: None };
+        assert_eq!(moment.read(Clock::Uptime, 90), Some(4_999_990_000_000));
+        assert_eq!(moment.read(Clock::Uptime, u64::from(u32::MAX)), Some(4_999_899_000_000));
+        let booted = Moment { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
+        assert_eq!(booted.read(Clock::Uptime, 9_500), Some(4_999_500_000_000));
+        assert_eq!(Moment::default().read(Clock::Uptime, 1), None);
+    }
+
+    #[test]
+    fn the_finer_time_and_the_delta_are_believed() {
+        let field = |meaning| Field { length: 8, reverse: false, meaning };
+        let mut draft = Draft::default();
+        draft.take(field(Meaning::Start(Clock::Millis)), &5_u64.to_be_bytes());
+        draft.take(field(Meaning::Start(Clock::Seconds)), &9_u64.to_be_bytes());
+        draft.take(field(Meaning::DurationMillis), &2_u64.to_be_bytes());
+        draft.take(field(Meaning::Packets(Rank::Delta)), &[3]);
+        draft.take(field(Meaning::Packets(Rank::Post)), &[4]);
+        draft.take(field(Meaning::Packets(Rank::Total)), &[5]);
+        let (record, timed) = draft.finish(&Moment::default(), &About::default());
+        assert_eq!((record.forward.first_ns, record.forward.last_ns, timed), (5_000_000, 7_000_000, true));
+        assert_eq!((record.forward.packets, record.sampling), (3, 1));
+    }
+}

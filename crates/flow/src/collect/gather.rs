@@ -1,0 +1,188 @@
+//! Packets told one by one (SIM) become records again, so that they are kept where flows are.
+//!
+//! SIM does not say which way a packet went: its packets are all in the forward direction. A packet whose flow was not told of,
+//! since that was lost, is kept under the flow's number alone.
+//!
+//! Invariant: every packet taken is in a flow that is still open or in exactly one record given out, and there are never more
+//! open flows than the options allow.
+
+use crate::key::FlowKey;
+use crate::record::{EndReason, FlowRecord, Half};
+use crate::sim::SimEvent;
+use packetrig_units::Nanos;
+use std::collections::{HashMap, VecDeque};
+
+/// When flows are given out.
+#[derive(Clone, Copy, Debug)]
+pub struct GatherOptions {
+    /// Flows that are open at one time, at most.
+    pub flows: usize,
+    /// A flow that was silent so long is over.
+    pub idle: Nanos,
+    /// A flow that goes on is reported so often.
+    pub active: Nanos,
+}
+
+impl Default for GatherOptions {
+    fn default() -> Self {
+        Self { flows: 1 << 18, idle: Nanos::from_secs(30), active: Nanos::from_secs(60) }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Open {
+    record: FlowRecord,
+    opened_ns: u64,
+    heard_ns: u64,
+}
+
+/// The open flows of one exporter.
+#[derive(Clone, Debug, Default)]
+pub struct Gather {
+    options: GatherOptions,
+    open: HashMap<u64, Open>,
+    /// In the order they were opened; some are gone from `open`.
+    order: VecDeque<u64>,
+}
+
+impl Gather {
+    /// Nothing is open.
+    pub fn new(options: GatherOptions) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// Packets of flows that are still open.
+    pub fn packets(&self) -> u64 {
+        self.open.values().map(|open| open.record.forward.packets).sum()
+    }
+
+    /// Takes an event that came at `now_ns`.
+    pub fn take(&mut self, event: SimEvent, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+        match event {
+            SimEvent::Flow { flow_id, key, .. } => {
+                let open = self.open(flow_id, now_ns, out);
+                // A new flow of the same number begins only when the old one is over.
+                if open.record.forward.packets > 0 && open.record.key != FlowKey::default() {
+                    report(open, EndReason::EndOfFlow, now_ns, out);
+                    open.record.part = 0;
+                }
+                open.record.key = key;
+            }
+            SimEvent::Packet { flow_id, bytes, at_ns } => {
+                let half = &mut self.open(flow_id, now_ns, out).record.forward;
+                if half.packets == 0 {
+                    (half.first_ns, half.last_ns) = (at_ns, at_ns);
+                }
+                half.first_ns = half.first_ns.min(at_ns);
+                half.last_ns = half.last_ns.max(at_ns);
+                half.packets += 1;
+                half.bytes += u64::from(bytes);
+            }
+        }
+    }
+
+    fn open(&mut self, flow_id: u64, now_ns: u64, out: &mut impl FnMut(FlowRecord)) -> &mut Open {
+        if !self.open.contains_key(&flow_id) {
+            while self.open.len() >= self.options.flows.max(1) {
+                let Some(mut oldest) = self.order.pop_front().and_then(|id| self.open.remove(&id)) else {
+                    continue;
+                };
+                report(&mut oldest, EndReason::LackOfResources, now_ns, out);
+            }
+            self.order.push_back(flow_id);
+        }
+        let open = self.open.entry(flow_id).or_insert_with(|| Open {
+            record: FlowRecord { flow_id, sampling: 1, ..FlowRecord::default() },
+            opened_ns: now_ns,
+            heard_ns: now_ns,
+        });
+        open.heard_ns = now_ns;
+        open
+    }
+
+    /// Gives out what is over, and what has gone on for long.
+    pub fn advance(&mut self, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+        let (idle, active) = (self.options.idle.as_u64(), self.options.active.as_u64());
+        self.open.retain(|_, open| {
+            if now_ns.saturating_sub(open.heard_ns) >= idle {
+                report(open, EndReason::Idle, now_ns, out);
+                return false;
+            }
+            if now_ns.saturating_sub(open.opened_ns) >= active {
+                report(open, EndReason::Active, now_ns, out);
+            }
+            true
+        });
+        let open = &self.open;
+        self.order.retain(|flow_id| open.contains_key(flow_id));
+    }
+
+    /// Gives out all.
+    pub fn finish(&mut self, out: &mut impl FnMut(FlowRecord)) {
+        self.order.clear();
+        for (_, mut open) in self.open.drain() {
+            report(&mut open, EndReason::Forced, 0, out);
+        }
+    }
+}
+
+fn report(open: &mut Open, end: EndReason, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+    open.opened_ns = now_ns;
+    if open.record.forward.packets == 0 {
+        return;
+    }
+    out(FlowRecord { end, ..open.record });
+    open.record.part = open.record.part.saturating_add(1);
+    open.record.forward = Half::default();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(flow_id: u64, at_ns: u64) -> SimEvent {
+        SimEvent::Packet { flow_id, bytes: 100, at_ns }
+    }
+
+    #[test]
+    fn packets_become_records() {
+        let mut gather = Gather::default();
+        let mut records = Vec::new();
+        let key = FlowKey { source_port: 5, ..FlowKey::default() };
+        gather.take(SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |record| records.push(record));
+        for at_ns in [10, 30, 20] {
+            gather.take(packet(1, at_ns), 0, &mut |record| records.push(record));
+        }
+        gather.take(packet(2, 40), 20_000_000_000, &mut |record| records.push(record));
+        gather.advance(30_000_000_000, &mut |record| records.push(record));
+        let [first] = records[..] else { panic!("one is over") };
+        assert_eq!((first.key, first.forward.packets, first.forward.bytes), (key, 3, 300));
+        assert_eq!((first.forward.first_ns, first.forward.last_ns, first.end), (10, 30, EndReason::Idle));
+        gather.finish(&mut |record| records.push(record));
+        assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
+    }
+
+    #[test]
+    fn memory_is_bounded_and_no_packet_is_lost_for_it() {
+        let mut gather = Gather::new(GatherOptions { flows: 10, ..GatherOptions::default() });
+        let mut packets = 0;
+        for n in 0..1_000 {
+            gather.take(packet(n % 37, n), n, &mut |record| packets += record.forward.packets);
+            assert!(gather.open.len() <= 10 && gather.order.len() <= 10);
+        }
+        assert_eq!(packets + gather.packets(), 1_000);
+    }
+
+    #[test]
+    fn a_long_flow_is_reported_in_parts() {
+        let mut gather = Gather::default();
+        let mut parts = Vec::new();
+        for second in 0..150_u64 {
+            gather.take(packet(1, second), second * 1_000_000_000, &mut |_| {});
+            gather.advance(second * 1_000_000_000, &mut |record| {
+                parts.push((record.part, record.forward.packets));
+            });
+        }
+        assert_eq!(parts, [(0, 61), (1, 60)]);
+    }
+}

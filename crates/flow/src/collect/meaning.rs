@@ -1,0 +1,336 @@
+//! What a field means to a record here. Numbers are IANA's information elements, which below 128 are NetFlow v9's types.
+
+use super::template::{FieldName, REVERSE};
+use crate::account::{ENTERPRISE, by_id};
+use crate::export::section::own;
+
+/// How a time is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Clock {
+    /// Seconds since 1970.
+    Seconds,
+    /// Milliseconds since the exporter was started.
+    Uptime,
+    /// Milliseconds since 1970.
+    Millis,
+    /// Microseconds before the message was sent.
+    Before,
+    /// NTP time, good to the microsecond.
+    Micros,
+    /// NTP time.
+    Nanos,
+}
+
+/// Which of several fields for one thing is believed: the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Behind a middlebox.
+    Post,
+    /// Since the flow began.
+    Total,
+    /// Since its last record.
+    Delta,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// No place for it.
+    Skipped,
+    Packets(Rank),
+    Octets(Rank),
+    FrameOctets(Rank),
+    /// From the end that answered.
+    AnswerPackets,
+    AnswerOctets,
+    Start(Clock),
+    End(Clock),
+    DurationMillis,
+    DurationMicros,
+    Source4,
+    Destination4,
+    Source6,
+    Destination6,
+    SourcePort,
+    DestinationPort,
+    Protocol,
+    Tos,
+    TcpFlags,
+    Vlan(Rank),
+    InnerVlan,
+    IcmpTypeCode,
+    IcmpType,
+    IcmpCode,
+    Mpls(u8),
+    SourceMac,
+    DestinationMac,
+    LeastTtl,
+    GreatestTtl,
+    Ttl,
+    EndReason,
+    FlowId,
+    Input,
+    Segment,
+    TunnelKind,
+    TunnelId,
+    OuterSource,
+    OuterDestination,
+    /// Time to live of an MPLS label.
+    MplsTtl(u8),
+    Part,
+    Loss,
+    /// Of options, or of each record: one packet of so many.
+    SamplingInterval,
+    /// So many packets taken …
+    SamplingTaken,
+    /// … and so many passed over.
+    SamplingSpace,
+    /// Which sampler: options tell its interval.
+    Sampler,
+    /// When the exporter was started, milliseconds since 1970.
+    Boot,
+    Statistic(Statistic),
+    /// When options were true, milliseconds since 1970.
+    Observed,
+    /// Of the whole ledger of an exporter of ours, by its number.
+    Account(u16),
+}
+
+/// Numbers of an exporter about itself, in options records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Statistic {
+    ExportedOctets,
+    ExportedMessages,
+    ExportedRecords,
+    Packets,
+    Dropped,
+    Ignored,
+    NotSentRecords,
+    NotSentPackets,
+    NotSentOctets,
+    Flows,
+}
+
+impl Statistic {
+    pub(super) const ALL: [Self; 10] = [
+        Self::ExportedOctets,
+        Self::ExportedMessages,
+        Self::ExportedRecords,
+        Self::Packets,
+        Self::Dropped,
+        Self::Ignored,
+        Self::NotSentRecords,
+        Self::NotSentPackets,
+        Self::NotSentOctets,
+        Self::Flows,
+    ];
+}
+
+pub(super) fn meaning(name: FieldName) -> Meaning {
+    match name.enterprise {
+        0 => of_iana(name.id),
+        REVERSE => match of_iana(name.id) {
+            // Counts about the exporter, and what two ends cannot have apart.
+            Meaning::Statistic(_) | Meaning::Boot | Meaning::Sampler => Meaning::Skipped,
+            meaning => meaning,
+        },
+        ENTERPRISE => of_ours(name.id),
+        _ => Meaning::Skipped,
+    }
+}
+
+fn of_iana(id: u16) -> Meaning {
+    use Meaning as M;
+    match id {
+        1 | 231 => M::Octets(Rank::Delta),
+        2 | 298 => M::Packets(Rank::Delta),
+        85 => M::Octets(Rank::Total),
+        // Of options it counts what an exporter saw in all; the draft of a flow reads it as such.
+        86 => M::Packets(Rank::Total),
+        23 | 171 => M::Octets(Rank::Post),
+        24 | 172 => M::Packets(Rank::Post),
+        352 => M::FrameOctets(Rank::Delta),
+        353 => M::FrameOctets(Rank::Total),
+        232 => M::AnswerOctets,
+        299 => M::AnswerPackets,
+        4 => M::Protocol,
+        5 => M::Tos,
+        6 => M::TcpFlags,
+        7 | 180 | 182 => M::SourcePort,
+        11 | 181 | 183 => M::DestinationPort,
+        8 => M::Source4,
+        12 => M::Destination4,
+        27 => M::Source6,
+        28 => M::Destination6,
+        10 => M::Input,
+        32 | 139 => M::IcmpTypeCode,
+        176 | 178 => M::IcmpType,
+        177 | 179 => M::IcmpCode,
+        52 => M::LeastTtl,
+        53 => M::GreatestTtl,
+        192 => M::Ttl,
+        56 => M::SourceMac,
+        80 => M::DestinationMac,
+        58 => M::Vlan(Rank::Total),
+        243 => M::Vlan(Rank::Delta),
+        245 => M::InnerVlan,
+        70 => M::Mpls(0),
+        71 => M::Mpls(1),
+        72 => M::Mpls(2),
+        200 => M::MplsTtl(0),
+        136 => M::EndReason,
+        148 => M::FlowId,
+        351 => M::Segment,
+        _ => of_time(id),
+    }
+}
+
+fn of_time(id: u16) -> Meaning {
+    use Meaning as M;
+    match id {
+        21 => M::End(Clock::Uptime),
+        22 => M::Start(Clock::Uptime),
+        150 => M::Start(Clock::Seconds),
+        151 => M::End(Clock::Seconds),
+        152 => M::Start(Clock::Millis),
+        153 => M::End(Clock::Millis),
+        154 => M::Start(Clock::Micros),
+        155 => M::End(Clock::Micros),
+        156 => M::Start(Clock::Nanos),
+        157 => M::End(Clock::Nanos),
+        158 => M::Start(Clock::Before),
+        159 => M::End(Clock::Before),
+        161 => M::DurationMillis,
+        162 => M::DurationMicros,
+        160 => M::Boot,
+        _ => of_exporter(id),
+    }
+}
+
+const fn of_exporter(id: u16) -> Meaning {
+    use Meaning as M;
+    match id {
+        34 | 50 => M::SamplingInterval,
+        305 => M::SamplingTaken,
+        306 => M::SamplingSpace,
+        48 | 302 => M::Sampler,
+        323 => M::Observed,
+        40 => M::Statistic(Statistic::ExportedOctets),
+        41 => M::Statistic(Statistic::ExportedMessages),
+        42 => M::Statistic(Statistic::ExportedRecords),
+        135 => M::Statistic(Statistic::Dropped),
+        163 => M::Statistic(Statistic::Flows),
+        164 => M::Statistic(Statistic::Ignored),
+        166 => M::Statistic(Statistic::NotSentRecords),
+        167 => M::Statistic(Statistic::NotSentPackets),
+        168 => M::Statistic(Statistic::NotSentOctets),
+        _ => M::Skipped,
+    }
+}
+
+/// Elements of this project's meter.
+fn of_ours(id: u16) -> Meaning {
+    match id {
+        own::PART => Meaning::Part,
+        own::LOSS => Meaning::Loss,
+        own::TUNNEL => Meaning::TunnelKind,
+        own::TUNNEL_ID => Meaning::TunnelId,
+        own::OUTER_SOURCE => Meaning::OuterSource,
+        own::OUTER_DESTINATION => Meaning::OuterDestination,
+        own::SECOND_TTL => Meaning::MplsTtl(1),
+        own::THIRD_TTL => Meaning::MplsTtl(2),
+        id if by_id(id).is_some() => Meaning::Account(id),
+        _ => Meaning::Skipped,
+    }
+}
+
+/// A field's name in remarks, for people.
+pub(super) fn spelled(name: FieldName) -> String {
+    match (name.enterprise, known_name(name.id)) {
+        (0, Some(known)) => known.to_owned(),
+        (0, None) => format!("element {}", name.id),
+        (enterprise, _) => format!("element {} of enterprise {enterprise}", name.id),
+    }
+}
+
+/// Names of what exporters often send and records here have no place for.
+const fn known_name(id: u16) -> Option<&'static str> {
+    Some(match id {
+        3 => "deltaFlowCount",
+        9 => "sourceIPv4PrefixLength",
+        13 => "destinationIPv4PrefixLength",
+        14 => "egressInterface",
+        15 => "ipNextHopIPv4Address",
+        16 => "bgpSourceAsNumber",
+        17 => "bgpDestinationAsNumber",
+        18 => "bgpNextHopIPv4Address",
+        25 => "minimumIpTotalLength",
+        26 => "maximumIpTotalLength",
+        29 => "sourceIPv6PrefixLength",
+        30 => "destinationIPv6PrefixLength",
+        31 => "flowLabelIPv6",
+        35 => "samplingAlgorithm",
+        54 => "fragmentIdentification",
+        55 => "postIpClassOfService",
+        57 => "postDestinationMacAddress",
+        59 => "postVlanId",
+        60 => "ipVersion",
+        61 => "flowDirection",
+        62 => "ipNextHopIPv6Address",
+        63 => "bgpNextHopIPv6Address",
+        64 => "ipv6ExtensionHeaders",
+        81 => "postSourceMacAddress",
+        82 => "interfaceName",
+        83 => "interfaceDescription",
+        89 => "forwardingStatus",
+        95 => "applicationId",
+        130 => "exporterIPv4Address",
+        131 => "exporterIPv6Address",
+        143 => "meteringProcessId",
+        144 => "exportingProcessId",
+        149 => "observationDomainId",
+        184 => "tcpSequenceNumber",
+        210 => "paddingOctets",
+        225 => "postNATSourceIPv4Address",
+        226 => "postNATDestinationIPv4Address",
+        227 => "postNAPTSourceTransportPort",
+        228 => "postNAPTDestinationTransportPort",
+        234 => "ingressVRFID",
+        235 => "egressVRFID",
+        239 => "biflowDirection",
+        252 => "ingressPhysicalInterface",
+        253 => "egressPhysicalInterface",
+        256 => "ethernetType",
+        258 => "collectionTimeMilliseconds",
+        304 => "selectorAlgorithm",
+        322 => "observationTimeSeconds",
+        289 => "tunnelTechnology",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::element::ELEMENTS;
+
+    #[test]
+    fn every_numbered_column_is_understood() {
+        for element in ELEMENTS.iter().filter(|element| element.id > 0) {
+            let enterprise = if element.reverse { REVERSE } else { 0 };
+            let found = meaning(FieldName { enterprise, id: element.id });
+            assert!(
+                found != Meaning::Skipped || ["ipVersion", "tunnelTechnology"].contains(&element.name),
+                "{} {}",
+                element.name,
+                element.id
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_skipped_has_a_name() {
+        assert_eq!(spelled(FieldName { enterprise: 0, id: 14 }), "egressInterface");
+        assert_eq!(spelled(FieldName { enterprise: 0, id: 9999 }), "element 9999");
+        assert_eq!(spelled(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");
+    }
+}

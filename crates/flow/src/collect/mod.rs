@@ -1,0 +1,39 @@
+//! The receiving end: messages of exporters, ours and others', become records.
+//!
+//! ```text
+//!  datagram or framed message -> Collector -> Session (one per exporter, domain and protocol)
+//!                                               |- sequence   lost, late, doubled, begun anew
+//!                                               |- templates  kept, replaced, withdrawn, expired
+//!                                               '- draft      fields -> FlowRecord
+//! ```
+//! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets [`Gather`]
+//! makes records of. It does not listen: `meter` does. It does not scale sampled counts up, and does not join the parts of a
+//! flow.
+//!
+//! Invariant: any bytes are fine. What is kept of an exporter is bounded, whatever it sends, and every record it numbers
+//! is delivered, lost, untold or pending in [`SessionCounts`].
+
+mod collector;
+mod counts;
+mod draft;
+mod gather;
+mod ipfix;
+mod malformed;
+mod meaning;
+mod netflow5;
+mod netflow9;
+mod options;
+mod reader;
+mod sequence;
+mod session;
+mod sim;
+mod template;
+#[cfg(test)]
+mod tests;
+
+pub use collector::{Collector, CollectorOptions, Exporter, Protocol, Source, Transport, message_length};
+pub use counts::SessionCounts;
+pub use gather::{Gather, GatherOptions};
+pub use malformed::Malformed;
+pub use options::Reported;
+pub use session::{Received, Session, SessionOptions};

@@ -1,0 +1,140 @@
+//! NetFlow version 9 packets (RFC 3954).
+
+use super::Malformed;
+use super::draft::Moment;
+use super::ipfix::{FIRST_DATA, next_set};
+use super::reader::Reader;
+use super::sequence::Claim;
+use super::session::{Message, Received, Session, fingerprint};
+use super::template::{FieldName, Template};
+
+/// Bytes of a packet header.
+pub(super) const HEADER: usize = 20;
+const TEMPLATES: u16 = 0;
+const OPTIONS_TEMPLATES: u16 = 1;
+
+struct Header {
+    uptime_ms: u32,
+    sent_s: u32,
+    number: u32,
+}
+
+fn header(reader: &mut Reader<'_>) -> Option<Header> {
+    let _version_and_count = reader.u32()?;
+    let (uptime_ms, sent_s, number) = (reader.u32()?, reader.u32()?, reader.u32()?);
+    let _source = reader.u32()?;
+    Some(Header { uptime_ms, sent_s, number })
+}
+
+pub(super) fn decode(
+    session: &mut Session,
+    bytes: &[u8],
+    now_ns: u64,
+    out: &mut impl FnMut(Received),
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new(bytes);
+    let short = Malformed::Short { found: bytes.len(), needed: HEADER };
+    let header = header(&mut reader).ok_or(short)?;
+    let mut ahead = reader;
+    while ahead.left() > 0 {
+        next_set(&mut ahead)?;
+    }
+    let moment = Moment {
+        sent_ns: u64::from(header.sent_s) * 1_000_000_000,
+        uptime_ms: Some(header.uptime_ms),
+        boot_ms: None,
+    };
+    let claim = Claim {
+        number: header.number,
+        fingerprint: fingerprint(bytes),
+        sent_s: header.sent_s,
+        ..Claim::default()
+    };
+    let Some(mut message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
+    let result = sets(session, reader, &mut message, out);
+    // Packets are numbered here, whatever they hold.
+    session.close(message.of_units(1));
+    result
+}
+
+fn sets(
+    session: &mut Session,
+    mut reader: Reader<'_>,
+    message: &mut Message,
+    out: &mut impl FnMut(Received),
+) -> Result<(), Malformed> {
+    let mut result = Ok(());
+    while reader.left() > 0 {
+        let (id, content) = next_set(&mut reader)?;
+        let done = match id {
+            TEMPLATES => templates(session, content, message, out),
+            OPTIONS_TEMPLATES => options_templates(session, content, message, out),
+            id if id >= FIRST_DATA => session.data(id, content, message, out),
+            _ => Ok(()),
+        };
+        result = result.and(done);
+    }
+    result
+}
+
+fn templates(
+    session: &mut Session,
+    content: &[u8],
+    message: &mut Message,
+    out: &mut impl FnMut(Received),
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new(content);
+    while reader.left() >= 4 {
+        let (Some(id), Some(count)) = (reader.u16(), reader.u16()) else { break };
+        if id == 0 && count == 0 {
+            break;
+        }
+        check_number(id)?;
+        let fields = fields(&mut reader, count.into(), false);
+        let fields = fields.ok_or(Malformed::Template { id, why: "ends behind its set" })?;
+        session.learn(id, Template::new(id, &fields, false, message.now_ns)?, message, out)?;
+    }
+    Ok(())
+}
+
+fn options_templates(
+    session: &mut Session,
+    content: &[u8],
+    message: &mut Message,
+    out: &mut impl FnMut(Received),
+) -> Result<(), Malformed> {
+    let mut reader = Reader::new(content);
+    while reader.left() >= 6 {
+        let (Some(id), Some(scopes), Some(options)) = (reader.u16(), reader.u16(), reader.u16()) else {
+            break;
+        };
+        if id == 0 && scopes == 0 {
+            break;
+        }
+        check_number(id)?;
+        let cut = Malformed::Template { id, why: "ends behind its set" };
+        // Lengths in bytes, of four each.
+        let mut all = fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
+        all.extend(fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
+        session.learn(id, Template::new(id, &all, true, message.now_ns)?, message, out)?;
+    }
+    Ok(())
+}
+
+const fn check_number(id: u16) -> Result<(), Malformed> {
+    if id < FIRST_DATA {
+        return Err(Malformed::Template { id, why: "has a number that is reserved" });
+    }
+    Ok(())
+}
+
+/// Scopes have numbers of their own, which mean nothing to a record.
+fn fields(reader: &mut Reader<'_>, count: usize, are_scopes: bool) -> Option<Vec<(FieldName, u16)>> {
+    let mut fields = Vec::with_capacity(count.min(reader.left() / 4));
+    for _ in 0..count {
+        let (id, length) = (reader.u16()?, reader.u16()?);
+        let name = if are_scopes { FieldName::NONE } else { FieldName { enterprise: 0, id } };
+        fields.push((name, length));
+    }
+    Some(fields)
+}

@@ -1,0 +1,309 @@
+//! Which messages of an exporter are missing, late, twice there, or the first of another life of it.
+//!
+//! The unit is the protocol's: data records for IPFIX, packets for NetFlow v9, flows for v5. Numbers wrap.
+//!
+//! Sets that cannot be read, since their template is not there, hold nobody knows how many units: what is missing behind such a
+//! message is `untold` as far as it may be in them, and becomes `lost` or is found when the template comes.
+//!
+//! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
+
+use std::collections::VecDeque;
+
+/// Gaps that are remembered, so that what fills them late is not taken for a second copy.
+const GAPS: usize = 256;
+/// Messages that are remembered, so that their second copies are recognised.
+const RECENT: usize = 1024;
+/// So many old messages in a row are an exporter that set its clock back and began anew.
+const OLD_RUN: u32 = 16;
+/// No exporter sends more than so many units a second: a jump further ahead is another beginning.
+const MOST_PER_SECOND: u64 = 20_000_000;
+
+/// What a message is among those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Where it was expected; also the first of all.
+    InOrder,
+    /// Further ahead: so many units are missing.
+    Ahead(u32),
+    /// It fills a gap, or is late and holds no units.
+    Late,
+    /// It was there before.
+    Duplicate,
+    /// Older than what is remembered: its units were counted as lost.
+    Old,
+    /// The exporter began anew.
+    Restart,
+}
+
+impl Place {
+    /// Whether the message is to be decoded.
+    pub(super) const fn is_wanted(self) -> bool {
+        !matches!(self, Self::Duplicate | Self::Old)
+    }
+}
+
+/// What a message says of itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Claim {
+    /// Its number.
+    pub(super) number: u32,
+    /// Something that differs between messages of different content.
+    pub(super) fingerprint: u64,
+    /// When it was sent, in seconds.
+    pub(super) sent_s: u32,
+    /// Whether it can hold no units.
+    pub(super) empty: bool,
+    /// Whether the exporter's own clock says that it began anew.
+    pub(super) rebooted: bool,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sequence {
+    begun: bool,
+    next: u32,
+    sent_s: u32,
+    gaps: VecDeque<(u32, u32)>,
+    recent: VecDeque<(u32, u64)>,
+    /// Units behind `next` that may have been in sets which could not be read, at most.
+    unread: u32,
+    /// Beginnings of gaps that may be in sets which could not be read, and how much of them.
+    suspects: VecDeque<(u32, u32)>,
+    old_run: u32,
+    missing: u64,
+    /// Of suspects that are forgotten.
+    untold: u64,
+}
+
+impl Sequence {
+    /// Units that are missing and cannot be in sets that could not be read.
+    pub(super) fn lost(&self) -> u64 {
+        self.missing.saturating_sub(self.untold())
+    }
+
+    /// Units that may be in sets that could not be read.
+    pub(super) fn untold(&self) -> u64 {
+        self.untold + self.suspects.iter().map(|(_, amount)| u64::from(*amount)).sum::<u64>()
+    }
+
+    /// Where a message stands. Of the messages that are wanted, [`Self::settle`] is told the size.
+    pub(super) fn judge(&mut self, claim: Claim) -> Place {
+        let place = self.place(claim);
+        self.old_run = if place == Place::Old { self.old_run + 1 } else { 0 };
+        if !place.is_wanted() {
+            return place;
+        }
+        self.recent.push_back((claim.number, claim.fingerprint));
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+        if place == Place::Late {
+            return place;
+        }
+        self.begun = true;
+        self.sent_s = claim.sent_s;
+        let unread = std::mem::take(&mut self.unread);
+        let Place::Ahead(ahead) = place else {
+            if place == Place::Restart {
+                self.gaps.clear();
+                self.untold = self.untold();
+                self.suspects.clear();
+            }
+            self.next = claim.number;
+            return place;
+        };
+        self.skip(ahead, unread)
+    }
+
+    fn place(&self, claim: Claim) -> Place {
+        let ahead = claim.number.wrapping_sub(self.next);
+        if claim.rebooted {
+            return Place::Restart;
+        }
+        if !self.begun || ahead == 0 {
+            return Place::InOrder;
+        }
+        if self.recent.contains(&(claim.number, claim.fingerprint)) {
+            return Place::Duplicate;
+        }
+        if ahead < 1 << 31 {
+            let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
+            let plausible = u64::from(ahead) <= seconds * MOST_PER_SECOND;
+            return if plausible { Place::Ahead(ahead) } else { Place::Restart };
+        }
+        if claim.empty || self.gap_of(claim.number).is_some() {
+            return Place::Late;
+        }
+        if claim.sent_s < self.sent_s && self.old_run < OLD_RUN { Place::Old } else { Place::Restart }
+    }
+
+    /// Units are missing; some may be in sets that could not be read.
+    fn skip(&mut self, ahead: u32, unread: u32) -> Place {
+        let untold = ahead.min(unread);
+        let until = self.next.wrapping_add(ahead);
+        self.missing += u64::from(ahead);
+        self.gaps.push_back((self.next, until));
+        if self.gaps.len() > GAPS {
+            self.gaps.pop_front();
+        }
+        if untold > 0 {
+            self.suspects.push_back((self.next, untold));
+        }
+        if self.suspects.len() > GAPS
+            && let Some((_, amount)) = self.suspects.pop_front()
+        {
+            self.untold += u64::from(amount);
+        }
+        self.next = until;
+        if untold == ahead { Place::InOrder } else { Place::Ahead(ahead - untold) }
+    }
+
+    /// A set of the message that ended at `number` could be read after all: so many units. With the last one, nothing of what
+    /// is missing behind that message can be in it any more.
+    pub(super) fn recover(&mut self, number: u32, units: u32, is_last: bool) {
+        if number == self.next {
+            // Nothing came behind it yet.
+            self.next = number.wrapping_add(units);
+            self.unread = if is_last { 0 } else { self.unread };
+            return;
+        }
+        let filled = self.fill(number, units);
+        self.missing -= u64::from(filled);
+        let Some(at) = self.suspects.iter().position(|(from, _)| *from == number) else { return };
+        let (from, amount) = self.suspects[at];
+        self.suspects[at] = (from.wrapping_add(units), amount.saturating_sub(units));
+        if is_last {
+            self.suspects.remove(at);
+        }
+    }
+
+    /// A wanted message is decoded: it held so many units, and sets that may hold up to `unread` more. Gives the units by
+    /// which a gap shrank.
+    pub(super) fn settle(&mut self, place: Place, number: u32, units: u32, unread: u32) -> u32 {
+        if place != Place::Late {
+            self.next = number.wrapping_add(units);
+            self.unread = unread;
+            return 0;
+        }
+        let filled = self.fill(number, units);
+        self.missing -= u64::from(filled);
+        // What lies before this message may be in sets that could not be read, what lies behind it cannot.
+        for (from, amount) in &mut self.suspects {
+            *amount = (*amount).min(number.wrapping_sub(*from));
+        }
+        filled
+    }
+
+    fn gap_of(&self, number: u32) -> Option<usize> {
+        let inside = |(from, until): &(u32, u32)| number.wrapping_sub(*from) < until.wrapping_sub(*from);
+        self.gaps.iter().position(inside)
+    }
+
+    fn fill(&mut self, number: u32, units: u32) -> u32 {
+        let Some(at) = self.gap_of(number) else { return 0 };
+        let Some((from, until)) = self.gaps.remove(at) else { return 0 };
+        let filled = units.min(until.wrapping_sub(number));
+        let rest = [(from, number), (number.wrapping_add(filled), until)];
+        self.gaps.extend(rest.into_iter().filter(|(from, until)| from != until));
+        filled
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn message(number: u32) -> Claim {
+        Claim { number, fingerprint: u64::from(number) * 77, sent_s: 100, ..Claim::default() }
+    }
+
+    fn take(sequence: &mut Sequence, number: u32, units: u32) -> Place {
+        let place = sequence.judge(message(number));
+        if place.is_wanted() {
+            sequence.settle(place, number, units, 0);
+        }
+        place
+    }
+
+    #[test]
+    fn a_gap_is_lost_until_it_is_filled() {
+        let mut sequence = Sequence::default();
+        assert_eq!(take(&mut sequence, u32::MAX - 4, 10), Place::InOrder);
+        assert_eq!(take(&mut sequence, 25, 5), Place::Ahead(20));
+        assert_eq!(sequence.lost(), 20);
+        assert_eq!(take(&mut sequence, 15, 10), Place::Late);
+        assert_eq!((sequence.lost(), take(&mut sequence, 15, 10)), (10, Place::Duplicate));
+        assert_eq!((take(&mut sequence, 5, 10), sequence.lost()), (Place::Late, 0));
+    }
+
+    #[test]
+    fn a_restart_is_no_loss() {
+        let mut sequence = Sequence::default();
+        take(&mut sequence, 5_000, 10);
+        assert_eq!(take(&mut sequence, 0, 10), Place::Restart);
+        assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (Place::InOrder, 0));
+        assert_eq!(take(&mut sequence, 3_000_000_000, 1), Place::Restart, "no exporter is so fast");
+        let rebooted = Claim { rebooted: true, ..message(3_000_000_050) };
+        assert_eq!((sequence.judge(rebooted), sequence.lost()), (Place::Restart, 0));
+    }
+
+    #[test]
+    fn what_is_older_than_memory_stays_lost() {
+        let mut sequence = Sequence::default();
+        take(&mut sequence, 100, 10);
+        let old = Claim { sent_s: 40, ..message(60) };
+        for _ in 0..OLD_RUN {
+            assert_eq!(sequence.judge(old), Place::Old);
+        }
+        assert_eq!(sequence.judge(old), Place::Restart, "its clock was set back");
+    }
+
+    #[test]
+    fn units_in_sets_that_cannot_be_read_are_not_lost_on_the_way() {
+        let mut sequence = Sequence::default();
+        let place = sequence.judge(message(0));
+        sequence.settle(place, 0, 3, 50);
+        assert_eq!(take(&mut sequence, 13, 1), Place::InOrder);
+        assert_eq!((sequence.untold(), sequence.lost()), (10, 0));
+    }
+
+    proptest! {
+        /// Messages of a stream, some dropped, some doubled, some displaced by a few places.
+        #[test]
+        fn lost_is_what_did_not_arrive(
+            fates in prop::collection::vec((1_u32..40, 0_u8..10, 0_usize..20), 1..300),
+            start in any::<u32>(),
+        ) {
+            let mut number = start;
+            let mut arrivals = Vec::new();
+            let mut dropped = 0_u64;
+            let mut pending = 0_u64;
+            for (at, (units, fate, delay)) in fates.iter().enumerate() {
+                let first = at == 0;
+                match fate {
+                    0 if !first => pending += u64::from(*units),
+                    1 if !first => arrivals.extend([(at, number, *units), (at + delay, number, *units)]),
+                    2 if !first => arrivals.push((at + delay, number, *units)),
+                    _ => arrivals.push((at, number, *units)),
+                }
+                if *fate != 0 || first {
+                    dropped += std::mem::take(&mut pending);
+                }
+                number = number.wrapping_add(*units);
+            }
+            arrivals.sort_by_key(|arrival| arrival.0);
+            let mut sequence = Sequence::default();
+            let mut got = 0;
+            for (_, number, units) in &arrivals {
+                let place = take(&mut sequence, *number, *units);
+                prop_assert!(!matches!(place, Place::Restart | Place::Old));
+                if place.is_wanted() {
+                    got += u64::from(*units);
+                }
+            }
+            prop_assert_eq!(sequence.lost(), dropped);
+            let all: u64 = fates.iter().map(|fate| u64::from(fate.0)).sum();
+            prop_assert_eq!(got + dropped + pending, all);
+        }
+    }
+}

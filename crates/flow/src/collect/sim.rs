@@ -1,0 +1,45 @@
+//! Datagrams of SIM: packets and new flows, numbered one by one.
+
+use super::Malformed;
+use super::draft::Moment;
+use super::options::Reported;
+use super::reader::low32;
+use super::sequence::Claim;
+use super::session::{Received, Session, fingerprint};
+use crate::sim::{HEADER, SimDecoder, SimItem, item};
+
+pub(super) fn decode(
+    session: &mut Session,
+    bytes: &[u8],
+    now_ns: u64,
+    out: &mut impl FnMut(Received),
+) -> Result<(), Malformed> {
+    let header = SimDecoder::header(bytes).map_err(Malformed::Sim)?;
+    if usize::from(header.length) != bytes.len() {
+        return Err(Malformed::Length { said: header.length.into(), found: bytes.len() });
+    }
+    let moment = Moment { sent_ns: header.base_ns, ..Moment::default() };
+    let claim = Claim {
+        // Gaps are far shorter than what 32 bits count.
+        number: low32(header.event_sequence),
+        fingerprint: fingerprint(bytes),
+        sent_s: low32(header.base_ns / 1_000_000_000),
+        // Ledgers are no events; they come alone or between some.
+        empty: header.items <= 1 && bytes.get(HEADER).is_none_or(|kind| *kind == item::LEDGER.0),
+        rebooted: false,
+    };
+    let Some(message) = session.open(claim, moment, now_ns, out) else { return Ok(()) };
+    let mut units = 0;
+    let result = SimDecoder::decode(bytes, &mut |item| match item {
+        SimItem::Event(event) => {
+            units += 1;
+            session.event(event, out);
+        }
+        SimItem::Ledger { at_ns, ledger } => {
+            let said = Reported { at_ns, ledger: Some(ledger), ..Reported::default() };
+            session.statistics(Box::new(said), out);
+        }
+    });
+    session.close(message.of_units(units));
+    result.map(|_| ()).map_err(Malformed::Sim)
+}

@@ -1,0 +1,378 @@
+//! Messages made by hand, and hostile ones.
+
+use super::*;
+use crate::record::{EndReason, FlowRecord};
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr};
+
+/// A message while it is made.
+#[derive(Clone, Debug, Default)]
+struct Bytes(Vec<u8>);
+
+impl Bytes {
+    fn u8(mut self, value: u8) -> Self {
+        self.0.push(value);
+        self
+    }
+
+    fn u16(mut self, value: u16) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn u32(mut self, value: u32) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    fn bytes(mut self, value: &[u8]) -> Self {
+        self.0.extend(value);
+        self
+    }
+
+    fn set(self, id: u16, content: Self) -> Self {
+        let length = u16::try_from(content.0.len() + 4).expect("short");
+        self.u16(id).u16(length).bytes(&content.0)
+    }
+}
+
+const SENT: u32 = 1_800_000_000;
+
+fn ipfix(number: u32, sets: Bytes) -> Vec<u8> {
+    let length = u16::try_from(sets.0.len() + 16).expect("short");
+    Bytes::default().u16(10).u16(length).u32(SENT).u32(number).u32(7).bytes(&sets.0).0
+}
+
+fn netflow9(number: u32, uptime_ms: u32, sent_s: u32, sets: Bytes) -> Vec<u8> {
+    Bytes::default().u16(9).u16(1).u32(uptime_ms).u32(sent_s).u32(number).u32(3).bytes(&sets.0).0
+}
+
+/// Source and destination, protocol, packets and octets, start and end in milliseconds, the octets that came back.
+fn template(id: u16) -> Bytes {
+    let fields = [(8, 4), (12, 4), (4, 1), (2, 4), (1, 4), (152, 8), (153, 8), (136, 1), (14, 4)];
+    let head = Bytes::default().u16(id).u16(11);
+    let all = fields.into_iter().fold(head, |bytes, (field, length)| bytes.u16(field).u16(length));
+    all.u16(0x8002).u16(2).u32(29305).u16(82).u16(0xffff)
+}
+
+fn record(packets: u32) -> Bytes {
+    let addresses = Bytes::default().bytes(&[198, 18, 0, 1]).bytes(&[198, 18, 0, 2]).u8(17);
+    let times = addresses.u32(packets).u32(packets * 100).u64(1_799_999_990_000).u64(1_799_999_999_000);
+    times.u8(3).u32(2).u16(1).u8(4).bytes(b"eth0")
+}
+
+fn source() -> Source {
+    Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 4739, transport: Transport::Udp }
+}
+
+struct Heard {
+    collector: Collector,
+    records: Vec<FlowRecord>,
+    others: Vec<Received>,
+    now_ns: u64,
+}
+
+impl Heard {
+    fn new(options: CollectorOptions) -> Self {
+        let collector = Collector::new(options);
+        Self { collector, records: Vec::new(), others: Vec::new(), now_ns: 1_000_000_000_000 }
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<(), Malformed> {
+        let Self { collector, records, others, now_ns } = self;
+        collector.receive(source(), message, *now_ns, &mut |_, received| match received {
+            Received::Record(record) => records.push(record),
+            other => others.push(other),
+        })
+    }
+
+    fn counts(&self) -> SessionCounts {
+        self.collector.counts()
+    }
+}
+
+fn heard(messages: &[Vec<u8>]) -> Heard {
+    let mut heard = Heard::new(CollectorOptions::default());
+    for message in messages {
+        heard.take(message).expect("is well formed");
+    }
+    heard
+}
+
+#[test]
+fn ipfix_records_are_read() {
+    let data = record(5).bytes(&record(6).0).bytes(&[0, 0, 0]);
+    let heard = heard(&[ipfix(0, Bytes::default().set(2, template(256)).set(256, data))]);
+    let [first, second] = heard.records[..] else { panic!("two records") };
+    assert_eq!((first.forward.packets, first.forward.bytes, second.forward.packets), (5, 500, 6));
+    assert_eq!((first.reverse.packets, first.end), (1, EndReason::EndOfFlow));
+    assert_eq!(first.key.source[12..], [198, 18, 0, 1]);
+    assert!(first.key.is_ipv4());
+    assert_eq!(first.forward.first_ns, 1_799_999_990_000_000_000);
+    assert_eq!(first.reverse.last_ns, 1_799_999_999_000_000_000);
+    let counts = heard.counts();
+    assert_eq!((counts.records, counts.packets, counts.lost, counts.timeless), (2, 13, 0, 0));
+    let skipped: Vec<_> = counts.skipped.iter().map(String::as_str).collect();
+    assert_eq!(skipped, ["egressInterface", "interfaceName"]);
+}
+
+#[test]
+fn data_waits_for_its_template() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(1).bytes(&record(2).0)));
+    let mut heard = heard(&[data(0), data(2)]);
+    assert_eq!((heard.records.len(), heard.counts().template_misses), (0, 2));
+    assert!(heard.counts().pending_bytes > 0);
+    heard.take(&ipfix(4, Bytes::default().set(2, template(256)))).expect("reads");
+    let counts = heard.counts();
+    assert_eq!((heard.records.len(), counts.lost, counts.untold, counts.pending_bytes), (4, 0, 0, 0));
+    heard.take(&data(4)).expect("reads");
+    assert_eq!((heard.records.len(), heard.counts().lost), (6, 0));
+}
+
+#[test]
+fn data_waits_only_so_long_and_so_much() {
+    let session = SessionOptions { hold_bytes: 200, ..SessionOptions::default() };
+    let mut heard = Heard::new(CollectorOptions { session, ..CollectorOptions::default() });
+    for number in 0..9 {
+        heard.take(&ipfix(number, Bytes::default().set(256, record(1)))).expect("reads");
+    }
+    let counts = heard.counts();
+    assert!(counts.pending_bytes <= 200 && counts.pending_bytes > 0);
+    assert_eq!(counts.pending_bytes + counts.undecoded_bytes, 9 * record(1).0.len() as u64);
+    heard.now_ns += 601 * 1_000_000_000;
+    heard.take(&ipfix(9, Bytes::default())).expect("reads");
+    assert_eq!((heard.counts().pending_bytes, heard.counts().untold, heard.counts().lost), (0, 9, 0));
+}
+
+#[test]
+fn templates_expire_on_udp_and_are_withdrawn_on_connections() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
+    let mut heard = heard(&[ipfix(0, Bytes::default().set(2, template(256))), data(0)]);
+    let withdrawal = ipfix(1, Bytes::default().set(2, Bytes::default().u16(256).u16(0)));
+    heard.take(&withdrawal).expect("reads");
+    heard.take(&data(1)).expect("reads");
+    assert_eq!(heard.records.len(), 2, "nobody withdraws over UDP");
+    heard.now_ns += 3_601 * 1_000_000_000;
+    heard.take(&data(2)).expect("reads");
+    assert_eq!((heard.records.len(), heard.counts().templates_dropped), (2, 1));
+
+    let mut session =
+        Session::new(Protocol::Ipfix, SessionOptions { template_life: None, ..SessionOptions::default() });
+    let mut records = 0;
+    for message in [ipfix(0, Bytes::default().set(2, template(256))), data(0), withdrawal, data(1)] {
+        let count = &mut |received| records += u32::from(matches!(received, Received::Record(_)));
+        session.decode(&message, u64::MAX, count).expect("reads");
+    }
+    assert_eq!((records, session.templates(), session.counts().template_misses), (1, 0, 1));
+}
+
+#[test]
+fn lost_late_and_doubled_messages_are_told_apart() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(number)));
+    let all = Bytes::default().set(2, template(256));
+    let heard = heard(&[ipfix(1, all), data(1), data(4), data(4), data(3), data(6)]);
+    let counts = heard.counts();
+    assert_eq!((counts.lost, counts.gaps, counts.late_units, counts.duplicates), (2, 2, 1, 1));
+    assert_eq!(heard.records.iter().map(|record| record.forward.packets).collect::<Vec<_>>(), [1, 4, 3, 6]);
+    assert_eq!(heard.others, [Received::Gap { units: 2 }, Received::Gap { units: 1 }]);
+}
+
+#[test]
+fn an_exporter_that_begins_anew_has_lost_nothing() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
+    let begin = || ipfix(0, Bytes::default().set(2, template(256)));
+    let mut heard = heard(&[begin(), data(0), data(1), data(2), data(3)]);
+    heard.now_ns += 5_000_000_000;
+    // Templates come first; those of the former life that were not repeated are forgotten.
+    let mut again = begin();
+    again[7] += 60;
+    let mut first = data(0);
+    first[7] += 60;
+    for message in [again, first] {
+        heard.take(&message).expect("reads");
+    }
+    let counts = heard.counts();
+    assert_eq!((counts.restarts, counts.lost, counts.records), (1, 0, 5));
+}
+
+#[test]
+fn options_tell_of_sampling_boot_and_losses() {
+    let fields = [(143_u16, 4_u16), (160, 8), (305, 4), (306, 4), (164, 8), (167, 8)];
+    let head = Bytes::default().u16(257).u16(6).u16(1);
+    let options = fields.into_iter().fold(head, |bytes, (id, length)| bytes.u16(id).u16(length));
+    let boot_ms = u64::from(SENT) * 1000 - 60_000;
+    let values = Bytes::default().u32(1).u64(boot_ms).u32(1).u32(9).u64(11).u64(12);
+    let plain = Bytes::default().u16(256).u16(3).u16(22).u16(4).u16(21).u16(4).u16(2).u16(2);
+    let data = Bytes::default().u32(1_000).u32(2_000).u16(4);
+    let sets = Bytes::default().set(3, options).set(257, values).set(2, plain).set(256, data);
+    let heard = heard(&[ipfix(0, sets)]);
+    let [record] = heard.records[..] else { panic!("one record") };
+    assert_eq!(record.forward.first_ns, (boot_ms + 1_000) * 1_000_000);
+    assert_eq!((record.sampling, record.forward.packets), (10, 4));
+    let [Received::Statistics(said)] = &heard.others[..] else { panic!("{:?}", heard.others) };
+    assert_eq!((said.ignored_packets, said.not_sent_packets, said.packets), (Some(11), Some(12), None));
+    assert_eq!(heard.counts().options_records, 1);
+}
+
+#[test]
+fn netflow9_counts_packets_and_tells_time_by_uptime() {
+    let fields = [(8_u16, 4_u16), (22, 4), (21, 4), (2, 4), (1, 4), (4, 1), (11, 2)];
+    let head = Bytes::default().u16(300).u16(7);
+    let template = fields.into_iter().fold(head, |bytes, (id, length)| bytes.u16(id).u16(length));
+    let options = Bytes::default().u16(301).u16(4).u16(4).u16(1).u16(4).u16(34).u16(4);
+    let values = Bytes::default().u32(0).u32(50);
+    let record = |first: u32| {
+        Bytes::default().bytes(&[198, 18, 0, 9]).u32(first).u32(first + 500).u32(3).u32(180).u8(1).u16(0x0800)
+    };
+    let first = Bytes::default().set(0, template).set(1, options).set(301, values).set(300, record(9_000));
+    let mut heard = heard(&[
+        netflow9(100, 10_000, SENT, first),
+        netflow9(103, 12_000, SENT + 2, Bytes::default().set(300, record(11_000))),
+    ]);
+    let [a, b] = heard.records[..] else { panic!("two records") };
+    assert_eq!(a.forward.first_ns, u64::from(SENT) * 1_000_000_000 - 1_000_000_000);
+    assert_eq!(b.forward.last_ns, u64::from(SENT) * 1_000_000_000 + 1_500_000_000);
+    assert_eq!((a.sampling, a.icmp, heard.counts().lost), (50, 0x0800, 2));
+    let reboot = netflow9(104, 5, SENT + 3, Bytes::default().set(300, record(0)));
+    heard.take(&reboot).expect("reads");
+    assert_eq!((heard.counts().restarts, heard.counts().lost), (1, 2));
+}
+
+#[test]
+fn netflow5_is_read() {
+    let head = |number| {
+        Bytes::default().u16(5).u16(1).u32(60_000).u32(SENT).u32(500_000_000).u32(number).u16(0x0102)
+    };
+    let record = Bytes::default()
+        .bytes(&[198, 18, 0, 1, 198, 18, 0, 2, 0, 0, 0, 0])
+        .u16(4)
+        .u16(5)
+        .u32(10)
+        .u32(6_400)
+        .u32(50_000)
+        .u32(59_500)
+        .u16(1234)
+        .u16(80)
+        .bytes(&[0, 0x1b, 6, 8])
+        .bytes(&[0; 8]);
+    let message = |number| head(number).u16(0x4064).bytes(&record.0).0;
+    let heard = heard(&[message(10), message(13)]);
+    let found = heard.records[0];
+    let now_ns = u64::from(SENT) * 1_000_000_000 + 500_000_000;
+    assert_eq!(
+        (found.forward.first_ns, found.forward.last_ns),
+        (now_ns - 10_000_000_000, now_ns - 500_000_000)
+    );
+    assert_eq!((found.forward.packets, found.forward.bytes, found.forward.tcp_flags), (10, 6_400, 0x1b));
+    assert_eq!((found.key.source_port, found.key.destination_port, found.key.protocol), (1234, 80, 6));
+    assert_eq!((found.input, found.tos, found.sampling), (4, 8, 100));
+    assert_eq!(heard.counts().lost, 2);
+    let (exporter, ..) = heard.collector.exporters().next().expect("one exporter");
+    assert_eq!(exporter.domain, 0x0102);
+}
+
+#[test]
+fn what_is_malformed_is_said() {
+    let mut heard = Heard::new(CollectorOptions::default());
+    let take = |heard: &mut Heard, bytes: &[u8]| heard.take(bytes).expect_err("is malformed");
+    assert_eq!(take(&mut heard, &[0]), Malformed::Short { found: 1, needed: 2 });
+    assert_eq!(take(&mut heard, &[0, 7, 0, 0]), Malformed::Version(7));
+    assert_eq!(take(&mut heard, &[0, 10, 0, 0]), Malformed::Short { found: 4, needed: 16 });
+    let mut long = ipfix(0, Bytes::default());
+    long.push(0);
+    assert_eq!(take(&mut heard, &long), Malformed::Length { said: 16, found: 17 });
+    let cut = ipfix(0, Bytes::default().set(2, template(256)).u16(256).u16(3));
+    assert_eq!(take(&mut heard, &cut), Malformed::Set { id: 256, said: 3, left: 4 });
+    let reserved = ipfix(0, Bytes::default().set(2, template(255)));
+    assert!(matches!(take(&mut heard, &reserved), Malformed::Template { id: 255, .. }));
+    let long_value = Bytes::default().bytes(&record(1).0[..40]).u8(200).bytes(&[0; 20]);
+    let overlong = ipfix(0, Bytes::default().set(2, template(256)).set(256, long_value));
+    assert_eq!(take(&mut heard, &overlong), Malformed::Record { id: 256 });
+    assert_eq!((heard.counts().malformed, heard.collector.refused()), (4, 3));
+}
+
+#[test]
+fn exporters_are_bounded_and_the_silent_make_room() {
+    let mut collector = Collector::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
+    let message = ipfix(0, Bytes::default().set(2, template(256)).set(256, record(1)));
+    let mut send = |port, now_s: u64| {
+        let source = Source { port, ..source() };
+        collector.receive(source, &message, now_s * 1_000_000_000, &mut |_, _| {}).expect("is well formed");
+        (collector.exporters().count(), collector.counts().records, collector.refused())
+    };
+    assert_eq!((send(1, 1000), send(2, 1030)), ((1, 1, 0), (2, 2, 0)));
+    assert_eq!(send(3, 1040), (2, 2, 1), "nobody was silent for long");
+    assert_eq!(send(3, 1070), (2, 3, 1), "the sum keeps what the first has counted");
+    assert_eq!(collector.ended().count(), 1);
+}
+
+#[test]
+fn streams_are_cut_into_messages() {
+    let message = ipfix(0, Bytes::default());
+    assert_eq!(message_length(&message[..3]), Ok(None));
+    assert_eq!(message_length(&message), Ok(Some(16)));
+    assert!(message_length(&[0, 9, 0, 40, 0, 0]).is_err() && message_length(&[0, 10, 0, 15, 0, 0]).is_err());
+}
+
+/// Sets of templates and data that fit each other now and then.
+fn sets() -> impl Strategy<Value = Bytes> {
+    let field = (prop_oneof![0_u16..400, any::<u16>()], prop_oneof![0_u16..9, Just(0xffff), any::<u16>()]);
+    let template =
+        (256_u16..260, prop::collection::vec(field, 0..12), 2_u16..4).prop_map(|(id, fields, kind)| {
+            let count = u16::try_from(fields.len()).expect("few");
+            let head = Bytes::default().u16(id).u16(count);
+            let head = if kind == 3 { head.u16(1) } else { head };
+            Bytes::default()
+                .set(kind, fields.iter().fold(head, |bytes, (id, length)| bytes.u16(*id).u16(*length)))
+        });
+    let data = (256_u16..260, prop::collection::vec(any::<u8>(), 0..300))
+        .prop_map(|(id, content)| Bytes::default().set(id, Bytes(content)));
+    prop::collection::vec(prop_oneof![template, data], 0..6)
+        .prop_map(|sets| sets.into_iter().fold(Bytes::default(), |all, set| all.bytes(&set.0)))
+}
+
+proptest! {
+    #[test]
+    fn any_bytes_are_fine(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
+        let mut heard = Heard::new(CollectorOptions::default());
+        for mut message in messages {
+            for version in [5, 9, 10] {
+                if message.len() > 4 {
+                    let length = u16::try_from(message.len()).expect("short").to_be_bytes();
+                    message[..4].copy_from_slice(&[0, version, length[0], length[1]]);
+                }
+                heard.take(&message).unwrap_or(());
+            }
+        }
+    }
+
+    /// Every unit of a stream is decoded, lost, or was in sets that could not be read, and memory stays bounded.
+    #[test]
+    fn memory_is_bounded(stream in prop::collection::vec((any::<u32>(), sets(), any::<bool>()), 0..40)) {
+        let session = SessionOptions { templates: 3, template_fields: 9000, hold_bytes: 500, ..SessionOptions::default() };
+        let mut heard = Heard::new(CollectorOptions { session, ..CollectorOptions::default() });
+        let mut refused = 0;
+        for (number, sets, as_nine) in stream {
+            heard.now_ns += 1_000_000_000;
+            let taken = if as_nine {
+                let mut nine = sets.0.clone();
+                // Templates are sets 0 and 1 there.
+                if nine.len() > 1 {
+                    nine[1] = nine[1].saturating_sub(2);
+                }
+                heard.take(&netflow9(number, number, number, Bytes(nine)))
+            } else {
+                heard.take(&ipfix(number, sets))
+            };
+            refused += u64::from(taken.is_err());
+            prop_assert!(heard.counts().pending_bytes <= 2 * 500);
+        }
+        prop_assert_eq!(heard.counts().records, heard.records.len() as u64);
+        prop_assert_eq!(heard.counts().malformed, refused);
+    }
+}

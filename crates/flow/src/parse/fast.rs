@@ -1,0 +1,142 @@
+//! The straight way, for what nearly all frames are: Ethernet, at most one VLAN tag, IP without options or extension headers,
+//! a whole packet of TCP or UDP.
+//!
+//! Invariant: what it reads, the general way reads alike; whatever is unusual is left to that.
+
+use super::{Arrival, mapped};
+use crate::{Packet, flags};
+
+pub(super) const TCP: u8 = 6;
+pub(super) const UDP: u8 = 17;
+/// UDP ports of tunnels.
+pub(super) const VXLAN: u16 = 4789;
+pub(super) const GTP: u16 = 2152;
+
+/// Bytes of a transport header that are needed: up to TCP's flags.
+const NEEDED: usize = 14;
+
+/// Reads a frame, if it is of that kind.
+#[inline]
+pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+    let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
+    let mut kind = u16::from_be_bytes([head[12], head[13]]);
+    let mut vlan = 0;
+    if kind == 0x8100 {
+        let Some((tag, behind)) = rest.split_first_chunk::<4>() else { return false };
+        vlan = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
+        kind = u16::from_be_bytes([tag[2], tag[3]]);
+        rest = behind;
+    }
+    let link = Link { head, vlan };
+    match kind {
+        0x0800 => v4(rest, link, arrival, tunnels, packet),
+        0x86dd => v6(rest, link, arrival, tunnels, packet),
+        _ => false,
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Link<'a> {
+    head: &'a [u8; 14],
+    vlan: u16,
+}
+
+impl Link<'_> {
+    #[inline]
+    fn macs(self) -> ([u8; 6], [u8; 6]) {
+        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *self.head;
+        ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5])
+    }
+}
+
+#[inline]
+fn v4(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+    let Some((ip, behind)) = bytes.split_first_chunk::<20>() else { return false };
+    let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
+    let total = u16::from_be_bytes([ip[2], ip[3]]);
+    let is_fragment = u16::from_be_bytes([ip[6], ip[7]]) & 0x3fff != 0;
+    let Some(part) = transport_of(ip[9], transport, tunnels) else { return false };
+    if ip[0] != 0x45 || is_fragment || usize::from(total) < 20 + NEEDED {
+        return false;
+    }
+    let (destination_mac, source_mac) = link.macs();
+    *packet = Packet {
+        source: mapped([ip[12], ip[13], ip[14], ip[15]]),
+        destination: mapped([ip[16], ip[17], ip[18], ip[19]]),
+        at_ns: arrival.at_ns,
+        bytes: total.into(),
+        frame_bytes: arrival.frame_bytes,
+        source_port: part.source,
+        destination_port: part.destination,
+        vlan: link.vlan,
+        protocol: ip[9],
+        tcp_flags: part.flags,
+        ttl: ip[8],
+        tos: ip[1],
+        flags: cut(usize::from(total), bytes.len()),
+        input: arrival.input,
+        source_mac,
+        destination_mac,
+        ..Packet::default()
+    };
+    true
+}
+
+#[inline]
+fn v6(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
+    let Some((ip, behind)) = bytes.split_first_chunk::<40>() else { return false };
+    let Some(transport) = behind.first_chunk::<NEEDED>() else { return false };
+    let payload = u16::from_be_bytes([ip[4], ip[5]]);
+    let Some(part) = transport_of(ip[6], transport, tunnels) else { return false };
+    if ip[0] >> 4 != 6 || usize::from(payload) < NEEDED {
+        return false;
+    }
+    let (Some(source), Some(destination)) = (ip[8..].first_chunk(), ip[24..].first_chunk()) else {
+        return false;
+    };
+    let (destination_mac, source_mac) = link.macs();
+    let total = usize::from(payload) + 40;
+    *packet = Packet {
+        source: *source,
+        destination: *destination,
+        at_ns: arrival.at_ns,
+        bytes: u32::from(payload) + 40,
+        frame_bytes: arrival.frame_bytes,
+        source_port: part.source,
+        destination_port: part.destination,
+        vlan: link.vlan,
+        protocol: ip[6],
+        tcp_flags: part.flags,
+        ttl: ip[7],
+        tos: ip[0] << 4 | ip[1] >> 4,
+        flags: flags::IPV6 | cut(total, bytes.len()),
+        input: arrival.input,
+        source_mac,
+        destination_mac,
+        ..Packet::default()
+    };
+    true
+}
+
+struct Transport {
+    source: u16,
+    destination: u16,
+    flags: u8,
+}
+
+/// The ports of TCP or UDP, unless a tunnel may be behind them.
+#[inline]
+fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Transport> {
+    let destination = u16::from_be_bytes([head[2], head[3]]);
+    let flags = match protocol {
+        TCP => head[13],
+        UDP if !(tunnels && matches!(destination, VXLAN | GTP)) => 0,
+        _ => return None,
+    };
+    Some(Transport { source: u16::from_be_bytes([head[0], head[1]]), destination, flags })
+}
+
+#[inline]
+fn cut(total: usize, here: usize) -> u8 {
+    if total > here { flags::CUT } else { 0 }
+}

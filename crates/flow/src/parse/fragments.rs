@@ -1,0 +1,152 @@
+//! Ports of fragmented packets, kept for the fragments that come after the first.
+//!
+//! Memory is fixed: sets of four places, the oldest of a set makes room. Keys are compared whole, so no fragment joins a
+//! packet that is not its own, except where its sender used a number twice within the time ports are kept.
+
+use super::ParseOptions;
+use super::ip::FragmentId;
+use crate::Packet;
+
+const WAYS: usize = 4;
+
+/// What became of fragments.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FragmentCounts {
+    /// First fragments, whose ports were kept.
+    pub first: u64,
+    /// Later ones that found their ports.
+    pub joined: u64,
+    /// Later ones whose first was not seen: it comes later, or never.
+    pub early: u64,
+    /// Later ones whose first was too long ago.
+    pub expired: u64,
+    /// Kept ports that made room for others before their time.
+    pub evicted: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Fragments {
+    sets: Vec<[Entry; WAYS]>,
+    keep_ns: u64,
+    hash_key: u64,
+    counts: FragmentCounts,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    key: Key,
+    at_ns: u64,
+    source_port: u16,
+    destination_port: u16,
+    protocol: u8,
+    is_used: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Key {
+    source: [u8; 16],
+    destination: [u8; 16],
+    id: u32,
+    tunnel_id: u32,
+    vlan: u16,
+    inner_vlan: u16,
+    protocol: u8,
+}
+
+impl Key {
+    const fn of(id: FragmentId, packet: &Packet) -> Self {
+        Self {
+            source: packet.source,
+            destination: packet.destination,
+            id: id.id,
+            tunnel_id: packet.tunnel_id,
+            vlan: packet.vlan,
+            inner_vlan: packet.inner_vlan,
+            protocol: id.protocol,
+        }
+    }
+
+    fn hash(&self, key: u64) -> u64 {
+        let [a, b] = halves(self.source);
+        let [c, d] = halves(self.destination);
+        let rest = u64::from(self.id) << 32 | u64::from(self.protocol) << 24 | u64::from(self.vlan);
+        let first = fold(a ^ key, b ^ 0x9e37_79b9_7f4a_7c15);
+        let second = fold(c ^ first, d ^ key.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f);
+        fold(rest ^ second, u64::from(self.tunnel_id) ^ first ^ 0x1656_67b1_9e37_79f9)
+    }
+}
+
+fn halves(address: [u8; 16]) -> [u64; 2] {
+    let (first, last) = address.split_at(8);
+    [first, last].map(|half| half.first_chunk().map_or(0, |half| u64::from_ne_bytes(*half)))
+}
+
+/// The two halves of a product, folded.
+fn fold(a: u64, b: u64) -> u64 {
+    let product = u128::from(a) * u128::from(b);
+    let [low, high] = halves(product.to_ne_bytes());
+    low ^ high
+}
+
+impl Fragments {
+    pub(super) fn new(options: ParseOptions) -> Self {
+        let sets =
+            if options.fragments == 0 { 0 } else { options.fragments.div_ceil(WAYS).next_power_of_two() };
+        Self {
+            sets: vec![[Entry::default(); WAYS]; sets],
+            keep_ns: options.fragment_ns,
+            hash_key: options.hash_key,
+            counts: FragmentCounts::default(),
+        }
+    }
+
+    pub(super) const fn counts(&self) -> FragmentCounts {
+        self.counts
+    }
+
+    /// Keeps the ports of a first fragment.
+    pub(super) fn keep(&mut self, id: FragmentId, packet: &Packet) {
+        self.counts.first += 1;
+        let key = Key::of(id, packet);
+        let (keep_ns, now) = (self.keep_ns, packet.at_ns);
+        let Some(set) = self.set(&key) else { return };
+        let is_free = |entry: &Entry| !entry.is_used || now.saturating_sub(entry.at_ns) > keep_ns;
+        let place = set.iter().position(|entry| entry.is_used && entry.key == key);
+        let place = place.or_else(|| set.iter().position(is_free));
+        let oldest = || (0..WAYS).min_by_key(|place| set[*place].at_ns).unwrap_or(0);
+        let evicted = place.is_none();
+        let place = place.unwrap_or_else(oldest);
+        set[place] = Entry {
+            key,
+            at_ns: now,
+            source_port: packet.source_port,
+            destination_port: packet.destination_port,
+            protocol: packet.protocol,
+            is_used: true,
+        };
+        self.counts.evicted += u64::from(evicted);
+    }
+
+    /// Gives a later fragment what its first said.
+    pub(super) fn join(&mut self, id: FragmentId, packet: &mut Packet) {
+        let key = Key::of(id, packet);
+        let keep_ns = self.keep_ns;
+        let found = self.set(&key).and_then(|set| set.iter().find(|entry| entry.is_used && entry.key == key));
+        match found.copied() {
+            None => self.counts.early += 1,
+            Some(entry) if packet.at_ns.saturating_sub(entry.at_ns) > keep_ns => self.counts.expired += 1,
+            Some(entry) => {
+                packet.source_port = entry.source_port;
+                packet.destination_port = entry.destination_port;
+                packet.protocol = entry.protocol;
+                self.counts.joined += 1;
+            }
+        }
+    }
+
+    fn set(&mut self, key: &Key) -> Option<&mut [Entry; WAYS]> {
+        let mask = self.sets.len().wrapping_sub(1);
+        let hash = key.hash(self.hash_key);
+        self.sets.get_mut(usize::try_from(hash >> 32).unwrap_or(0) & mask)
+    }
+}

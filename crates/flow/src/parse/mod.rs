@@ -1,0 +1,158 @@
+//! Frames of anybody's making, read into [`Packet`]s.
+//!
+//! ```text
+//!  frame -> fast: Ethernet, one VLAN tag, IP without options, TCP or UDP --------------------------> Packet
+//!             | anything else
+//!             +-> link (Ethernet, VLAN, MPLS, PPPoE) -> ip (options, fragments) -> transport ------> Packet
+//!                   ^                                                                  |
+//!                   +---------- tunnel (GRE, VXLAN, GTP-U, IP in IP), `depth` times <--+
+//! ```
+//! What is metered is the innermost IP packet that can be read; a tunnel whose inside cannot is metered as itself. Nothing is
+//! reassembled and no checksum judged: a meter counts what came.
+//!
+//! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
+
+mod fast;
+mod fragments;
+mod ip;
+mod link;
+mod span;
+mod transport;
+mod tunnel;
+pub mod unified;
+
+pub use fragments::FragmentCounts;
+
+use crate::{Ignored, Packet};
+use fragments::Fragments;
+use ip::Part;
+use link::Layer3;
+use span::Span;
+use tunnel::Carried;
+
+/// What is parsed, and how far.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ParseOptions {
+    /// Tunnels entered at most; 0: the outermost packet is metered.
+    pub depth: u8,
+    /// Fragmented packets whose ports are kept at a time, rounded up to a power of two; 0 keeps none.
+    pub fragments: usize,
+    /// For how long ports are kept for later fragments, ns.
+    pub fragment_ns: u64,
+    /// Spreads kept ports; random per process, so that nobody knows which ones share a place.
+    pub hash_key: u64,
+}
+
+impl Default for ParseOptions {
+    fn default() -> Self {
+        Self { depth: 2, fragments: 4096, fragment_ns: 3_000_000_000, hash_key: 0 }
+    }
+}
+
+/// Reads frames. It remembers nothing but the ports of fragmented packets.
+#[derive(Debug)]
+pub struct Parser {
+    depth: u8,
+    fragments: Fragments,
+}
+
+impl Parser {
+    /// One that parses so. All memory it will ever have is allocated here.
+    pub fn new(options: ParseOptions) -> Self {
+        Self { depth: options.depth, fragments: Fragments::new(options) }
+    }
+
+    /// Reads a frame that begins with its Ethernet header and has no FCS. `full_len` is its length before it was cut.
+    ///
+    /// `packet` is written whole on `Ok`, and worth nothing otherwise.
+    #[inline]
+    pub fn parse(
+        &mut self,
+        frame: &[u8],
+        full_len: usize,
+        at_ns: u64,
+        input: u16,
+        packet: &mut Packet,
+    ) -> Result<(), Ignored> {
+        let arrival = Arrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
+        if fast::read(frame, arrival, self.depth > 0, packet) {
+            return Ok(());
+        }
+        self.read(frame, arrival, packet)
+    }
+
+    /// What became of fragments so far.
+    pub const fn fragments(&self) -> FragmentCounts {
+        self.fragments.counts()
+    }
+
+    /// The general way.
+    #[inline(never)]
+    fn read(&mut self, frame: &[u8], arrival: Arrival, packet: &mut Packet) -> Result<(), Ignored> {
+        *packet = arrival.packet();
+        let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
+        let outermost = link::ethernet(Span { bytes: frame, missing }, packet)?;
+        let mut carried = self.ip(outermost, packet)?;
+        for _ in 0..self.depth {
+            let Some(tunnel) = carried else { break };
+            let mut inner = tunnel.packet(packet);
+            let Ok(layer3) = link::inside(tunnel.kind, tunnel.bytes, &mut inner) else { break };
+            let Ok(next) = self.ip(layer3, &mut inner) else { break };
+            *packet = inner;
+            carried = next;
+        }
+        Ok(())
+    }
+
+    /// One IP packet; what it carries, if that is to be looked into.
+    fn ip<'a>(&mut self, layer3: Layer3<'a>, packet: &mut Packet) -> Result<Option<Carried<'a>>, Ignored> {
+        let inside = match layer3 {
+            Layer3::V4(bytes) => ip::v4(bytes, packet)?,
+            Layer3::V6(bytes) => ip::v6(bytes, packet)?,
+        };
+        match inside.part {
+            Part::Whole => {
+                transport::read(inside.bytes.bytes, packet);
+                Ok(tunnel::carried(inside.bytes, packet))
+            }
+            // A tunnel is entered in whole packets only: later fragments of it could not follow.
+            Part::First(id) => {
+                transport::read(inside.bytes.bytes, packet);
+                self.fragments.keep(id, packet);
+                Ok(None)
+            }
+            Part::Later(id) => {
+                self.fragments.join(id, packet);
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// What is known of a frame without reading it.
+#[derive(Clone, Copy, Debug)]
+struct Arrival {
+    at_ns: u64,
+    input: u16,
+    frame_bytes: u32,
+}
+
+impl Arrival {
+    fn packet(self) -> Packet {
+        Packet { at_ns: self.at_ns, input: self.input, frame_bytes: self.frame_bytes, ..Packet::default() }
+    }
+}
+
+#[inline]
+fn length(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}
+
+/// An IPv4 address as it is in a packet.
+#[inline]
+fn mapped(address: [u8; 4]) -> [u8; 16] {
+    (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,11 @@
+//! Small shared values.
+
+use super::*;
+use crate::MAPPED;
+
+#[test]
+fn addresses_of_ipv4_are_mapped() {
+    let address = mapped(LEFT);
+    assert!(address.starts_with(&MAPPED));
+    assert!(address.ends_with(&LEFT));
+}

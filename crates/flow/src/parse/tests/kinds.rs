@@ -1,0 +1,277 @@
+//! Frames of every kind, by hand.
+
+use super::frames::*;
+use super::*;
+use crate::Tunnel;
+
+fn plain() -> Vec<u8> {
+    udp(1000, 2000, b"payload")
+}
+
+#[test]
+fn all_fields_of_a_plain_packet() {
+    let mut frame = eth(0x0800, &v4(6, &tcp(1000, 443, 0x18, b"GET /")));
+    let expected = Packet {
+        source: mapped(LEFT),
+        destination: mapped(RIGHT),
+        at_ns: 5,
+        bytes: 45,
+        frame_bytes: 60,
+        source_port: 1000,
+        destination_port: 443,
+        protocol: 6,
+        tcp_flags: 0x18,
+        ttl: 63,
+        tos: 0x28,
+        input: 3,
+        source_mac: FROM,
+        destination_mac: TO,
+        ..Packet::default()
+    };
+    // With the padding of a short frame, which is no part of the packet.
+    frame.resize(60, 0);
+    let mut parser = Parser::new(ParseOptions::default());
+    assert_eq!(parsed_by(&mut parser, &frame, 60, 5), Ok(expected));
+}
+
+#[test]
+fn all_fields_of_an_ipv6_packet() {
+    let frame = eth(0x86dd, &v6(17, &plain()));
+    let expected = Packet {
+        source: LEFT6,
+        destination: RIGHT6,
+        bytes: 55,
+        frame_bytes: 69,
+        source_port: 1000,
+        destination_port: 2000,
+        protocol: 17,
+        ttl: 61,
+        tos: 0xb8,
+        flags: flags::IPV6,
+        input: 3,
+        source_mac: FROM,
+        destination_mac: TO,
+        ..Packet::default()
+    };
+    assert_eq!(parsed(&frame), Ok(expected));
+}
+
+#[test]
+fn every_kind_leads_to_the_innermost_packet() {
+    for (kind, frame) in every_kind() {
+        let packet = parsed(&frame).unwrap_or_else(|why| panic!("{kind}: {why:?}"));
+        let is_six = packet.flags & flags::IPV6 != 0;
+        let (source, destination) = if is_six { (LEFT6, RIGHT6) } else { (mapped(LEFT), mapped(RIGHT)) };
+        assert_eq!((packet.source, packet.destination), (source, destination), "{kind}");
+        assert_eq!(packet.flags & flags::CUT, 0, "{kind}");
+    }
+}
+
+#[test]
+fn icmp_has_type_and_code_for_a_port() {
+    let port = |frame: &[u8]| parsed(frame).map(|packet| (packet.source_port, packet.destination_port));
+    assert_eq!(port(&eth(0x0800, &v4(1, &icmp(8, 0)))), Ok((0, 0x0800)));
+    assert_eq!(port(&eth(0x0800, &v4(1, &icmp(3, 13)))), Ok((0, 0x030d)));
+    assert_eq!(port(&eth(0x86dd, &v6(58, &icmp(135, 0)))), Ok((0, 0x8700)));
+}
+
+#[test]
+fn two_tags_are_kept_and_more_are_passed_over() {
+    let four = v4(17, &plain());
+    for kind in [0x8100, 0x88a8, 0x9100] {
+        let one = parsed(&eth(kind, &tag(5, 0x0800, &four))).unwrap();
+        assert_eq!((one.vlan, one.inner_vlan), (5, 0));
+        let three = eth(kind, &tag(5, 0x8100, &tag(0, 0x8100, &tag(7, 0x0800, &four))));
+        let three = parsed(&three).unwrap();
+        assert_eq!((three.vlan, three.inner_vlan, three.destination_port), (5, 0, 2000));
+    }
+    let mut endless = four;
+    for _ in 0..40 {
+        endless = tag(5, 0x8100, &endless);
+    }
+    assert_eq!(parsed(&eth(0x8100, &endless)), Err(Ignored::TooDeep));
+}
+
+#[test]
+fn labels_are_kept_and_what_is_below_them_is_told() {
+    let (four, six) = (v4(17, &plain()), v6(17, &plain()));
+    let labels = [entry(272, false), entry(305, false), entry(3, false)];
+    let four = parsed(&eth(0x8847, &mpls(&[272, 305, 3, 4], &four))).unwrap();
+    assert_eq!((four.mpls, four.source_port), (labels, 1000));
+    assert_eq!(parsed(&eth(0x8848, &mpls(&[2], &six))).unwrap().source, LEFT6);
+    assert_eq!(parsed(&eth(0x8847, &mpls(&[9; 17], &six))), Err(Ignored::TooDeep));
+    assert_eq!(parsed(&eth(0x8847, &mpls(&[9], &[0x10; 60]))), Err(Ignored::NotIp), "a channel of its own");
+}
+
+#[test]
+fn pseudowires_are_told_from_ip() {
+    let four = v4(17, &plain());
+    // Receivers whose addresses begin like an IP header of version 4 or 6.
+    for first in [0, 2, 0x45, 0x60] {
+        let mut inner = eth(0x8100, &tag(9, 0x0800, &four));
+        inner[0] = first;
+        for word in [&[0; 4][..], &[]] {
+            let frame = eth(0x8847, &mpls(&[16], &[word, &inner].concat()));
+            let packet = parsed(&frame).unwrap();
+            assert_eq!((packet.vlan, packet.source), (9, mapped(LEFT)), "{first:#x} {word:?}");
+            assert_eq!(packet.destination_mac[0], first);
+            assert_eq!(packet.mpls[0], entry(16, true));
+        }
+    }
+}
+
+#[test]
+fn extension_headers_are_passed_over_and_esp_is_not() {
+    let protocol = |frame: &[u8]| parsed(frame).map(|p| (p.protocol, p.destination_port));
+    for extension_of in [0, 43, 60, 135, 139, 140] {
+        let frame = eth(0x86dd, &v6(extension_of, &extension(17, 3, &plain())));
+        assert_eq!(protocol(&frame), Ok((17, 2000)), "{extension_of}");
+    }
+    assert_eq!(protocol(&eth(0x86dd, &v6(51, &authentication(89, b"hello")))), Ok((89, 0)));
+    assert_eq!(protocol(&eth(0x86dd, &v6(50, &plain()))), Ok((50, 0)));
+    assert_eq!(protocol(&eth(0x86dd, &v6(135, &extension(59, 3, b"")))), Ok((59, 0)));
+    assert_eq!(protocol(&eth(0x86dd, &v6(59, b""))), Ok((59, 0)));
+    let mut endless = plain();
+    for _ in 0..20 {
+        endless = extension(60, 0, &endless);
+    }
+    assert_eq!(parsed(&eth(0x86dd, &v6(60, &endless))), Err(Ignored::TooDeep));
+}
+
+#[test]
+fn lengths_are_those_of_the_header_also_where_it_says_none() {
+    let mut frame = eth(0x0800, &v4(17, &udp(1, 2, &[0; 100])));
+    assert_eq!(parsed(&frame).unwrap().bytes, 128);
+    frame[16..18].fill(0);
+    assert_eq!(parsed(&frame).unwrap().bytes, 128, "a packet the card will cut to size");
+    let mut jumbo = eth(0x86dd, &v6(0, &extension(17, 0, &udp(1, 2, &[0; 100]))));
+    jumbo[18..20].fill(0);
+    let jumbo = parsed(&jumbo).unwrap();
+    assert_eq!((jumbo.bytes, jumbo.destination_port), (156, 2));
+    let mut nothing = eth(0x86dd, &v6(59, b""));
+    nothing.resize(60, 0);
+    assert_eq!(parsed(&nothing).unwrap().bytes, 40);
+}
+
+#[test]
+fn cut_frames_count_whole_and_say_so() {
+    let frame = eth(0x0800, &v4(6, &tcp(1000, 443, 0x18, &[0; 1000])));
+    let mut parser = Parser::new(ParseOptions::default());
+    for (len, ports, tcp_flags) in
+        [(1054, 1000, 0x18), (60, 1000, 0x18), (47, 1000, 0), (36, 0, 0), (34, 0, 0)]
+    {
+        let packet = parsed_by(&mut parser, &frame[..len], 1054, 0).unwrap();
+        assert_eq!((packet.bytes, packet.frame_bytes), (1040, 1054), "{len}");
+        assert_eq!(packet.flags & flags::CUT != 0, len < 1054, "{len}");
+        assert_eq!((packet.source_port, packet.tcp_flags), (ports, tcp_flags), "{len}");
+    }
+    assert_eq!(parsed_by(&mut parser, &frame[..33], 1054, 0), Err(Ignored::ShortIp));
+}
+
+#[test]
+fn what_is_not_metered_has_a_cause() {
+    let four = v4(17, &plain());
+    let mut version = four.clone();
+    version[0] = 0x55;
+    let mut short_header = four.clone();
+    short_header[0] = 0x44;
+    let mut short_total = four.clone();
+    short_total[3] = 19;
+    let mut all_options = four[..20].to_vec();
+    all_options[0] = 0x4f;
+    all_options[3] = 60;
+    for (frame, cause) in [
+        (vec![], Ignored::ShortLink),
+        (vec![0; 13], Ignored::ShortLink),
+        (eth(0x8100, &[0, 5, 8]), Ignored::ShortLink),
+        (eth(0x8847, &[0, 5, 8]), Ignored::ShortLink),
+        (eth(0x8864, &[0x11, 0]), Ignored::ShortLink),
+        (eth(0x0806, &[0; 46]), Ignored::Arp),
+        (eth(0x8100, &tag(5, 0x0806, &[0; 28])), Ignored::Arp),
+        (eth(0x88cc, &[0; 46]), Ignored::NotIp),
+        (eth(0x8863, &[0x11; 46]), Ignored::NotIp),
+        (eth(0x8864, &pppoe(&[0xc0, 0x21], &[0; 40])), Ignored::NotIp),
+        (eth(0x0026, &[0x42; 46]), Ignored::NotIp),
+        (eth(0x0800, &four[..19]), Ignored::ShortIp),
+        (eth(0x0800, &all_options), Ignored::ShortIp),
+        (eth(0x86dd, &v6(17, &[])[..39]), Ignored::ShortIp),
+        (eth(0x0800, &version), Ignored::BadIp),
+        (eth(0x0800, &short_header), Ignored::BadIp),
+        (eth(0x0800, &short_total), Ignored::BadIp),
+        (eth(0x86dd, &[&[0x40][..], &v6(17, &plain())[1..]].concat()), Ignored::BadIp),
+    ] {
+        assert_eq!(parsed(&frame), Err(cause), "{frame:02x?}");
+    }
+}
+
+#[test]
+fn tunnels_say_what_they_are() {
+    let told = |kind: &str| {
+        let frame = every_kind().into_iter().find(|(name, _)| *name == kind).unwrap().1;
+        parsed(&frame).map(|packet| (packet.tunnel, packet.tunnel_id)).unwrap()
+    };
+    assert_eq!(told("gre"), (Tunnel::Gre, 0));
+    assert_eq!(told("gre with all"), (Tunnel::Gre, 0x105));
+    assert_eq!(told("ethernet in gre"), (Tunnel::Gre, 0x105));
+    assert_eq!(told("vxlan"), (Tunnel::Vxlan, 70_000));
+    assert_eq!(told("gtp"), (Tunnel::Gtp, 80_000));
+    assert_eq!(told("gtp with all"), (Tunnel::Gtp, 80_000));
+    assert_eq!(told("ip in ip"), (Tunnel::Ip, 0));
+    assert_eq!(told("six in four"), (Tunnel::Ip, 0));
+}
+
+#[test]
+fn a_tunnel_keeps_its_ends_and_the_link_below_it() {
+    let inner = v4(1, &icmp(8, 0));
+    let mut inside = eth(0x8100, &tag(7, 0x0800, &inner));
+    inside[5] = 0x55;
+    let frame = eth(0x8100, &tag(5, 0x86dd, &v6(17, &vxlan(70_000, &inside))));
+    let packet = parsed(&frame).unwrap();
+    assert_eq!((packet.outer_source, packet.outer_destination), (LEFT6, RIGHT6));
+    assert_eq!((packet.vlan, packet.destination_mac[5]), (7, 0x55), "an Ethernet header of its own");
+    assert_eq!((packet.bytes, packet.frame_bytes as usize), (32, frame.len()));
+    let routed = parsed(&eth(0x8100, &tag(5, 0x86dd, &v6(47, &gre(0, 0x0800, &inner))))).unwrap();
+    assert_eq!((routed.vlan, routed.source_mac), (5, FROM), "none of its own");
+    assert_eq!((routed.flags, routed.source_port, routed.destination_port), (0, 0, 0x0800));
+}
+
+#[test]
+fn tunnels_are_entered_as_deep_as_is_asked_for() {
+    let (a, b) = ([198, 18, 1, 1], [198, 18, 1, 2]);
+    let innermost = v4(17, &plain());
+    let middle = v4_of(a, b, 47, &gre(0x20, 0x0800, &innermost));
+    let frame = eth(0x0800, &v4_of(b, a, 17, &gtp(6, 0, &[], &middle)));
+    let told = |depth| {
+        let packet = deep(&frame, depth);
+        (packet.source, packet.tunnel, packet.tunnel_id, packet.outer_source)
+    };
+    let outermost = mapped(b);
+    assert_eq!(told(0), (mapped(b), Tunnel::None, 0, [0; 16]));
+    assert_eq!(told(1), (mapped(a), Tunnel::Gtp, 6, outermost));
+    assert_eq!(told(2), (mapped(LEFT), Tunnel::Gre, 0x105, outermost));
+    assert_eq!(told(3), told(2));
+    assert_eq!(deep(&frame, 0).destination_port, 2152);
+}
+
+#[test]
+fn what_cannot_be_read_inside_a_tunnel_is_metered_as_the_tunnel() {
+    let four = v4(17, &plain());
+    let mut bad = four.clone();
+    bad[0] = 0x45 ^ 0xf0;
+    for inside in [
+        v4(17, &vxlan(5, &eth(0x0806, &[0; 28]))),
+        v4(17, &vxlan(5, &eth(0x0800, &bad))),
+        v4(17, &vxlan(5, &eth(0x0800, &four[..12]))),
+        v4(17, &udp(1, 4789, &[0; 60])),
+        v4(17, &gtp(5, 0, &[], &[0; 40])),
+        v4(17, &udp(1, 2152, &[0x32, 1, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0])),
+        v4(47, &gre(0, 0, &[])),
+        v4(47, &gre(0x40, 0x0800, &four)),
+        v4(47, &[0x20, 1, 0x88, 0x0b, 0, 0, 0, 0]),
+        v4(4, &bad),
+    ] {
+        let packet = parsed(&eth(0x0800, &inside)).unwrap();
+        assert_eq!((packet.tunnel, packet.outer_source), (Tunnel::None, [0; 16]), "{inside:02x?}");
+        assert_eq!((packet.source, packet.bytes as usize), (mapped(LEFT), inside.len()));
+    }
+}

@@ -1,0 +1,42 @@
+//! Ports, flags, types and codes.
+
+use super::fast::{TCP, UDP};
+use crate::{Packet, flags};
+
+pub(super) const ICMP: u8 = 1;
+pub(super) const ICMPV6: u8 = 58;
+const DCCP: u8 = 33;
+const SCTP: u8 = 132;
+const UDP_LITE: u8 = 136;
+
+/// Reads the header that `packet.protocol` names, as far as it is there.
+pub(super) fn read(bytes: &[u8], packet: &mut Packet) {
+    let whole = match packet.protocol {
+        TCP => ports(bytes, packet) && tcp_flags(bytes, packet),
+        UDP | DCCP | SCTP | UDP_LITE => ports(bytes, packet),
+        ICMP | ICMPV6 => type_and_code(bytes, packet),
+        _ => true,
+    };
+    if !whole {
+        packet.flags |= flags::CUT;
+    }
+}
+
+fn ports(bytes: &[u8], packet: &mut Packet) -> bool {
+    let Some([a, b, c, d]) = bytes.first_chunk() else { return false };
+    packet.source_port = u16::from_be_bytes([*a, *b]);
+    packet.destination_port = u16::from_be_bytes([*c, *d]);
+    true
+}
+
+fn tcp_flags(bytes: &[u8], packet: &mut Packet) -> bool {
+    let Some(flags) = bytes.get(13) else { return false };
+    packet.tcp_flags = *flags;
+    true
+}
+
+fn type_and_code(bytes: &[u8], packet: &mut Packet) -> bool {
+    let Some([kind, code]) = bytes.first_chunk() else { return false };
+    packet.destination_port = u16::from_be_bytes([*kind, *code]);
+    true
+}

@@ -1,0 +1,125 @@
+//! Packets in packets: GRE, VXLAN, GTP-U, IP in IP.
+
+use super::fast::{GTP, UDP, VXLAN};
+use super::span::{Span, be16};
+use crate::{Packet, Tunnel};
+
+const IPIP: u8 = 4;
+const SIX_IN: u8 = 41;
+const GRE: u8 = 47;
+
+/// How what is carried begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Inside {
+    Ethernet,
+    /// As an EtherType says.
+    Type(u16),
+    /// IP of either version, or something else.
+    Ip,
+}
+
+/// What a tunnel carries.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Carried<'a> {
+    tunnel: Tunnel,
+    id: u32,
+    pub(super) kind: Inside,
+    pub(super) bytes: Span<'a>,
+}
+
+impl Carried<'_> {
+    /// What is known of the inner packet before it is read.
+    pub(super) fn packet(&self, outer: &Packet) -> Packet {
+        let is_outermost = outer.tunnel == Tunnel::None;
+        Packet {
+            tunnel: self.tunnel,
+            tunnel_id: self.id,
+            outer_source: if is_outermost { outer.source } else { outer.outer_source },
+            outer_destination: if is_outermost { outer.destination } else { outer.outer_destination },
+            source_port: 0,
+            destination_port: 0,
+            tcp_flags: 0,
+            flags: 0,
+            ..*outer
+        }
+    }
+}
+
+/// What a whole packet carries, if that is a tunnel's load.
+pub(super) fn carried<'a>(bytes: Span<'a>, packet: &Packet) -> Option<Carried<'a>> {
+    let plain = |kind| Some(Carried { tunnel: Tunnel::Ip, id: 0, kind: Inside::Type(kind), bytes });
+    match packet.protocol {
+        IPIP => plain(0x0800),
+        SIX_IN => plain(0x86dd),
+        GRE => gre(bytes),
+        UDP if packet.destination_port == VXLAN => vxlan(bytes.skip(8)?),
+        UDP if packet.destination_port == GTP => gtp(bytes.skip(8)?),
+        _ => None,
+    }
+}
+
+/// RFC 2784 and 2890. Source routes (RFC 1701) and version 1 (PPTP) are left alone.
+fn gre(bytes: Span<'_>) -> Option<Carried<'_>> {
+    const CHECKSUM: u16 = 0x8000;
+    const ROUTES: u16 = 0x4000;
+    const KEY: u16 = 0x2000;
+    const SEQUENCE: u16 = 0x1000;
+    let (head, mut rest) = bytes.split::<4>()?;
+    let (bits, kind) = (be16(head, 0), be16(head, 2));
+    if bits & (ROUTES | 7) != 0 {
+        return None;
+    }
+    if bits & CHECKSUM != 0 {
+        rest = rest.skip(4)?;
+    }
+    let mut id = 0;
+    if bits & KEY != 0 {
+        let (key, behind) = rest.split::<4>()?;
+        (id, rest) = (u32::from_be_bytes(*key), behind);
+    }
+    if bits & SEQUENCE != 0 {
+        rest = rest.skip(4)?;
+    }
+    let kind = if kind == 0x6558 { Inside::Ethernet } else { Inside::Type(kind) };
+    Some(Carried { tunnel: Tunnel::Gre, id, kind, bytes: rest })
+}
+
+/// RFC 7348; a header without a network number is none.
+fn vxlan(bytes: Span<'_>) -> Option<Carried<'_>> {
+    let ([bits, _, _, _, a, b, c, _], rest) = bytes.split::<8>()?;
+    let id = u32::from_be_bytes([0, *a, *b, *c]);
+    (bits & 8 != 0).then_some(Carried { tunnel: Tunnel::Vxlan, id, kind: Inside::Ethernet, bytes: rest })
+}
+
+/// TS 29.281: a G-PDU of version 1 with its extension headers.
+fn gtp(bytes: Span<'_>) -> Option<Carried<'_>> {
+    const MOST_EXTENSIONS: u32 = 8;
+    const EXTENDED: u8 = 4;
+    const NUMBERED: u8 = 2;
+    const N_PDU: u8 = 1;
+    let ([bits, message, _, _, teid @ ..], mut rest) = bytes.split::<8>()?;
+    if bits & 0xf0 != 0x30 || *message != 255 {
+        return None;
+    }
+    let load = |bytes| {
+        let id = u32::from_be_bytes(*teid);
+        Some(Carried { tunnel: Tunnel::Gtp, id, kind: Inside::Ip, bytes })
+    };
+    if bits & (EXTENDED | NUMBERED | N_PDU) == 0 {
+        return load(rest);
+    }
+    let (&[_, _, _, mut next], behind) = rest.split::<4>()?;
+    rest = behind;
+    if bits & EXTENDED == 0 {
+        return load(rest);
+    }
+    for _ in 0..MOST_EXTENSIONS {
+        if next == 0 {
+            return load(rest);
+        }
+        let words = usize::from(*rest.bytes.first()?);
+        next = *rest.bytes.get((words * 4).checked_sub(1)?)?;
+        rest = rest.skip(words * 4)?;
+    }
+    None
+}

@@ -1,0 +1,120 @@
+//! How flows come in: a slot, a place in the index, and, when there is none, whose place is taken.
+//!
+//! Invariant: a flow that is ended to make room is reported first, and counted.
+
+use super::look::Look;
+use super::slot::{self, Cold, HAS_RARE, Hot};
+use super::{FlowTable, Hints, Outlet, WhenFull, number, wheel};
+use crate::packet::Packet;
+use crate::record::EndReason;
+
+/// Flows looked at for the one that has been silent longest.
+const LOOKS: usize = 32;
+
+impl<H: Hints> FlowTable<H> {
+    /// Opens a flow, if there is room or some can be made.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn open(&mut self, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let Some(slot) = self.room(look.hash, outlet) else {
+            self.counts.untracked += 1;
+            return;
+        };
+        self.hot[slot] = Hot::FREE;
+        self.begin_flow(slot, look, packet, outlet);
+        self.count(slot, look.flipped, packet);
+        let hot = &mut self.hot[slot];
+        hot.hears_end(0, packet, self.limits.biflow);
+        let (deadline, _) = self.limits.deadline(hot);
+        self.wheel.set(number(slot), wheel::tick_after(deadline));
+    }
+
+    /// Asks for the memory of the nth next flow that opens.
+    #[inline]
+    pub(super) fn prefetch_free(&self, nth: usize) {
+        if let Some(&slot) = self.free.iter().rev().nth(nth) {
+            H::prefetch(&self.hot[slot as usize]);
+            H::prefetch(&self.cold[slot as usize]);
+            self.wheel.prefetch::<H>(slot);
+        }
+    }
+
+    /// A slot that is in the index under this hash.
+    fn room(&mut self, hash: u64, outlet: &mut impl Outlet) -> Option<usize> {
+        if self.free.is_empty() {
+            self.evict_one(outlet);
+        }
+        let slot = self.free.pop()?;
+        let (lens, hot) = (&self.lens, &self.hot);
+        let hash_of = |slot: u32| lens.hash(hot[slot as usize].key_words());
+        if self.index.insert(hash, slot, hash_of) {
+            return Some(slot as usize);
+        }
+        let silent = self.index.neighbours(hash).min_by_key(|&slot| self.hot[slot as usize].last());
+        let evicted = silent.filter(|_| self.limits.when_full == WhenFull::Evict);
+        if let Some(other) = evicted {
+            self.evict(other as usize, outlet);
+            let (lens, hot) = (&self.lens, &self.hot);
+            if self.index.insert(hash, slot, |slot| lens.hash(hot[slot as usize].key_words())) {
+                return Some(slot as usize);
+            }
+        }
+        self.free.push(slot);
+        None
+    }
+
+    /// Ends the flow that has been silent longest, as far as the timers say: those that rang first, looked at again.
+    #[cold]
+    fn evict_one(&mut self, outlet: &mut impl Outlet) {
+        if self.limits.when_full == WhenFull::Refuse {
+            return;
+        }
+        let mut silent: Option<u32> = None;
+        for _ in 0..LOOKS {
+            let Some((slot, rings)) = self.wheel.earliest() else { break };
+            let hot = &self.hot[slot as usize];
+            let (deadline, _) = self.limits.deadline(hot);
+            self.prefetch_next(slot);
+            if silent.is_none_or(|other| hot.last() < self.hot[other as usize].last()) {
+                silent = Some(slot);
+            }
+            if wheel::tick_after(deadline) <= rings {
+                break;
+            }
+            self.wheel.clear(slot);
+            self.wheel.set(slot, wheel::tick_after(deadline));
+        }
+        if let Some(slot) = silent {
+            self.evict(slot as usize, outlet);
+        }
+    }
+
+    /// The next to be evicted is mostly the one whose timer was set next.
+    fn prefetch_next(&self, slot: u32) {
+        if let Some(hot) = self.hot.get(self.wheel.after(slot) as usize) {
+            H::prefetch(hot);
+            H::prefetch(&self.cold[self.wheel.after(slot) as usize]);
+        }
+    }
+
+    fn evict(&mut self, slot: usize, outlet: &mut impl Outlet) {
+        if self.report(slot, EndReason::LackOfResources, outlet) {
+            self.counts.evicted += 1;
+        }
+        self.remove(slot);
+    }
+
+    /// Writes a new flow into a slot that is in the index.
+    pub(super) fn begin_flow(&mut self, slot: usize, look: &Look, packet: &Packet, outlet: &mut impl Outlet) {
+        let canonical = self.lens.canonical(packet);
+        self.hot[slot] = Hot::opened(look, packet);
+        self.cold[slot] = Cold::opened(canonical.words, packet, self.losses);
+        if let Some(outer) = slot::outer(packet) {
+            self.hot[slot].set(HAS_RARE);
+            self.rare[slot] = outer;
+        }
+        self.counts.flows += 1;
+        let key = self.lens.key(packet);
+        outlet.opened(self.ids.of(&key), &key, packet.at_ns);
+    }
+}

@@ -1,0 +1,301 @@
+//! What our exporter sends, our collector reads: whole, over a channel that loses, doubles and displaces messages, and with
+//! every loss counted.
+#![expect(missing_docs, reason = "a test")]
+
+use packetrig_flow::collect::{
+    Collector, CollectorOptions, Gather, Received, SessionCounts, Source, Transport,
+};
+use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink, Refresh};
+use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
+use packetrig_flow::{Counts, EndReason, FlowKey, FlowRecord, Half, Ledger, MAPPED, Tunnel};
+use packetrig_units::Nanos;
+use proptest::prelude::*;
+use std::net::{IpAddr, Ipv4Addr};
+
+const NOW: u64 = 1_800_000_000_000_000_000;
+
+/// Messages as they were sent.
+#[derive(Default)]
+struct Sent(Vec<(Vec<u8>, u32)>);
+
+impl MessageSink for Sent {
+    fn message(&mut self, message: Message<'_>) {
+        self.0.push((message.bytes.to_vec(), message.step));
+    }
+}
+
+#[derive(Default)]
+struct Read {
+    records: Vec<FlowRecord>,
+    events: Vec<SimEvent>,
+    ledgers: Vec<Ledger>,
+    counts: SessionCounts,
+}
+
+fn read<'a>(messages: impl IntoIterator<Item = &'a [u8]>) -> Read {
+    let mut collector = Collector::new(CollectorOptions::default());
+    let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 9, transport: Transport::Udp };
+    let mut read = Read::default();
+    for message in messages {
+        let taken = collector.receive(source, message, NOW, &mut |_, received| match received {
+            Received::Record(record) => read.records.push(record),
+            Received::Sim(event) => read.events.push(event),
+            Received::Statistics(said) => read.ledgers.extend(said.ledger),
+            _ => {}
+        });
+        taken.expect("our own messages are well formed");
+    }
+    read.counts = collector.counts();
+    read
+}
+
+fn half() -> impl Strategy<Value = Half> {
+    (1..1_u64 << 40, any::<u32>(), 0..60_000_000_000_u64, 0..60_000_000_000_u64, any::<u8>()).prop_map(
+        |(packets, bytes, before, length, tcp_flags)| Half {
+            packets,
+            bytes: u64::from(bytes),
+            frame_bytes: u64::from(bytes) + 14,
+            first_ns: NOW - 200_000_000_000 - before,
+            last_ns: NOW - 200_000_000_000 - before + length,
+            tcp_flags,
+        },
+    )
+}
+
+fn address(v6: bool) -> impl Strategy<Value = [u8; 16]> {
+    any::<[u8; 16]>().prop_map(move |mut bytes| {
+        bytes[0] |= 0x20;
+        if v6 {
+            return bytes;
+        }
+        bytes[..12].copy_from_slice(&MAPPED);
+        bytes[12] = 198;
+        bytes
+    })
+}
+
+fn key() -> impl Strategy<Value = FlowKey> {
+    let tunnel = prop_oneof![Just(Tunnel::None), Just(Tunnel::Gre), Just(Tunnel::Vxlan), Just(Tunnel::Gtp)];
+    let addresses = any::<bool>().prop_flat_map(|v6| (address(v6), address(v6)));
+    let protocol = prop_oneof![Just(1_u8), Just(6), Just(17), Just(58), any::<u8>()];
+    (addresses, any::<(u16, u16)>(), protocol, tunnel, (0..4096_u16, 0..4096_u16), any::<u32>()).prop_map(
+        |((source, destination), ports, protocol, tunnel, vlans, tunnel_id)| FlowKey {
+            source,
+            destination,
+            source_port: ports.0,
+            destination_port: ports.1,
+            protocol,
+            tunnel,
+            vlan: vlans.0,
+            inner_vlan: vlans.1,
+            tunnel_id: if tunnel == Tunnel::None { 0 } else { tunnel_id },
+        },
+    )
+}
+
+fn record() -> impl Strategy<Value = FlowRecord> {
+    let rest = (any::<(u64, u16, u8, u8, u8)>(), 1..=5_u8, any::<[u32; 3]>(), any::<([u8; 6], [u8; 6])>());
+    let own = (1..100_u32, any::<u32>(), any::<bool>(), any::<bool>(), any::<u16>());
+    (key(), half(), prop::option::of(half()), rest, own).prop_map(
+        |(key, forward, reverse, (numbers, end, mpls, macs), own)| {
+            let (sampling, input, loss, carried, icmp) = own;
+            let is_icmp = matches!(key.protocol, 1 | 58);
+            let ends = [EndReason::Idle, EndReason::Active, EndReason::EndOfFlow, EndReason::Forced];
+            FlowRecord {
+                key,
+                forward,
+                reverse: reverse.unwrap_or_default(),
+                flow_id: numbers.0,
+                part: numbers.1,
+                end: ends.get(usize::from(end) - 1).copied().unwrap_or(EndReason::LackOfResources),
+                ttl_min: numbers.2,
+                ttl_max: numbers.3,
+                tos: numbers.4,
+                // An echo reply is type and code 0: then the port says it as well.
+                icmp: if is_icmp { icmp.max(1) } else { 0 },
+                mpls: if carried { mpls } else { [0; 3] },
+                source_mac: macs.0,
+                destination_mac: macs.1,
+                outer_source: if carried { [0x20; 16] } else { [0; 16] },
+                outer_destination: if carried { [0x21; 16] } else { [0; 16] },
+                sampling,
+                input,
+                loss,
+            }
+        },
+    )
+}
+
+fn export(records: &[FlowRecord], options: ExportOptions) -> Vec<(Vec<u8>, u32)> {
+    let mut exporter = Exporter::new(options);
+    let mut sent = Sent::default();
+    for record in records {
+        exporter.record(record, NOW, &mut sent);
+    }
+    exporter.flush(NOW, &mut sent);
+    sent.0
+}
+
+fn biflow() -> ExportOptions {
+    ExportOptions { biflow: true, ..ExportOptions::default() }
+}
+
+/// What one-way formats make of a record.
+fn split(records: &[FlowRecord]) -> Vec<FlowRecord> {
+    records
+        .iter()
+        .flat_map(|record| {
+            let (there, back) = record.split();
+            [Some(there), back]
+        })
+        .flatten()
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn ipfix_carries_every_field(records in prop::collection::vec(record(), 1..60)) {
+        let sent = export(&records, biflow());
+        let read_back = read(sent.iter().map(|(bytes, _)| &bytes[..]));
+        prop_assert_eq!(&read_back.records, &records);
+        prop_assert_eq!((read_back.counts.lost, read_back.counts.timeless), (0, 0));
+        let uniflow = export(&records, ExportOptions::default());
+        prop_assert_eq!(read(uniflow.iter().map(|(bytes, _)| &bytes[..])).records, split(&records));
+    }
+
+    #[test]
+    fn netflow9_carries_what_has_a_number_at_iana(records in prop::collection::vec(record(), 1..60)) {
+        let sent = export(&records, ExportOptions { format: Format::NetFlow9, ..ExportOptions::default() });
+        let read_back = read(sent.iter().map(|(bytes, _)| &bytes[..]));
+        let expected: Vec<FlowRecord> = split(&records).into_iter().map(|record| FlowRecord {
+            key: FlowKey {
+                tunnel: if record.key.tunnel == Tunnel::Vxlan { Tunnel::Vxlan } else { Tunnel::None },
+                tunnel_id: if record.key.tunnel == Tunnel::Vxlan { record.key.tunnel_id } else { 0 },
+                ..record.key
+            },
+            part: 0,
+            loss: false,
+            mpls: [record.mpls[0], record.mpls[1] & !0xff, record.mpls[2] & !0xff],
+            outer_source: [0; 16],
+            outer_destination: [0; 16],
+            ..record
+        }).collect();
+        prop_assert_eq!(read_back.records, expected);
+        prop_assert_eq!(read_back.counts.lost, 0);
+    }
+
+    #[test]
+    fn netflow5_carries_ipv4(records in prop::collection::vec(record(), 1..60)) {
+        let records: Vec<_> = records.into_iter().map(|mut record| {
+            record.forward.packets &= 0xffff_ffff;
+            record.reverse.packets &= 0xffff_ffff;
+            record
+        }).collect();
+        let sent = export(&records, ExportOptions { format: Format::NetFlow5, ..ExportOptions::default() });
+        let read_back = read(sent.iter().map(|(bytes, _)| &bytes[..]));
+        let brief = |record: &FlowRecord| {
+            let half = record.forward;
+            (record.key.source, record.key.destination, half.packets, half.bytes, half.first_ns / 1_000_000)
+        };
+        let expected: Vec<_> = split(&records).iter().filter(|record| record.key.is_ipv4()).map(brief).collect();
+        prop_assert_eq!(read_back.records.iter().map(brief).collect::<Vec<_>>(), expected);
+        prop_assert_eq!(read_back.counts.lost, 0);
+    }
+
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// A channel that drops some messages, doubles some, and delays some by a few places.
+    #[test]
+    fn what_is_missing_is_known_exactly(
+        records in prop::collection::vec(record(), 100..400),
+        fates in prop::collection::vec((0_u8..10, 0_usize..8), 400),
+    ) {
+        let refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 3 };
+        for format in [Format::Ipfix, Format::NetFlow9, Format::NetFlow5] {
+            let options = ExportOptions { format, message_bytes: 600, refresh, ..ExportOptions::default() };
+            let sent = export(&records, options);
+            let last = sent.len() - 1;
+            let mut arrivals = Vec::new();
+            let mut missing = 0;
+            let mut got: Vec<&[u8]> = Vec::new();
+            for (at, (bytes, step)) in sent.iter().enumerate() {
+                let (fate, delay) = fates[at % fates.len()];
+                // What is lost before the first or behind the last message nobody can know from numbers.
+                match fate {
+                    0 if at > 0 && at < last => {
+                        missing += u64::from(*step);
+                        continue;
+                    }
+                    1 if at > 0 => arrivals.extend([(at, bytes), (at + delay, bytes)]),
+                    2 if at > 0 => arrivals.push((at + delay, bytes)),
+                    _ => arrivals.push((at, bytes)),
+                }
+                got.push(bytes);
+            }
+            arrivals.sort_by_key(|arrival| arrival.0);
+            let read_back = read(arrivals.iter().map(|(_, bytes)| &bytes[..]));
+            let counts = &read_back.counts;
+            prop_assert_eq!((format, counts.restarts), (format, 0));
+            if counts.pending_bytes == 0 {
+                prop_assert_eq!((format, counts.lost, counts.untold), (format, missing, 0));
+            } else {
+                // Where a template never came, nobody knows how many records it had.
+                prop_assert!(counts.lost <= missing && counts.lost + counts.untold >= missing, "{:?}", counts);
+            }
+            let undisturbed = read(got.iter().copied());
+            let sum = |records: &[FlowRecord]| records.iter().map(FlowRecord::packets).sum::<u64>();
+            prop_assert_eq!((format, sum(&read_back.records)), (format, sum(&undisturbed.records)));
+        }
+    }
+
+    #[test]
+    fn sim_carries_every_packet(
+        packets in prop::collection::vec((1_u64..20, 20_u32..70_000, 0_u64..5_000_000_000), 1..900),
+        dropped in prop::collection::vec(any::<bool>(), 40),
+    ) {
+        let options = SimOptions { datagram_bytes: 300, ..SimOptions::default() };
+        let (mut encoder, mut sent) = (SimEncoder::new(options), Sent::default());
+        for (flow_id, bytes, at) in &packets {
+            let event = SimEvent::Packet { flow_id: *flow_id, bytes: *bytes, at_ns: NOW + at };
+            encoder.event(&event, NOW, &mut sent);
+        }
+        encoder.flush(&mut sent);
+        let last = sent.0.len() - 1;
+        let is_kept = |at: usize| at == 0 || at == last || !dropped[at % dropped.len()];
+        let kept = sent.0.iter().enumerate().filter(|(at, _)| is_kept(*at));
+        let read_back = read(kept.map(|(_, (bytes, _))| &bytes[..]));
+        let (heard, lost) = (read_back.events.len() as u64, read_back.counts.lost);
+        prop_assert_eq!(heard + lost, packets.len() as u64);
+        let mut gather = Gather::default();
+        let mut sum = 0;
+        for event in read_back.events {
+            gather.take(event, NOW, &mut |record| sum += record.packets());
+        }
+        gather.finish(&mut |record| sum += record.packets());
+        prop_assert_eq!(sum, heard);
+    }
+}
+
+#[test]
+fn the_ledger_arrives_whole() {
+    let mut ledger = Ledger {
+        packets: Counts { seen: 100, metered: 90, live: 3, recorded: 87, ..Counts::default() },
+        ..Ledger::default()
+    };
+    ledger.packets.ignored[1] = 10;
+    ledger.capture.arrived = Some(120);
+    ledger.capture.ring_dropped = 20;
+    ledger.capture.delivered = 100;
+    for format in [Format::Ipfix, Format::NetFlow9] {
+        let mut exporter = Exporter::new(ExportOptions { format, ..ExportOptions::default() });
+        let mut sent = Sent::default();
+        exporter.statistics(&ledger, NOW, &mut sent);
+        exporter.flush(NOW, &mut sent);
+        let read_back = read(sent.0.iter().map(|(bytes, _)| &bytes[..]));
+        assert!(read_back.counts.options_records >= 3, "{format:?}");
+        assert_eq!(read_back.ledgers, if format == Format::Ipfix { vec![ledger] } else { vec![] });
+    }
+}

@@ -1,0 +1,191 @@
+//! Where every record is on its way out: in the queue, in a target's backlog, sent, or lost, and then to whom.
+//!
+//! One lock guards them all, taken once per batch and once per message, so a reader never sees a record in two accounts or in
+//! none: offered = queue dropped + sent + refused + waiting, at any time.
+
+use packetrig_flow::{Carried, ExportCounts};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// What a batch holds, and a target takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Content {
+    Records,
+    Sim,
+}
+
+/// What all targets of one content have in common.
+#[derive(Clone, Copy, Debug, Default)]
+struct Queued {
+    offered: Carried,
+    dropped: Carried,
+    waiting: Carried,
+}
+
+/// What is one target's own.
+#[derive(Debug)]
+struct Own {
+    name: String,
+    content: Content,
+    dropped: Carried,
+    waiting: Carried,
+    sent: Carried,
+    refused: Carried,
+    messages: u64,
+    message_bytes: u64,
+    options_records: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    queued: [Queued; 2],
+    targets: Vec<Own>,
+}
+
+/// The accounts, shared by workers, export threads and whoever shows them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Accounts(Arc<Mutex<State>>);
+
+impl Accounts {
+    /// Additions cannot panic half way, so a thread that did leaves true sums behind.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn add_target(&self, name: String, content: Content) -> Account {
+        let mut state = self.state();
+        let zero = Carried::default();
+        state.targets.push(Own {
+            name,
+            content,
+            dropped: zero,
+            waiting: zero,
+            sent: zero,
+            refused: zero,
+            messages: 0,
+            message_bytes: 0,
+            options_records: 0,
+        });
+        Account { all: self.clone(), index: state.targets.len() - 1 }
+    }
+
+    /// A worker offers a batch.
+    pub(super) fn offer(&self, content: Content, carried: Carried) {
+        let queued = &mut self.state().queued[content as usize];
+        queued.offered.add(carried);
+        queued.waiting.add(carried);
+    }
+
+    /// The queue was full.
+    pub(super) fn drop_offered(&self, content: Content, carried: Carried) {
+        let queued = &mut self.state().queued[content as usize];
+        subtract(&mut queued.waiting, carried);
+        queued.dropped.add(carried);
+    }
+
+    /// A batch leaves the queue for the targets' backlogs; `taken` says of each whether it had room.
+    pub(super) fn hand_over(&self, content: Content, carried: Carried, mut taken: impl FnMut(usize) -> bool) {
+        let mut state = self.state();
+        subtract(&mut state.queued[content as usize].waiting, carried);
+        for (index, own) in state.targets.iter_mut().enumerate().filter(|(_, own)| own.content == content) {
+            if taken(index) { own.waiting.add(carried) } else { own.dropped.add(carried) }
+        }
+    }
+
+    /// Each target's counts by its name.
+    pub(super) fn of_targets(&self) -> Vec<(String, ExportCounts)> {
+        let state = self.state();
+        state.targets.iter().map(|own| (own.name.clone(), own.counts(&state.queued))).collect()
+    }
+
+    /// Their sums.
+    pub(super) fn total(&self) -> ExportCounts {
+        let state = self.state();
+        let mut total = ExportCounts::default();
+        for own in &state.targets {
+            let counts = own.counts(&state.queued);
+            total.offered.add(counts.offered);
+            total.queue_dropped.add(counts.queue_dropped);
+            total.sent.add(counts.sent);
+            total.refused.add(counts.refused);
+            total.waiting.add(counts.waiting);
+            total.messages += counts.messages;
+            total.message_bytes += counts.message_bytes;
+            total.own_records += counts.own_records;
+        }
+        total
+    }
+}
+
+impl Own {
+    fn counts(&self, queued: &[Queued; 2]) -> ExportCounts {
+        let queued = &queued[self.content as usize];
+        let sum = |mut one: Carried, other| {
+            one.add(other);
+            one
+        };
+        ExportCounts {
+            offered: queued.offered,
+            queue_dropped: sum(queued.dropped, self.dropped),
+            sent: self.sent,
+            refused: self.refused,
+            waiting: sum(queued.waiting, self.waiting),
+            messages: self.messages,
+            message_bytes: self.message_bytes,
+            own_records: self.options_records,
+        }
+    }
+}
+
+/// One target's accounts.
+#[derive(Clone, Debug)]
+pub(super) struct Account {
+    all: Accounts,
+    index: usize,
+}
+
+impl Account {
+    fn update(&self, change: impl FnOnce(&mut Own)) {
+        if let Some(own) = self.all.state().targets.get_mut(self.index) {
+            change(own);
+        }
+    }
+
+    /// The transport took a message.
+    pub(super) fn sent(&self, carried: Carried, own_records: u64, bytes: usize) {
+        self.update(|own| {
+            subtract(&mut own.waiting, carried);
+            own.sent.add(carried);
+            own.messages += 1;
+            own.message_bytes += bytes as u64;
+            own.options_records += own_records;
+        });
+    }
+
+    /// The transport did not take a message, or the format cannot carry a record.
+    pub(super) fn refused(&self, carried: Carried) {
+        self.update(|own| {
+            subtract(&mut own.waiting, carried);
+            own.refused.add(carried);
+        });
+    }
+
+    /// The target ended before it took what waits for it.
+    pub(super) fn abandon(&self) {
+        self.update(|own| {
+            let waiting = std::mem::take(&mut own.waiting);
+            own.refused.add(waiting);
+        });
+    }
+
+    pub(super) fn counts(&self) -> ExportCounts {
+        let state = self.all.state();
+        state.targets.get(self.index).map(|own| own.counts(&state.queued)).unwrap_or_default()
+    }
+}
+
+/// What leaves an account was in it. Should that ever be wrong, the balance shows it; wrapping around would hide it.
+const fn subtract(from: &mut Carried, what: Carried) {
+    from.records = from.records.saturating_sub(what.records);
+    from.packets = from.packets.saturating_sub(what.packets);
+    from.bytes = from.bytes.saturating_sub(what.bytes);
+}

@@ -1,0 +1,97 @@
+//! One face for the encoders of records and of SIM.
+
+use super::accounts::Content;
+use crate::batch::Batch;
+use packetrig_flow::Carried;
+use packetrig_flow::Ledger;
+use packetrig_flow::export::{Exporter, MessageSink};
+use packetrig_flow::sim::SimEncoder;
+use packetrig_units::Nanos;
+
+/// What makes a target's messages.
+#[derive(Debug)]
+pub(super) enum Encoder {
+    Records(Box<Exporter>),
+    Sim { encoder: Box<SimEncoder>, ledger_every: Nanos, ledger_ns: Option<u64> },
+}
+
+impl Encoder {
+    pub(super) const fn content(&self) -> Content {
+        match self {
+            Self::Records(_) => Content::Records,
+            Self::Sim { .. } => Content::Sim,
+        }
+    }
+
+    /// Dispatching gives an encoder only what it is for.
+    pub(super) fn batch(&mut self, batch: &Batch, now_ns: u64, sink: &mut impl MessageSink) {
+        match (self, batch) {
+            (Self::Records(exporter), Batch::Records(records)) => {
+                for record in records {
+                    exporter.record(record, now_ns, sink);
+                }
+            }
+            (Self::Sim { encoder, .. }, Batch::Sim(events)) => {
+                for event in events {
+                    encoder.event(event, now_ns, sink);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn is_ledger_due(&self, now_ns: u64) -> bool {
+        match self {
+            Self::Records(exporter) => exporter.is_statistics_due(now_ns),
+            Self::Sim { ledger_every, ledger_ns, .. } => {
+                ledger_ns.is_none_or(|sent_ns| now_ns.saturating_sub(sent_ns) >= ledger_every.as_u64())
+            }
+        }
+    }
+
+    pub(super) fn ledger(&mut self, ledger: &Ledger, now_ns: u64, sink: &mut impl MessageSink) {
+        match self {
+            Self::Records(exporter) => exporter.statistics(ledger, now_ns, sink),
+            Self::Sim { encoder, ledger_ns, .. } => {
+                *ledger_ns = Some(now_ns);
+                encoder.ledger(ledger, now_ns, sink);
+            }
+        }
+    }
+
+    pub(super) fn tick(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+        match self {
+            Self::Records(exporter) => exporter.tick(now_ns, sink),
+            Self::Sim { encoder, .. } => encoder.tick(now_ns, sink),
+        }
+    }
+
+    pub(super) fn flush(&mut self, now_ns: u64, sink: &mut impl MessageSink) {
+        match self {
+            Self::Records(exporter) => exporter.flush(now_ns, sink),
+            Self::Sim { encoder, .. } => encoder.flush(sink),
+        }
+    }
+
+    /// A connection was made; `anew` if it is another one than before, not just a file that can be written again.
+    pub(super) fn begin(&mut self, anew: bool, now_ns: u64, sink: &mut impl MessageSink) {
+        match self {
+            Self::Records(exporter) if anew => exporter.reconnected(now_ns, sink),
+            Self::Records(exporter) => exporter.announce_first(now_ns, sink),
+            Self::Sim { .. } => {}
+        }
+    }
+
+    pub(super) fn renumber(&mut self, message: &mut [u8], step: u32) {
+        if let Self::Records(exporter) = self {
+            exporter.renumber(message, step);
+        }
+    }
+
+    pub(super) fn unfit(&self) -> Carried {
+        match self {
+            Self::Records(exporter) => exporter.unfit(),
+            Self::Sim { .. } => Carried::default(),
+        }
+    }
+}

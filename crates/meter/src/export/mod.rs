@@ -1,0 +1,196 @@
+//! The export thread: takes what workers offer, and has every target get it in its format, over UDP, TCP, TLS or into a file.
+//!
+//! ```text
+//!  worker: Outbox --.                                 .-> backlog -> Sender (encoder, transport) ~~> collector
+//!  worker: Outbox ---> queue (bounded) -> dispatcher -+-> backlog -> Sender ~~> ...
+//!  worker: Outbox --'       |                   |     '-> backlog -> Sender -> file
+//!                      queue dropped       queue dropped          sent, refused
+//! ```
+//! Nobody in front of a bound waits: a full queue or backlog loses whole batches, which are counted with the packets they stand
+//! for. A target that is slow or gone costs its own backlog and nobody else anything.
+//!
+//! Invariant: offered = queue dropped + sent + refused + waiting, for each target, at any time.
+
+mod accounts;
+mod encoder;
+mod options;
+mod outbox;
+mod sender;
+mod target;
+mod transport;
+
+pub use options::{Content, Destination, Options, TlsFiles};
+pub use outbox::{BATCH_BYTES, Incoming, Outbox, QUEUE_BATCHES, Queue, queue};
+pub use target::{ExportTarget, Place, TargetError};
+
+use crate::batch::Batch;
+use accounts::Accounts;
+use crossbeam_channel::{Sender as Backlog, bounded};
+use encoder::Encoder;
+use packetrig_flow::export::Exporter;
+use packetrig_flow::sim::SimEncoder;
+use packetrig_flow::{ExportCounts, Ledger};
+use packetrig_sys::clock;
+use sender::{End, LedgerSource, Sender};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use transport::Transport;
+
+/// What keeps an export from beginning.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// Nothing can be sent there.
+    #[error("cannot export to {target}: {source}")]
+    Target {
+        /// Where to.
+        target: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// A format that cannot be told apart in a stream.
+    #[error(
+        "{format} cannot go to {target}: its messages do not say how long they are; use udp://, or IPFIX"
+    )]
+    NotFramed {
+        /// The format.
+        format: &'static str,
+        /// Where to.
+        target: String,
+    },
+    /// TLS without anybody to trust.
+    #[error(
+        "cannot export to {target}: whom to trust is missing; name a file with the certificate of its authority"
+    )]
+    NoAuthorities {
+        /// Where to.
+        target: String,
+    },
+    /// Certificates that are of no use.
+    #[error("certificates for TLS: {0}")]
+    Tls(String),
+    /// No thread.
+    #[error("cannot start a thread for the export: {0}")]
+    Thread(std::io::Error),
+}
+
+/// An export at work. It ends when every [`Outbox`] and [`Queue`] is gone.
+#[derive(Debug)]
+pub struct ExportThread {
+    accounts: Accounts,
+    threads: Vec<JoinHandle<()>>,
+}
+
+/// Starts an export. `ledger` is asked for what the meter knows before the export; its part of the export is filled in here.
+pub fn spawn(
+    options: &Options,
+    incoming: Incoming,
+    ledger: impl Fn() -> Ledger + Send + Sync + 'static,
+) -> Result<ExportThread, Error> {
+    let ledger: LedgerSource = Arc::new(ledger);
+    let end = End::never();
+    let mut threads = Vec::new();
+    let mut backlogs = Vec::new();
+    let mut senders = Vec::new();
+    for destination in &options.destinations {
+        let (backlog, batches) = bounded((options.backlog_bytes / BATCH_BYTES).max(1));
+        let (encoder, transport) = prepare(options, destination)?;
+        let account = incoming.accounts.add_target(destination.target.to_string(), encoder.content());
+        backlogs.push(backlog);
+        senders.push(Sender::new(encoder, transport, account, batches, (Arc::clone(&ledger), end.clone())));
+    }
+    for (index, sender) in senders.into_iter().enumerate() {
+        threads.push(start(&format!("export-{index}"), move || sender.run())?);
+    }
+    let accounts = incoming.accounts.clone();
+    let linger_ns = options.linger.as_u64();
+    threads.push(start("export", move || {
+        dispatch(&incoming, &backlogs);
+        end.set(clock::monotonic_ns() + linger_ns);
+    })?);
+    Ok(ExportThread { accounts, threads })
+}
+
+fn start(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Error> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(Error::Thread)
+}
+
+fn prepare(options: &Options, destination: &Destination) -> Result<(Encoder, Transport), Error> {
+    let target = &destination.target;
+    if let Content::Records(format) = destination.content
+        && target.is_stream()
+        && !format.is_framed()
+    {
+        return Err(Error::NotFramed { format: format.name(), target: target.to_string() });
+    }
+    let transport = Transport::new(target, options.tls.as_ref())?;
+    let v6 = transport.is_v6();
+    let encoder = match destination.content {
+        Content::Records(format) => {
+            Encoder::Records(Box::new(Exporter::new(options.of_records(format, target, v6))))
+        }
+        Content::Sim => Encoder::Sim {
+            encoder: Box::new(SimEncoder::new(options.of_sim(target, v6))),
+            ledger_every: options.statistics_every,
+            ledger_ns: None,
+        },
+    };
+    Ok((encoder, transport))
+}
+
+/// Gives every batch to every target of its kind that has room for it, until nobody can offer any more.
+fn dispatch(incoming: &Incoming, backlogs: &[Backlog<Arc<Batch>>]) {
+    for batch in &incoming.batches {
+        let content = match batch {
+            Batch::Records(_) => accounts::Content::Records,
+            Batch::Sim(_) => accounts::Content::Sim,
+        };
+        let carried = batch.carried();
+        let batch = Arc::new(batch);
+        incoming.accounts.hand_over(content, carried, |index| {
+            backlogs.get(index).is_some_and(|backlog| backlog.try_send(Arc::clone(&batch)).is_ok())
+        });
+    }
+}
+
+impl ExportThread {
+    /// The sums over all targets: with several, each is offered everything.
+    pub fn counts(&self) -> ExportCounts {
+        self.accounts.total()
+    }
+
+    /// The counts of each target, by its name.
+    pub fn targets(&self) -> Vec<(String, ExportCounts)> {
+        self.accounts.of_targets()
+    }
+
+    /// What reads the counts when the threads belong to somebody else.
+    pub fn watch(&self) -> Watch {
+        Watch(self.accounts.clone())
+    }
+
+    /// Waits until everything offered was sent or lost. Every [`Outbox`] and [`Queue`] must be gone, or it waits for ever.
+    /// `false`: a thread panicked.
+    pub fn join(self) -> (ExportCounts, bool) {
+        let panicked = self.threads.into_iter().map(JoinHandle::join).filter(Result::is_err).count();
+        (self.accounts.total(), panicked == 0)
+    }
+}
+
+/// Reads the counts of an export.
+#[derive(Clone, Debug)]
+pub struct Watch(Accounts);
+
+impl Watch {
+    /// The sums over all targets.
+    pub fn counts(&self) -> ExportCounts {
+        self.0.total()
+    }
+
+    /// The counts of each target, by its name.
+    pub fn targets(&self) -> Vec<(String, ExportCounts)> {
+        self.0.of_targets()
+    }
+}
+
+#[cfg(test)]
+mod tests;

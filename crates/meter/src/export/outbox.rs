@@ -1,0 +1,146 @@
+//! A worker's end of the export queue: collects what leaves its table into batches and offers them without ever waiting.
+//!
+//! Invariant: memory is bounded by [`QUEUE_BATCHES`] and one batch per worker; what a full queue did not take is counted, with
+//! the packets it stands for.
+
+use super::accounts::{Accounts, Content};
+use crate::batch::Batch;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::sim::SimEvent;
+use packetrig_flow::{Carried, FlowRecord};
+
+/// Records of a full batch.
+const RECORDS: usize = 256;
+/// Events of a full batch.
+const EVENTS: usize = 1024;
+/// Batches between all workers and the export thread.
+pub const QUEUE_BATCHES: usize = 64;
+/// A batch takes no more memory than this.
+pub const BATCH_BYTES: usize = {
+    let (records, events) = (RECORDS * size_of::<FlowRecord>(), EVENTS * size_of::<SimEvent>());
+    if records > events { records } else { events }
+};
+
+/// A queue's two ends: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second.
+pub fn queue() -> (Queue, Incoming) {
+    let (sender, receiver) = bounded(QUEUE_BATCHES);
+    let accounts = Accounts::default();
+    (Queue { sender, accounts: accounts.clone() }, Incoming { batches: receiver, accounts })
+}
+
+/// The end of workers.
+#[derive(Clone, Debug)]
+pub struct Queue {
+    sender: Sender<Batch>,
+    accounts: Accounts,
+}
+
+impl Queue {
+    /// An outbox of one worker.
+    pub fn outbox(&self) -> Outbox {
+        Outbox {
+            sender: self.sender.clone(),
+            accounts: self.accounts.clone(),
+            records: Vec::new(),
+            events: Vec::new(),
+            dropped: Carried::default(),
+        }
+    }
+}
+
+/// The end of the export thread.
+#[derive(Debug)]
+pub struct Incoming {
+    pub(super) batches: Receiver<Batch>,
+    pub(super) accounts: Accounts,
+}
+
+/// What a worker has not handed over yet. Dropping it hands over the rest.
+#[derive(Debug)]
+pub struct Outbox {
+    sender: Sender<Batch>,
+    accounts: Accounts,
+    records: Vec<FlowRecord>,
+    events: Vec<SimEvent>,
+    dropped: Carried,
+}
+
+impl Outbox {
+    /// Adds a record.
+    pub fn record(&mut self, record: &FlowRecord) {
+        if self.records.capacity() == 0 {
+            self.records.reserve_exact(RECORDS);
+        }
+        self.records.push(*record);
+        if self.records.len() == RECORDS {
+            self.offer_records();
+        }
+    }
+
+    /// Adds an event of SIM.
+    pub fn event(&mut self, event: SimEvent) {
+        if self.events.capacity() == 0 {
+            self.events.reserve_exact(EVENTS);
+        }
+        self.events.push(event);
+        if self.events.len() == EVENTS {
+            self.offer_events();
+        }
+    }
+
+    /// Offers what there is, however little: to be called by the clock and at the end.
+    pub fn flush(&mut self) {
+        if !self.records.is_empty() {
+            self.offer_records();
+        }
+        if !self.events.is_empty() {
+            self.offer_events();
+        }
+    }
+
+    /// What this worker lost because the queue was full.
+    pub const fn dropped(&self) -> Carried {
+        self.dropped
+    }
+
+    fn offer_records(&mut self) {
+        let batch = Batch::Records(std::mem::take(&mut self.records));
+        self.offer(Content::Records, batch);
+    }
+
+    fn offer_events(&mut self) {
+        let batch = Batch::Sim(std::mem::take(&mut self.events));
+        self.offer(Content::Sim, batch);
+    }
+
+    fn offer(&mut self, content: Content, batch: Batch) {
+        let carried = batch.carried();
+        // Before it is sent: the other side may be faster than we are.
+        self.accounts.offer(content, carried);
+        if let Err(refused) = self.sender.try_send(batch) {
+            self.accounts.drop_offered(content, carried);
+            self.dropped.add(carried);
+            self.keep_room(refused.into_inner());
+        }
+    }
+
+    /// The memory of a batch that was not taken serves the next one.
+    fn keep_room(&mut self, batch: Batch) {
+        match batch {
+            Batch::Records(mut records) => {
+                records.clear();
+                self.records = records;
+            }
+            Batch::Sim(mut events) => {
+                events.clear();
+                self.events = events;
+            }
+        }
+    }
+}
+
+impl Drop for Outbox {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}

@@ -1,0 +1,213 @@
+//! The thread of one target: takes batches from its backlog while its transport takes messages, and not otherwise.
+//!
+//! Invariant: a batch that was taken is in messages sent, refused, kept for the next connection, or open in the encoder; at
+//! the end all of it is in an account.
+
+use super::accounts::Account;
+use super::encoder::Encoder;
+use super::transport::{Transport, Untaken};
+use crate::batch::Batch;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use packetrig_flow::export::{Message, MessageSink};
+use packetrig_flow::{Carried, Ledger};
+use packetrig_sys::clock;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// How often the clock is looked at while nothing comes.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Where the ledger before the export comes from.
+pub(super) type LedgerSource = Arc<dyn Fn() -> Ledger + Send + Sync>;
+
+/// When the end has to be reached, on the monotonic clock; far away until the last batch was offered.
+#[derive(Clone, Debug)]
+pub(super) struct End(Arc<AtomicU64>);
+
+impl End {
+    pub(super) fn never() -> Self {
+        Self(Arc::new(AtomicU64::new(u64::MAX)))
+    }
+
+    pub(super) fn set(&self, end_ns: u64) {
+        self.0.store(end_ns, Ordering::Relaxed);
+    }
+
+    fn ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn is_past(&self) -> bool {
+        clock::monotonic_ns() >= self.ns()
+    }
+}
+
+/// A message for the next connection.
+#[derive(Debug)]
+struct Kept {
+    bytes: Vec<u8>,
+    carried: Carried,
+    own_records: u64,
+    step: u32,
+}
+
+/// The way out, as encoders see it.
+#[derive(Debug)]
+struct Out {
+    transport: Transport,
+    account: Account,
+    end: End,
+    kept: VecDeque<Kept>,
+    /// Whether encoders may speak: there is a connection, and it has the templates.
+    begun: bool,
+    templates_lost: bool,
+}
+
+/// A target's thread.
+pub(super) struct Sender {
+    encoder: Encoder,
+    out: Out,
+    backlog: Receiver<Arc<Batch>>,
+    ledger: LedgerSource,
+    /// From the monotonic clock to 1970, found once: a clock that is set must not hold messages back.
+    epoch_ns: u64,
+    unfit: Carried,
+}
+
+impl Sender {
+    pub(super) fn new(
+        encoder: Encoder,
+        transport: Transport,
+        account: Account,
+        backlog: Receiver<Arc<Batch>>,
+        (ledger, end): (LedgerSource, End),
+    ) -> Self {
+        let epoch_ns = clock::wall_clock_ns().saturating_sub(clock::monotonic_ns());
+        let begun = !matches!(transport, Transport::Stream(_));
+        let kept = VecDeque::new();
+        let out = Out { transport, account, end, kept, begun, templates_lost: false };
+        Self { encoder, out, backlog, ledger, epoch_ns, unfit: Carried::default() }
+    }
+
+    pub(super) fn run(mut self) {
+        while self.take() {}
+        self.finish();
+    }
+
+    /// Takes a batch if there is one and a way for it; `false` at the end.
+    fn take(&mut self) -> bool {
+        if !self.is_up() {
+            std::thread::sleep(LOOK);
+            return !self.out.end.is_past();
+        }
+        match self.backlog.recv_timeout(LOOK) {
+            Ok(batch) => self.encode(&batch),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return false,
+        }
+        let now_ns = self.now_ns();
+        if self.encoder.is_ledger_due(now_ns) {
+            self.send_ledger(now_ns);
+        }
+        self.encoder.tick(now_ns, &mut self.out);
+        true
+    }
+
+    fn encode(&mut self, batch: &Batch) {
+        let now_ns = self.now_ns();
+        if std::mem::take(&mut self.out.templates_lost) {
+            self.encoder.begin(false, now_ns, &mut self.out);
+        }
+        self.encoder.batch(batch, now_ns, &mut self.out);
+        let unfit = self.encoder.unfit();
+        if unfit != self.unfit {
+            let before = std::mem::replace(&mut self.unfit, unfit);
+            self.out.account.refused(Carried {
+                records: unfit.records - before.records,
+                packets: unfit.packets - before.packets,
+                bytes: unfit.bytes - before.bytes,
+            });
+        }
+    }
+
+    fn send_ledger(&mut self, now_ns: u64) {
+        let ledger = Ledger { export: self.out.account.counts(), ..(self.ledger)() };
+        self.encoder.ledger(&ledger, now_ns, &mut self.out);
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.epoch_ns + clock::monotonic_ns()
+    }
+
+    /// Whether messages can go out; makes a connection if it is time to, and gives it what the last one did not take.
+    fn is_up(&mut self) -> bool {
+        if !self.out.begun && self.out.transport.connect(self.out.end.ns()) {
+            self.out.begun = true;
+            let kept = std::mem::take(&mut self.out.kept);
+            let now_ns = self.now_ns();
+            self.encoder.begin(true, now_ns, &mut self.out);
+            // Templates and options are made anew on each connection.
+            for mut kept in kept.into_iter().filter(|kept| kept.carried != Carried::default()) {
+                self.encoder.renumber(&mut kept.bytes, kept.step);
+                self.out.message(kept.message());
+            }
+        }
+        self.out.begun
+    }
+
+    /// What is in the encoder, then the last ledger, then nothing more. Who does not take it in time has refused it.
+    fn finish(mut self) {
+        let now_ns = self.now_ns();
+        self.encoder.flush(now_ns, &mut self.out);
+        while !(self.out.end.is_past() || self.is_up() && self.out.kept.is_empty()) {
+            std::thread::sleep(LOOK);
+        }
+        if self.out.begun {
+            if std::mem::take(&mut self.out.templates_lost) {
+                self.encoder.begin(false, now_ns, &mut self.out);
+            }
+            let now_ns = self.now_ns();
+            self.send_ledger(now_ns);
+            self.encoder.flush(now_ns, &mut self.out);
+        }
+        self.out.transport.close();
+        self.out.account.abandon();
+    }
+}
+
+impl Kept {
+    fn of(message: Message<'_>) -> Self {
+        let Message { bytes, carried, own_records, step } = message;
+        Self { bytes: bytes.to_vec(), carried, own_records, step }
+    }
+
+    fn message(&self) -> Message<'_> {
+        let Self { bytes, carried, own_records, step } = self;
+        Message { bytes, carried: *carried, own_records: *own_records, step: *step }
+    }
+}
+
+impl MessageSink for Out {
+    fn message(&mut self, message: Message<'_>) {
+        if !self.begun {
+            // A batch is encoded whole: what it still gives waits for the next connection.
+            self.kept.push_back(Kept::of(message));
+            return;
+        }
+        let end = self.end.clone();
+        match self.transport.send(message.bytes, &|| end.ns()) {
+            Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
+            Err(Untaken::Refused) => self.account.refused(message.carried),
+            Err(Untaken::RefusedWithTemplates) => {
+                self.account.refused(message.carried);
+                self.templates_lost = true;
+            }
+            Err(Untaken::Gone) => {
+                self.begun = false;
+                self.kept.push_back(Kept::of(message));
+            }
+        }
+    }
+}

@@ -1,0 +1,418 @@
+use super::*;
+use packetrig_flow::export::Format;
+use packetrig_flow::export::template::Template;
+use packetrig_flow::sim::{SimDecoder, SimEvent, SimItem};
+use packetrig_flow::{FlowKey, FlowRecord, Half, MAPPED};
+use packetrig_units::Nanos;
+use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+const IPFIX: Content = Content::Records(Format::Ipfix);
+
+fn record(n: u64) -> FlowRecord {
+    let address = |last: u64| {
+        let mut address = [198; 16];
+        address[..12].copy_from_slice(&MAPPED);
+        address[13] = 18;
+        address[14..].copy_from_slice(&last.to_be_bytes()[6..]);
+        address
+    };
+    let half = |packets| Half { packets, bytes: packets * 100, first_ns: 1, last_ns: 2, ..Half::default() };
+    FlowRecord {
+        key: FlowKey { source: address(n), destination: address(n + 1), protocol: 17, ..FlowKey::default() },
+        forward: half(n % 7 + 1),
+        reverse: half(n % 3),
+        flow_id: n,
+        sampling: 1,
+        ..FlowRecord::default()
+    }
+}
+
+fn to(targets: &[(String, Content)]) -> Options {
+    let one = |(target, content): &(String, Content)| Destination {
+        target: target.parse().unwrap(),
+        content: *content,
+    };
+    Options {
+        destinations: targets.iter().map(one).collect(),
+        linger: Nanos::from_millis(1500),
+        flush_after: Nanos::from_millis(10),
+        ..Options::default()
+    }
+}
+
+/// Hands over records 0 to `count`, waits while the queue is full, and ends.
+fn export(options: &Options, count: u64) -> ExportCounts {
+    let (queue, incoming) = queue();
+    let thread = spawn(options, incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    for n in 0..count {
+        outbox.record(&record(n));
+        while n % 256 == 255 && thread.counts().waiting.records > 2000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(outbox);
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    assert_balanced(&counts);
+    counts
+}
+
+fn assert_balanced(counts: &ExportCounts) {
+    let ledger = Ledger { export: *counts, ..Ledger::default() };
+    assert_eq!(ledger.imbalances(), []);
+}
+
+/// Length, sequence number and flow records (sets 256 to 267) of each IPFIX message of a stream; both kinds of records count
+/// in sequence numbers.
+fn messages(mut bytes: &[u8]) -> Vec<(u32, u32, u32)> {
+    let length = Template::all(Format::Ipfix, false)[0].length;
+    let mut found = Vec::new();
+    let number = |bytes: &[u8], at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    while !bytes.is_empty() {
+        assert_eq!(number(bytes, 0), 10);
+        let (message, rest) = bytes.split_at(usize::from(number(bytes, 2)));
+        let sequence = u32::from_be_bytes(message[8..12].try_into().unwrap());
+        let (mut flows, mut templates) = (0, 0);
+        let mut sets = &message[16..];
+        while !sets.is_empty() {
+            let (set, behind) = sets.split_at(usize::from(number(sets, 2)));
+            match number(set, 0) {
+                2 => templates += 1,
+                256 => flows += u32::try_from((set.len() - 4) / length).unwrap(),
+                _ => {}
+            }
+            sets = behind;
+        }
+        found.push((sequence, templates, flows));
+        bytes = rest;
+    }
+    found
+}
+
+/// Uniflow records of records 0 to `count`.
+fn halves(count: u64) -> u64 {
+    (0..count).map(|n| 1 + u64::from(n % 3 > 0)).sum()
+}
+
+fn flows(messages: &[(u32, u32, u32)]) -> u64 {
+    messages.iter().map(|(_, _, flows)| u64::from(*flows)).sum()
+}
+
+#[test]
+fn datagrams_have_all_that_was_sent() {
+    let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
+    collector.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    let target = format!("udp://{}", collector.local_addr().unwrap());
+    let exporter = std::thread::spawn(move || export(&to(&[(target, IPFIX)]), 400));
+    let mut received = Vec::new();
+    let mut found = 0;
+    while found < halves(400) {
+        let mut datagram = [0; 2000];
+        let length = collector.recv(&mut datagram).unwrap();
+        assert!(length <= 1472);
+        found += flows(&messages(&datagram[..length]));
+        received.extend_from_slice(&datagram[..length]);
+    }
+    let counts = exporter.join().unwrap();
+    assert_eq!((counts.sent.records, counts.refused.records), (400, 0));
+    assert!(messages(&received)[0].1 > 0, "templates come first");
+}
+
+#[test]
+fn a_file_is_one_stream_and_several_targets_get_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let paths = ["a.ipfix", "b.ipfix"].map(|name| directory.path().join(name));
+    let targets = paths.clone().map(|path| (format!("file:{}", path.display()), IPFIX));
+    let counts = export(&to(&targets), 5000);
+    assert_eq!((counts.offered.records, counts.sent.records), (10_000, 10_000));
+    let [a, b] = paths.map(|path| std::fs::read(path).unwrap());
+    for bytes in [&a, &b] {
+        let found = messages(bytes);
+        assert_eq!(flows(&found), halves(5000));
+        assert_eq!(found.iter().filter(|(_, templates, _)| *templates > 0).count(), 1, "templates once");
+        assert!(found.is_sorted_by_key(|(sequence, _, _)| *sequence));
+    }
+    assert_eq!(counts.message_bytes, (a.len() + b.len()) as u64);
+}
+
+#[test]
+fn a_full_disk_costs_the_file_its_records_and_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let good = directory.path().join("good.ipfix");
+    let targets = [("/dev/full".to_owned(), IPFIX), (format!("file:{}", good.display()), IPFIX)];
+    let (queue, incoming) = queue();
+    let thread = spawn(&to(&targets), incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    (0..1000).for_each(|n| outbox.record(&record(n)));
+    drop(outbox);
+    let watch = thread.watch();
+    assert!(thread.join().1);
+    let counts = watch.targets();
+    assert_eq!((counts[0].1.refused.records, counts[0].1.sent.records), (1000, 0));
+    assert_eq!((counts[1].1.refused.records, counts[1].1.sent.records), (0, 1000));
+    assert_eq!(flows(&messages(&std::fs::read(good).unwrap())), halves(1000));
+}
+
+/// Accepts one connection, reads at least `least` bytes, or all of it if that is `None`.
+fn accept(listener: &TcpListener, least: Option<usize>) -> Vec<u8> {
+    let (mut connection, _) = listener.accept().unwrap();
+    let mut bytes = Vec::new();
+    match least {
+        None => drop(connection.read_to_end(&mut bytes).unwrap()),
+        Some(least) => {
+            let mut part = [0; 4096];
+            while bytes.len() < least {
+                let length = connection.read(&mut part).unwrap();
+                assert!(length > 0);
+                bytes.extend_from_slice(&part[..length]);
+            }
+        }
+    }
+    bytes
+}
+
+#[test]
+fn each_connection_begins_with_templates_and_number_0() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("tcp://{}", listener.local_addr().unwrap());
+    let collector = std::thread::spawn(move || {
+        let first = accept(&listener, Some(20_000));
+        (first, accept(&listener, None))
+    });
+    let (queue, incoming) = queue();
+    let thread = spawn(&to(&[(target, IPFIX)]), incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    // Until the first connection has had enough and is gone, and then some.
+    let mut count = 0;
+    let mut more = 2000;
+    while more > 0 {
+        outbox.record(&record(count));
+        outbox.flush();
+        count += 1;
+        std::thread::sleep(Duration::from_micros(200));
+        if count >= 2000 {
+            more -= 1;
+        }
+        assert_balanced(&thread.counts());
+    }
+    drop(outbox);
+    let (counts, whole) = thread.join();
+    let (first, second) = collector.join().unwrap();
+    assert!(whole && counts.waiting.records == 0);
+    assert_balanced(&counts);
+    let cut = first.len();
+    let whole_messages = |bytes: &[u8]| {
+        let mut end = 0;
+        while let Some(length) = bytes.get(end + 2..end + 4) {
+            let next = end + usize::from(u16::from_be_bytes([length[0], length[1]]));
+            if next > bytes.len() {
+                break;
+            }
+            end = next;
+        }
+        messages(&bytes[..end])
+    };
+    for bytes in [&first[..cut], &second[..]] {
+        let found = whole_messages(bytes);
+        assert_eq!(found[0].0, 0, "sequence numbers are a connection's own");
+        assert!(found[0].1 > 0, "templates come first");
+        assert_eq!(found.iter().filter(|(_, templates, _)| *templates > 0).count(), 1, "and once");
+    }
+    // What the first connection took and did not read is the collector's loss, and no more than its buffers hold.
+    assert_eq!(counts.sent.records, count);
+    assert!(flows(&whole_messages(&second)) > 1000);
+}
+
+#[test]
+fn a_dead_collector_costs_a_bounded_backlog_and_then_counted_drops() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("tcp://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let options =
+        Options { backlog_bytes: 4 * BATCH_BYTES, linger: Nanos::from_millis(100), ..to(&[(target, IPFIX)]) };
+    let (queue, incoming) = queue();
+    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    for n in 0..100_000 {
+        outbox.record(&record(n));
+        if n % 10_000 == 0 {
+            assert_balanced(&thread.counts());
+        }
+    }
+    let counts = thread.counts();
+    assert!(counts.waiting.records <= 256 * (QUEUE_BATCHES as u64 + 4), "{counts:?}");
+    drop(outbox);
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    assert_balanced(&counts);
+    assert_eq!((counts.offered.records, counts.sent.records, counts.waiting.records), (100_000, 0, 0));
+    // Four batches were in the backlog when it ended.
+    assert_eq!(counts.refused.records, 4 * 256);
+}
+
+/// A collector that accepts and reads nothing.
+#[test]
+fn a_slow_collector_is_not_waited_for_at_the_end() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let target = format!("tcp://{}", listener.local_addr().unwrap());
+    let options =
+        Options { linger: Nanos::from_millis(300), backlog_bytes: 2 * BATCH_BYTES, ..to(&[(target, IPFIX)]) };
+    let (queue, incoming) = queue();
+    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    // More than the buffers of both sockets hold: in the end nothing is sent any more, and all is dropped.
+    let stalled = || {
+        let before = thread.counts();
+        std::thread::sleep(Duration::from_millis(100));
+        before.waiting.records > 0 && thread.counts().sent == before.sent
+    };
+    while !stalled() {
+        (0..20_000).for_each(|n| outbox.record(&record(n)));
+    }
+    drop(outbox);
+    let (counts, whole) = thread.join();
+    assert!(whole && counts.refused.records > 0 && counts.sent.records > 0, "{counts:?}");
+    assert_balanced(&counts);
+    drop(listener);
+}
+
+fn sim(n: u64) -> SimEvent {
+    SimEvent::Packet { flow_id: n, bytes: 46, at_ns: n * 1000 }
+}
+
+#[test]
+fn every_packet_of_sim_arrives_also_the_last() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("a.sim");
+    let options = to(&[(path.display().to_string(), Content::Sim)]);
+    let (queue, incoming) = queue();
+    let thread = spawn(&options, incoming, Ledger::default).unwrap();
+    let mut outboxes = [queue.outbox(), queue.outbox()];
+    drop(queue);
+    for n in 0..3001 {
+        outboxes[(n % 2) as usize].event(sim(n));
+    }
+    drop(outboxes);
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    assert_eq!((counts.sent.packets, counts.sent.bytes), (3001, 3001 * 46));
+    let bytes = std::fs::read(&path).unwrap();
+    let mut rest = &bytes[..];
+    let mut events = Vec::new();
+    let mut ledgers = Vec::new();
+    while !rest.is_empty() {
+        let length = usize::from(SimDecoder::header(rest).unwrap().length);
+        SimDecoder::decode(&rest[..length], &mut |item| match item {
+            SimItem::Event(SimEvent::Packet { flow_id, .. }) => events.push(flow_id),
+            SimItem::Event(SimEvent::Flow { .. }) => panic!("no flow was reported"),
+            SimItem::Ledger { ledger, .. } => ledgers.push(ledger),
+        })
+        .unwrap();
+        rest = &rest[length..];
+    }
+    events.sort_unstable();
+    assert!(events.into_iter().eq(0..3001));
+    // The last ledger says that everything before it was sent.
+    let last = ledgers.last().unwrap().export;
+    assert_eq!((last.sent.packets, last.waiting.packets), (3001, 0));
+    assert_balanced(&last);
+}
+
+#[test]
+fn what_cannot_be_is_refused_before_anything_starts() {
+    let refusal = |target: &str, content| {
+        let (_queue, incoming) = queue();
+        spawn(&to(&[(target.to_owned(), content)]), incoming, Ledger::default).unwrap_err().to_string()
+    };
+    let stream = refusal("tcp://127.0.0.1:4739", Content::Records(Format::NetFlow9));
+    assert!(stream.contains("netflow9") && stream.contains("udp://"), "{stream}");
+    assert!(refusal("tls://localhost:4740", IPFIX).contains("whom to trust"));
+    assert!(refusal("/no/such/directory/x", IPFIX).contains("/no/such/directory/x"));
+}
+
+mod tls {
+    use super::*;
+    use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{RootCertStore, ServerConfig, ServerConnection, StreamOwned};
+
+    struct Made {
+        files: [std::path::PathBuf; 2],
+        made: rcgen::CertifiedKey<rcgen::KeyPair>,
+    }
+
+    fn identity(directory: &Path, name: &str) -> Made {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let files = ["crt", "key"].map(|kind| directory.join(format!("{name}.{kind}")));
+        std::fs::write(&files[0], made.cert.pem()).unwrap();
+        std::fs::write(&files[1], made.signing_key.serialize_pem()).unwrap();
+        Made { files, made }
+    }
+
+    /// Serves one connection, and trusts one client if there is one.
+    fn collector(server: &Made, client: Option<&Made>) -> (u16, JoinHandle<Vec<u8>>) {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider));
+        let builder = builder.with_safe_default_protocol_versions().unwrap();
+        let builder = match client {
+            None => builder.with_no_client_auth(),
+            Some(client) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(client.made.cert.der().clone()).unwrap();
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.build().unwrap())
+            }
+        };
+        let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(server.made.signing_key.serialize_der()));
+        let config = builder.with_single_cert(vec![server.made.cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let thread = std::thread::spawn(move || {
+            let (socket, _) = listener.accept().unwrap();
+            let connection = ServerConnection::new(Arc::new(config)).unwrap();
+            let mut bytes = Vec::new();
+            // An error is what a client that is not trusted sees, too.
+            drop(StreamOwned::new(connection, socket).read_to_end(&mut bytes));
+            bytes
+        });
+        (port, thread)
+    }
+
+    #[test]
+    fn records_go_encrypted_to_whom_is_trusted_and_who_is_trusted_sends() {
+        let directory = tempfile::tempdir().unwrap();
+        let [server, client, other] =
+            ["server", "client", "other"].map(|name| identity(directory.path(), name));
+        let identity = |of: &Made| Some((of.files[0].clone(), of.files[1].clone()));
+        let cases = [
+            (&server, None, None, true),
+            (&server, identity(&client), Some(&client), true),
+            (&other, None, None, false),
+            (&server, identity(&other), Some(&client), false),
+        ];
+        for (trusted, shown, wanted, works) in cases {
+            let (port, thread) = collector(&server, wanted);
+            let files =
+                TlsFiles { authorities: trusted.files[0].clone(), identity: shown, server_name: None };
+            let options = Options { tls: Some(files), ..to(&[(format!("tls://localhost:{port}"), IPFIX)]) };
+            let counts = export(&options, 500);
+            let received = thread.join().unwrap();
+            if works {
+                assert_eq!(counts.sent.records, 500);
+                assert_eq!(flows(&messages(&received)), halves(500));
+            } else {
+                assert!(received.is_empty());
+                assert_balanced(&counts);
+            }
+        }
+    }
+}

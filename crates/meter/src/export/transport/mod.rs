@@ -1,0 +1,76 @@
+//! How messages leave: datagrams, connections, files. Blocking calls with short limits; the thread that calls serves one
+//! target only.
+
+mod file;
+mod stream;
+mod tls;
+mod udp;
+
+use super::target::ExportTarget;
+use super::{Error, TlsFiles};
+use file::FileSink;
+use stream::Stream;
+use udp::Udp;
+
+/// A message was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Untaken {
+    /// This message is lost; the next one may fare better.
+    Refused,
+    /// So is this one, and templates that were in it or before it have to be sent again.
+    RefusedWithTemplates,
+    /// The connection is gone; the message may be sent again on another one.
+    Gone,
+}
+
+/// The way to one target.
+#[derive(Debug)]
+pub(super) enum Transport {
+    Udp(Udp),
+    Stream(Box<Stream>),
+    File(FileSink),
+}
+
+impl Transport {
+    /// Prepares the way. What depends on the collector is tried later, and again; what is wrong here and now is an error.
+    pub(super) fn new(target: &ExportTarget, tls: Option<&TlsFiles>) -> Result<Self, Error> {
+        Ok(match target {
+            ExportTarget::Udp(place) => Self::Udp(Udp::open(place)?),
+            ExportTarget::Tcp(place) => Self::Stream(Box::new(Stream::plain(place.clone()))),
+            ExportTarget::Tls(place) => {
+                let tls = tls.ok_or_else(|| Error::NoAuthorities { target: target.to_string() })?;
+                Self::Stream(Box::new(Stream::encrypted(place.clone(), tls)?))
+            }
+            ExportTarget::File(path) => Self::File(FileSink::create(path)?),
+        })
+    }
+
+    /// Whether its addresses are of IPv6, as far as it is known yet.
+    pub(super) fn is_v6(&self) -> bool {
+        matches!(self, Self::Udp(udp) if udp.is_v6())
+    }
+
+    /// Makes the connection if there is none: whether there is one now. Takes a few seconds at most.
+    pub(super) fn connect(&mut self, end_ns: u64) -> bool {
+        match self {
+            Self::Stream(stream) => stream.connect(end_ns),
+            Self::Udp(_) | Self::File(_) => true,
+        }
+    }
+
+    /// Hands over a whole message. Gives up on a collector that takes nothing when the monotonic clock shows `end_ns()`.
+    pub(super) fn send(&mut self, message: &[u8], end_ns: &dyn Fn() -> u64) -> Result<(), Untaken> {
+        match self {
+            Self::Udp(udp) => udp.send(message),
+            Self::Stream(stream) => stream.send(message, end_ns),
+            Self::File(file) => file.append(message),
+        }
+    }
+
+    /// Says farewell.
+    pub(super) fn close(&mut self) {
+        if let Self::Stream(stream) = self {
+            stream.close();
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! Datagrams. What the kernel refuses, also because the collector's machine said that nobody listens there, is lost.
+
+use super::super::Error;
+use super::super::target::Place;
+use super::Untaken;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+/// A connected socket.
+#[derive(Debug)]
+pub(crate) struct Udp {
+    socket: UdpSocket,
+    v6: bool,
+}
+
+impl Udp {
+    pub(super) fn open(place: &Place) -> Result<Self, Error> {
+        let failed = |source| Error::Target { target: format!("udp://{place}"), source };
+        let nobody = || failed(std::io::Error::other("the name has no address"));
+        let mut found = (place.host.as_str(), place.port).to_socket_addrs().map_err(failed)?;
+        let address = found.next().ok_or_else(nobody)?;
+        let any = match address {
+            SocketAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)),
+            SocketAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)),
+        };
+        let socket = UdpSocket::bind(any).map_err(failed)?;
+        socket.connect(address).map_err(failed)?;
+        Ok(Self { socket, v6: address.is_ipv6() })
+    }
+
+    pub(super) const fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    pub(super) fn send(&self, message: &[u8]) -> Result<(), Untaken> {
+        self.socket.send(message).map(|_| ()).map_err(|_| Untaken::Refused)
+    }
+}

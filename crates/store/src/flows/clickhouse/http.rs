@@ -1,0 +1,75 @@
+//! As much of HTTP as an insertion takes: one request, one answer, and the connection ends.
+
+use super::ClickHouseOptions;
+use crate::flows::Error;
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+
+const PORT: u16 = 8123;
+/// Of an answer: the beginning says what is wrong.
+const LONGEST_ANSWER: u64 = 64 << 10;
+/// Of that, what a person reads.
+const SHOWN: usize = 300;
+
+/// Posts a body. HTTP 1.0, so that the answer comes in one piece and ends with the connection.
+pub(super) fn post(
+    options: &ClickHouseOptions,
+    parameters: &[(&str, &str)],
+    body: &[u8],
+) -> Result<(), Error> {
+    let peer = format!("ClickHouse {}", options.address);
+    let answer = exchange(options, parameters, body).map_err(Error::network(&peer))?;
+    let text = String::from_utf8_lossy(&answer);
+    let (head, said) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.get(2..5));
+    match status {
+        // A failure after the first line of the answer was sent is said in a header or in the body.
+        Some("200") if !head.contains("X-ClickHouse-Exception-Code") => Ok(()),
+        Some(status) => {
+            let said: String = said.trim().chars().take(SHOWN).collect();
+            Err(Error::Refused { peer, said: format!("status {status}: {said}") })
+        }
+        None => Err(Error::Refused { peer, said: "its answer is no HTTP".into() }),
+    }
+}
+
+fn exchange(options: &ClickHouseOptions, parameters: &[(&str, &str)], body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = crate::flows::network::connect(&options.address, PORT, options.timeout.to_std())?;
+    let mut head = String::from("POST /");
+    for (index, (name, value)) in parameters.iter().enumerate() {
+        head.push(if index == 0 { '?' } else { '&' });
+        head.push_str(name);
+        head.push('=');
+        escape(value, &mut head);
+    }
+    head.push_str(" HTTP/1.0\r\nHost: ");
+    head.push_str(&options.address);
+    for (name, value) in [("X-ClickHouse-User", &options.user), ("X-ClickHouse-Key", &options.password)] {
+        if !options.user.is_empty() {
+            head.extend(["\r\n", name, ": ", value]);
+        }
+    }
+    head.extend(["\r\nContent-Length: ", &body.len().to_string(), "\r\n\r\n"]);
+    stream.write_all(head.as_bytes())?;
+    // A server that refuses may answer and close before it has read everything: its answer says more than the broken pipe.
+    let sent = stream.write_all(body);
+    let mut answer = Vec::new();
+    let read = stream.take(LONGEST_ANSWER).read_to_end(&mut answer);
+    if answer.is_empty() {
+        sent?;
+        read?;
+    }
+    Ok(answer)
+}
+
+/// Everything but letters and digits as `%xx`.
+fn escape(text: &str, into: &mut String) {
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() {
+            into.push(char::from(byte));
+        } else {
+            let written = write!(into, "%{byte:02X}");
+            debug_assert!(written.is_ok());
+        }
+    }
+}

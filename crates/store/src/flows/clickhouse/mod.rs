@@ -1,0 +1,192 @@
+//! The sink of a ClickHouse table, by the HTTP interface: the table is made if there is none, rows are inserted in batches.
+//!
+//! Plain HTTP, so name and password are readable on the way. A batch has a token, by which the table recognises one that is sent again
+//! because its answer was lost.
+//!
+//! Invariant: a batch is stored, or after so many attempts lost and counted.
+
+mod http;
+mod rows;
+
+use super::columns::Row;
+use super::sink::carried;
+use super::{Error, Kept, RecordSink, Source};
+use packetrig_flow::FlowRecord;
+use packetrig_units::{MonoTime, Nanos};
+use std::hash::{BuildHasher, RandomState};
+use std::thread;
+
+/// Where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClickHouseOptions {
+    /// `host` or `host:port`; the port is 8123 if none is named.
+    pub address: String,
+    /// Name of the database, which must be there.
+    pub database: String,
+    /// Name of the table, which is made if it is not.
+    pub table: String,
+    /// Who asks; the server's default user if empty.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+    /// Rows of an insertion. ClickHouse likes few and large ones.
+    pub batch_rows: usize,
+    /// Rows that have waited so long are inserted, however few.
+    pub batch_age: Nanos,
+    /// How often a batch is tried.
+    pub attempts: u32,
+    /// Wait before the second attempt, doubled with each further one.
+    pub wait: Nanos,
+    /// How long one answer may take.
+    pub timeout: Nanos,
+}
+
+impl ClickHouseOptions {
+    /// Batches of 50 000 rows or one second; five attempts, 200 ms apart and more, 30 seconds each.
+    pub fn new(address: String, database: String, table: String) -> Self {
+        Self {
+            address,
+            database,
+            table,
+            user: String::new(),
+            password: String::new(),
+            batch_rows: 50_000,
+            batch_age: Nanos::from_secs(1),
+            attempts: 5,
+            wait: Nanos::from_millis(200),
+            timeout: Nanos::from_secs(30),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct ClickHouseSink {
+    options: ClickHouseOptions,
+    rows: Vec<Row>,
+    kept: Kept,
+    has_table: bool,
+    /// Makes this sink's tokens different from any other's.
+    name: u64,
+    batches: u64,
+    since: Option<MonoTime>,
+    /// After a batch was given up, one attempt has to do until one succeeds: a dead server costs little time.
+    is_down: bool,
+}
+
+impl ClickHouseSink {
+    /// A sink that connects when it has something to send. Names of database and table are letters, digits and `_`.
+    pub fn new(options: ClickHouseOptions) -> Result<Self, Error> {
+        for name in [&options.database, &options.table] {
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') {
+                let why = "names of database and table are letters, digits and `_`";
+                return Err(Error::Target { text: name.clone(), why });
+            }
+        }
+        Ok(Self {
+            options,
+            rows: Vec::new(),
+            kept: Kept::default(),
+            has_table: false,
+            name: RandomState::new().hash_one("flows"),
+            batches: 0,
+            since: None,
+            is_down: false,
+        })
+    }
+
+    fn deliver(&mut self) -> Result<(), Error> {
+        self.since = None;
+        let rows = std::mem::take(&mut self.rows);
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let carried = carried(rows.iter().map(|row| &row.record));
+        self.batches += 1;
+        let token = format!("{:016x}-{}", self.name, self.batches);
+        let body = rows::encode(&rows);
+        let done = self.attempts(&token, &body);
+        self.is_down = done.is_err();
+        if done.is_ok() {
+            self.kept.store(carried);
+        } else {
+            self.kept.lose(carried);
+        }
+        done
+    }
+
+    fn attempts(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
+        let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
+        let mut wait = self.options.wait;
+        let mut done = Ok(());
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                thread::sleep(wait.to_std());
+                wait = Nanos::new(wait.as_u64().saturating_mul(2));
+            }
+            done = self.insert(token, body);
+            match &done {
+                Ok(()) => break,
+                // What a server refuses it will refuse again, unless it is the table that has gone.
+                Err(Error::Refused { .. }) if self.has_table => self.has_table = false,
+                Err(_) => {}
+            }
+            self.kept.failures += 1;
+        }
+        done
+    }
+
+    fn insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
+        let (database, table) = (&self.options.database, &self.options.table);
+        if !self.has_table {
+            let statement = rows::create_table(database, table);
+            http::post(&self.options, &[("wait_end_of_query", "1")], statement.as_bytes())?;
+            self.has_table = true;
+        }
+        let statement = rows::insert(database, table);
+        let parameters = [
+            ("query", statement.as_str()),
+            ("insert_deduplication_token", token),
+            ("wait_end_of_query", "1"),
+        ];
+        http::post(&self.options, &parameters, body)
+    }
+}
+
+impl RecordSink for ClickHouseSink {
+    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+        let mut done = Ok(());
+        self.kept.offer(records);
+        for &record in records {
+            self.rows.push(Row { record, source });
+            if self.rows.len() >= self.options.batch_rows {
+                done = self.deliver().and(done);
+            }
+        }
+        done
+    }
+
+    fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.since(since) >= self.options.batch_age { self.deliver() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.deliver()
+    }
+
+    fn close(&mut self) -> (Kept, Result<(), Error>) {
+        let done = self.deliver();
+        (self.kept, done)
+    }
+
+    fn kept(&self) -> Kept {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests;

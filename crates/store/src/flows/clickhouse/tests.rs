@@ -1,0 +1,105 @@
+use super::*;
+use crate::flows::sample::records;
+use packetrig_flow::Carried;
+use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::thread::JoinHandle;
+
+/// A server that answers so, one request after the other, and says what it was asked: first line and length of body.
+fn server(answers: &'static [&'static str]) -> (ClickHouseOptions, JoinHandle<Vec<(String, usize)>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let thread = thread::spawn(move || {
+        let mut asked = Vec::new();
+        for answer in answers {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut bytes = Vec::new();
+            let mut some = [0; 8192];
+            let (head, length) = loop {
+                let read = stream.read(&mut some).unwrap();
+                bytes.extend_from_slice(&some[..read]);
+                let text = String::from_utf8_lossy(&bytes);
+                if let Some((head, _)) = text.split_once("\r\n\r\n") {
+                    let length: usize = head.rsplit_once("Content-Length: ").unwrap().1.parse().unwrap();
+                    break (head.to_owned(), length);
+                }
+            };
+            while bytes.len() < head.len() + 4 + length {
+                let read = stream.read(&mut some).unwrap();
+                assert!(read > 0);
+                bytes.extend_from_slice(&some[..read]);
+            }
+            asked.push((head.lines().next().unwrap().to_owned(), length));
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+        asked
+    });
+    let mut options = ClickHouseOptions::new(address, "default".into(), "flows".into());
+    options.wait = Nanos::from_millis(1);
+    (options, thread)
+}
+
+const FINE: &str = "HTTP/1.0 200 OK\r\n\r\n";
+const BUSY: &str = "HTTP/1.0 503 Busy\r\n\r\ncome back later";
+
+fn offered(options: ClickHouseOptions) -> (Kept, Result<(), Error>) {
+    let mut sink = ClickHouseSink::new(options).unwrap();
+    sink.write(&records(10), Source::default()).unwrap();
+    let (kept, done) = sink.close();
+    assert!(kept.balances() && kept.waiting == Carried::default());
+    (kept, done)
+}
+
+#[test]
+fn the_table_is_made_and_rows_are_inserted_once() {
+    let (options, server) = server(&[FINE, FINE]);
+    let (kept, done) = offered(options);
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.failures), (10, 0));
+    let asked = server.join().unwrap();
+    assert!(
+        asked[0].0.starts_with("POST /?wait%5Fend%5Fof%5Fquery=1 HTTP/1.0")
+            || asked[0].0.starts_with("POST /?wait_end_of_query=1 HTTP/1.0")
+    );
+    assert!(
+        asked[1].0.contains("query=INSERT%20INTO%20%60default%60%2E%60flows%60%20%28flowStartNanoseconds")
+    );
+}
+
+#[test]
+fn a_busy_server_is_asked_again_with_the_same_token() {
+    let (options, server) = server(&[FINE, BUSY, FINE, FINE]);
+    let (kept, done) = offered(options);
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.failures), (10, 1));
+    let asked = server.join().unwrap();
+    // Refused, so the table is looked after again.
+    assert_eq!(asked[1], asked[3]);
+}
+
+#[test]
+fn what_is_refused_for_good_is_lost_counted_and_says_why() {
+    let (mut options, server) = server(&[BUSY, BUSY]);
+    options.attempts = 2;
+    let (kept, done) = offered(options);
+    let error = done.unwrap_err().to_string();
+    assert!(error.contains("status 503: come back later"), "{error}");
+    assert_eq!((kept.lost.records, kept.failures), (10, 2));
+    server.join().unwrap();
+}
+
+#[test]
+fn what_is_no_clickhouse_is_said() {
+    let (mut options, server) = server(&["220 mail.example.org ESMTP\r\n"]);
+    options.attempts = 1;
+    let (kept, done) = offered(options);
+    assert!(done.unwrap_err().to_string().contains("no HTTP"));
+    assert_eq!(kept.lost.records, 10);
+    server.join().unwrap();
+}
+
+#[test]
+fn names_that_would_be_statements_are_refused() {
+    let options = ClickHouseOptions::new("localhost".into(), "default".into(), "flows; DROP".into());
+    assert!(ClickHouseSink::new(options).is_err());
+}

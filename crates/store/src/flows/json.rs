@@ -1,0 +1,61 @@
+//! A record as a line of JSON: an object whose names are the columns', in their order.
+
+use super::columns::{Row, columns};
+use packetrig_flow::element::Value;
+use std::fmt::Write;
+use std::net::Ipv6Addr;
+
+/// Appends a record, without a line end. Times are nanoseconds since 1970, addresses IPv6 (IPv4 mapped).
+pub fn append(row: &Row, text: &mut String) {
+    let mut before = '{';
+    for column in columns() {
+        text.push(before);
+        before = ',';
+        text.push('"');
+        text.push_str(column.name);
+        text.push_str("\":");
+        value(column.value(row), text);
+    }
+    text.push('}');
+}
+
+/// A MAC address: `02:00:00:00:00:01`.
+pub fn mac_text(mac: [u8; 6]) -> String {
+    mac.map(|byte| format!("{byte:02x}")).join(":")
+}
+
+fn value(value: Value, text: &mut String) {
+    // Writing to a string cannot fail; the words are our own and need no escapes.
+    let written = match value {
+        Value::Number(number) => write!(text, "{number}"),
+        Value::Address(address) => write!(text, "\"{}\"", Ipv6Addr::from(address)),
+        Value::Mac(mac) => write!(text, "\"{}\"", mac_text(mac)),
+        Value::Word(word) => write!(text, "\"{word}\""),
+        Value::Flag(flag) => write!(text, "{flag}"),
+    };
+    debug_assert!(written.is_ok());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::Source;
+    use crate::flows::sample::{THIRTEEN, record};
+
+    #[test]
+    fn a_line_is_an_object_of_all_columns() {
+        let mut text = String::new();
+        append(&Row { record: record(3), source: Source { exporter: [0; 16], domain: 7 } }, &mut text);
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(json.as_object().unwrap().len(), columns().len());
+        assert_eq!(json["flowStartNanoseconds"], THIRTEEN + 3_000_000_000);
+        assert_eq!(json["sourceIPv6Address"], "::ffff:198.18.0.3");
+        assert_eq!(json["sourceMacAddress"], "02:00:00:00:00:01");
+        assert_eq!(json["tunnelTechnology"], "vxlan");
+        assert_eq!(json["observedLoss"], true);
+        assert_eq!(
+            (json["flowId"].as_u64(), json["observationDomainId"].as_u64()),
+            (Some(u64::MAX - 3), Some(7))
+        );
+    }
+}

@@ -1,0 +1,43 @@
+//! CRC-32C (Castagnoli), which guards a batch of records.
+
+const POLYNOMIAL: u32 = 0x82f6_3b78;
+
+const TABLE: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        // The loop ends at 256, which a `u32` holds.
+        #[expect(clippy::cast_possible_truncation, reason = "below 256")]
+        let mut value = index as u32;
+        let mut bit = 0;
+        while bit < 8 {
+            value = if value & 1 == 1 { value >> 1 ^ POLYNOMIAL } else { value >> 1 };
+            bit += 1;
+        }
+        table[index] = value;
+        index += 1;
+    }
+    table
+};
+
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(u32::MAX, |crc, byte| {
+        let [low, ..] = (crc ^ u32::from(*byte)).to_le_bytes();
+        crc >> 8 ^ TABLE[usize::from(low)]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// RFC 3720, appendix B.4.
+    #[test]
+    fn published_examples() {
+        let rising: Vec<u8> = (0..32).collect();
+        assert_eq!(crc32c(&[0; 32]), 0x8a91_36aa);
+        assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
+        assert_eq!(crc32c(&rising), 0x46dd_794e);
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+}

@@ -1,0 +1,221 @@
+//! The sink of a Kafka topic: one message per record, a line of JSON, its key the flow's number.
+//!
+//! A small producer of our own over plain TCP: it waits for all replicas, numbers its batches so that a broker stores a
+//! repeated one once, and sends all records of a flow to one partition. It knows no TLS and no passwords. Messages carry no time of
+//! Kafka's: brokers refuse a whole batch for one time in the future, and the flow's own times are in the message.
+//!
+//! Invariant: a batch is stored, or after so many attempts lost and counted.
+
+mod batch;
+mod broker;
+mod crc;
+mod wire;
+
+use super::columns::Row;
+use super::sink::carried;
+use super::{Error, Kept, RecordSink, Source};
+use batch::{Batch, Producer, batches};
+use broker::{Broker, Produced};
+use packetrig_flow::FlowRecord;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::{BTreeMap, VecDeque};
+use std::thread;
+
+/// Rows kept before they are sent.
+const ROWS: usize = 1000;
+
+/// Where to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KafkaOptions {
+    /// Brokers to ask for the others, as `host:port`.
+    pub brokers: Vec<String>,
+    /// The topic; brokers that make topics by themselves make it.
+    pub topic: String,
+    /// How often a batch is tried.
+    pub attempts: u32,
+    /// Wait before the second attempt, doubled with each further one.
+    pub wait: Nanos,
+    /// How long one answer may take.
+    pub timeout: Nanos,
+}
+
+impl KafkaOptions {
+    /// Five attempts, 200 ms apart and more, ten seconds each.
+    pub fn new(brokers: Vec<String>, topic: String) -> Self {
+        let (wait, timeout) = (Nanos::from_millis(200), Nanos::from_secs(10));
+        Self { brokers, topic, attempts: 5, wait, timeout }
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct KafkaSink {
+    options: KafkaOptions,
+    rows: Vec<Row>,
+    kept: Kept,
+    /// Leader of each partition; empty while it is not known.
+    leaders: Vec<Leader>,
+    connections: BTreeMap<i32, Broker>,
+    producer: Option<Producer>,
+    /// After a batch was given up, one attempt has to do until one succeeds: a dead broker costs little time.
+    is_down: bool,
+    /// Why a batch will never be taken.
+    refusal: Option<Error>,
+}
+
+/// Where a partition is led.
+#[derive(Clone, Debug)]
+struct Leader {
+    partition: i32,
+    broker: i32,
+    address: String,
+}
+
+impl KafkaSink {
+    /// A sink that connects when it has something to send.
+    pub fn new(options: KafkaOptions) -> Self {
+        Self {
+            options,
+            rows: Vec::new(),
+            kept: Kept::default(),
+            leaders: Vec::new(),
+            connections: BTreeMap::new(),
+            producer: None,
+            is_down: false,
+            refusal: None,
+        }
+    }
+
+    /// Sends what waits; gives up what cannot be sent.
+    fn deliver(&mut self) -> Result<(), Error> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let attempts = if self.is_down { 1 } else { self.options.attempts.max(1) };
+        let mut wait = self.options.wait;
+        let mut batches = VecDeque::new();
+        let mut done = Ok(());
+        for attempt in 0..attempts {
+            if attempt > 0 {
+                thread::sleep(wait.to_std());
+                wait = Nanos::new(wait.as_u64().saturating_mul(2));
+            }
+            done = self.attempt(&mut batches);
+            match &done {
+                Ok(()) => break,
+                Err(_) => self.failed(),
+            }
+        }
+        self.is_down = done.is_err();
+        let done = done.and(self.refusal.take().map_or(Ok(()), Err));
+        let unsent = batches.iter().flat_map(|batch| &batch.rows).chain(&self.rows);
+        let lost = carried(unsent.map(|row| &row.record));
+        if lost.records > 0 {
+            self.kept.lose(lost);
+            self.rows.clear();
+            // Numbers of batches that never arrive would be missed: begin a new row of them.
+            self.producer = None;
+        }
+        done
+    }
+
+    /// Whatever was known of the cluster may be why it failed.
+    fn failed(&mut self) {
+        self.kept.failures += 1;
+        self.connections.clear();
+        self.leaders.clear();
+    }
+
+    fn attempt(&mut self, unsent: &mut VecDeque<Batch>) -> Result<(), Error> {
+        if self.leaders.is_empty() {
+            self.leaders = self.find_leaders()?;
+        }
+        if !self.rows.is_empty() {
+            let partitions: Vec<i32> = self.leaders.iter().map(|leader| leader.partition).collect();
+            unsent.extend(batches(std::mem::take(&mut self.rows), &partitions));
+        }
+        while let Some(batch) = unsent.front_mut() {
+            match self.send(batch)? {
+                Produced::Stored => self.kept.store(carried(batch.rows.iter().map(|row| &row.record))),
+                Produced::Never(error) => {
+                    self.kept.lose(carried(batch.rows.iter().map(|row| &row.record)));
+                    self.producer = None;
+                    self.refusal = Some(error);
+                }
+            }
+            unsent.pop_front();
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, batch: &mut Batch) -> Result<Produced, Error> {
+        let unknown = || Error::Refused { peer: "Kafka".into(), said: "a partition has no leader".into() };
+        let leader = self.leaders.iter().find(|leader| leader.partition == batch.partition);
+        let leader = leader.cloned().ok_or_else(unknown)?;
+        if !self.connections.contains_key(&leader.broker) {
+            let broker = Broker::connect(&leader.address, &self.options)?;
+            self.connections.insert(leader.broker, broker);
+        }
+        let broker = self.connections.get_mut(&leader.broker).ok_or_else(unknown)?;
+        if self.producer.is_none() {
+            self.producer = Some(broker.producer()?);
+        }
+        let Some(producer) = &mut self.producer else { return Err(unknown()) };
+        let bytes = batch.encode(producer);
+        match broker.produce(&self.options.topic, batch.partition, &bytes) {
+            Err(Error::OutOfSequence { peer }) => {
+                // The broker forgot us; what it acknowledged before is not sent again.
+                self.producer = None;
+                Err(Error::OutOfSequence { peer })
+            }
+            other => other,
+        }
+    }
+
+    fn find_leaders(&self) -> Result<Vec<Leader>, Error> {
+        let mut last = Error::Refused { peer: "Kafka".into(), said: "no broker is named".into() };
+        for address in &self.options.brokers {
+            match Broker::connect(address, &self.options)
+                .and_then(|mut broker| broker.leaders(&self.options.topic))
+            {
+                Ok(leaders) => return Ok(leaders),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+}
+
+impl RecordSink for KafkaSink {
+    fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
+        let mut done = Ok(());
+        for some in records.chunks(ROWS) {
+            self.kept.offer(some);
+            self.rows.extend(some.iter().map(|&record| Row { record, source }));
+            if self.rows.len() >= ROWS {
+                done = self.deliver().and(done);
+            }
+        }
+        done
+    }
+
+    fn tick(&mut self, _now: MonoTime) -> Result<(), Error> {
+        self.deliver()
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        self.deliver()
+    }
+
+    fn close(&mut self) -> (Kept, Result<(), Error>) {
+        let done = self.deliver();
+        (self.kept, done)
+    }
+
+    fn kept(&self) -> Kept {
+        self.kept
+    }
+}
+
+#[cfg(test)]
+mod tests;

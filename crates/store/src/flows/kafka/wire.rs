@@ -1,0 +1,125 @@
+//! Kafka's protocol, as far as a producer needs it: values to bytes and back. Big-endian; texts and bytes have their length in front.
+
+/// A request or a part of one.
+#[derive(Debug, Default)]
+pub(super) struct Writer(pub(super) Vec<u8>);
+
+impl Writer {
+    pub(super) fn i8(&mut self, value: i8) -> &mut Self {
+        self.raw(&value.to_be_bytes())
+    }
+
+    pub(super) fn i16(&mut self, value: i16) -> &mut Self {
+        self.raw(&value.to_be_bytes())
+    }
+
+    pub(super) fn i32(&mut self, value: i32) -> &mut Self {
+        self.raw(&value.to_be_bytes())
+    }
+
+    pub(super) fn i64(&mut self, value: i64) -> &mut Self {
+        self.raw(&value.to_be_bytes())
+    }
+
+    pub(super) fn text(&mut self, text: &str) -> &mut Self {
+        self.i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
+        self.raw(&text.as_bytes()[..text.len().min(usize::from(i16::MAX.unsigned_abs()))])
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+        self.i32(length(bytes.len())).raw(bytes)
+    }
+
+    /// A number in as few bytes as it needs, small negative ones too.
+    pub(super) fn varint(&mut self, value: i64) -> &mut Self {
+        let mut left = (value << 1 ^ value >> 63).cast_unsigned();
+        loop {
+            let [low, ..] = left.to_le_bytes();
+            left >>= 7;
+            if left == 0 {
+                return self.raw(&[low & 0x7f]);
+            }
+            self.raw(&[low | 0x80]);
+        }
+    }
+
+    pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
+}
+
+pub(super) fn length(length: usize) -> i32 {
+    i32::try_from(length).unwrap_or(i32::MAX)
+}
+
+/// An answer. Whatever is not there is `None`.
+#[derive(Debug)]
+pub(super) struct Reader<'a>(pub(super) &'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, count: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(count)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn array<const N: usize>(&mut self) -> Option<[u8; N]> {
+        self.take(N)?.try_into().ok()
+    }
+
+    pub(super) fn bool(&mut self) -> Option<bool> {
+        Some(self.array::<1>()?[0] != 0)
+    }
+
+    pub(super) fn i16(&mut self) -> Option<i16> {
+        self.array().map(i16::from_be_bytes)
+    }
+
+    pub(super) fn i32(&mut self) -> Option<i32> {
+        self.array().map(i32::from_be_bytes)
+    }
+
+    pub(super) fn i64(&mut self) -> Option<i64> {
+        self.array().map(i64::from_be_bytes)
+    }
+
+    /// A text; empty where it is null.
+    pub(super) fn text(&mut self) -> Option<String> {
+        let length = usize::try_from(self.i16()?).unwrap_or(0);
+        self.take(length).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// As many as the answer says, each at least a byte.
+    pub(super) fn list<T>(&mut self, mut item: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let count = usize::try_from(self.i32()?).unwrap_or(0);
+        if count > self.0.len() {
+            return None;
+        }
+        (0..count).map(|_| item(self)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_take_as_few_bytes_as_they_need() {
+        let bytes = |value| Writer::default().varint(value).0.clone();
+        assert_eq!(bytes(0), [0]);
+        assert_eq!(bytes(-1), [1]);
+        assert_eq!(bytes(63), [126]);
+        assert_eq!(bytes(64), [0x80, 1]);
+        assert_eq!(bytes(-65), [0x81, 1]);
+        assert_eq!(bytes(300), [0xd8, 4]);
+    }
+
+    #[test]
+    fn an_answer_that_ends_early_or_promises_too_much_is_none() {
+        assert_eq!(Reader(&[0, 0, 0]).i32(), None);
+        assert_eq!(Reader(&[0, 9, b'a']).text(), None);
+        assert_eq!(Reader(&[0x7f, 0xff, 0xff, 0xff, 1]).list(Reader::i16), None);
+        assert_eq!(Reader(&[0xff, 0xff]).text(), Some(String::new()));
+    }
+}

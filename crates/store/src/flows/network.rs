@@ -1,0 +1,26 @@
+//! Plain TCP to a peer that is named as people name it.
+
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// Connects to `host`, `host:port` or `[address]:port`, and lets no call on the connection take longer than `timeout`.
+pub(super) fn connect(address: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let has_port = address.rsplit_once(':').is_some_and(|(host, port)| {
+        port.parse::<u16>().is_ok() && (!host.contains(':') || host.ends_with(']'))
+    });
+    let address = if has_port { address.to_owned() } else { format!("{address}:{port}") };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "its name has no address");
+    for address in address.to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(stream) => {
+                stream.set_read_timeout(Some(timeout))?;
+                stream.set_write_timeout(Some(timeout))?;
+                stream.set_nodelay(true)?;
+                return Ok(stream);
+            }
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
+}

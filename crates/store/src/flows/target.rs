@@ -1,0 +1,118 @@
+//! Places for records, as people write them.
+
+use super::clickhouse::{ClickHouseOptions, ClickHouseSink};
+use super::kafka::{KafkaOptions, KafkaSink};
+use super::{Error, ParquetOptions, ParquetSink, RecordSink};
+use std::fmt;
+use std::str::FromStr;
+
+/// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user[:password]@]host[:port]/[database.]table`.
+#[derive(Clone, Debug)]
+pub enum Target {
+    /// Files.
+    Directory(ParquetOptions),
+    /// A topic.
+    Kafka(KafkaOptions),
+    /// A table.
+    ClickHouse(ClickHouseOptions),
+}
+
+impl Target {
+    /// The sink for it.
+    pub fn open(self) -> Result<Box<dyn RecordSink>, Error> {
+        Ok(match self {
+            Self::Directory(options) => Box::new(ParquetSink::new(options)?),
+            Self::Kafka(options) => Box::new(KafkaSink::new(options)),
+            Self::ClickHouse(options) => Box::new(ClickHouseSink::new(options)?),
+        })
+    }
+}
+
+impl FromStr for Target {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let wrong = |why| Error::Target { text: text.to_owned(), why };
+        match text.split_once("://") {
+            None if text.is_empty() => Err(wrong("name a directory")),
+            None => Ok(Self::Directory(ParquetOptions::new(text))),
+            Some(("kafka", rest)) => {
+                let form = "write kafka://broker:9092/topic";
+                let (brokers, topic) = rest.split_once('/').ok_or_else(|| wrong(form))?;
+                let brokers: Vec<_> = brokers.split(',').map(str::to_owned).collect();
+                let is_name = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+                if brokers.iter().any(String::is_empty) || topic.is_empty() || !topic.chars().all(is_name) {
+                    return Err(wrong(form));
+                }
+                Ok(Self::Kafka(KafkaOptions::new(brokers, topic.to_owned())))
+            }
+            Some(("clickhouse", rest)) => clickhouse(rest).map(Self::ClickHouse).map_err(wrong),
+            Some(_) => Err(wrong("write a directory, kafka://broker/topic or clickhouse://host/table")),
+        }
+    }
+}
+
+fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
+    const FORM: &str =
+        "write clickhouse://[user[:password]@]host[:8123]/[database.]table, names of letters, digits and `_`";
+    let (place, table) = rest.split_once('/').ok_or(FORM)?;
+    let (who, address) = place.rsplit_once('@').unwrap_or(("", place));
+    let (user, password) = who.split_once(':').unwrap_or((who, ""));
+    let (database, table) = table.split_once('.').unwrap_or(("default", table));
+    // They become lines of a header.
+    let is_name =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+    if address.is_empty() || rest.contains(char::is_control) || !is_name(database) || !is_name(table) {
+        return Err(FORM);
+    }
+    let mut options = ClickHouseOptions::new(address.into(), database.into(), table.into());
+    (options.user, options.password) = (user.into(), password.into());
+    Ok(options)
+}
+
+/// Without the password.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(options) => write!(f, "{}", options.directory.display()),
+            Self::Kafka(options) => write!(f, "kafka://{}/{}", options.brokers.join(","), options.topic),
+            Self::ClickHouse(options) => {
+                write!(f, "clickhouse://{}/{}.{}", options.address, options.database, options.table)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_read_as_written() {
+        let shown = |text: &str| text.parse::<Target>().unwrap().to_string();
+        assert_eq!(shown("records"), "records");
+        assert_eq!(shown("kafka://a,b:9093/flows.v1"), "kafka://a,b:9093/flows.v1");
+        assert_eq!(shown("clickhouse://me:pw@db/flows"), "clickhouse://db/default.flows");
+        let Target::ClickHouse(options) = "clickhouse://me:p:w@db:1/x.flows".parse().unwrap() else {
+            panic!()
+        };
+        assert_eq!((options.user.as_str(), options.password.as_str()), ("me", "p:w"));
+        assert_eq!((options.address.as_str(), options.database.as_str()), ("db:1", "x"));
+        let wrong = [
+            "",
+            "kafka://",
+            "kafka://a",
+            "kafka://a/",
+            "kafka://,/t",
+            "kafka://a/t/u",
+            "clickhouse://a",
+            "clickhouse:///t",
+            "clickhouse://a/t;u",
+            "clickhouse://a\r\nb/t",
+            "http://a/b",
+        ];
+        for text in wrong {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Reads headers for the flow meter: of what is plain, the few bytes a flow is told by go into a ring (rings.h); of the rest,
+ * the beginning of the frame, for user space to read.
+ *
+ * Plain is: Ethernet, at most two VLAN tags, IPv4 without options or IPv6 without extension headers, not a fragment, all
+ * of it there, with TCP, UDP, SCTP, ICMP or ICMPv6 inside; but not the UDP ports of tunnels. What user space makes of a plain
+ * frame and of its header here is the same, and a test holds them together.
+ * The layout of `struct header` is known to src/parse/unified.rs of `flow`.
+ */
+#include "rings.h"
+
+#define TCP 6
+#define UDP 17
+#define SCTP 132
+#define ICMP 1
+#define ICMPV6 58
+#define VXLAN 4789
+#define GTP 2152
+
+struct header {
+	u8 version;
+	u8 protocol;
+	u8 tcp_flags;
+	u8 ttl;
+	u8 tos;
+	u8 zero;
+	u16 bytes;	/* of the IP packet, as its header states */
+	u16 source_port;
+	u16 destination_port;
+	u16 vlan;
+	u16 inner_vlan;
+	u8 macs[12];	/* as in the frame */
+	u8 addresses[];	/* source, destination: 8 bytes of IPv4, 32 of IPv6 */
+};
+
+#define HEADER_V4 36u
+#define HEADER_V6 60u
+
+#define BE16(at) __builtin_bswap16(*(const u16 *)(at))
+#define WORD(to, from) (*(u32 *)(to) = *(const u32 *)(from))
+#define LONG(to, from) (*(u64 *)(to) = *(const u64 *)(from))
+
+MAP(settings);
+MAP(rings);
+
+/* What the headers above IP said. */
+struct link {
+	const u8 *frame, *end;
+	u64 now;
+	u32 full;
+	u16 vlan, inner_vlan;
+};
+
+struct transport {
+	u16 source_port, destination_port;
+	u8 flags;
+};
+
+/* Reads ports and the like; zero if that is for user space. `bytes` are those of the packet from `at` on. */
+INLINE int read_transport(const u8 *at, const u8 *end, u8 protocol, u32 bytes, struct transport *t)
+{
+	if (at + 8 > end || bytes < 8)
+		return 0;
+	t->flags = 0;
+	if (protocol == ICMP || protocol == ICMPV6) {
+		t->source_port = 0;
+		t->destination_port = BE16(at);
+		return 1;
+	}
+	t->source_port = BE16(at);
+	t->destination_port = BE16(at + 2);
+	if (protocol == TCP) {
+		if (at + 14 > end || bytes < 14)
+			return 0;
+		t->flags = at[13];
+		return 1;
+	}
+	if (protocol == UDP)
+		return t->destination_port != VXLAN && t->destination_port != GTP;
+	return protocol == SCTP;
+}
+
+INLINE struct header *begin(struct ring *ring, const struct link *l, const struct transport *t, u32 len)
+{
+	struct record *record = room(ring, len);
+	if (!record)
+		return 0;
+	record->time = l->now;
+	record->full_len = l->full;
+	record->len = len | HEADER;
+	struct header *h = (void *)(record + 1);
+	h->tcp_flags = t->flags;
+	h->zero = 0;
+	h->source_port = t->source_port;
+	h->destination_port = t->destination_port;
+	h->vlan = l->vlan;
+	h->inner_vlan = l->inner_vlan;
+	LONG(h->macs, l->frame);
+	WORD(h->macs + 8, l->frame + 8);
+	return h;
+}
+
+INLINE void end(struct ring *ring, u32 len)
+{
+	PUBLISH(ring->written, sizeof(struct record) + ((len + 7u) & ~7u));
+}
+
+/* Nonzero if the frame is dealt with, be it that it found no room. */
+INLINE int v4(const u8 *ip, struct ring *ring, const struct link *l)
+{
+	struct transport t;
+	if (ip + 28 > l->end || ip[0] != 0x45 || BE16(ip + 6) & 0x3fff)
+		return 0;
+	u32 total = BE16(ip + 2);
+	if (total < 28 || ip - l->frame + total > l->full)
+		return 0;
+	if (!read_transport(ip + 20, l->end, ip[9], total - 20, &t))
+		return 0;
+	struct header *h = begin(ring, l, &t, HEADER_V4);
+	if (!h)
+		return 1;
+	h->version = 4;
+	h->protocol = ip[9];
+	h->ttl = ip[8];
+	h->tos = ip[1];
+	h->bytes = total;
+	LONG(h->addresses, ip + 12);
+	end(ring, HEADER_V4);
+	return 1;
+}
+
+INLINE int v6(const u8 *ip, struct ring *ring, const struct link *l)
+{
+	struct transport t;
+	if (ip + 48 > l->end || ip[0] >> 4 != 6)
+		return 0;
+	u32 payload = BE16(ip + 4);
+	if (payload < 8 || payload > 0xffff - 40 || ip - l->frame + 40 + payload > l->full)
+		return 0;
+	if (!read_transport(ip + 40, l->end, ip[6], payload, &t))
+		return 0;
+	struct header *h = begin(ring, l, &t, HEADER_V6);
+	if (!h)
+		return 1;
+	h->version = 6;
+	h->protocol = ip[6];
+	h->ttl = ip[7];
+	h->tos = BE16(ip) >> 4;
+	h->bytes = payload + 40;
+	LONG(h->addresses, ip + 8);
+	LONG(h->addresses + 8, ip + 16);
+	LONG(h->addresses + 16, ip + 24);
+	LONG(h->addresses + 24, ip + 32);
+	end(ring, HEADER_V6);
+	return 1;
+}
+
+INLINE int is_vlan(u32 type)
+{
+	return type == 0x8100 || type == 0x88a8 || type == 0x9100;
+}
+
+/* Nonzero if the frame is dealt with. */
+INLINE int put_header(struct xdp_md *ctx, struct ring *ring, u64 now)
+{
+	struct link l = {
+		.frame = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end, .now = now,
+		.full = bpf_xdp_get_buff_len(ctx),
+	};
+	/* Two tags and the shortest IP packet of interest; shorter frames are few. */
+	if (l.frame + 42 > l.end)
+		return 0;
+	const u8 *ip = l.frame + 14;
+	u32 type = BE16(l.frame + 12);
+	if (is_vlan(type)) {
+		l.vlan = BE16(l.frame + 14) & 0xfff;
+		type = BE16(l.frame + 16);
+		ip = l.frame + 18;
+		if (is_vlan(type)) {
+			l.inner_vlan = BE16(l.frame + 18) & 0xfff;
+			type = BE16(l.frame + 20);
+			ip = l.frame + 22;
+		}
+	}
+	if (type == 0x0800)
+		return v4(ip, ring, &l);
+	if (type == 0x86dd)
+		return v6(ip, ring, &l);
+	return 0;
+}
+
+SEC("xdp")
+int meter(struct xdp_md *ctx)
+{
+	u32 cpu = bpf_get_smp_processor_id(), zero = 0;
+	struct ring *ring = bpf_map_lookup_elem(&rings, &cpu);
+	struct settings *s = bpf_map_lookup_elem(&settings, &zero);
+	if (!ring || !s)
+		return XDP_PASS;
+	u64 now = bpf_ktime_get_ns();
+	if (!put_header(ctx, ring, now))
+		put_frame(ctx, ring, s, now);
+	return answer(ctx, s);
+}
+
+char licence[] SEC("license") = "Dual BSD/GPL";

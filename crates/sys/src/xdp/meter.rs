@@ -1,0 +1,74 @@
+//! Headers in place of frames: the program reads what is plain and puts only what a flow is told by into the rings; of what
+//! is not, the beginning of the frame.
+//!
+//! What a record says is known to those who asked for it (`flow::parse::unified`); here it is bytes.
+
+use super::METER;
+use super::ring::{self, Rings, XdpFrame};
+use super::rx::{self, Filter, Pass, XdpRx, XdpRxOptions};
+use crate::bpf::Program;
+use crate::netns::NetNs;
+use crate::{Error, clock};
+
+/// Bytes of a frame that come up when the program does not read its headers: room for a stack of them.
+pub const BEGINNING: u32 = 192;
+
+/// Rings of an interface that hold headers.
+#[derive(Debug)]
+pub struct XdpMeter {
+    rx: XdpRx,
+}
+
+impl XdpMeter {
+    /// Reads the headers of what arrives at an interface from now on; with a filter, of what passes it.
+    pub fn open(
+        netns: &NetNs,
+        index: u32,
+        object: &str,
+        options: XdpRxOptions,
+        filter: Option<Filter<'_>>,
+    ) -> Result<Self, Error> {
+        let rx = XdpRx::with(&METER, netns, index, object, options, filter)?;
+        Ok(Self { rx })
+    }
+
+    /// Gives every header and beginning of a frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        self.rx.receive(most, sink)
+    }
+
+    /// Frames that found their ring full, so far.
+    pub fn dropped(&self) -> u64 {
+        self.rx.dropped()
+    }
+}
+
+/// The program on no interface, for tests and measurements.
+#[derive(Debug)]
+pub struct Trial {
+    program: Program,
+    rings: Rings,
+}
+
+impl Trial {
+    /// Loads it.
+    pub fn load() -> Result<Self, Error> {
+        let options = XdpRxOptions { native: true, snap: BEGINNING, pass: Pass::Nothing };
+        let (program, rings) = rx::load(&METER, options)?;
+        Ok(Self { program, rings })
+    }
+
+    /// Runs it once on a frame of 14 bytes at least, and gives what it put into a ring.
+    pub fn run(&mut self, frame: &[u8], sink: &mut dyn FnMut(XdpFrame<'_>)) -> Result<(), Error> {
+        self.program.run_once(frame)?;
+        self.rings.receive(1, clock::monotonic_ns().saturating_add(ring::SETTLED_NS), sink);
+        Ok(())
+    }
+
+    /// How long it takes for a frame like this, in ns: the mean of as many as a ring holds.
+    pub fn time_per_frame(&mut self, frame: &[u8]) -> Result<u32, Error> {
+        let time = self.program.time(frame, u32::try_from(ring::fitting(BEGINNING as usize)).unwrap_or(1));
+        self.rings.receive(usize::MAX, u64::MAX, &mut |_| ());
+        time
+    }
+}

@@ -1,0 +1,143 @@
+//! The rings that programs fill: one per processor, mapped here and read in the order of time.
+//!
+//! The records of several processors are given in the order of their times. A processor may have taken a time and not
+//! yet written its record; so when more than one is at work, records younger than [`SETTLED_NS`] wait for the next call.
+//!
+//! Invariant: bytes of a record are read only between the reader's and the writer's counter.
+
+use crate::area::Area;
+use std::sync::atomic::Ordering;
+
+/// The longest frame that is kept whole.
+pub const LONGEST: u32 = 9600;
+/// How old a frame must be before it is given, when several processors receive.
+pub const SETTLED_NS: u64 = 100_000;
+
+// struct ring and struct record in bpf/rings.h
+const WRITTEN: usize = 0;
+const DROPPED: usize = 8;
+const READ: usize = 64;
+const DATA: usize = 4096;
+const RING_BYTES: usize = 16 << 20;
+const RING: u64 = RING_BYTES as u64;
+const SLACK: usize = 16_384;
+/// Bytes of a ring with its counters.
+pub(super) const VALUE: usize = DATA + RING_BYTES + SLACK;
+const HEAD: usize = 16;
+const HEADER: u32 = 0x8000_0000;
+
+/// A frame in a ring.
+#[derive(Clone, Copy, Debug)]
+pub struct XdpFrame<'a> {
+    /// Its bytes, without FCS; of a header, the program's record of it.
+    pub bytes: &'a [u8],
+    /// Bytes it had when it came.
+    pub full_len: usize,
+    /// When, in ns of the monotonic clock.
+    pub monotonic_ns: u64,
+    /// Whether this is what the program in [`meter`](super::meter) read of a frame, and not the frame.
+    pub is_header: bool,
+}
+
+/// Frames of a length that fit a ring.
+pub(super) const fn fitting(len: usize) -> u64 {
+    RING / (HEAD + len.next_multiple_of(8)) as u64
+}
+
+/// A ring as its reader sees it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Cursor {
+    read: u64,
+    written: u64,
+    /// Arrival of its next frame.
+    next: u64,
+}
+
+/// All rings of an interface.
+#[derive(Debug)]
+pub(super) struct Rings {
+    area: Area,
+    cursors: Vec<Cursor>,
+}
+
+impl Rings {
+    pub(super) fn new(area: Area, processors: usize) -> Self {
+        Self { area, cursors: vec![Cursor::default(); processors] }
+    }
+
+    /// Gives every record at hand to `sink`, at most `most`; returns how many.
+    pub(super) fn receive(&mut self, most: usize, now: u64, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        let used = self.look();
+        let settled = if used > 1 { now.saturating_sub(SETTLED_NS) } else { u64::MAX };
+        let mut given = 0;
+        while given < most {
+            let Some(ring) = self.oldest().filter(|ring| self.cursors[*ring].next <= settled) else { break };
+            given += self.drain(ring, most - given, settled, sink);
+        }
+        for (ring, cursor) in self.cursors.iter().enumerate() {
+            self.area.long(ring * VALUE + READ).store(cursor.read, Ordering::Release);
+        }
+        given
+    }
+
+    /// Looks at the writers' counters; returns how many rings were ever used.
+    fn look(&mut self) -> usize {
+        let mut used = 0;
+        for ring in 0..self.cursors.len() {
+            let written = self.area.long(ring * VALUE + WRITTEN).load(Ordering::Acquire);
+            used += usize::from(written > 0);
+            self.cursors[ring].written = written;
+            self.note_next(ring);
+        }
+        used
+    }
+
+    fn note_next(&mut self, ring: usize) {
+        let cursor = &mut self.cursors[ring];
+        if cursor.read < cursor.written {
+            let at = ring * VALUE + DATA + offset(cursor.read);
+            cursor.next = self.area.long(at).load(Ordering::Relaxed);
+        }
+    }
+
+    fn oldest(&self) -> Option<usize> {
+        let filled = self.cursors.iter().enumerate().filter(|(_, c)| c.read < c.written);
+        filled.min_by_key(|(_, c)| c.next).map(|(ring, _)| ring)
+    }
+
+    /// Gives frames of one ring as long as no other has an older one.
+    fn drain(&mut self, ring: usize, most: usize, settled: u64, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        let others = self.cursors.iter().enumerate().filter(|(i, c)| *i != ring && c.read < c.written);
+        let until = others.map(|(_, c)| c.next).min().unwrap_or(u64::MAX).min(settled);
+        let mut given = 0;
+        while given < most {
+            let cursor = self.cursors[ring];
+            if cursor.read >= cursor.written || cursor.next > until {
+                break;
+            }
+            let at = ring * VALUE + DATA + offset(cursor.read);
+            let full_len = self.area.number(at + 8) as usize;
+            let stated = self.area.number(at + 12);
+            let len = (stated & !HEADER).min(LONGEST) as usize;
+            let (bytes, is_header) = (self.area.bytes(at + HEAD, len), stated & HEADER != 0);
+            sink(XdpFrame { bytes, full_len, monotonic_ns: cursor.next, is_header });
+            self.cursors[ring].read += (HEAD + len.next_multiple_of(8)) as u64;
+            self.note_next(ring);
+            given += 1;
+        }
+        given
+    }
+
+    /// Frames that found their ring full.
+    pub(super) fn dropped(&self) -> u64 {
+        let dropped = |ring| self.area.long(ring * VALUE + DROPPED).load(Ordering::Relaxed);
+        (0..self.cursors.len()).map(dropped).sum()
+    }
+}
+
+fn offset(counter: u64) -> usize {
+    usize::try_from(counter % RING).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests;
