@@ -15,7 +15,7 @@ use packetrig_plan::{Plan, Steer};
 use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
-use packetrig_sys::{clock, kernel, signal};
+use packetrig_sys::{clock, kernel, memory, signal};
 use packetrig_units::{MonoTime, Nanos, Share};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +28,8 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
+    // A run's threads end with it; runs allocate and free, frames do not.
+    memory::one_heap();
     let options = options(arguments)?;
     // Whether results can be kept is settled before anything is offered.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
@@ -128,7 +130,7 @@ impl Rigs for MachineRigs {
         drop(catalogue);
         let opened =
             Session::open(EnginePlane::default(), document.clone(), plan.clone(), options, move |event| {
-                sink(event)
+                sink(event);
             });
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
