@@ -6,6 +6,7 @@ mod collect;
 mod demo;
 mod doctor;
 mod execution;
+mod flows;
 mod meter;
 mod plan;
 mod quick;
@@ -28,6 +29,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
         Command::Collect(arguments) => collect::perform(&arguments, output),
+        Command::Flows(arguments) => flows::perform(&arguments, output),
         Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
