@@ -31,6 +31,9 @@ pub(crate) struct Meter {
     /// Meter each direction as a flow of its own
     #[arg(long)]
     pub(crate) uniflow: bool,
+    /// Memory for what waits for one slow or dead target; what finds no room is counted as dropped
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
+    pub(crate) queue: Bytes,
     /// Observation domain, or source, in what is exported
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,

@@ -156,12 +156,16 @@ impl FileSource {
         self.next = 0;
         match &mut self.feed {
             Feed::Own(reader) => {
-                let block = done.and_then(Arc::into_inner);
-                let mut block = block.unwrap_or_else(|| Block::new(1));
-                if self.stop.load(Ordering::Acquire) || !reader.fill(&mut block)? {
+                let mut block = done.unwrap_or_else(|| Arc::new(Block::new(1)));
+                // It is nobody else's, so its memory serves again.
+                let is_more = match Arc::get_mut(&mut block) {
+                    Some(block) if !self.stop.load(Ordering::Acquire) => reader.fill(block)?,
+                    _ => false,
+                };
+                if !is_more {
                     return Ok(Taken::Ended);
                 }
-                self.block = Some(Arc::new(block));
+                self.block = Some(block);
             }
             Feed::Shared { blocks, free } => {
                 if let Some(block) = done.and_then(Arc::into_inner) {
