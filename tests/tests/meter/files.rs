@@ -23,7 +23,7 @@ fn known_frames_are_known_flows_for_any_number_of_workers() {
     }
     let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
     for workers in ["1", "2", "3"] {
-        let finished = meter(&file, &["--workers", workers, "--export", "out.ipfix"]);
+        let finished = meter(&file, &["--workers", workers, "--export", "file:out.ipfix"]);
         let result = ledger(&finished);
         assert_eq!(number(&result, "/ledger/capture/arrived"), 600);
         assert_eq!(number(&result, "/ledger/packets/ignored/0"), 100, "ARP");

@@ -19,7 +19,7 @@ pub(crate) struct Meter {
     /// Interfaces (`eth1`, or `ns/eth1`), or capture files (pcap, pcapng, either with zstd), read one after another
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub(crate) inputs: Vec<String>,
-    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT, or a file; may be given several times
+    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; may be given several times
     #[arg(short, long, value_name = "TARGET")]
     pub(crate) export: Vec<String>,
     /// Format of what is exported
