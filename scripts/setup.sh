@@ -92,6 +92,7 @@ test | vm | eval)
     want ethtool ethtool
     want tcpdump tcpdump
     want tshark tshark
+    want nfcapd nfdump
     want curl curl
     want python3 python3
     # Debian packages the making of environments apart.
