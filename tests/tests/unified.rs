@@ -1,9 +1,14 @@
 //! The program in the driver and the parser read alike: every frame of the parser's corpus, whole, damaged at every byte and cut at
-//! every length, through the program as the kernel runs it.
+//! every length, through the program as the kernel runs it; and once on a cable.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use packetrig_engine::xdp::{Headers, XdpTapOptions};
 use packetrig_flow::parse::{ParseOptions, Parser, unified};
 use packetrig_flow::{Ignored, Packet, flags};
+use packetrig_sys::clock;
+use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_sys::xdp::{self, meter};
+use packetrig_testkit::Lab;
 use packetrig_tests::{fuzz, skip};
 use std::path::Path;
 
@@ -113,4 +118,65 @@ fn plain_frames_come_as_records_and_others_as_they_are() {
             assert_eq!(pair.tally.records > before, plain.contains(&name.as_str()), "{name}");
         }
     }
+}
+
+/// The corpus comes over a cable as it was sent, in order, each frame once; nothing is dropped.
+#[test]
+fn headers_of_a_cable_are_those_of_the_frames() {
+    const ROUNDS: usize = 20;
+    const PATIENCE_NS: u64 = 10_000_000_000;
+    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let [tx, _] = lab.ports() else { panic!("two ports") };
+    let options = XdpTapOptions { filter: None, snap_len: None, pass: false };
+    let mut headers = Headers::open(&lab.location(1).parse().unwrap(), &options).unwrap();
+    let options = TxOptions { slots: 1024, longest: 512, bypass_queue: true };
+    let mut ring = TxRing::open(tx.netns(), tx.link.index, &tx.location(), options).unwrap();
+    let corpus = corpus();
+    let source_mac = <[u8; 6]>::try_from(&corpus[0][6..12]).unwrap();
+    for _ in 0..ROUNDS {
+        for frame in &corpus {
+            let slot = ring.next_slot().expect("more slots than frames of a round");
+            slot[..frame.len()].copy_from_slice(frame);
+            ring.commit(frame.len());
+        }
+        ring.kick().unwrap();
+        ring.reap();
+    }
+    let mut expected = Vec::new();
+    let mut parser = Parser::new(options_whole());
+    for frame in corpus.iter().cycle().take(ROUNDS * corpus.len()) {
+        let mut packet = Packet::default();
+        assert_eq!(parser.parse(frame, frame.len(), 0, 0, &mut packet), Ok(()));
+        expected.push(packet);
+    }
+    let (mut got, mut records, mut parser) = (Vec::new(), 0, Parser::new(options_whole()));
+    let deadline = clock::monotonic_ns() + PATIENCE_NS;
+    while got.len() < expected.len() && clock::monotonic_ns() < deadline {
+        headers.receive(1000, &mut |header| {
+            let mut packet = Packet::default();
+            if header.is_record {
+                assert!(unified::read(header.bytes, header.full_len, 0, 0, &mut packet));
+            } else if parser.parse(header.bytes, header.full_len, 0, 0, &mut packet).is_err() {
+                return;
+            }
+            // Neighbours talk, too.
+            if packet.source_mac == source_mac {
+                records += usize::from(header.is_record);
+                got.push(packet);
+            }
+        });
+    }
+    assert_eq!(got.len(), expected.len());
+    assert_eq!(got, expected);
+    assert!(records >= 9 * ROUNDS && records < got.len(), "{records}");
+    let counters = headers.counters();
+    assert_eq!((counters.ring_dropped, counters.arrived.is_some()), (0, true));
+    assert!(counters.seen >= got.len() as u64);
+}
+
+fn options_whole() -> ParseOptions {
+    ParseOptions { fragment_ns: u64::MAX, ..ParseOptions::default() }
 }

@@ -60,6 +60,15 @@ pub(crate) enum Error {
     Engine(#[from] packetrig_engine::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
+    Export(#[from] packetrig_meter::export::Error),
+    /// World: flow records cannot be kept.
+    #[error(transparent)]
+    Flows(packetrig_store::flows::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Meter(#[from] packetrig_meter::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
@@ -72,7 +81,7 @@ impl Error {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
             Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
-            Self::Write { .. } => Exit::World,
+            Self::Write { .. } | Self::Flows(_) => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
@@ -80,6 +89,8 @@ impl Error {
             Self::Server(error) => of_server(error),
             Self::Run(error) => of_run(error),
             Self::Engine(error) => of_engine(error),
+            Self::Export(error) => of_export(error),
+            Self::Meter(error) => of_meter(error),
             Self::Store(error) => of_store(error),
         }
     }
@@ -122,6 +133,30 @@ fn of_kernel(error: &packetrig_sys::Error) -> Exit {
     match error {
         packetrig_sys::Error::Busy { .. } => Exit::Busy,
         error if error.is_permission() => Exit::Rights,
+        _ => Exit::World,
+    }
+}
+
+fn of_export(error: &packetrig_meter::export::Error) -> Exit {
+    use packetrig_meter::export::Error as Export;
+    match error {
+        Export::Target { .. } | Export::Thread(_) => Exit::World,
+        Export::NotFramed { .. } | Export::NoAuthorities { .. } | Export::Tls(_) => Exit::Usage,
+    }
+}
+
+fn of_meter(error: &packetrig_meter::Error) -> Exit {
+    use packetrig_meter::Error as Meter;
+    match error {
+        Meter::Kernel(error) => of_kernel(error),
+        Meter::Engine(error) => of_engine(error),
+        Meter::File { .. }
+        | Meter::NoCapture { .. }
+        | Meter::TooManyInputs { .. }
+        | Meter::OneWorker { .. } => Exit::Usage,
+        Meter::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
+        Meter::Metrics { .. } => Exit::Busy,
+        Meter::Panicked(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -1,10 +1,11 @@
-//! Time per frame of the two XDP programs, as the kernel measures it.
+//! Time per frame of the XDP programs, as the kernel measures it.
 #![expect(clippy::print_stdout, reason = "a measurement is printed")]
 
 use packetrig_engine::stream::{Source, StreamSpec};
 use packetrig_engine::xdp;
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::{Shape, Timeline};
+use packetrig_sys::xdp::meter::Trial;
 use packetrig_units::{FrameRate, Nanos};
 use std::sync::Arc;
 
@@ -26,5 +27,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }
     }
+    let mut trial = Trial::load()?;
+    for (what, kind, ip) in
+        [("IPv4/UDP", 0x0800_u16, &V4[..]), ("IPv6/UDP", 0x86dd, &V6), ("not IP", 0x88b5, &V4)]
+    {
+        let mut frame = [&[2; 12][..], &kind.to_be_bytes(), ip].concat();
+        frame.resize(62, 0);
+        println!("xdp, 66 B, {what}: headers {} ns", trial.time_per_frame(&frame)?);
+    }
     Ok(())
 }
+
+const V4: [u8; 20] = [0x45, 0, 0, 48, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 19, 0, 1];
+const V6: [u8; 8] = [0x60, 0, 0, 0, 0, 8, 17, 64];

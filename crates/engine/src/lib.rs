@@ -20,6 +20,7 @@ pub mod packet;
 pub mod pktgen;
 pub mod port;
 pub mod receiver;
+pub mod recorded;
 pub mod replay;
 pub mod rig;
 pub mod sender;

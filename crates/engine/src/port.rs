@@ -1,5 +1,7 @@
 //! The frame level: batches of frames in and out, each with its time and the kind of that time.
 
+pub use packetrig_plan::Location;
+
 use packetrig_stats::port::{RxCounters, StampKind, TxCounters};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::Program;

@@ -11,8 +11,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 const FRAMES: u16 = 64;
-const TURNS: u32 = 10_000;
-const ROUNDS: u32 = 9;
+const TURNS: u32 = 200;
+const ROUNDS: u32 = 1500;
 
 fn v4(protocol: u8, inside: &[u8]) -> Vec<u8> {
     let [high, low] = u16::try_from(20 + inside.len()).unwrap_or(0).to_be_bytes();
@@ -47,6 +47,7 @@ const KINDS: &[Kind] = &[
     ("IPv6/TCP", |n| eth(0x86dd, &v6(6, &transport(n, 443, 20)))),
     ("IPv4/UDP in a VLAN", |n| eth(0x8100, &[&[0, 5, 8, 0][..], &v4(17, &transport(n, 53, 26))].concat())),
     ("IPv4/ICMP", |n| eth(0x0800, &v4(1, &transport(n, 1, 40)))),
+    ("IPv4/SCTP", |n| eth(0x0800, &v4(132, &transport(n, 1, 40)))),
     ("IPv4/UDP in QinQ", |n| {
         eth(0x88a8, &[&[0, 5, 0x81, 0, 0, 6, 8, 0][..], &v4(17, &transport(n, 53, 26))].concat())
     }),

@@ -10,6 +10,24 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+mod error;
 pub mod export;
+mod intake;
+pub mod ledger;
+mod memory;
+pub mod metrics;
+mod outbox;
+mod patience;
+mod placement;
+mod run;
+pub mod source;
+pub mod top;
+mod worker;
 
 pub use batch::Batch;
+pub use error::Error;
+pub use intake::{BATCH, Intake};
+pub use outbox::{Channels, Offered, Outbox};
+pub use patience::Patience;
+pub use run::{Input, Meter, MeterOptions};
+pub use worker::{Desk, Notes};

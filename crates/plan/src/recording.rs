@@ -123,6 +123,11 @@ impl Speed {
     /// As recorded.
     pub const ORIGINAL: Self = Self { millionths: 1_000_000 };
 
+    /// The factor, in millionths.
+    pub const fn millionths(self) -> u64 {
+        self.millionths
+    }
+
     /// How long `ns` nanoseconds of the recording take.
     fn scaled(self, ns: u128) -> Nanos {
         let scaled = ns.saturating_mul(1_000_000) / u128::from(self.millionths);

@@ -2,6 +2,7 @@
 
 mod capture;
 mod execution;
+mod meter;
 mod quantities;
 mod replay;
 mod run;
@@ -10,6 +11,7 @@ mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use execution::Execution;
+pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, Run};
@@ -47,6 +49,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
+    Meter(Box<Meter>),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more

@@ -12,7 +12,7 @@ use packetrig_engine::capture::record::{
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
-use packetrig_engine::packet::{PacketTap, TapOptions};
+use packetrig_engine::packet::{self, PacketTap, TapOptions};
 use packetrig_engine::port::{Clock, FrameRx};
 use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
 use packetrig_stats::series::RateSeries;
@@ -116,6 +116,7 @@ fn options(arguments: &Arguments, filter: Option<packetrig_wire::bpf::Program>) 
         snap_len: arguments.snap,
         promiscuous: !arguments.no_promiscuous,
         outgoing: arguments.direction == Direction::Both,
+        blocks: packet::BLOCKS,
     }
 }
 

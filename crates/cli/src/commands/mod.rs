@@ -5,6 +5,7 @@ mod capture;
 mod demo;
 mod doctor;
 mod execution;
+mod meter;
 mod plan;
 mod quick;
 mod replay;
@@ -25,6 +26,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 13] = [
+    let pages: [(&str, &[&str]); 14] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -29,6 +29,7 @@ fn every_help_page_is_as_committed() {
         ("help-plan-explain", &["plan", "explain", "--help"]),
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
+        ("help-meter", &["meter", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
         ("help-report-list", &["report", "list", "--help"]),

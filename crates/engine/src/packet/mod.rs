@@ -16,7 +16,7 @@ mod tx;
 
 pub(crate) use facts::{Meter, relatives};
 pub use rx::PacketRx;
-pub use tap::{PacketTap, TapOptions};
+pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub use tx::PacketTx;
 pub(crate) use tx::{NETDOWN, Patience, lost_on_transmit};
 

@@ -16,12 +16,13 @@ use packetrig_stats::port::{RxCounters, StampKind};
 use packetrig_sys::clock::{self, Offset};
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::{RxOptions, RxRing, Stamp};
+use packetrig_sys::packet::{RxOptions, RxRing, RxStats, Stamp};
 use packetrig_sys::pcap::ClassicInsn;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::bpf::Program;
 
-const BLOCKS: u32 = 1024;
+/// Blocks of a ring, of 64 KiB each.
+pub const BLOCKS: u32 = 1024;
 const RETIRE_MS: u32 = 10;
 
 /// How to listen.
@@ -35,6 +36,8 @@ pub struct TapOptions {
     pub promiscuous: bool,
     /// Give frames that this machine sends, too.
     pub outgoing: bool,
+    /// Blocks of the ring, of 64 KiB each; usually [`BLOCKS`].
+    pub blocks: u32,
 }
 
 /// An interface that is listened at.
@@ -53,11 +56,17 @@ pub struct PacketTap {
 impl PacketTap {
     /// Listens from now on.
     pub fn open(location: &Location, options: TapOptions) -> Result<Self, Error> {
+        let mut taps = Self::open_fanned(location, options, 1)?;
+        taps.pop().ok_or(Error::Bug("one ring was asked for"))
+    }
+
+    /// Listens from now on with `count` rings that share the frames by flow: both directions of a flow are in one ring.
+    pub fn open_fanned(location: &Location, options: TapOptions, count: usize) -> Result<Vec<Self>, Error> {
         let name = location.to_string();
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let link = Links::open(&netns)?.by_name(&location.interface)?;
         let ring = RxOptions {
-            blocks: BLOCKS,
+            blocks: options.blocks,
             retire_ms: RETIRE_MS,
             promiscuous: options.promiscuous,
             // A frame on the loopback interface goes out and comes in; once is enough.
@@ -65,23 +74,33 @@ impl PacketTap {
             ..RxOptions::default()
         };
         let code = filter::in_kernel(options.filter.as_ref(), options.snap_len);
-        let open = |code: &[ClassicInsn]| RxRing::open_filtered(&netns, link.index, &name, ring, code);
-        let (ring, in_kernel) = match open(&code) {
-            Ok(ring) => (ring, !code.is_empty()),
+        let open = |code: &[ClassicInsn]| RxRing::open_fanned(&netns, link.index, &name, ring, code, count);
+        let (rings, in_kernel) = match open(&code) {
+            Ok(rings) => (rings, !code.is_empty()),
             // The kernel is stricter in what it takes than libpcap in what it compiles.
             Err(error) if !code.is_empty() && error.errno() == Some(22) => (open(&[])?, false),
             Err(error) => return Err(error.into()),
         };
-        let meter = Meter::start(&netns, link.index)?;
-        Ok(Self {
-            ring,
-            meter,
-            offset: clock::realtime_offset(),
-            filter: options.filter,
-            in_kernel,
-            is_up: link.up,
-            seen: 0,
-        })
+        let offset = clock::realtime_offset();
+        let tap = |ring| {
+            let meter = Meter::start(&netns, link.index)?;
+            let filter = options.filter.clone();
+            Ok(Self { ring, meter, offset, filter, in_kernel, is_up: link.up, seen: 0 })
+        };
+        rings.into_iter().map(tap).collect()
+    }
+
+    /// Lets nothing in any more. What is in the ring is given within [`PacketTap::SETTLED`].
+    pub fn shut(&mut self) -> Result<(), Error> {
+        Ok(self.ring.shut()?)
+    }
+
+    /// A frame that is in the ring is given so much later at the latest.
+    pub const SETTLED: Nanos = Nanos::from_millis(RETIRE_MS as u64 * 2);
+
+    /// Counters of the ring.
+    pub fn ring(&mut self) -> Result<RxStats, Error> {
+        Ok(self.ring.stats()?)
     }
 
     /// How the wall clock was ahead of the monotonic one when listening began: the times of frames are made with it.

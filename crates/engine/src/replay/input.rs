@@ -1,10 +1,10 @@
-//! The file: bytes in a bounded buffer, packets picked that can be replayed. One that is compressed with zstd is read as
-//! what is in it.
+//! The file: bytes in a bounded buffer, packets picked that can be replayed.
 
 use super::{Ending, Skipped};
+use crate::recorded::Bytes;
 use packetrig_wire::pcap::{Decoder, ETHERNET, MOST_NEEDED, Record, Step};
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::io::{self, Read};
 
 /// Bytes read at once; a packet that is not whole yet is moved to the front before.
 const BUFFER: usize = 2 * MOST_NEEDED;
@@ -12,44 +12,10 @@ const BUFFER: usize = 2 * MOST_NEEDED;
 const HEADER: usize = 14;
 const FCS: usize = 4;
 
-/// What a file that is compressed with zstd begins with.
-const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
-
-/// Where bytes come from.
-enum Source {
-    Plain(File),
-    Squeezed(zstd::Decoder<'static, BufReader<File>>),
-}
-
-impl Source {
-    fn new(mut file: File) -> io::Result<Self> {
-        let mut magic = Vec::new();
-        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
-        file.rewind()?;
-        Ok(if magic == SQUEEZED { Self::Squeezed(zstd::Decoder::new(file)?) } else { Self::Plain(file) })
-    }
-
-    fn rewind(self) -> io::Result<Self> {
-        let mut file = match self {
-            Self::Plain(file) => file,
-            Self::Squeezed(decoder) => decoder.finish().into_inner(),
-        };
-        file.rewind()?;
-        Self::new(file)
-    }
-
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Plain(file) => file.read(buffer),
-            Self::Squeezed(decoder) => decoder.read(buffer),
-        }
-    }
-}
-
 /// A capture file being read.
 pub(super) struct Input {
     /// `None` after a failure to rewind.
-    source: Option<Source>,
+    source: Option<Bytes>,
     /// Of the file as it is on the disk.
     size: u64,
     /// Where its bytes end, decompressed, once that is known.
@@ -83,9 +49,9 @@ impl<'a> Picked<'a> {
 impl Input {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let size = file.metadata()?.len();
-        let source = Source::new(file)?;
+        let source = Bytes::new(file)?;
         Ok(Self {
-            last: matches!(source, Source::Plain(_)).then_some(size),
+            last: (!source.is_squeezed()).then_some(size),
             source: Some(source),
             size,
             decoder: Decoder::new(),
@@ -103,7 +69,7 @@ impl Input {
 
     /// Back to the beginning.
     pub(super) fn rewind(&mut self) -> io::Result<()> {
-        self.source = self.source.take().map(Source::rewind).transpose()?;
+        self.source = self.source.take().map(Bytes::rewind).transpose()?;
         self.decoder = Decoder::new();
         (self.start, self.end, self.position) = (0, 0, 0);
         Ok(())
@@ -150,17 +116,14 @@ impl Input {
         if bytes <= at_hand {
             return Ok(());
         }
-        self.position = self.position.saturating_add(bytes - at_hand);
-        match &mut self.source {
-            Some(Source::Plain(file)) => drop(file.seek(SeekFrom::Start(self.position))?),
-            Some(Source::Squeezed(decoder)) => {
-                let left = bytes - at_hand;
-                let read = io::copy(&mut Read::by_ref(decoder).take(left), &mut io::sink())?;
-                if read < left {
-                    self.last = Some(self.position - (left - read));
-                }
+        let left = bytes - at_hand;
+        let from = self.position;
+        self.position = from.saturating_add(left);
+        if let Some(source) = &mut self.source {
+            let skipped = source.skip(from, left)?;
+            if skipped < left {
+                self.last = Some(from.saturating_add(skipped));
             }
-            None => {}
         }
         Ok(())
     }

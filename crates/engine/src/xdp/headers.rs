@@ -91,6 +91,16 @@ impl Headers {
         given
     }
 
+    /// Lets nothing in any more: frames go on to the kernel's stack uncounted. What is in the rings is given soon.
+    pub fn shut(&mut self) -> Result<(), Error> {
+        Ok(self.rings.narrow(&|_, others| others.to_vec())?)
+    }
+
+    /// Frames that found their ring full, so far.
+    pub fn ring_dropped(&self) -> u64 {
+        self.rings.dropped()
+    }
+
     /// What the interface and the rings count. What a filter kept back is in the interface's count and in none of ours, so
     /// that is absent then.
     pub fn counters(&mut self) -> RxCounters {

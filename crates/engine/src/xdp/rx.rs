@@ -29,6 +29,16 @@ impl XdpFrames {
     pub(crate) fn new(rings: XdpRx, meter: Meter, stamp: StampKind) -> Self {
         Self { rings, meter, stamp, seen: 0, is_narrowed: false }
     }
+
+    /// Lets nothing in any more.
+    pub(super) fn shut(&mut self) -> Result<(), Error> {
+        Ok(self.rings.narrow(&|_, others| others.to_vec())?)
+    }
+
+    /// Frames that found their ring full, so far.
+    pub(super) fn ring_dropped(&self) -> u64 {
+        self.rings.dropped()
+    }
 }
 
 impl FrameRx for XdpFrames {

@@ -72,6 +72,17 @@ impl XdpTap {
     pub fn is_up(&self) -> bool {
         self.is_up
     }
+
+    /// Lets nothing in any more: frames go on to the kernel's stack uncounted. What is in the rings is given at once, or
+    /// [`packetrig_sys::xdp::rx::SETTLED_NS`] later.
+    pub fn shut(&mut self) -> Result<(), Error> {
+        self.frames.shut()
+    }
+
+    /// Frames that found their ring full, so far.
+    pub fn ring_dropped(&self) -> u64 {
+        self.frames.ring_dropped()
+    }
 }
 
 /// A filter as the kernel's instructions, if it can be that.

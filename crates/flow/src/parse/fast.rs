@@ -1,8 +1,10 @@
-//! The straight way, for what nearly all frames are: Ethernet, at most one VLAN tag, IP without options or extension headers,
-//! a whole packet of TCP or UDP.
+//! The straight way, for what nearly all frames are: Ethernet, at most two VLAN tags, IP without options or extension headers,
+//! a whole packet of TCP, UDP or ICMP.
 //!
 //! Invariant: what it reads, the general way reads alike; whatever is unusual is left to that.
 
+use super::link::is_vlan;
+use super::transport::{ICMP, ICMPV6};
 use super::{Arrival, mapped};
 use crate::{Packet, flags};
 
@@ -20,14 +22,17 @@ const NEEDED: usize = 14;
 pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut Packet) -> bool {
     let Some((head, mut rest)) = frame.split_first_chunk::<14>() else { return false };
     let mut kind = u16::from_be_bytes([head[12], head[13]]);
-    let mut vlan = 0;
-    if kind == 0x8100 {
+    let mut vlans = [0; 2];
+    for vlan in &mut vlans {
+        if !is_vlan(kind) {
+            break;
+        }
         let Some((tag, behind)) = rest.split_first_chunk::<4>() else { return false };
-        vlan = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
+        *vlan = u16::from_be_bytes([tag[0], tag[1]]) & 0xfff;
         kind = u16::from_be_bytes([tag[2], tag[3]]);
         rest = behind;
     }
-    let link = Link { head, vlan };
+    let link = Link { head, vlans };
     match kind {
         0x0800 => v4(rest, link, arrival, tunnels, packet),
         0x86dd => v6(rest, link, arrival, tunnels, packet),
@@ -38,14 +43,14 @@ pub(super) fn read(frame: &[u8], arrival: Arrival, tunnels: bool, packet: &mut P
 #[derive(Clone, Copy)]
 struct Link<'a> {
     head: &'a [u8; 14],
-    vlan: u16,
+    vlans: [u16; 2],
 }
 
 impl Link<'_> {
     #[inline]
     fn macs(self) -> ([u8; 6], [u8; 6]) {
-        let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, _, _] = *self.head;
-        ([d0, d1, d2, d3, d4, d5], [s0, s1, s2, s3, s4, s5])
+        let at = |at: usize| self.head[at..].first_chunk().copied().unwrap_or_default();
+        (at(0), at(6))
     }
 }
 
@@ -68,7 +73,8 @@ fn v4(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
         frame_bytes: arrival.frame_bytes,
         source_port: part.source,
         destination_port: part.destination,
-        vlan: link.vlan,
+        vlan: link.vlans[0],
+        inner_vlan: link.vlans[1],
         protocol: ip[9],
         tcp_flags: part.flags,
         ttl: ip[8],
@@ -104,7 +110,8 @@ fn v6(bytes: &[u8], link: Link<'_>, arrival: Arrival, tunnels: bool, packet: &mu
         frame_bytes: arrival.frame_bytes,
         source_port: part.source,
         destination_port: part.destination,
-        vlan: link.vlan,
+        vlan: link.vlans[0],
+        inner_vlan: link.vlans[1],
         protocol: ip[6],
         tcp_flags: part.flags,
         ttl: ip[7],
@@ -124,12 +131,16 @@ struct Transport {
     flags: u8,
 }
 
-/// The ports of TCP or UDP, unless a tunnel may be behind them.
+/// The ports of TCP or UDP, unless a tunnel may be behind them; type and code of ICMP.
 #[inline]
 fn transport_of(protocol: u8, head: &[u8; NEEDED], tunnels: bool) -> Option<Transport> {
     let destination = u16::from_be_bytes([head[2], head[3]]);
     let flags = match protocol {
         TCP => head[13],
+        ICMP | ICMPV6 => {
+            let type_code = u16::from_be_bytes([head[0], head[1]]);
+            return Some(Transport { source: 0, destination: type_code, flags: 0 });
+        }
         UDP if !(tunnels && matches!(destination, VXLAN | GTP)) => 0,
         _ => return None,
     };

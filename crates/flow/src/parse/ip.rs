@@ -44,6 +44,7 @@ pub(super) struct Inside<'a> {
 }
 
 /// Reads an IPv4 header into `packet`.
+#[inline]
 pub(super) fn v4<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
     let (head, _) = bytes.split::<20>().ok_or(Ignored::ShortIp)?;
     let own = usize::from(head[0] & 15) * 4;
@@ -80,6 +81,7 @@ pub(super) fn v4<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>,
 }
 
 /// Reads an IPv6 header and those that extend it into `packet`.
+#[inline]
 pub(super) fn v6<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
     let (head, rest) = bytes.split::<40>().ok_or(Ignored::ShortIp)?;
     if head[0] >> 4 != 6 {

@@ -27,7 +27,7 @@ pub(super) enum Layer3<'a> {
 }
 
 #[derive(Clone, Copy)]
-enum Next {
+pub(super) enum Next {
     Ethernet,
     Type(u16),
     Ppp,
@@ -46,15 +46,23 @@ pub(super) fn inside<'a>(kind: Inside, bytes: Span<'a>, packet: &mut Packet) -> 
             walk(Next::Ethernet, bytes, packet)
         }
         Inside::Type(kind) => walk(Next::Type(kind), bytes, packet),
-        Inside::Ip => match bytes.bytes.first().map(|first| first >> 4) {
-            Some(4) => Ok(Layer3::V4(bytes)),
-            Some(6) => Ok(Layer3::V6(bytes)),
-            _ => Err(Ignored::NotIp),
-        },
+        Inside::Ip => ip(bytes),
     }
 }
 
-fn walk<'a>(first: Next, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
+/// IP, as its version says.
+pub(super) fn ip(bytes: Span<'_>) -> Result<Layer3<'_>, Ignored> {
+    match bytes.bytes.first().map(|first| first >> 4) {
+        None => Err(Ignored::ShortIp),
+        Some(4) => Ok(Layer3::V4(bytes)),
+        Some(6) => Ok(Layer3::V6(bytes)),
+        Some(_) => Err(Ignored::NotIp),
+    }
+}
+
+/// From what is said to come next.
+#[inline]
+pub(super) fn walk<'a>(first: Next, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
     let (mut next, mut bytes, mut tags) = (first, bytes, 0);
     for _ in 0..MOST {
         (next, bytes) = match next {
@@ -78,7 +86,8 @@ fn walk<'a>(first: Next, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<
     Err(Ignored::TooDeep)
 }
 
-const fn is_vlan(kind: u16) -> bool {
+#[inline]
+pub(super) const fn is_vlan(kind: u16) -> bool {
     matches!(kind, 0x8100 | 0x88a8 | 0x9100)
 }
 
@@ -88,6 +97,7 @@ const fn is_mpls(kind: u16) -> bool {
 
 type Step<'a> = Result<(Next, Span<'a>), Ignored>;
 
+#[inline]
 fn ethernet_header<'a>(bytes: Span<'a>, packet: &mut Packet) -> Step<'a> {
     let (head, rest) = bytes.split::<14>().ok_or(Ignored::ShortLink)?;
     let [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, k0, k1] = *head;

@@ -1,7 +1,7 @@
 //! Frames of anybody's making, read into [`Packet`]s.
 //!
 //! ```text
-//!  frame -> fast: Ethernet, one VLAN tag, IP without options, TCP or UDP --------------------------> Packet
+//!  frame -> fast: Ethernet, two VLAN tags, IP without options, TCP, UDP or ICMP -------------------> Packet
 //!             | anything else
 //!             +-> link (Ethernet, VLAN, MPLS, PPPoE) -> ip (options, fragments) -> transport ------> Packet
 //!                   ^                                                                  |
@@ -12,6 +12,7 @@
 //!
 //! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
 
+mod capture;
 mod fast;
 mod fragments;
 mod ip;
@@ -21,6 +22,7 @@ mod transport;
 mod tunnel;
 pub mod unified;
 
+pub use capture::Link;
 pub use fragments::FragmentCounts;
 
 use crate::{Ignored, Packet};
@@ -78,7 +80,25 @@ impl Parser {
         if fast::read(frame, arrival, self.depth > 0, packet) {
             return Ok(());
         }
-        self.read(frame, arrival, packet)
+        self.read(Link::Ethernet, frame, arrival, packet)
+    }
+
+    /// The same of a frame that begins with something else, as files may have it.
+    #[expect(clippy::too_many_arguments, reason = "those of `parse` and one more")]
+    pub fn parse_as(
+        &mut self,
+        link: Link,
+        frame: &[u8],
+        full_len: usize,
+        at_ns: u64,
+        input: u16,
+        packet: &mut Packet,
+    ) -> Result<(), Ignored> {
+        if link == Link::Ethernet {
+            return self.parse(frame, full_len, at_ns, input, packet);
+        }
+        let arrival = Arrival { at_ns, input, frame_bytes: length(full_len.max(frame.len())) };
+        self.read(link, frame, arrival, packet)
     }
 
     /// What became of fragments so far.
@@ -88,10 +108,16 @@ impl Parser {
 
     /// The general way.
     #[inline(never)]
-    fn read(&mut self, frame: &[u8], arrival: Arrival, packet: &mut Packet) -> Result<(), Ignored> {
+    fn read(
+        &mut self,
+        link: Link,
+        frame: &[u8],
+        arrival: Arrival,
+        packet: &mut Packet,
+    ) -> Result<(), Ignored> {
         *packet = arrival.packet();
         let missing = (arrival.frame_bytes as usize).saturating_sub(frame.len());
-        let outermost = link::ethernet(Span { bytes: frame, missing }, packet)?;
+        let outermost = link.open(Span { bytes: frame, missing }, packet)?;
         let mut carried = self.ip(outermost, packet)?;
         for _ in 0..self.depth {
             let Some(tunnel) = carried else { break };
@@ -105,6 +131,7 @@ impl Parser {
     }
 
     /// One IP packet; what it carries, if that is to be looked into.
+    #[inline]
     fn ip<'a>(&mut self, layer3: Layer3<'a>, packet: &mut Packet) -> Result<Option<Carried<'a>>, Ignored> {
         let inside = match layer3 {
             Layer3::V4(bytes) => ip::v4(bytes, packet)?,

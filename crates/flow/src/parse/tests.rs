@@ -21,7 +21,7 @@ fn parsed_by(parser: &mut Parser, frame: &[u8], full_len: usize, at_ns: u64) -> 
     let mut general = Packet::default();
     let arrival = Arrival { at_ns, input: 3, frame_bytes: length(full_len) };
     if packet.flags & flags::FRAGMENT == 0 {
-        assert_eq!(parser.read(frame, arrival, &mut general), Ok(()));
+        assert_eq!(parser.read(Link::Ethernet, frame, arrival, &mut general), Ok(()));
         assert_eq!(packet, general, "both ways read alike");
     }
     Ok(packet)

@@ -20,7 +20,7 @@ mod target;
 mod transport;
 
 pub use options::{Content, Destination, Options, TlsFiles};
-pub use outbox::{BATCH_BYTES, Incoming, Outbox, QUEUE_BATCHES, Queue, queue};
+pub use outbox::{BATCH_BYTES, Incoming, Outbox, QUEUE_BATCHES, Queue, queue, queue_with};
 pub use target::{ExportTarget, Place, TargetError};
 
 use crate::batch::Batch;
@@ -146,6 +146,7 @@ fn dispatch(incoming: &Incoming, backlogs: &[Backlog<Arc<Batch>>]) {
         };
         let carried = batch.carried();
         let batch = Arc::new(batch);
+        incoming.patience.await_room(backlogs);
         incoming.accounts.hand_over(content, carried, |index| {
             backlogs.get(index).is_some_and(|backlog| backlog.try_send(Arc::clone(&batch)).is_ok())
         });

@@ -1,10 +1,12 @@
-//! A worker's end of the export queue: collects what leaves its table into batches and offers them without ever waiting.
+//! A worker's end of the export queue: collects what leaves its table into batches and offers them, without waiting unless it
+//! was given [`Patience`].
 //!
 //! Invariant: memory is bounded by [`QUEUE_BATCHES`] and one batch per worker; what a full queue did not take is counted, with
 //! the packets it stands for.
 
 use super::accounts::{Accounts, Content};
 use crate::batch::Batch;
+use crate::patience::Patience;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::{Carried, FlowRecord};
@@ -23,9 +25,16 @@ pub const BATCH_BYTES: usize = {
 
 /// A queue's two ends: outboxes of workers are made of the first, [`spawn`](super::spawn) takes the second.
 pub fn queue() -> (Queue, Incoming) {
+    queue_with(&Patience::default())
+}
+
+/// The same; with patience, who finds it full waits for room.
+pub fn queue_with(patience: &Patience) -> (Queue, Incoming) {
     let (sender, receiver) = bounded(QUEUE_BATCHES);
     let accounts = Accounts::default();
-    (Queue { sender, accounts: accounts.clone() }, Incoming { batches: receiver, accounts })
+    let patience = patience.clone();
+    let queue = Queue { sender, accounts: accounts.clone(), patience: patience.clone() };
+    (queue, Incoming { batches: receiver, accounts, patience })
 }
 
 /// The end of workers.
@@ -33,6 +42,7 @@ pub fn queue() -> (Queue, Incoming) {
 pub struct Queue {
     sender: Sender<Batch>,
     accounts: Accounts,
+    patience: Patience,
 }
 
 impl Queue {
@@ -41,6 +51,7 @@ impl Queue {
         Outbox {
             sender: self.sender.clone(),
             accounts: self.accounts.clone(),
+            patience: self.patience.clone(),
             records: Vec::new(),
             events: Vec::new(),
             dropped: Carried::default(),
@@ -53,6 +64,17 @@ impl Queue {
 pub struct Incoming {
     pub(super) batches: Receiver<Batch>,
     pub(super) accounts: Accounts,
+    pub(super) patience: Patience,
+}
+
+#[cfg(test)]
+impl Incoming {
+    /// What is in the queue.
+    pub(crate) fn waiting(&self) -> Carried {
+        let mut sum = Carried::default();
+        self.batches.try_iter().for_each(|batch| sum.add(batch.carried()));
+        sum
+    }
 }
 
 /// What a worker has not handed over yet. Dropping it hands over the rest.
@@ -60,6 +82,7 @@ pub struct Incoming {
 pub struct Outbox {
     sender: Sender<Batch>,
     accounts: Accounts,
+    patience: Patience,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
     dropped: Carried,
@@ -117,10 +140,10 @@ impl Outbox {
         let carried = batch.carried();
         // Before it is sent: the other side may be faster than we are.
         self.accounts.offer(content, carried);
-        if let Err(refused) = self.sender.try_send(batch) {
+        if let Err(refused) = self.patience.give(&self.sender, batch) {
             self.accounts.drop_offered(content, carried);
             self.dropped.add(carried);
-            self.keep_room(refused.into_inner());
+            self.keep_room(refused);
         }
     }
 

@@ -8,6 +8,8 @@
 //! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
 //! sends through the interface are not delivered unless that is asked for.
 
+mod fanout;
+
 use super::{promiscuous, socket};
 use crate::area::Area;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};

@@ -37,6 +37,11 @@ impl XdpMeter {
         self.rx.receive(most, sink)
     }
 
+    /// Reads only what passes `filter` from now on; other frames go on to the kernel's stack.
+    pub fn narrow(&mut self, filter: Filter<'_>) -> Result<(), Error> {
+        self.rx.narrow(filter)
+    }
+
     /// Frames that found their ring full, so far.
     pub fn dropped(&self) -> u64 {
         self.rx.dropped()

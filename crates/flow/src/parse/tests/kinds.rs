@@ -275,3 +275,33 @@ fn what_cannot_be_read_inside_a_tunnel_is_metered_as_the_tunnel() {
         assert_eq!((packet.source, packet.bytes as usize), (mapped(LEFT), inside.len()));
     }
 }
+
+#[test]
+fn frames_of_files_need_not_begin_with_ethernet() {
+    let (four, six) = (v4(17, &plain()), v6(17, &plain()));
+    let cooked = [&[0, 0, 0, 1, 0, 6][..], &FROM, &[0, 0, 8, 0], &four].concat();
+    let cooked2 =
+        [&[0x81, 0][..], &[0; 2], &[0, 0, 0, 3], &[0, 1, 0, 6], &FROM, &[0, 0], &tag(5, 0x86dd, &six)];
+    let cooked2 = cooked2.concat();
+    let loopback = [&[2, 0, 0, 0][..], &four].concat();
+    let mut parser = Parser::new(ParseOptions::default());
+    for (number, frame, expected) in [
+        (1, eth(0x0800, &four), (mapped(LEFT), FROM, 0)),
+        (101, four.clone(), (mapped(LEFT), [0; 6], 0)),
+        (229, six.clone(), (LEFT6, [0; 6], 0)),
+        (113, cooked, (mapped(LEFT), FROM, 0)),
+        (276, cooked2, (LEFT6, FROM, 5)),
+        (0, loopback, (mapped(LEFT), [0; 6], 0)),
+    ] {
+        let mut packet = Packet { mpls: [9; 3], ..Packet::default() };
+        let link = Link::of_number(number).unwrap();
+        assert_eq!(parser.parse_as(link, &frame, frame.len(), 0, 0, &mut packet), Ok(()), "{number}");
+        assert_eq!((packet.source, packet.source_mac, packet.vlan), expected, "{number}");
+        assert_eq!((packet.destination_port, packet.mpls), (2000, [0; 3]));
+        for len in 0..frame.len().min(20) {
+            let parsed = parser.parse_as(link, &frame[..len], frame.len(), 0, 0, &mut packet);
+            assert!(parsed.is_err(), "{number} cut to {len}");
+        }
+    }
+    assert_eq!(Link::of_number(127), None);
+}

@@ -1,0 +1,202 @@
+//! `packetrig meter` as typed.
+
+use super::quantities::Bytes;
+use clap::{Args, ValueEnum};
+use packetrig_plan::recording::Speed;
+use packetrig_units::Nanos;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
+#[command(after_help = "Examples:\n  \
+    packetrig meter a.pcapng.zst --top\n  \
+    packetrig meter eth1 --export udp://198.18.0.9:4739 --time 60s\n  \
+    packetrig meter eth1 --workers 4 --directory flows --metrics 9100\n  \
+    packetrig meter eth1 --source headers --export udp://198.18.0.9:4739 --format sim")]
+pub(crate) struct Meter {
+    /// Interfaces (`eth1`, or `ns/eth1`), or capture files (pcap, pcapng, either with zstd), read one after another
+    #[arg(value_name = "IFACE|FILE", required = true)]
+    pub(crate) inputs: Vec<String>,
+    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT, or a file; may be given several times
+    #[arg(short, long, value_name = "TARGET")]
+    pub(crate) export: Vec<String>,
+    /// Format of what is exported
+    #[arg(long, value_enum, value_name = "FORMAT", default_value = "ipfix", requires = "export")]
+    pub(crate) format: Format,
+    /// Export both directions of a flow in one record (RFC 5103); otherwise one record for each
+    #[arg(long, requires = "export", conflicts_with = "uniflow")]
+    pub(crate) biflow: bool,
+    /// Meter each direction as a flow of its own
+    #[arg(long)]
+    pub(crate) uniflow: bool,
+    /// Observation domain, or source, in what is exported
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub(crate) domain: u32,
+    /// Whom to trust, for tls://: certificates (PEM) of authorities, or the collector's own
+    #[arg(long, value_name = "FILE", requires = "export")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// Our own certificate (PEM), for a collector that asks for one
+    #[arg(long, value_name = "FILE", requires_all = ["tls_key", "tls_ca"])]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// Its key (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// Name in the collector's certificate, if it is not the host of the target
+    #[arg(long, value_name = "NAME", requires = "tls_ca")]
+    pub(crate) tls_name: Option<String>,
+    /// Report a flow that goes on this often
+    #[arg(long, value_name = "TIME", default_value = "300s")]
+    pub(crate) active: Nanos,
+    /// A flow that is silent for so long has ended
+    #[arg(long, value_name = "TIME", default_value = "30s")]
+    pub(crate) idle: Nanos,
+    /// Flows held at most, by all workers together; in a full table the one silent longest is reported early
+    #[arg(long, value_name = "N", default_value_t = 1 << 20, value_parser = clap::value_parser!(u32).range(16..=1 << 28))]
+    pub(crate) flows: u32,
+    /// Meter one packet in N
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) sample: u32,
+    /// Tunnels (GRE, VXLAN, GTP-U, IP in IP) that are entered at most; 0 meters the outermost packet
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) depth: u8,
+    /// What else tells flows apart, beside addresses, ports and protocol
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHAT,…",
+        value_delimiter = ',',
+        default_value = "icmp,vlan,tunnel"
+    )]
+    pub(crate) key: Vec<KeyPart>,
+    /// Secret for the numbers of flows, 32 hexadecimal digits: meters that share it give a flow the same number
+    #[arg(long, value_name = "HEX")]
+    pub(crate) flow_id_key: Option<FlowIdKey>,
+    /// Workers: threads with a ring and a table each, which share the traffic by flow
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+    /// Way to listen at an interface: packet (works everywhere), xdp (faster), headers (fastest: parsed in the driver)
+    #[arg(long, value_enum, value_name = "NAME", default_value = "packet")]
+    pub(crate) source: Source,
+    /// Bytes of a frame that are looked at, of interfaces
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(64..=9600))]
+    pub(crate) snap: u32,
+    /// Which packets of an interface, with source packet: those that arrive, or also those that this machine sends
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "both")]
+    pub(crate) direction: super::Direction,
+    /// Do not ask the card for frames to other stations
+    #[arg(short = 'p', long)]
+    pub(crate) no_promiscuous: bool,
+    /// Memory of a worker's ring, with source packet
+    #[arg(long, value_name = "SIZE", default_value = "64MiB")]
+    pub(crate) ring: Bytes,
+    /// Read files at their own times: 1x as recorded, 10x [default: as fast as possible]
+    #[arg(long, value_name = "FACTOR")]
+    pub(crate) pace: Option<Speed>,
+    /// Also write records to Parquet files in this directory
+    #[arg(long, value_name = "DIR")]
+    pub(crate) directory: Option<PathBuf>,
+    /// End after this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<Nanos>,
+    /// Serve the ledger to Prometheus at /metrics: ADDRESS:PORT, or a port of 127.0.0.1
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) metrics: Option<Listen>,
+    /// Show rates and the largest flows, every second
+    #[arg(long, conflicts_with_all = ["json", "quiet"])]
+    pub(crate) top: bool,
+    /// Print the result as JSON instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// IPFIX (RFC 7011)
+    Ipfix,
+    /// NetFlow 9
+    V9,
+    /// NetFlow 5: IPv4 only
+    V5,
+    /// A line for every packet and every new flow
+    Sim,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Source {
+    Packet,
+    Xdp,
+    Headers,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum KeyPart {
+    /// Type and code of ICMP
+    Icmp,
+    /// VLANs
+    Vlan,
+    /// What it is carried in, and its number
+    Tunnel,
+    /// Nothing
+    None,
+}
+
+/// Where to listen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listen(pub(crate) SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let port = text.trim_start_matches(':').parse::<u16>().ok();
+        let address = port.map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        let address = address.or_else(|| text.parse().ok());
+        address
+            .map(Self)
+            .ok_or_else(|| format!("`{text}` is no place to listen; write 9100, or 0.0.0.0:9100"))
+    }
+}
+
+/// A secret of 128 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FlowIdKey(pub(crate) [u64; 2]);
+
+impl FromStr for FlowIdKey {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let value = u128::from_str_radix(text, 16).ok().filter(|_| is_hex);
+        let value = value.ok_or("a key of flow numbers has 32 hexadecimal digits")?.to_be_bytes();
+        let [high, low] =
+            [&value[..8], &value[8..]].map(|half| half.iter().fold(0, |n, b| n << 8 | u64::from(*b)));
+        Ok(Self([high, low]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_alone_is_one_of_this_machine() {
+        assert_eq!("9100".parse::<Listen>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!(":9100".parse::<Listen>().unwrap().0.to_string(), "127.0.0.1:9100");
+        assert_eq!("0.0.0.0:9".parse::<Listen>().unwrap().0.to_string(), "0.0.0.0:9");
+        assert!("everywhere".parse::<Listen>().is_err());
+    }
+
+    #[test]
+    fn a_key_is_read_in_two_halves() {
+        let key: FlowIdKey = "0123456789abcdef00000000000000ff".parse().unwrap();
+        assert_eq!(key.0, [0x0123_4567_89ab_cdef, 0xff]);
+        for wrong in ["", "ff", "0123456789abcdef00000000000000fg", "+123456789abcdef00000000000000ff"] {
+            assert!(wrong.parse::<FlowIdKey>().is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! `packetrig meter`: flows at interfaces or of capture files, exported, with a ledger that adds up.
+
+mod options;
+mod outputs;
+mod show;
+mod top;
+
+use crate::args::Meter as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, Style, remark};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use outputs::Outputs;
+use packetrig_meter::ledger::{Books, Report, exposition};
+use packetrig_meter::metrics::Responder;
+use packetrig_meter::{Input, Meter};
+use packetrig_sys::{clock, signal};
+use packetrig_units::Nanos;
+use std::io::IsTerminal;
+use std::sync::Arc;
+use top::Screen;
+
+/// How often to look whether it is over.
+const LOOK_NS: u64 = 20_000_000;
+/// How long outputs may hold up a meter of files that was told to end.
+const PATIENCE_NS: u64 = 5_000_000_000;
+/// How often the ledger is shown.
+const SHOW_NS: u64 = 1_000_000_000;
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let options = options::understand(arguments)?;
+    signal::latch()?;
+    let books = Books::new();
+    // Before the meter: what is wrong with an output is said before anything is metered.
+    let outputs = Outputs::open(arguments, &options, &books)?;
+    let metrics = serve_metrics(arguments, &books)?;
+    let meter = match Meter::start(&options, &books) {
+        Ok(meter) => meter,
+        Err(error) => {
+            // Their queues are closed, so they end; why they did not work is not what went wrong.
+            drop(outputs.join());
+            return Err(error.into());
+        }
+    };
+    say_start(arguments, &options.input, metrics.as_ref());
+    watch(arguments, &meter, &books, output);
+    meter.stop();
+    await_end(&meter, &books);
+    let metered = meter.join();
+    let failures = outputs.join();
+    let report = books.report(true);
+    drop(metrics);
+    // Where nothing came of it, the reason says it all.
+    let is_worth_it = metered.is_ok() || report.ledger.capture.delivered > 0;
+    if arguments.json && is_worth_it {
+        output.json(&report)?;
+    } else if is_worth_it {
+        output.text(show::result(&arguments.inputs.join(", "), &report));
+    }
+    metered?;
+    Ok(judge(&report, &failures))
+}
+
+fn serve_metrics(arguments: &Arguments, books: &Arc<Books>) -> Result<Option<Responder>, Error> {
+    let Some(listen) = arguments.metrics else { return Ok(None) };
+    let books = Arc::clone(books);
+    Ok(Some(Responder::start(listen.0, move || exposition(&books.report(false)))?))
+}
+
+fn say_start(arguments: &Arguments, input: &Input, metrics: Option<&Responder>) {
+    if arguments.quiet {
+        return;
+    }
+    let doing = if matches!(input, Input::Files(_)) { "reading" } else { "listening on" };
+    remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
+    if let Some(metrics) = metrics {
+        remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
+    }
+}
+
+/// Shows how it goes until the source ends, the time is up, or the user has had enough.
+fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Output) {
+    let start_ns = clock::monotonic_ns();
+    let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
+    let mut live = Live::new(arguments);
+    let mut screen = arguments.top.then(|| Screen::new(std::io::stdout().is_terminal()));
+    let mut show_ns = start_ns + SHOW_NS;
+    while !meter.is_over() && signal::received().is_none() && clock::monotonic_ns() < end_ns {
+        let now_ns = clock::monotonic_ns();
+        if now_ns >= show_ns {
+            show_ns += SHOW_NS;
+            let report = books.report(false);
+            live.show(&report);
+            if let Some(screen) = &mut screen {
+                output.text(screen.draw(meter, &report));
+            }
+        }
+        clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
+    }
+    live.finish();
+}
+
+/// Gives the workers of files time to hand over what they have; an output that takes nothing does not hold them up for ever.
+fn await_end(meter: &Meter, books: &Books) {
+    let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+    while !meter.is_over() && clock::monotonic_ns() < until_ns {
+        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+    }
+    if signal::received().is_some() {
+        books.patience().end();
+    }
+}
+
+/// A ledger that does not add up is said, and so is an output that failed.
+fn judge(report: &Report, failures: &[String]) -> Exit {
+    let style = Style::of_remarks();
+    for rule in &report.imbalances {
+        remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
+    }
+    for failure in failures {
+        remark(format_args!("{} {failure}", style.bad("error:")));
+    }
+    match (report.imbalances.is_empty(), failures.is_empty()) {
+        (false, _) => Exit::Inconclusive,
+        (true, false) => Exit::World,
+        (true, true) => Exit::Ok,
+    }
+}
+
+/// The live line on standard error.
+struct Live {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last: Option<Report>,
+}
+
+impl Live {
+    fn new(arguments: &Arguments) -> Self {
+        let is_wanted = !arguments.quiet && !arguments.top;
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = || {
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
+        };
+        Self { bar: (is_terminal && is_wanted).then(bar), lines: !is_terminal && is_wanted, last: None }
+    }
+
+    fn show(&mut self, report: &Report) {
+        let text = show::line(report, self.last.as_ref());
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+            bar.tick();
+        } else if self.lines {
+            remark(format_args!("{:>7.1} s  {text}", Nanos::new(report.elapsed_ns).as_secs_f64()));
+        }
+        self.last = Some(report.clone());
+    }
+
+    fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What the arguments mean.
+
+use crate::args::{Direction, KeyPart, Meter as Arguments, Source};
+use crate::error::Error;
+use crate::identity::entropy;
+use packetrig_flow::parse::ParseOptions;
+use packetrig_flow::table::TableOptions;
+use packetrig_meter::source::{FileOptions, LiveOptions, Location, Pace, Way};
+use packetrig_meter::{Input, MeterOptions};
+use std::path::{Path, PathBuf};
+
+/// Endings of names that are of files, whether or not they are there.
+const FILES: [&str; 4] = [".pcap", ".pcapng", ".cap", ".zst"];
+
+pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
+    let has = |part| arguments.key.contains(&part);
+    if has(KeyPart::None) && arguments.key.len() > 1 {
+        return Err(Error::Usage("--key none goes with nothing else".into()));
+    }
+    let table = TableOptions {
+        capacity: arguments.flows,
+        active: arguments.active,
+        idle: arguments.idle,
+        biflow: !arguments.uniflow,
+        icmp_in_key: has(KeyPart::Icmp),
+        vlan_in_key: has(KeyPart::Vlan),
+        tunnel_in_key: has(KeyPart::Tunnel),
+        hash_key: [entropy(), entropy()],
+        flow_id_key: arguments.flow_id_key.map_or([0; 2], |key| key.0),
+        sampling: arguments.sample,
+        ..TableOptions::default()
+    };
+    let parse = ParseOptions { depth: arguments.depth, hash_key: entropy(), ..ParseOptions::default() };
+    Ok(MeterOptions { input: input(arguments)?, parse, table, has_top: arguments.top })
+}
+
+fn input(arguments: &Arguments) -> Result<Input, Error> {
+    let is_file = |name: &String| Path::new(name).is_file() || FILES.iter().any(|end| name.ends_with(end));
+    let workers = usize::from(arguments.workers);
+    if arguments.inputs.iter().all(is_file) {
+        let files = arguments.inputs.iter().map(PathBuf::from).collect();
+        let pace = arguments.pace.map(|speed| Pace::new(speed.millionths()));
+        return Ok(Input::Files(FileOptions { files, workers, pace }));
+    }
+    if let Some(file) = arguments.inputs.iter().find(|name| is_file(name)) {
+        return Err(Error::Usage(format!("{file} is a file and others are interfaces: one meter for each")));
+    }
+    if arguments.pace.is_some() {
+        return Err(Error::Usage("--pace is for files: an interface has its own pace".into()));
+    }
+    let locations: Vec<Location> = arguments
+        .inputs
+        .iter()
+        .map(|name| {
+            name.parse().map_err(|why| Error::Usage(format!("{why}; a file of that name is not there")))
+        })
+        .collect::<Result<_, _>>()?;
+    let way = match arguments.source {
+        Source::Packet => Way::Packet,
+        Source::Xdp => Way::Xdp,
+        Source::Headers => Way::Headers,
+    };
+    Ok(Input::Interfaces(
+        locations,
+        LiveOptions {
+            way,
+            workers,
+            snap_len: arguments.snap,
+            outgoing: arguments.direction == Direction::Both,
+            promiscuous: !arguments.no_promiscuous,
+            ring_bytes: arguments.ring.0,
+        },
+    ))
+}

@@ -1,0 +1,182 @@
+//! Where records go: the export, and Parquet files.
+
+use crate::args::{Meter as Arguments, MeterFormat};
+use crate::error::Error;
+use packetrig_flow::ExportCounts;
+use packetrig_flow::export::{Format, Interface as Named};
+use packetrig_meter::export::{self, Content, Destination, ExportTarget, ExportThread, TlsFiles};
+use packetrig_meter::ledger::Books;
+use packetrig_meter::source::Interface;
+use packetrig_meter::{Batch, Input, MeterOptions};
+use packetrig_store::flows::{Kept, ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_sys::clock;
+use packetrig_units::MonoTime;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often a sink looks after what is due.
+const TICK: Duration = Duration::from_secs(1);
+/// How often the ledger is kept beside the records.
+const LEDGER_NS: u64 = 10_000_000_000;
+
+/// Threads that take what the workers report.
+#[derive(Default)]
+pub(super) struct Outputs {
+    export: Option<ExportThread>,
+    directory: Option<JoinHandle<Option<String>>>,
+}
+
+impl Outputs {
+    /// Opens all of them.
+    pub(super) fn open(
+        arguments: &Arguments,
+        options: &MeterOptions,
+        books: &Arc<Books>,
+    ) -> Result<Self, Error> {
+        let mut outputs = Self::default();
+        // First what has no thread yet: an error leaves nothing behind.
+        let sink = arguments.directory.as_deref().map(|to| ParquetSink::new(ParquetOptions::new(to)));
+        let sink = sink.transpose().map_err(Error::Flows)?;
+        if !arguments.export.is_empty() {
+            outputs.export = Some(export(arguments, options, books)?);
+        }
+        if let Some((sink, to)) = sink.zip(arguments.directory.as_deref()) {
+            outputs.directory = Some(keep(sink, to, arguments.domain, books)?);
+        }
+        Ok(outputs)
+    }
+
+    /// Waits until they have sent what they have; gives why they failed.
+    pub(super) fn join(self) -> Vec<String> {
+        let mut failures = Vec::new();
+        if self.export.is_some_and(|export| !export.join().1) {
+            failures.push("a thread of the export panicked".to_owned());
+        }
+        if let Some(thread) = self.directory {
+            failures
+                .extend(thread.join().unwrap_or_else(|_| Some("the thread of the files panicked".into())));
+        }
+        failures
+    }
+}
+
+fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> Result<ExportThread, Error> {
+    let content = match arguments.format {
+        MeterFormat::Ipfix => Content::Records(Format::Ipfix),
+        MeterFormat::V9 => Content::Records(Format::NetFlow9),
+        MeterFormat::V5 => Content::Records(Format::NetFlow5),
+        MeterFormat::Sim => Content::Sim,
+    };
+    let destination = |text: &String| {
+        let target: ExportTarget = text.parse().map_err(|error| Error::Usage(format!("{error}")))?;
+        Ok(Destination { target, content })
+    };
+    let destinations = arguments.export.iter().map(destination).collect::<Result<_, Error>>()?;
+    let tls = arguments.tls_ca.clone().map(|authorities| TlsFiles {
+        authorities,
+        identity: arguments.tls_cert.clone().zip(arguments.tls_key.clone()),
+        server_name: arguments.tls_name.clone(),
+    });
+    let export = export::Options {
+        destinations,
+        domain: arguments.domain,
+        biflow: arguments.biflow,
+        sampling: arguments.sample,
+        interfaces: interfaces(&options.input)?,
+        tls,
+        ..export::Options::default()
+    };
+    let (queue, incoming) = export::queue_with(books.patience());
+    let ledger = Arc::clone(books);
+    let thread = export::spawn(&export, incoming, move || ledger.ledger())?;
+    books.set_export(queue, content == Content::Sim, thread.watch());
+    Ok(thread)
+}
+
+/// Names for the numbers of interfaces in records.
+fn interfaces(input: &Input) -> Result<Vec<Named>, Error> {
+    let Input::Interfaces(locations, _) = input else { return Ok(Vec::new()) };
+    let named = |location| {
+        let Interface { index, name, .. } = Interface::open(location)?;
+        Ok(Named { index, name: location.interface.clone(), description: name })
+    };
+    locations.iter().map(named).collect()
+}
+
+/// Starts the thread of the Parquet files.
+fn keep(
+    sink: ParquetSink,
+    to: &Path,
+    domain: u32,
+    books: &Arc<Books>,
+) -> Result<JoinHandle<Option<String>>, Error> {
+    let batches = books.add_sink(to.display().to_string());
+    let kept = Arc::<Mutex<Kept>>::default();
+    let account = Arc::clone(&kept);
+    books.set_account(Box::new(move || counts(&account.lock().unwrap_or_else(PoisonError::into_inner))));
+    let books = Arc::clone(books);
+    let source = Source { domain, ..Source::default() };
+    let work = move || {
+        let mut keeper = Keeper { sink, source, kept, books, ledger_ns: 0, failure: None };
+        loop {
+            match batches.recv_timeout(TICK) {
+                Ok(Batch::Records(records)) => keeper.note(|sink| sink.write(&records, source)),
+                Ok(Batch::Sim(_)) => {}
+                Err(error) if error.is_timeout() => {}
+                Err(_) => return keeper.close(),
+            }
+            keeper.tick();
+        }
+    };
+    let thread = std::thread::Builder::new().name("parquet".into());
+    thread.spawn(work).map_err(|error| packetrig_meter::Error::Thread(error).into())
+}
+
+fn counts(kept: &Kept) -> ExportCounts {
+    ExportCounts { sent: kept.stored, refused: kept.lost, waiting: kept.waiting, ..ExportCounts::default() }
+}
+
+/// A sink on its thread.
+struct Keeper {
+    sink: ParquetSink,
+    source: Source,
+    kept: Arc<Mutex<Kept>>,
+    books: Arc<Books>,
+    ledger_ns: u64,
+    /// The latest, if what failed was not made good since.
+    failure: Option<String>,
+}
+
+impl Keeper {
+    fn note(&mut self, work: impl FnOnce(&mut ParquetSink) -> Result<(), packetrig_store::flows::Error>) {
+        if let Err(error) = work(&mut self.sink) {
+            self.failure = Some(error.to_string());
+        }
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = self.sink.kept();
+    }
+
+    fn tick(&mut self) {
+        let now_ns = clock::monotonic_ns();
+        if now_ns >= self.ledger_ns + LEDGER_NS {
+            self.ledger_ns = now_ns;
+            self.ledger();
+        }
+        self.note(|sink| sink.tick(MonoTime::from_nanos(now_ns)));
+    }
+
+    fn ledger(&mut self) {
+        let (ledger, source) = (self.books.ledger(), self.source);
+        self.note(|sink| sink.ledger(&ledger, source, clock::wall_clock_ns()));
+    }
+
+    /// The end: why not everything is stored, if it is not.
+    fn close(mut self) -> Option<String> {
+        self.ledger();
+        let (kept, closed) = self.sink.close();
+        *self.kept.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+        let failure = closed.err().map(|error| error.to_string()).or(self.failure);
+        failure.filter(|_| kept.lost.records > 0 || kept.stored != kept.offered)
+    }
+}

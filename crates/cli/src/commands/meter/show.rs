@@ -1,0 +1,82 @@
+//! The ledger as text.
+
+use crate::numbers::{count, per_second, percent, scaled};
+use crate::table::table;
+use packetrig_meter::ledger::{Line, Report, lines};
+use packetrig_units::Nanos;
+
+/// What happened since the last report, in a line.
+pub(super) fn line(report: &Report, last: Option<&Report>) -> String {
+    let length = Nanos::new(report.elapsed_ns - last.map_or(0, |last| last.elapsed_ns));
+    let (now, before) = (&report.ledger, last.map(|last| last.ledger).unwrap_or_default());
+    let seen = now.packets.seen - before.packets.seen;
+    let bytes = now.packets.seen_bytes - before.packets.seen_bytes;
+    let flows = now.packets.flows - before.packets.flows;
+    let mut text = format!(
+        "{} packets ({}, {}), {} flows ({})",
+        count(now.packets.seen),
+        scaled(per_second(seen, length), "p/s"),
+        scaled(per_second(bytes, length) * 8.0, "bit/s"),
+        count(now.packets.flows),
+        scaled(per_second(flows, length), "f/s"),
+    );
+    for line in lines(now).into_iter().filter(|line| line.is_loss) {
+        if let Some(packets) = line.packets.filter(|packets| *packets > 0) {
+            text.extend([", ", line.place, " ", line.what, ": ", &count(packets)]);
+        }
+    }
+    text
+}
+
+/// The end of it: one row per account.
+pub(super) fn result(inputs: &str, report: &Report) -> String {
+    let packets = &report.ledger.packets;
+    let elapsed = Nanos::new(report.elapsed_ns);
+    let mut text = format!(
+        "{inputs}: {} packets, {}, {} flows, {} records in {:.3} s ({})\n",
+        count(packets.seen),
+        scaled(packets.seen_bytes as f64, "B"),
+        count(packets.flows),
+        count(packets.records),
+        elapsed.as_secs_f64(),
+        scaled(per_second(packets.seen, elapsed), "p/s"),
+    );
+    let all = report.ledger.capture.arrived.unwrap_or(packets.seen);
+    text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(|line| row(line, all))));
+    text.push_str(&notes(report));
+    if !report.outputs.is_empty() {
+        let output = |output: &packetrig_meter::ledger::OutputReport| {
+            let c = &output.counts;
+            let lost = c.queue_dropped.records + c.refused.records;
+            vec![
+                output.to.clone(),
+                count(c.sent.records),
+                count(lost),
+                count(c.messages),
+                scaled(c.message_bytes as f64, "B"),
+            ]
+        };
+        let header = ["output", "records", "lost", "messages", "size"];
+        text.push_str(&table(&header, report.outputs.iter().map(output)));
+    }
+    text
+}
+
+fn row(line: &Line, all: u64) -> Vec<String> {
+    let packets = line.packets.map_or_else(|| "–".to_owned(), count);
+    let share = line.packets.filter(|packets| line.is_loss && *packets > 0);
+    let share = share.map_or_else(String::new, |packets| percent(packets, all));
+    vec![line.place.to_owned(), line.what.to_owned(), packets, share]
+}
+
+/// What is worth a sentence.
+fn notes(report: &Report) -> String {
+    let packets = &report.ledger.packets;
+    let said = [
+        (packets.evicted, "flows were reported early, the table being full: --flows gives it more room"),
+        (packets.backwards, "packets were older than one before them in their flow"),
+    ];
+    let said = said.into_iter().filter(|(times, _)| *times > 0);
+    let said = said.map(|(times, what)| format!("{} {what}\n", count(times)));
+    said.chain(report.remarks.iter().map(|remark| format!("{remark}\n"))).collect()
+}

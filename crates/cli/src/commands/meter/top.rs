@@ -1,0 +1,87 @@
+//! The screen of `--top`: rates, the ledger, and the largest flows of the last second.
+
+use super::show;
+use crate::numbers::{per_second, scaled};
+use crate::table::table;
+use packetrig_flow::FlowKey;
+use packetrig_meter::Meter;
+use packetrig_meter::ledger::Report;
+use packetrig_meter::top::{Board, Share, largest};
+use packetrig_units::Nanos;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+/// Flows that are shown.
+const MOST: usize = 20;
+/// Cursor home, and clear from there.
+const CLEAR: &str = "\u{1b}[H\u{1b}[J";
+
+/// See the module.
+pub(super) struct Screen {
+    is_terminal: bool,
+    last: Option<Report>,
+}
+
+impl Screen {
+    pub(super) fn new(is_terminal: bool) -> Self {
+        Self { is_terminal, last: None }
+    }
+
+    /// The text of this second.
+    pub(super) fn draw(&mut self, meter: &Meter, report: &Report) -> String {
+        let noted = meter.desks().iter().filter_map(|desk| desk.board.as_ref()).map(Board::take);
+        let flows = largest(noted, MOST);
+        let before = self.last.as_ref().map_or(0, |last| last.elapsed_ns);
+        let length = Nanos::new(report.elapsed_ns - before);
+        let clear = if self.is_terminal { CLEAR } else { "" };
+        let elapsed = Nanos::new(report.elapsed_ns).as_secs_f64();
+        let line = show::line(report, self.last.as_ref());
+        let rows = flows.iter().map(|flow| row(flow, length));
+        let flows = table(&["flow", "protocol", "rate", "packets"], rows);
+        self.last = Some(report.clone());
+        format!("{clear}{elapsed:>7.1} s  {line}\n\n{flows}\n")
+    }
+}
+
+fn row((key, share): &(FlowKey, Share), length: Nanos) -> Vec<String> {
+    vec![
+        format!("{} <-> {}", end(key.source, key.source_port), end(key.destination, key.destination_port)),
+        protocol(key.protocol),
+        scaled(per_second(share.bytes, length) * 8.0, "bit/s"),
+        scaled(per_second(share.packets, length), "p/s"),
+    ]
+}
+
+fn end(address: [u8; 16], port: u16) -> String {
+    let address = Ipv6Addr::from(address);
+    let address = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
+    if port == 0 { address.to_string() } else { SocketAddr::new(address, port).to_string() }
+}
+
+fn protocol(number: u8) -> String {
+    let name = match number {
+        1 => "ICMP",
+        6 => "TCP",
+        17 => "UDP",
+        47 => "GRE",
+        50 => "ESP",
+        58 => "ICMPv6",
+        132 => "SCTP",
+        number => return number.to_string(),
+    };
+    name.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_is_written_as_people_do() {
+        let mut key = FlowKey { protocol: 17, source_port: 53, ..FlowKey::default() };
+        key.source[10..].copy_from_slice(&[0xff, 0xff, 198, 18, 0, 1]);
+        key.destination[..2].copy_from_slice(&[0x20, 1]);
+        key.destination[15] = 9;
+        let shown = row(&(key, Share { packets: 2, bytes: 250 }), Nanos::from_secs(2));
+        assert_eq!(shown, ["198.18.0.1:53 <-> 2001::9", "UDP", "1 kbit/s", "1 p/s"]);
+    }
+}

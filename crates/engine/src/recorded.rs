@@ -1,0 +1,71 @@
+//! The bytes of a capture file, in order. One that is compressed with zstd is read as what is in it.
+//!
+//! What the bytes mean is `wire::pcap`'s business. Nothing is kept here: the caller has the buffer.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+/// What a file that is compressed with zstd begins with.
+const SQUEEZED: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
+
+/// See the module.
+pub struct Bytes(Kind);
+
+enum Kind {
+    Plain(File),
+    Squeezed(zstd::Decoder<'static, BufReader<File>>),
+}
+
+impl std::fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bytes").field("squeezed", &self.is_squeezed()).finish_non_exhaustive()
+    }
+}
+
+impl Bytes {
+    /// From the beginning of a file that can be read again from there.
+    pub fn new(mut file: File) -> io::Result<Self> {
+        let mut magic = Vec::new();
+        Read::by_ref(&mut file).take(SQUEEZED.len() as u64).read_to_end(&mut magic)?;
+        file.rewind()?;
+        let kind =
+            if magic == SQUEEZED { Kind::Squeezed(zstd::Decoder::new(file)?) } else { Kind::Plain(file) };
+        Ok(Self(kind))
+    }
+
+    /// Whether they are compressed in the file.
+    pub fn is_squeezed(&self) -> bool {
+        matches!(self.0, Kind::Squeezed(_))
+    }
+
+    /// Back to the beginning.
+    pub fn rewind(self) -> io::Result<Self> {
+        let mut file = match self.0 {
+            Kind::Plain(file) => file,
+            Kind::Squeezed(decoder) => decoder.finish().into_inner(),
+        };
+        file.rewind()?;
+        Self::new(file)
+    }
+
+    /// Passes over bytes that begin at `from`; says how many there were, which is not known of a file that is not compressed:
+    /// it can be asked to go beyond its end.
+    pub fn skip(&mut self, from: u64, bytes: u64) -> io::Result<u64> {
+        match &mut self.0 {
+            Kind::Plain(file) => {
+                file.seek(SeekFrom::Start(from.saturating_add(bytes)))?;
+                Ok(bytes)
+            }
+            Kind::Squeezed(decoder) => io::copy(&mut Read::by_ref(decoder).take(bytes), &mut io::sink()),
+        }
+    }
+}
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match &mut self.0 {
+            Kind::Plain(file) => file.read(buffer),
+            Kind::Squeezed(decoder) => decoder.read(buffer),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! What can go wrong in a meter, and by whose fault.
+
+use packetrig_wire::pcap::Damage;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Why a meter cannot work.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User or world: a capture file cannot be read.
+    #[error("cannot read {}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// User: it is none.
+    #[error("{} is not a capture file: {damage}", path.display())]
+    NoCapture {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        damage: Damage,
+    },
+    /// User: more than a meter tells apart.
+    #[error("{count} inputs are more than the {most} a meter tells apart: start a second one")]
+    TooManyInputs {
+        /// How many.
+        count: usize,
+        /// How many it can be.
+        most: usize,
+    },
+    /// User: one ring cannot be shared by several workers.
+    #[error("source {way} has one worker for each interface, not {workers}: use --source packet for more")]
+    OneWorker {
+        /// Which source.
+        way: &'static str,
+        /// How many were asked for.
+        workers: usize,
+    },
+    /// User or world: metrics cannot be served there.
+    #[error("cannot serve metrics at {address}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// World, mostly: see [`packetrig_sys::Error`].
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Engine(#[from] packetrig_engine::Error),
+    /// World: no thread can be made.
+    #[error("cannot start a thread")]
+    Thread(#[source] io::Error),
+    /// Bug: a worker panicked.
+    #[error("{0} panicked")]
+    Panicked(&'static str),
+}

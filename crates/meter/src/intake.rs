@@ -1,0 +1,107 @@
+//! Where frames become packets, a batch at a time.
+//!
+//! Everything a source gives is counted here as seen; what is not metered is counted by its cause at once.
+//!
+//! Invariant: seen = packets in batches + ignored.
+
+use packetrig_flow::parse::{ParseOptions, Parser, unified};
+use packetrig_flow::{Counts, Ignored, Packet};
+
+/// Packets of a batch: enough to hide the latency of memory behind each other's work.
+pub const BATCH: usize = 32;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Intake {
+    parser: Parser,
+    packets: Box<[Packet; BATCH]>,
+    filled: usize,
+    counts: Counts,
+    /// One in so many is metered.
+    sampling: u32,
+    /// Passed over since the last one that was.
+    passed: u32,
+}
+
+impl Intake {
+    /// With nothing in it. `sampling`: every how many packets one is metered; 0 and 1: all.
+    pub fn new(options: ParseOptions, sampling: u32) -> Self {
+        Self {
+            parser: Parser::new(options),
+            packets: Box::new([Packet::default(); BATCH]),
+            filled: 0,
+            counts: Counts::default(),
+            sampling: sampling.max(1),
+            passed: 0,
+        }
+    }
+
+    /// How many packets it takes until it is full.
+    pub fn room(&self) -> usize {
+        BATCH - self.filled
+    }
+
+    /// Takes a frame without FCS. There must be [room](Self::room).
+    #[inline]
+    pub fn frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        if !self.is_chosen(full_len as u64) {
+            return;
+        }
+        let packet = &mut self.packets[self.filled];
+        match self.parser.parse(bytes, full_len, at_ns, input, packet) {
+            Ok(()) => self.filled += 1,
+            Err(cause) => self.counts.ignore(cause),
+        }
+    }
+
+    /// Takes a header that was read in the driver. There must be room.
+    #[inline]
+    pub fn header(&mut self, record: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        if !self.is_chosen(full_len as u64) {
+            return;
+        }
+        if unified::read(record, full_len, at_ns, input, &mut self.packets[self.filled]) {
+            self.filled += 1;
+        } else {
+            self.counts.ignore(Ignored::BadIp);
+        }
+    }
+
+    /// Takes what was passed over elsewhere, for a cause.
+    pub fn ignored(&mut self, cause: Ignored, packets: u64, bytes: u64) {
+        self.counts.seen += packets;
+        self.counts.seen_bytes += bytes;
+        self.counts.ignored[cause as usize] += packets;
+    }
+
+    /// The batch.
+    pub fn packets(&self) -> &[Packet] {
+        &self.packets[..self.filled]
+    }
+
+    /// Begins the next batch.
+    pub fn clear(&mut self) {
+        self.filled = 0;
+    }
+
+    /// What was seen and ignored.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    #[inline]
+    fn is_chosen(&mut self, bytes: u64) -> bool {
+        self.counts.seen += 1;
+        self.counts.seen_bytes += bytes;
+        if self.sampling == 1 {
+            return true;
+        }
+        self.passed += 1;
+        if self.passed < self.sampling {
+            self.counts.ignore(Ignored::Sampled);
+            return false;
+        }
+        self.passed = 0;
+        true
+    }
+}

@@ -1,0 +1,324 @@
+//! The meter's books: every account in one place, at any time and at the end.
+//!
+//! Workers leave their counts on their desks, outputs tell theirs when asked, the kernel is asked about interfaces. While
+//! a meter works, what is in a queue is what was offered and is in no other account; at the end the outputs say
+//! themselves what they still have, and everything has to add up.
+//!
+//! Invariant: nothing is counted here; a count that nobody knows is absent.
+
+mod exposition;
+
+pub use exposition::exposition;
+
+use crate::export::{self, Watch};
+use crate::outbox::{Channels, Offered};
+use crate::patience::Patience;
+use crate::source::{Interface, Read};
+use crate::worker::{Desk, Notes};
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
+use packetrig_sys::clock;
+use serde::Serialize;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Batches that wait for a sink at most. A batch of records is about 64 KB.
+pub const QUEUE: usize = 256;
+
+/// Tells what a sink has stored (sent), lost (refused) and still has.
+pub type Account = Box<dyn Fn() -> ExportCounts + Send + Sync>;
+
+/// A sink and its books.
+struct Sink {
+    name: String,
+    /// Given away when the meter starts.
+    queue: Option<Sender<crate::Batch>>,
+    account: Option<Account>,
+}
+
+/// The export: its queue, which is given away when the meter starts, and its own accounts.
+struct Export {
+    queue: Option<(export::Queue, bool)>,
+    watch: Watch,
+}
+
+/// Where packets come from.
+#[derive(Debug, Default)]
+pub(crate) enum Captured {
+    #[default]
+    Nothing,
+    Files(Arc<Read>),
+    Interfaces(Mutex<Vec<Interface>>),
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Books {
+    start_ns: u64,
+    patience: Patience,
+    export: Mutex<Option<Export>>,
+    sinks: Mutex<Vec<Sink>>,
+    desks: Mutex<Vec<Arc<Desk>>>,
+    captured: Mutex<Arc<Captured>>,
+}
+
+impl std::fmt::Debug for Books {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Books").finish_non_exhaustive()
+    }
+}
+
+/// One output's part of the ledger.
+#[derive(Clone, Debug, Serialize)]
+pub struct OutputReport {
+    /// Where it goes.
+    pub to: String,
+    /// Its accounts.
+    #[serde(flatten)]
+    pub counts: ExportCounts,
+}
+
+/// Everything, at one time.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Since the start.
+    pub elapsed_ns: u64,
+    /// The ledger; its last part is the sum of all outputs.
+    pub ledger: Ledger,
+    /// Every output.
+    pub outputs: Vec<OutputReport>,
+    /// What does not add up; empty before the end.
+    pub imbalances: Vec<String>,
+    /// What there is to say of the source.
+    pub remarks: Vec<String>,
+}
+
+impl Books {
+    /// Empty.
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self { start_ns: clock::monotonic_ns(), ..Self::default() })
+    }
+
+    /// Whether those who find a queue full wait.
+    pub fn patience(&self) -> &Patience {
+        &self.patience
+    }
+
+    /// Adds a sink of records; what comes back is its end of the queue.
+    pub fn add_sink(&self, name: String) -> Receiver<crate::Batch> {
+        let (batches, taken) = bounded(QUEUE);
+        lock(&self.sinks).push(Sink { name, queue: Some(batches), account: None });
+        taken
+    }
+
+    /// Says how the sink added last is asked for its counts.
+    pub fn set_account(&self, account: Account) {
+        if let Some(sink) = lock(&self.sinks).last_mut() {
+            sink.account = Some(account);
+        }
+    }
+
+    /// Says where records, or else events, are exported to.
+    pub fn set_export(&self, queue: export::Queue, wants_events: bool, watch: Watch) {
+        *lock(&self.export) = Some(Export { queue: Some((queue, wants_events)), watch });
+    }
+
+    /// The outputs' queues, which are given away once: they close when the last worker drops its own.
+    pub fn take_channels(&self) -> Channels {
+        Channels {
+            export: lock(&self.export).as_mut().and_then(|export| export.queue.take()),
+            sinks: lock(&self.sinks).iter_mut().filter_map(|sink| sink.queue.take()).collect(),
+            patience: self.patience.clone(),
+        }
+    }
+
+    pub(crate) fn begin(&self, desks: Vec<Arc<Desk>>, captured: Captured) {
+        *lock(&self.desks) = desks;
+        *lock(&self.captured) = Arc::new(captured);
+    }
+
+    /// Packets per second and the like are made of two of these.
+    pub fn ledger(&self) -> Ledger {
+        self.at(false).0
+    }
+
+    /// Everything as of now. `is_over`: all threads have ended, and it must add up.
+    pub fn report(&self, is_over: bool) -> Report {
+        let (ledger, outputs, notes) = self.at(is_over);
+        let captured = Arc::clone(&lock(&self.captured));
+        let mut found = Vec::new();
+        if is_over {
+            found.extend(ledger.imbalances());
+            found.extend(own_rules(&notes));
+        }
+        Report {
+            elapsed_ns: clock::monotonic_ns() - self.start_ns,
+            ledger,
+            outputs,
+            imbalances: found.iter().map(ToString::to_string).collect(),
+            remarks: if let Captured::Files(read) = &*captured { read.remarks() } else { Vec::new() },
+        }
+    }
+
+    fn at(&self, is_over: bool) -> (Ledger, Vec<OutputReport>, Vec<Notes>) {
+        let notes: Vec<Notes> = lock(&self.desks).iter().map(|desk| desk.notes()).collect();
+        let mut packets = Counts::default();
+        for notes in &notes {
+            packets.add(&notes.counts);
+        }
+        let watched = lock(&self.export).as_ref().map(|export| export.watch.targets());
+        let exports = watched.into_iter().flatten().map(|(to, counts)| OutputReport { to, counts });
+        let sinks = lock(&self.sinks);
+        let sinks = sinks.iter().enumerate().map(|(n, sink)| report_of(n, sink, &notes, is_over));
+        let outputs: Vec<_> = exports.chain(sinks).collect();
+        let mut export = ExportCounts::default();
+        for output in &outputs {
+            add(&mut export, &output.counts);
+        }
+        (Ledger { capture: self.capture(&notes), packets, export }, outputs, notes)
+    }
+
+    fn capture(&self, notes: &[Notes]) -> CaptureCounts {
+        let sum = |of: fn(&Notes) -> u64| notes.iter().map(of).sum::<u64>();
+        let (delivered, ring_dropped) = (sum(|n| n.delivered), sum(|n| n.ring_dropped));
+        let captured = Arc::clone(&lock(&self.captured));
+        let (arrived, driver_dropped) = match &*captured {
+            Captured::Nothing => (None, None),
+            Captured::Files(read) => (Some(read.packets().saturating_sub(sum(|n| n.left))), None),
+            Captured::Interfaces(interfaces) => {
+                let read: Option<Vec<_>> = lock(interfaces).iter_mut().map(Interface::read).collect();
+                let total = |of: fn(&(u64, u64)) -> u64| read.as_ref().map(|all| all.iter().map(of).sum());
+                (total(|counts| counts.0), total(|counts| counts.1))
+            }
+        };
+        CaptureCounts { arrived, driver_dropped, ring_dropped, delivered }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn report_of(number: usize, sink: &Sink, notes: &[Notes], is_over: bool) -> OutputReport {
+    let mut sum = Offered::default();
+    for offered in notes.iter().filter_map(|notes| notes.offered.get(number)) {
+        sum.offered.add(offered.offered);
+        sum.dropped.add(offered.dropped);
+    }
+    let mut counts = sink.account.as_ref().map(|account| account()).unwrap_or_default();
+    counts.offered = sum.offered;
+    counts.queue_dropped.add(sum.dropped);
+    if !is_over {
+        counts.waiting = rest(&counts);
+    }
+    OutputReport { to: sink.name.clone(), counts }
+}
+
+/// What was offered and is in no other account.
+fn rest(counts: &ExportCounts) -> Carried {
+    let left = |of: fn(&Carried) -> u64| {
+        let gone = of(&counts.queue_dropped) + of(&counts.sent) + of(&counts.refused);
+        of(&counts.offered).saturating_sub(gone)
+    };
+    Carried { records: left(|c| c.records), packets: left(|c| c.packets), bytes: left(|c| c.bytes) }
+}
+
+fn add(sum: &mut ExportCounts, counts: &ExportCounts) {
+    sum.offered.add(counts.offered);
+    sum.queue_dropped.add(counts.queue_dropped);
+    sum.sent.add(counts.sent);
+    sum.refused.add(counts.refused);
+    sum.waiting.add(counts.waiting);
+    sum.messages += counts.messages;
+    sum.message_bytes += counts.message_bytes;
+    sum.own_records += counts.own_records;
+}
+
+/// What holds at the end beside the rules of the ledger itself.
+fn own_rules(notes: &[Notes]) -> Vec<Imbalance> {
+    let rings: Option<u64> = notes.iter().map(|notes| notes.put_in).sum();
+    let delivered: u64 = notes.iter().map(|notes| notes.delivered).sum();
+    let live: u64 = notes.iter().map(|notes| notes.counts.live).sum();
+    let rules = [
+        ("rings put in = capture delivered", rings.unwrap_or(delivered), delivered),
+        ("live at the end = 0", live, 0),
+    ];
+    let broken = rules.into_iter().filter(|(_, left, right)| left != right);
+    broken.map(|(rule, left, right)| Imbalance { rule, left, right }).collect()
+}
+
+/// An account for people: what it counts, and a word on what it means if it is not zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Line {
+    /// Where in the meter.
+    pub place: &'static str,
+    /// What.
+    pub what: &'static str,
+    /// How many packets; `None` if nobody knows.
+    pub packets: Option<u64>,
+    /// Whether they are lost to the records.
+    pub is_loss: bool,
+}
+
+/// The ledger as lines, from the wire to the collector.
+pub fn lines(ledger: &Ledger) -> Vec<Line> {
+    let Ledger { capture, packets, export } = ledger;
+    let line = |place, what, packets, is_loss| Line { place, what, packets, is_loss };
+    let mut lines = vec![
+        line("capture", "arrived", capture.arrived, false),
+        line("capture", "dropped by the driver", capture.driver_dropped, true),
+        line("capture", "dropped, ring full", Some(capture.ring_dropped), true),
+        line("capture", "delivered", Some(capture.delivered), false),
+    ];
+    for cause in Ignored::ALL {
+        let count = packets.ignored[cause as usize];
+        if count > 0 {
+            lines.push(line("parse", ignored(cause), Some(count), false));
+        }
+    }
+    lines.extend([
+        line("table", "metered", Some(packets.metered), false),
+        line("table", "untracked, table full", Some(packets.untracked), true),
+        line("table", "in flows not ended yet", Some(packets.live), false),
+        line("table", "in records", Some(packets.recorded), false),
+    ]);
+    if export.offered.records > 0 {
+        lines.extend([
+            line("export", "offered", Some(export.offered.packets), false),
+            line("export", "dropped, queue full", Some(export.queue_dropped.packets), true),
+            line("export", "refused by the transport", Some(export.refused.packets), true),
+            line("export", "waiting", Some(export.waiting.packets), false),
+            line("export", "sent", Some(export.sent.packets), false),
+        ]);
+    }
+    lines
+}
+
+const fn ignored(cause: Ignored) -> &'static str {
+    match cause {
+        Ignored::Arp => "ignored: ARP",
+        Ignored::NotIp => "ignored: not IP",
+        Ignored::ShortLink => "ignored: link header cut",
+        Ignored::ShortIp => "ignored: IP header cut",
+        Ignored::BadIp => "ignored: IP header impossible",
+        Ignored::TooDeep => "ignored: nested too deep",
+        Ignored::Sampled => "passed over by sampling",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sink_that_has_not_said_anything_has_everything_waiting() {
+        let books = Books::new();
+        let taken = books.add_sink("file".into());
+        let desk = Arc::<Desk>::default();
+        books.begin(vec![Arc::clone(&desk)], Captured::Nothing);
+        assert_eq!(books.ledger(), Ledger::default());
+        drop(taken);
+        let report = books.report(true);
+        assert!(report.imbalances.is_empty(), "{report:?}");
+        assert_eq!(report.ledger.capture.arrived, None);
+    }
+}

@@ -1,0 +1,119 @@
+//! The ledger in the text format of Prometheus.
+
+use super::{OutputReport, Report};
+use packetrig_flow::{Carried, ExportCounts, Ignored, Ledger};
+
+/// A number of the ledger: name, what it is, kind, and where it stands.
+type Metric = (&'static str, &'static str, &'static str, fn(&Ledger) -> Option<u64>);
+
+const METRICS: [Metric; 11] = [
+    ("arrived_packets_total", "Packets at the interface or in the file.", COUNTER, |l| l.capture.arrived),
+    ("delivered_packets_total", "Packets given to the parser.", COUNTER, |l| Some(l.capture.delivered)),
+    ("seen_bytes_total", "Bytes of frames given to the parser.", COUNTER, |l| Some(l.packets.seen_bytes)),
+    ("metered_packets_total", "Packets in flows.", COUNTER, |l| Some(l.packets.metered)),
+    ("live_packets", "Packets in flows that are not reported yet.", GAUGE, |l| Some(l.packets.live)),
+    ("recorded_packets_total", "Packets in records.", COUNTER, |l| Some(l.packets.recorded)),
+    ("records_total", "Records that left the table.", COUNTER, |l| Some(l.packets.records)),
+    ("flows_total", "Flows opened.", COUNTER, |l| Some(l.packets.flows)),
+    ("evicted_flows_total", "Flows ended early for want of room.", COUNTER, |l| Some(l.packets.evicted)),
+    ("backwards_packets_total", "Packets older than one before.", COUNTER, |l| Some(l.packets.backwards)),
+    ("seen_packets_total", "Packets the parser looked at.", COUNTER, |l| Some(l.packets.seen)),
+];
+
+const COUNTER: &str = "counter";
+const GAUGE: &str = "gauge";
+
+/// What becomes of what an output is offered.
+type State = (&'static str, &'static str, fn(&ExportCounts) -> Carried);
+
+const STATES: [State; 5] = [
+    ("offered", COUNTER, |counts| counts.offered),
+    ("queue_dropped", COUNTER, |counts| counts.queue_dropped),
+    ("sent", COUNTER, |counts| counts.sent),
+    ("refused", COUNTER, |counts| counts.refused),
+    ("waiting", GAUGE, |counts| counts.waiting),
+];
+
+/// The text. What is not known is not in it.
+pub fn exposition(report: &Report) -> String {
+    let mut text = Text(String::with_capacity(8192));
+    for (name, help, kind, value) in METRICS {
+        text.head(name, help, kind);
+        text.value(name, "", value(&report.ledger));
+    }
+    drops(&mut text, &report.ledger);
+    for (name, kind, of) in STATES {
+        let total = if kind == COUNTER { "_total" } else { "" };
+        let of = |output: &OutputReport| of(&output.counts);
+        let records = format!("output_{name}_records{total}");
+        text.of_outputs(&records, "Records by what became of them.", kind, report, |o| of(o).records);
+        let packets = format!("output_{name}_packets{total}");
+        text.of_outputs(&packets, "Packets those stand for.", kind, report, |o| of(o).packets);
+    }
+    text.of_outputs("output_messages_total", "Messages sent.", COUNTER, report, |o| o.counts.messages);
+    text.of_outputs("output_bytes_total", "Their bytes.", COUNTER, report, |o| o.counts.message_bytes);
+    text.0
+}
+
+fn drops(text: &mut Text, ledger: &Ledger) {
+    let name = "dropped_packets_total";
+    text.head(name, "Packets that are in no record, by place.", COUNTER);
+    text.value(name, "{place=\"driver\"}", ledger.capture.driver_dropped);
+    text.value(name, "{place=\"ring\"}", Some(ledger.capture.ring_dropped));
+    text.value(name, "{place=\"table\"}", Some(ledger.packets.untracked));
+    let name = "ignored_packets_total";
+    text.head(name, "Packets that are not metered, by cause.", COUNTER);
+    for cause in Ignored::ALL {
+        let count = ledger.packets.ignored[cause as usize];
+        text.value(name, &format!("{{cause=\"{}\"}}", cause.name()), Some(count));
+    }
+}
+
+struct Text(String);
+
+impl Text {
+    fn head(&mut self, name: &str, help: &str, kind: &str) {
+        let parts =
+            ["# HELP packetrig_meter_", name, " ", help, "\n# TYPE packetrig_meter_", name, " ", kind, "\n"];
+        self.0.extend(parts);
+    }
+
+    fn value(&mut self, name: &str, labels: &str, value: Option<u64>) {
+        if let Some(value) = value {
+            self.0.extend(["packetrig_meter_", name, labels, " ", &value.to_string(), "\n"]);
+        }
+    }
+
+    fn of_outputs(
+        &mut self,
+        name: &str,
+        help: &str,
+        kind: &str,
+        report: &Report,
+        value: impl Fn(&OutputReport) -> u64,
+    ) {
+        self.head(name, help, kind);
+        for output in &report.outputs {
+            let to: String = output.to.chars().filter(|c| !matches!(c, '"' | '\\' | '\n')).collect();
+            self.value(name, &format!("{{to=\"{to}\"}}"), Some(value(output)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ledger::Books;
+
+    #[test]
+    fn what_is_not_known_is_not_exposed() {
+        let books = Books::new();
+        let text = exposition(&books.report(false));
+        assert!(text.contains("packetrig_meter_delivered_packets_total 0\n"), "{text}");
+        assert!(!text.contains("packetrig_meter_arrived_packets_total 0"), "{text}");
+        assert!(text.contains("packetrig_meter_ignored_packets_total{cause=\"arp\"} 0\n"), "{text}");
+        for line in text.lines().filter(|line| !line.starts_with('#')) {
+            assert!(line.rsplit_once(' ').is_some_and(|(_, value)| value.parse::<u64>().is_ok()), "{line}");
+        }
+    }
+}

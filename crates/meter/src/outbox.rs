@@ -1,0 +1,204 @@
+//! What leaves a worker, on its way to the outputs: to the [export](crate::export), and to sinks that keep records.
+//!
+//! Records for sinks are collected into batches; a full batch goes to the queue of each. A live meter never waits: a sink
+//! whose queue is full loses the batch, and what it carried is counted. A meter of files [waits](Patience).
+//!
+//! Invariant: of every sink, offered = accepted by its queue + dropped here.
+
+use crate::{Batch, Patience, export};
+use crossbeam_channel::Sender;
+use packetrig_flow::sim::SimEvent;
+use packetrig_flow::table::Outlet;
+use packetrig_flow::{Carried, FlowKey, FlowRecord};
+
+/// Records of a batch at most.
+const RECORDS: usize = 256;
+
+/// Where the outputs' queues begin.
+#[derive(Clone, Debug, Default)]
+pub struct Channels {
+    /// The export's, and whether it wants events in place of records.
+    pub export: Option<(export::Queue, bool)>,
+    /// Those of sinks.
+    pub sinks: Vec<Sender<Batch>>,
+    /// Whether to wait rather than lose.
+    pub patience: Patience,
+}
+
+/// What was given to a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Offered {
+    /// All of it.
+    pub offered: Carried,
+    /// What found its queue full.
+    pub dropped: Carried,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Outbox {
+    records_out: Option<export::Outbox>,
+    events_out: Option<export::Outbox>,
+    sinks: Vec<Sender<Batch>>,
+    patience: Patience,
+    offered: Vec<Offered>,
+    records: Vec<FlowRecord>,
+}
+
+impl Outbox {
+    /// A worker's own, to these outputs.
+    pub fn new(channels: &Channels) -> Self {
+        let outbox = |events| {
+            let export = channels.export.as_ref().filter(|(_, wants_events)| *wants_events == events);
+            export.map(|(queue, _)| queue.outbox())
+        };
+        Self {
+            records_out: outbox(false),
+            events_out: outbox(true),
+            sinks: channels.sinks.clone(),
+            patience: channels.patience.clone(),
+            offered: vec![Offered::default(); channels.sinks.len()],
+            records: Vec::with_capacity(if channels.sinks.is_empty() { 0 } else { RECORDS }),
+        }
+    }
+
+    /// Whether events are wanted.
+    pub fn wants_events(&self) -> bool {
+        self.events_out.is_some()
+    }
+
+    /// What was given to each sink so far.
+    pub fn offered(&self) -> &[Offered] {
+        &self.offered
+    }
+
+    /// Takes an event.
+    #[inline]
+    pub fn event(&mut self, event: SimEvent) {
+        if let Some(out) = &mut self.events_out {
+            out.event(event);
+        }
+    }
+
+    /// Sends what is there, full batch or not.
+    pub fn flush(&mut self) {
+        for out in [&mut self.records_out, &mut self.events_out].into_iter().flatten() {
+            out.flush();
+        }
+        self.send();
+    }
+
+    fn send(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let records = std::mem::replace(&mut self.records, Vec::with_capacity(RECORDS));
+        let batch = Batch::Records(records);
+        let carried = batch.carried();
+        let (mut batch, last) = (Some(batch), self.sinks.len() - 1);
+        for (number, (queue, offered)) in self.sinks.iter().zip(&mut self.offered).enumerate() {
+            // The last one gets the batch itself.
+            let own = if number < last { batch.clone() } else { batch.take() };
+            offered.offered.add(carried);
+            if own.is_none_or(|own| self.patience.give(queue, own).is_err()) {
+                offered.dropped.add(carried);
+            }
+        }
+    }
+}
+
+impl Outlet for Outbox {
+    fn record(&mut self, record: &FlowRecord) {
+        if let Some(out) = &mut self.records_out {
+            out.record(record);
+        }
+        if !self.sinks.is_empty() {
+            self.records.push(*record);
+            if self.records.len() >= RECORDS {
+                self.send();
+            }
+        }
+    }
+
+    fn opened(&mut self, flow_id: u64, key: &FlowKey, at_ns: u64) {
+        self.event(SimEvent::Flow { flow_id, key: *key, at_ns });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::{Receiver, bounded};
+
+    fn record(packets: u64) -> FlowRecord {
+        let mut record = FlowRecord::default();
+        (record.forward.packets, record.forward.bytes) = (packets, 100 * packets);
+        record
+    }
+
+    fn to(sinks: Vec<Sender<Batch>>) -> Channels {
+        Channels { sinks, ..Channels::default() }
+    }
+
+    fn carried(receiver: &Receiver<Batch>) -> Carried {
+        let mut sum = Carried::default();
+        receiver.try_iter().for_each(|batch| sum.add(batch.carried()));
+        sum
+    }
+
+    #[test]
+    fn a_full_queue_loses_batches_and_says_what_they_carried() {
+        let (batches, taken) = bounded(2);
+        let mut outbox = Outbox::new(&to(vec![batches]));
+        (0..RECORDS as u64 * 5).for_each(|n| outbox.record(&record(n)));
+        outbox.flush();
+        let Offered { offered, dropped } = outbox.offered()[0];
+        let mut accepted = carried(&taken);
+        assert_eq!((accepted.records, dropped.records), (2 * RECORDS as u64, 3 * RECORDS as u64));
+        accepted.add(dropped);
+        assert_eq!(accepted, offered);
+    }
+
+    #[test]
+    fn every_sink_gets_every_record() {
+        let ((first, one), (second, two)) = (bounded(9), bounded(9));
+        let mut outbox = Outbox::new(&to(vec![first, second]));
+        outbox.opened(1, &FlowKey::default(), 5);
+        assert!(!outbox.wants_events());
+        outbox.record(&record(3));
+        outbox.flush();
+        outbox.flush();
+        let wanted = Carried { records: 1, packets: 3, bytes: 300 };
+        assert_eq!((carried(&one), carried(&two)), (wanted, wanted));
+        assert!(outbox.offered().iter().all(|sink| sink.dropped == Carried::default()));
+    }
+
+    #[test]
+    fn the_export_gets_what_it_wants() {
+        for wants_events in [true, false] {
+            let (queue, incoming) = export::queue();
+            let channels = Channels { export: Some((queue, wants_events)), ..Channels::default() };
+            let mut outbox = Outbox::new(&channels);
+            outbox.opened(1, &FlowKey::default(), 5);
+            outbox.event(SimEvent::Packet { flow_id: 1, bytes: 70, at_ns: 5 });
+            outbox.record(&record(3));
+            outbox.flush();
+            let sum = incoming.waiting();
+            let (events, records) = ((2, 1, 70), (1, 3, 300));
+            let wanted = if wants_events { events } else { records };
+            assert_eq!((sum.records, sum.packets, sum.bytes), wanted);
+        }
+    }
+
+    #[test]
+    fn a_sink_that_has_gone_is_a_drop_also_where_one_waits() {
+        let (batches, taken) = bounded(1);
+        drop(taken);
+        let channels = to(vec![batches]);
+        channels.patience.begin();
+        let mut outbox = Outbox::new(&channels);
+        outbox.record(&record(3));
+        outbox.flush();
+        assert_eq!(outbox.offered()[0].dropped, Carried { records: 1, packets: 3, bytes: 300 });
+    }
+}

@@ -1,0 +1,40 @@
+//! A stretch of a capture file in memory, and where the packets in it are, for each worker.
+
+/// Bytes read at once: they stay in the processor's cache until they are parsed.
+pub(super) const USUAL: usize = 256 << 10;
+
+/// A packet's place in a block.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub(super) at_ns: u64,
+    pub(super) start: u32,
+    /// Bytes there are of it, without FCS.
+    pub(super) len: u32,
+    /// Bytes there were.
+    pub(super) full_len: u32,
+    pub(super) input: u16,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Block {
+    pub(super) bytes: Vec<u8>,
+    /// Of each worker.
+    pub(super) places: Vec<Vec<Place>>,
+    /// Packets that are not of Ethernet, and their bytes.
+    pub(super) foreign: (u64, u64),
+    /// Time of the latest packet so far.
+    pub(super) until_ns: u64,
+}
+
+impl Block {
+    pub(super) fn new(workers: usize) -> Self {
+        let places = (0..workers).map(|_| Vec::with_capacity(USUAL / 80 / workers)).collect();
+        Self { bytes: vec![0; USUAL], places, foreign: (0, 0), until_ns: 0 }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.places.iter_mut().for_each(Vec::clear);
+        self.foreign = (0, 0);
+    }
+}

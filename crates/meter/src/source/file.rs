@@ -1,0 +1,274 @@
+//! Capture files as a source: one worker reads for itself; several share blocks that a thread of their own reads.
+//!
+//! Times are those of the packets. Unless a [`Pace`] is given, everything is given as fast as it is taken.
+
+use super::block::{Block, Place};
+use super::reader::{Read, Reader};
+use super::{Pace, Source, Taken};
+use crate::Error;
+use crate::intake::Intake;
+use crossbeam_channel::{Receiver, RecvTimeoutError, SendTimeoutError, Sender, TryRecvError, bounded};
+use packetrig_flow::Ignored;
+use packetrig_sys::clock;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Blocks that wait for a worker at most.
+const AHEAD: usize = 4;
+/// How often a reader that cannot go on looks whether it is still wanted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Files to meter.
+#[derive(Clone, Debug)]
+pub struct FileOptions {
+    /// The files, in order.
+    pub files: Vec<PathBuf>,
+    /// How many workers share their packets.
+    pub workers: usize,
+    /// At the recorded times; without, as fast as possible.
+    pub pace: Option<Pace>,
+}
+
+/// What the workers of files get.
+#[derive(Debug)]
+pub struct Files {
+    /// A source for each worker.
+    pub sources: Vec<FileSource>,
+    /// What has been read.
+    pub read: Arc<Read>,
+    /// Reads for several workers; joins when all was read or nobody listens any more.
+    pub reader: Option<JoinHandle<()>>,
+}
+
+/// Opens the first of the files.
+pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
+    let (read, stop) = (Arc::<Read>::default(), Arc::<AtomicBool>::default());
+    let reader = Reader::new(&options.files, Arc::clone(&read))?;
+    let source = |worker, feed| FileSource {
+        feed,
+        block: None,
+        next: 0,
+        foreign: (0, 0),
+        worker,
+        pace: options.pace.clone(),
+        now_ns: 0,
+        stop: Arc::clone(&stop),
+        delivered: 0,
+        left: 0,
+        read: Arc::clone(&read),
+    };
+    if options.workers < 2 {
+        let sources = vec![source(0, Feed::Own(Box::new(reader)))];
+        return Ok(Files { sources, read, reader: None });
+    }
+    let (free_in, free) = bounded(AHEAD * options.workers + 2);
+    let (blocks, sources): (Vec<_>, Vec<_>) = (0..options.workers)
+        .map(|worker| {
+            let (blocks, mine) = bounded(AHEAD);
+            (blocks, source(worker, Feed::Shared { blocks: mine, free: free_in.clone() }))
+        })
+        .unzip();
+    let distributor = Distributor { reader, blocks, free, stop: Arc::clone(&stop), read: Arc::clone(&read) };
+    let thread = std::thread::Builder::new().name("meter-reader".into());
+    let reader = thread.spawn(move || distributor.run()).map_err(Error::Thread)?;
+    Ok(Files { sources, read, reader: Some(reader) })
+}
+
+/// Reads for several workers.
+struct Distributor {
+    reader: Reader,
+    blocks: Vec<Sender<Arc<Block>>>,
+    free: Receiver<Block>,
+    stop: Arc<AtomicBool>,
+    read: Arc<Read>,
+}
+
+impl Distributor {
+    fn run(mut self) {
+        let mut made = 0;
+        while !self.stop.load(Ordering::Acquire) {
+            let at_hand = if made < 2 * self.blocks.len() {
+                self.free.try_recv().ok()
+            } else {
+                self.free.recv_timeout(LOOK).ok()
+            };
+            let mut block = at_hand.unwrap_or_else(|| {
+                made += 1;
+                Block::new(self.blocks.len())
+            });
+            match self.reader.fill(&mut block) {
+                Ok(true) => self.send(&Arc::new(block)),
+                Ok(false) => return,
+                Err(error) => return self.read.fail(error),
+            }
+        }
+    }
+
+    /// Every worker gets it: those for whom nothing is in it learn what time it is.
+    fn send(&self, block: &Arc<Block>) {
+        for blocks in &self.blocks {
+            let mut block = Arc::clone(block);
+            // A worker that has gone is no reason to stop the others.
+            while let Err(SendTimeoutError::Timeout(back)) = blocks.send_timeout(block, LOOK) {
+                block = back;
+            }
+        }
+    }
+}
+
+/// Where a worker's blocks come from.
+enum Feed {
+    Own(Box<Reader>),
+    Shared { blocks: Receiver<Arc<Block>>, free: Sender<Block> },
+}
+
+/// See the module.
+pub struct FileSource {
+    feed: Feed,
+    block: Option<Arc<Block>>,
+    /// The next of its places.
+    next: usize,
+    /// Packets that are not of Ethernet, and their bytes, not told yet.
+    foreign: (u64, u64),
+    worker: usize,
+    pace: Option<Pace>,
+    now_ns: u64,
+    stop: Arc<AtomicBool>,
+    delivered: u64,
+    left: u64,
+    read: Arc<Read>,
+}
+
+impl std::fmt::Debug for FileSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSource").field("worker", &self.worker).finish_non_exhaustive()
+    }
+}
+
+impl FileSource {
+    /// Begins the next block; what is said if there is none.
+    fn advance(&mut self, within: Option<Duration>) -> Result<Taken, Error> {
+        let (done, place) = (self.block.take(), self.next);
+        debug_assert!(done.as_ref().is_none_or(|block| place == block.places[self.worker].len()));
+        self.next = 0;
+        match &mut self.feed {
+            Feed::Own(reader) => {
+                let block = done.and_then(Arc::into_inner);
+                let mut block = block.unwrap_or_else(|| Block::new(1));
+                if self.stop.load(Ordering::Acquire) || !reader.fill(&mut block)? {
+                    return Ok(Taken::Ended);
+                }
+                self.block = Some(Arc::new(block));
+            }
+            Feed::Shared { blocks, free } => {
+                if let Some(block) = done.and_then(Arc::into_inner) {
+                    // More blocks than there is room for are not kept.
+                    free.try_send(block).unwrap_or(());
+                }
+                let next = match within {
+                    None => blocks.try_recv().map_err(|error| error == TryRecvError::Disconnected),
+                    Some(within) => {
+                        blocks.recv_timeout(within).map_err(|error| error == RecvTimeoutError::Disconnected)
+                    }
+                };
+                match next {
+                    Ok(block) => self.block = Some(block),
+                    Err(true) => return self.read.failure().map_or(Ok(Taken::Ended), Err),
+                    Err(false) => return Ok(Taken::Nothing),
+                }
+            }
+        }
+        if let Some(block) = self.block.as_ref().filter(|_| self.worker == 0) {
+            self.foreign.0 += block.foreign.0;
+            self.foreign.1 += block.foreign.1;
+        }
+        Ok(Taken::Some)
+    }
+
+    /// Gives places from the block at hand while they are due.
+    fn give(&mut self, intake: &mut Intake) -> Taken {
+        let Some(block) = &self.block else { return Taken::Nothing };
+        let places = &block.places[self.worker];
+        let end = places.len().min(self.next + intake.room());
+        for place in &places[self.next..end] {
+            if self.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns()) {
+                return Taken::Nothing;
+            }
+            let Place { at_ns, start, len, full_len, input } = *place;
+            let start = start as usize;
+            intake.frame(&block.bytes[start..start + len as usize], full_len as usize, at_ns, input);
+            self.now_ns = self.now_ns.max(at_ns);
+            self.next += 1;
+            self.delivered += 1;
+        }
+        Taken::Some
+    }
+
+    fn is_through(&self) -> bool {
+        self.block.as_ref().is_none_or(|block| self.next == block.places[self.worker].len())
+    }
+
+    /// Leaves what is left of the block.
+    fn leave(&mut self) {
+        let Some(block) = &self.block else { return };
+        let places = block.places[self.worker].len();
+        self.left += (places - self.next) as u64;
+        self.next = places;
+    }
+}
+
+impl Source for FileSource {
+    fn take(&mut self, intake: &mut Intake) -> Result<Taken, Error> {
+        if self.stop.load(Ordering::Acquire) {
+            self.leave();
+        }
+        let (packets, bytes) = std::mem::take(&mut self.foreign);
+        intake.ignored(Ignored::NotIp, packets, bytes);
+        self.delivered += packets;
+        if self.is_through() {
+            if let Some(block) = self.block.as_ref().filter(|_| self.pace.is_none()) {
+                self.now_ns = self.now_ns.max(block.until_ns);
+            }
+            let next = self.advance(None)?;
+            if next != Taken::Some {
+                return Ok(next);
+            }
+        }
+        Ok(self.give(intake))
+    }
+
+    fn now_ns(&mut self, _is_idle: bool) -> u64 {
+        self.pace.as_ref().map_or(self.now_ns, |pace| pace.now_ns().max(self.now_ns))
+    }
+
+    fn wait(&mut self, within_ns: u64) -> Result<(), Error> {
+        let within = Duration::from_nanos(within_ns);
+        if self.is_through() {
+            self.advance(Some(within))?;
+        } else if let Some((pace, block)) = self.pace.as_ref().zip(self.block.as_ref()) {
+            let due = pace.due_ns(block.places[self.worker][self.next].at_ns);
+            clock::sleep_until_ns(due.min(clock::monotonic_ns().saturating_add(within_ns)));
+        }
+        Ok(())
+    }
+
+    fn ring_dropped(&mut self) -> Result<u64, Error> {
+        Ok(0)
+    }
+
+    fn stop(&mut self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
+    fn left(&self) -> u64 {
+        self.left
+    }
+}

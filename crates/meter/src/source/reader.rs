@@ -1,0 +1,247 @@
+//! Capture files, one after another, into blocks.
+//!
+//! Frames stay where they were read to: of each, only its place is noted, for the worker it belongs to. A packet that is
+//! not whole at the end of a block begins the next one.
+//!
+//! Invariant: packets of the files = places + packets of other links + those behind damage, of which the ending tells.
+
+use super::block::{Block, Place, USUAL};
+use super::spread::worker_of;
+use crate::Error;
+use packetrig_engine::recorded::Bytes;
+use packetrig_wire::pcap::{Damage, Decoder, ETHERNET, Record, Step};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{ErrorKind, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+const ETHERNET_HEADER: usize = 14;
+const FCS: usize = 4;
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+pub struct Read {
+    packets: AtomicU64,
+    other_link: AtomicU64,
+    /// Of the files as they are on the disk, if they are not compressed.
+    bytes: AtomicU64,
+    remarks: Mutex<Vec<String>>,
+    failure: Mutex<Option<Error>>,
+}
+
+impl Read {
+    /// Packets.
+    pub fn packets(&self) -> u64 {
+        self.packets.load(Ordering::Acquire)
+    }
+
+    /// Packets that are not of Ethernet; they are ignored as not of IP.
+    pub fn other_link(&self) -> u64 {
+        self.other_link.load(Ordering::Acquire)
+    }
+
+    /// Bytes, decompressed.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// What there is to say of how files ended.
+    pub fn remarks(&self) -> Vec<String> {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Why reading came to an early end, if it did.
+    pub(super) fn failure(&self) -> Option<Error> {
+        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    pub(super) fn fail(&self, error: Error) {
+        *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+    }
+
+    fn remark(&self, text: String) {
+        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+    }
+}
+
+/// A file being read.
+struct Open {
+    path: PathBuf,
+    input: u16,
+    bytes: Bytes,
+    decoder: Decoder,
+    /// Bytes that were read and not used yet.
+    carried: Vec<u8>,
+    /// Bytes the decoder asked for.
+    needed: usize,
+    /// Where in the file the next byte is read.
+    position: u64,
+}
+
+/// See the module.
+pub(super) struct Reader {
+    files: VecDeque<(u16, PathBuf)>,
+    open: Option<Open>,
+    last_ns: u64,
+    read: Arc<Read>,
+}
+
+/// How a file goes on behind a block.
+enum After {
+    More,
+    Whole,
+    Cut,
+    Damaged(Damage),
+}
+
+impl Reader {
+    pub(super) fn new(files: &[PathBuf], read: Arc<Read>) -> Result<Self, Error> {
+        let numbered = (0u16..).zip(files.iter().cloned()).collect();
+        let mut reader = Self { files: numbered, open: None, last_ns: 0, read };
+        // A file that is not there is said at once.
+        reader.open_next()?;
+        Ok(reader)
+    }
+
+    /// Fills a block; `false` if there is nothing to fill it with.
+    pub(super) fn fill(&mut self, block: &mut Block) -> Result<bool, Error> {
+        while let Some(mut open) = self.open.take() {
+            block.clear();
+            let after = self.fill_from(&mut open, block)?;
+            match after {
+                After::More => self.open = Some(open),
+                After::Whole => self.open_next()?,
+                After::Cut => {
+                    self.read.remark(format!("{}: cut off in its last packet", open.path.display()));
+                    self.open_next()?;
+                }
+                After::Damaged(damage) => {
+                    let what = open.path.display();
+                    self.read.remark(format!("{what}: damaged ({damage}): metered up to there"));
+                    self.open_next()?;
+                }
+            }
+            block.until_ns = self.last_ns;
+            if block.foreign.0 > 0 || block.places.iter().any(|places| !places.is_empty()) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn open_next(&mut self) -> Result<(), Error> {
+        let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
+        let bytes = File::open(&path).and_then(Bytes::new).map_err(|source| failed(&path, source))?;
+        let (decoder, carried) = (Decoder::new(), Vec::new());
+        self.open = Some(Open { path, input, bytes, decoder, carried, needed: 0, position: 0 });
+        Ok(())
+    }
+
+    fn fill_from(&mut self, open: &mut Open, block: &mut Block) -> Result<After, Error> {
+        let (end, is_last) = open.read(block)?;
+        let mut start = 0;
+        let (mut packets, mut other) = (0u64, 0u64);
+        let after = loop {
+            match open.decoder.next(&block.bytes[start..end]) {
+                Ok(Step::Record { record, used }) => {
+                    start += used;
+                    packets += 1;
+                    self.last_ns = record.at_ns.map_or(self.last_ns, |at| at.max(self.last_ns));
+                    let at_ns = record.at_ns.unwrap_or(self.last_ns);
+                    if record.link_type == ETHERNET {
+                        let (place, worker) =
+                            place(&record, (&block.bytes, block.places.len()), (at_ns, open.input));
+                        block.places[worker].push(place);
+                    } else {
+                        other += 1;
+                        block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
+                    }
+                }
+                Ok(Step::Skip(bytes)) => {
+                    let left = bytes.saturating_sub((end - start) as u64);
+                    start = usize::try_from(bytes).map_or(end, |bytes| end.min(start.saturating_add(bytes)));
+                    if left > 0 {
+                        let skipped = open.skip(left)?;
+                        break if skipped < left { After::Cut } else { After::More };
+                    }
+                }
+                Ok(Step::More(needed)) => {
+                    open.carried.clear();
+                    open.carried.extend_from_slice(&block.bytes[start..end]);
+                    open.needed = needed;
+                    break match (is_last, start == end) {
+                        (false, _) => After::More,
+                        (true, true) => After::Whole,
+                        (true, false) => After::Cut,
+                    };
+                }
+                Err(damage) if open.position == end as u64 && start == 0 => {
+                    return Err(Error::NoCapture { path: open.path.clone(), damage });
+                }
+                Err(damage) => break After::Damaged(damage),
+            }
+        };
+        self.read.packets.fetch_add(packets, Ordering::AcqRel);
+        self.read.other_link.fetch_add(other, Ordering::AcqRel);
+        self.read.bytes.fetch_add(start as u64, Ordering::AcqRel);
+        Ok(after)
+    }
+}
+
+impl Open {
+    /// Bytes into a block, behind those carried; says how many there are, and whether the file ends with them.
+    fn read(&mut self, block: &mut Block) -> Result<(usize, bool), Error> {
+        let most = USUAL.max(self.needed);
+        if block.bytes.len() < most {
+            block.bytes.resize(most, 0);
+        }
+        let mut end = self.carried.len();
+        block.bytes[..end].copy_from_slice(&self.carried);
+        self.carried.clear();
+        while end < most {
+            match self.bytes.read(&mut block.bytes[end..most]) {
+                Ok(0) => return Ok((end, true)),
+                Ok(read) => {
+                    end += read;
+                    self.position += read as u64;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                // Compressed bytes that stop in the middle.
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok((end, true)),
+                Err(source) => return Err(failed(&self.path, source)),
+            }
+        }
+        Ok((end, false))
+    }
+
+    /// Passes over bytes that are not read yet; says how many there were.
+    fn skip(&mut self, bytes: u64) -> Result<u64, Error> {
+        let skipped = self.bytes.skip(self.position, bytes).map_err(|source| failed(&self.path, source))?;
+        self.position = self.position.saturating_add(bytes);
+        Ok(skipped)
+    }
+}
+
+fn failed(path: &Path, source: std::io::Error) -> Error {
+    Error::File { path: path.to_owned(), source }
+}
+
+/// Where a record's frame is among the bytes, and which of so many workers it belongs to.
+fn place(
+    record: &Record<'_>,
+    (bytes, workers): (&[u8], usize),
+    (at_ns, input): (u64, u16),
+) -> (Place, usize) {
+    let mut full_len = (record.full_len as usize).max(record.bytes.len());
+    if record.has_fcs == Some(true) && full_len >= ETHERNET_HEADER + FCS {
+        full_len -= FCS;
+    }
+    let frame = &record.bytes[..record.bytes.len().min(full_len)];
+    let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
+    let start = frame.as_ptr().addr() - bytes.as_ptr().addr();
+    let place =
+        Place { at_ns, start: number(start), len: number(frame.len()), full_len: number(full_len), input };
+    (place, worker_of(frame, workers))
+}

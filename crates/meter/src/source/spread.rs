@@ -1,0 +1,104 @@
+//! Which worker a frame of a file goes to.
+//!
+//! By the two outermost IP addresses, and by nothing else: both directions of a flow meet, and so do its fragments and what
+//! is in its tunnels, so that the flows are the same for any number of workers. Anything that is not IP goes to the first.
+
+const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
+
+/// Number of the worker among `workers`.
+pub(super) fn worker_of(frame: &[u8], workers: usize) -> usize {
+    if workers < 2 {
+        return 0;
+    }
+    let hash = addresses(frame).unwrap_or(0);
+    // The high half of a product is even over any number of workers.
+    usize::try_from((u128::from(hash) * workers as u128) >> 64).unwrap_or(0)
+}
+
+/// A number that both directions have in common.
+fn addresses(frame: &[u8]) -> Option<u64> {
+    let word = |at: usize| frame.get(at..at + 4)?.first_chunk().map(|b| u64::from(u32::from_be_bytes(*b)));
+    let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
+    let (a, b) = match network(frame)? {
+        (4, at) => (word(at + 12)?, word(at + 16)?),
+        (6, at) => {
+            (long(at + 8)?.rotate_left(7) ^ long(at + 16)?, long(at + 24)?.rotate_left(7) ^ long(at + 32)?)
+        }
+        _ => return None,
+    };
+    let mixed = a.wrapping_add(b).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (a ^ b);
+    let mixed = (mixed ^ (mixed >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    Some((mixed ^ (mixed >> 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+}
+
+/// Version and place of the outermost IP header, behind VLAN tags, MPLS labels and PPPoE.
+fn network(frame: &[u8]) -> Option<(u8, usize)> {
+    let short = |at: usize| frame.get(at..at + 2)?.first_chunk().map(|b| u16::from_be_bytes(*b));
+    let mut at = 12;
+    let mut kind = short(at)?;
+    while VLAN.contains(&kind) {
+        at += 4;
+        kind = short(at)?;
+    }
+    at += 2;
+    match kind {
+        0x8847 | 0x8848 => {
+            // Until the bottom of the stack.
+            while frame.get(at + 2)? & 1 == 0 {
+                at += 4;
+            }
+            at += 4;
+        }
+        0x8864 => at += 8,
+        0x0800 | 0x86dd => {}
+        _ => return None,
+    }
+    Some((frame.get(at)? >> 4, at))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(tags: &[u8], from: u8, to: u8) -> Vec<u8> {
+        let ip = [0x45, 0, 0, 20, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, from, 198, 18, 0, to];
+        [&[2; 12], tags, &ip].concat()
+    }
+
+    #[test]
+    fn both_directions_meet_whatever_is_below_ip() {
+        let stacks: [&[u8]; 4] = [
+            &[8, 0],
+            &[0x88, 0xa8, 0, 1, 0x81, 0, 0, 2, 8, 0],
+            &[0x88, 0x47, 0, 1, 0x20, 64, 0, 1, 0x31, 64],
+            &[0x88, 0x64, 0x11, 0, 0, 1, 0, 22, 0, 0x21],
+        ];
+        for stack in stacks {
+            for n in 0..200 {
+                let (there, back) = (frame(stack, n, 250), frame(stack, 250, n));
+                assert_eq!(worker_of(&there, 7), worker_of(&back, 7));
+                assert_eq!(worker_of(&there, 7), worker_of(&frame(&[8, 0], n, 250), 7));
+            }
+        }
+    }
+
+    #[test]
+    fn workers_get_about_as_much_each() {
+        let mut counts = [0u32; 4];
+        for from in 0..250 {
+            for to in 0..40 {
+                counts[worker_of(&frame(&[8, 0], from, to), 4)] += 1;
+            }
+        }
+        assert!(counts.iter().all(|count| (2_000..3_000).contains(count)), "{counts:?}");
+    }
+
+    #[test]
+    fn any_bytes_are_fine() {
+        let whole = frame(&[0x88, 0x47, 0, 1, 0x20, 64], 1, 2);
+        for len in 0..whole.len() {
+            assert!(worker_of(&whole[..len], 3) < 3);
+        }
+        assert_eq!(worker_of(&[0x88; 64], 3), 0);
+    }
+}

@@ -1,0 +1,129 @@
+//! Which flows are the largest just now, for people to look at.
+//!
+//! Each worker notes the packets of its batches in a small table of its own and hands it over when asked, once a second. A
+//! batch that is full says that there is much to do: then one packet in it stands for all. So the numbers of an
+//! interval are exact at low rates and an estimate at high ones. Nothing is counted by them.
+//!
+//! Invariant: noting allocates nothing; a flow for which there is no room is left out.
+
+use crate::intake::BATCH;
+use packetrig_flow::{FlowKey, Packet};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Flows a worker notes in an interval at most.
+const MOST: usize = 4096;
+
+/// Packets and bytes of IP in an interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// Packets, both directions.
+    pub packets: u64,
+    /// Bytes of IP.
+    pub bytes: u64,
+}
+
+/// Flows of an interval.
+pub type Noted = HashMap<FlowKey, Share>;
+
+/// Where a worker leaves its table.
+#[derive(Debug)]
+pub struct Board(Mutex<Noted>);
+
+impl Default for Board {
+    fn default() -> Self {
+        Self(Mutex::new(table()))
+    }
+}
+
+fn table() -> Noted {
+    HashMap::with_capacity(MOST)
+}
+
+impl Board {
+    /// Notes a batch. If the table is being taken just now, this batch is left out.
+    pub fn note(&self, batch: &[Packet]) {
+        let Ok(mut noted) = self.0.try_lock() else { return };
+        // Which one is as good as random: batches begin anywhere.
+        let (chosen, stands_for) = if batch.len() < BATCH { (batch, 1) } else { (&batch[..1], BATCH as u64) };
+        for packet in chosen {
+            let key = canonical(packet);
+            let is_full = noted.len() >= MOST;
+            let share = match noted.get_mut(&key) {
+                Some(share) => share,
+                None if is_full => continue,
+                None => noted.entry(key).or_default(),
+            };
+            share.packets += stands_for;
+            share.bytes += stands_for * u64::from(packet.bytes);
+        }
+    }
+
+    /// Takes what was noted since the last time.
+    pub fn take(&self) -> Noted {
+        let empty = table();
+        std::mem::replace(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner), empty)
+    }
+}
+
+/// The largest flows by bytes of what several workers noted.
+pub fn largest(noted: impl IntoIterator<Item = Noted>, most: usize) -> Vec<(FlowKey, Share)> {
+    let mut all = Noted::new();
+    for (key, share) in noted.into_iter().flatten() {
+        let sum = all.entry(key).or_default();
+        sum.packets += share.packets;
+        sum.bytes += share.bytes;
+    }
+    let mut flows: Vec<_> = all.into_iter().collect();
+    flows.sort_unstable_by(|(a, x), (b, y)| y.bytes.cmp(&x.bytes).then(a.cmp(b)));
+    flows.truncate(most);
+    flows
+}
+
+/// The same key for both directions.
+fn canonical(packet: &Packet) -> FlowKey {
+    let key = FlowKey::of(packet);
+    let is_low = (key.source, key.source_port) <= (key.destination, key.destination_port);
+    if is_low { key } else { key.reversed() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(from: u8, to: u8, bytes: u32) -> Packet {
+        let mut packet = Packet { bytes, ..Packet::default() };
+        (packet.source[15], packet.destination[15]) = (from, to);
+        packet
+    }
+
+    #[test]
+    fn directions_are_one_flow_and_the_largest_comes_first() {
+        let boards = [Board::default(), Board::default()];
+        boards[0].note(&[packet(1, 2, 100), packet(2, 1, 50), packet(3, 4, 10)]);
+        boards[1].note(&[packet(3, 4, 1000)]);
+        let top = largest(boards.iter().map(Board::take), 5);
+        let shares: Vec<_> =
+            top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
+        assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
+        assert!(largest(boards.iter().map(Board::take), 5).is_empty());
+    }
+
+    #[test]
+    fn a_full_batch_is_estimated() {
+        let board = Board::default();
+        board.note(&[packet(1, 2, 100); BATCH]);
+        assert_eq!(largest([board.take()], 1)[0].1, Share { packets: 32, bytes: 3200 });
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_noted() {
+        let board = Board::default();
+        for n in 0..u16::try_from(MOST).unwrap() + 100 {
+            let mut one = packet(1, 2, 1);
+            one.source_port = n;
+            board.note(&[one]);
+        }
+        assert_eq!(board.take().len(), MOST);
+    }
+}

@@ -1,0 +1,182 @@
+//! A worker: one source, one parser, one table, on one thread.
+//!
+//! ```text
+//!  take a batch -> parse -> table -> outbox
+//!       nothing there: time out flows, send what is waiting, wait a little
+//! ```
+//! Time drives the table also when no packet arrives. Between batches, a few times a second, the worker leaves its
+//! counts on its [`Desk`], where others read them.
+//!
+//! Invariant: what is on the desk balances in itself, and at the end is everything.
+
+use crate::Error;
+use crate::intake::Intake;
+use crate::memory::Memory;
+use crate::outbox::{Offered, Outbox};
+use crate::source::{Source, Taken};
+use crate::top::Board;
+use packetrig_flow::Counts;
+use packetrig_flow::sim::SimEvent;
+use packetrig_flow::table::FlowTable;
+use packetrig_sys::{clock, sched};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Batches between two looks at the clock.
+const ROUNDS: u32 = 16;
+/// How long to wait for packets before looking after the flows.
+const PAUSE_NS: u64 = 20_000_000;
+/// How often counts are left on the desk, and records that wait are sent.
+const NOTE_NS: u64 = 50_000_000;
+
+/// A worker's counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Notes {
+    /// Of parser and table.
+    pub counts: Counts,
+    /// Dropped by its ring.
+    pub ring_dropped: u64,
+    /// Given by its source.
+    pub delivered: u64,
+    /// What its ring says it put in; known at the end.
+    pub put_in: Option<u64>,
+    /// Of a file, read and not given because it was stopped.
+    pub left: u64,
+    /// To each output.
+    pub offered: Vec<Offered>,
+    /// Nothing more comes.
+    pub is_over: bool,
+}
+
+/// Where a worker and everybody else meet.
+#[derive(Debug, Default)]
+pub struct Desk {
+    is_called_off: AtomicBool,
+    notes: Mutex<Notes>,
+    /// Where it notes flows, if anybody wants to see the largest.
+    pub board: Option<Board>,
+}
+
+impl Desk {
+    /// With nothing on it; `has_board`: somebody wants to see the largest flows.
+    pub(crate) fn new(has_board: bool) -> Self {
+        Self { board: has_board.then(Board::default), ..Self::default() }
+    }
+
+    /// Has the worker take what is there and come to an end.
+    pub fn stop(&self) {
+        self.is_called_off.store(true, Ordering::Release);
+    }
+
+    /// The worker's counts, as of a moment ago.
+    pub fn notes(&self) -> Notes {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// See the module.
+pub(crate) struct Worker {
+    pub(crate) source: Box<dyn Source>,
+    pub(crate) intake: Intake,
+    pub(crate) table: FlowTable<Memory>,
+    pub(crate) outbox: Outbox,
+    pub(crate) desk: Arc<Desk>,
+    /// Where it runs, if that is to be one place.
+    pub(crate) processor: Option<usize>,
+}
+
+impl Worker {
+    /// Works until the source ends.
+    pub(crate) fn run(mut self) -> Result<(), Error> {
+        if let Some(processor) = self.processor {
+            // It works elsewhere, too; and with ordinary priority.
+            sched::pin(processor).unwrap_or(());
+            sched::request_precedence().unwrap_or(());
+        }
+        let worked = self.work();
+        // Whatever happened: what was metered is reported.
+        self.table.finish(&mut self.outbox);
+        self.outbox.flush();
+        let put_in = self.source.put_in();
+        self.note(true, put_in.as_ref().ok().copied().flatten());
+        worked?;
+        put_in.map(|_| ())
+    }
+
+    fn work(&mut self) -> Result<(), Error> {
+        let mut noted_ns = 0;
+        loop {
+            let mut taken = Taken::Some;
+            for _ in 0..ROUNDS {
+                taken = self.round()?;
+                if taken != Taken::Some {
+                    break;
+                }
+            }
+            let now_ns = self.source.now_ns(taken == Taken::Nothing);
+            self.table.advance(now_ns, &mut self.outbox);
+            let clock_ns = clock::monotonic_ns();
+            if clock_ns >= noted_ns + NOTE_NS {
+                self.attend()?;
+                noted_ns = clock_ns;
+            }
+            match taken {
+                Taken::Some => {}
+                Taken::Nothing => self.source.wait(PAUSE_NS)?,
+                Taken::Ended => return Ok(()),
+            }
+        }
+    }
+
+    /// One batch.
+    pub(crate) fn round(&mut self) -> Result<Taken, Error> {
+        self.intake.clear();
+        let taken = self.source.take(&mut self.intake)?;
+        let packets = self.intake.packets();
+        if packets.is_empty() {
+            return Ok(taken);
+        }
+        let now_ns = self.source.now_ns(false);
+        self.table.meter(packets, now_ns, &mut self.outbox);
+        if self.outbox.wants_events() {
+            for packet in packets {
+                let flow_id = self.table.flow_id(packet);
+                self.outbox.event(SimEvent::Packet { flow_id, bytes: packet.bytes, at_ns: packet.at_ns });
+            }
+        }
+        if let Some(board) = &self.desk.board {
+            board.note(packets);
+        }
+        Ok(taken)
+    }
+
+    /// What is to be done a few times a second.
+    fn attend(&mut self) -> Result<(), Error> {
+        if self.desk.is_called_off.load(Ordering::Acquire) {
+            self.source.stop()?;
+        }
+        self.outbox.flush();
+        self.note(false, None);
+        Ok(())
+    }
+
+    fn note(&mut self, is_over: bool, put_in: Option<u64>) {
+        let ring_dropped = self.source.ring_dropped();
+        let mut counts = *self.intake.counts();
+        counts.add(self.table.counts());
+        let mut notes = self.desk.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A ring that cannot be asked any more keeps its last answer.
+        let ring_dropped = ring_dropped.unwrap_or(notes.ring_dropped);
+        if ring_dropped > notes.ring_dropped {
+            self.table.mark_loss();
+        }
+        notes.counts = counts;
+        notes.ring_dropped = ring_dropped;
+        notes.delivered = self.source.delivered();
+        notes.put_in = put_in;
+        notes.left = self.source.left();
+        notes.offered.clear();
+        notes.offered.extend_from_slice(self.outbox.offered());
+        notes.is_over = is_over;
+    }
+}

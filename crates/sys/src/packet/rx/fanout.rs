@@ -1,0 +1,80 @@
+//! Several rings that share what arrives at an interface, each flow in one of them (PACKET_FANOUT_HASH).
+//!
+//! The kernel's hash is symmetric: both directions of a flow meet. It reads what the kernel's dissector reads: addresses,
+//! protocol and ports, through GRE, IP-in-IP and MPLS; of fragments the addresses only; of UDP tunnels (VXLAN, GTP-U) the
+//! outer header. The kernel is not asked to put fragments together: what is counted is what was on the wire.
+//!
+//! Invariant: a frame is in one ring or was dropped by one ring. Until all rings have joined, none takes a frame, because
+//! a ring that is bound and has not joined takes them all.
+
+use super::{RxOptions, RxRing};
+use crate::packet::socket;
+use crate::pcap::ClassicInsn;
+use crate::{Error, netns::NetNs};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+
+/// `return 0`: no frame passes.
+const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
+
+// Of linux/if_packet.h.
+const UNIQUE_ID: u32 = 0x2000;
+const IGNORE_OUTGOING: u32 = 0x4000;
+
+impl RxRing {
+    /// Opens `count` rings on an interface that share its frames by flow, and receives from now on.
+    pub fn open_fanned(
+        netns: &NetNs,
+        index: u32,
+        name: &str,
+        options: RxOptions,
+        filter: &[ClassicInsn],
+        count: usize,
+    ) -> Result<Vec<Self>, Error> {
+        if count < 2 {
+            return Ok(vec![Self::open_filtered(netns, index, name, options, filter)?]);
+        }
+        let open = |_| Self::open_filtered(netns, index, name, options, &NOTHING);
+        let rings: Vec<Self> = (0..count).map(open).collect::<Result<_, _>>()?;
+        let failed = |call| move |errno| Error::call(call, name, errno);
+        let mut group = None;
+        for ring in &rings {
+            let id = join(&ring.socket, group, options.outgoing);
+            group = Some(id.map_err(failed("setsockopt(PACKET_FANOUT)"))?);
+        }
+        for ring in &rings {
+            open_up(&ring.socket, filter).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
+        }
+        Ok(rings)
+    }
+
+    /// Lets no frame into the ring any more; those that are there stay. What was put in and not read yet is seen after
+    /// [`RxOptions::retire_ms`] at the latest.
+    pub fn shut(&mut self) -> Result<(), Error> {
+        self.narrow(&NOTHING).map(|_| ())
+    }
+}
+
+/// Makes a group or joins one; gives its number.
+fn join(socket: &OwnedFd, group: Option<u32>, outgoing: bool) -> Result<u32, Errno> {
+    let option = (libc::SOL_PACKET, libc::PACKET_FANOUT);
+    let hash = libc::PACKET_FANOUT_HASH;
+    let unwanted = if outgoing { 0 } else { IGNORE_OUTGOING };
+    let ask = |flags: u32| {
+        let (id, new) = group.map_or((0, UNIQUE_ID), |id| (id, 0));
+        socket::set(socket, option, &(id | (hash | flags | new) << 16))
+    };
+    match ask(unwanted) {
+        // Before Linux 5.8 a group cannot say it; then outgoing frames are told by their direction.
+        Err(Errno::INVAL) if unwanted != 0 => ask(0)?,
+        asked => asked?,
+    }
+    Ok(socket::get(socket, option, 0u32)? & 0xffff)
+}
+
+fn open_up(socket: &OwnedFd, filter: &[ClassicInsn]) -> rustix::io::Result<()> {
+    if filter.is_empty() {
+        return socket::set(socket, (libc::SOL_SOCKET, libc::SO_DETACH_FILTER), &0i32);
+    }
+    socket::filter(socket, filter)
+}
