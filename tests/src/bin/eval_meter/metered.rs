@@ -108,19 +108,20 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
     let before = links.counters(index)?.rx_frames;
     let over = AtomicBool::new(false);
     let pid = child.id();
-    let (samples, seconds) = std::thread::scope(|scope| {
+    let (samples, seconds, complaint) = std::thread::scope(|scope| {
         let sampler = scope.spawn(|| sample(pid, &over));
         let watch = scope.spawn(|| sending_time(&mut links, index, &over));
-        send(&lab, load.flow, load.back_end);
+        let complaint = send(&lab, load.flow, load.back_end);
         over.store(true, Ordering::Release);
         let samples = sampler.join().map_err(|_| anyhow::anyhow!("the sampler panicked"))?;
         let seconds = watch.join().map_err(|_| anyhow::anyhow!("the watcher panicked"))?;
-        anyhow::Ok((samples?, seconds?))
+        anyhow::Ok((samples?, seconds?, complaint))
     })?;
     clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
     let arrived = links.counters(index)?.rx_frames - before;
     interrupt(&child)?;
     child.wait()?;
+    anyhow::ensure!(arrived > 0, "nothing was sent: {complaint}");
     let text = std::fs::read_to_string(files.path().join("stdout"))?;
     let complaints = std::fs::read_to_string(files.path().join("stderr"))?;
     let report =
@@ -154,10 +155,11 @@ fn start(load: &Load, lab: &Lab, files: &std::path::Path) -> anyhow::Result<Chil
     Ok(lab.ports()[1].netns().run_in(|| command.spawn())??)
 }
 
-fn send(lab: &Lab, flow: Flow, back_end: &str) {
+/// Sends; returns what the sender complained about.
+fn send(lab: &Lab, flow: Flow, back_end: &str) -> String {
     let speed = json!([{"name": "layer 1", "port_names": ["port 0"], "speed": "speed_400_gbps"}]);
-    let document = Document::new(&[lab.location(0)]).flow(flow).with("layer1", speed);
-    Running::run(&document, &["--quiet", "--back-end", back_end]).finish();
+    let document = Document::new(&[lab.location(0)]).flow(flow.between(0, &[])).with("layer1", speed);
+    Running::run(&document, &["--quiet", "--back-end", back_end]).finish().stderr
 }
 
 fn interrupt(child: &Child) -> anyhow::Result<()> {

@@ -6,6 +6,7 @@ use crate::traffic::{Form, Traffic};
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Goal, Output, Table};
 use packetrig_tests::eval::plot::{self, Titles};
+use std::io::Write as _;
 
 const SIZES: [usize; 4] = [64, 128, 256, 512];
 const BITS: [u32; 3] = [11, 18, 21];
@@ -35,7 +36,10 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let mut points = Vec::new();
     for &bits in &BITS {
         for &size in sizes {
-            points.push(point(size, bits, effort)?);
+            let point = point(size, bits, effort)?;
+            // It takes minutes, and is told here as it comes.
+            writeln!(std::io::stderr(), "2^{bits} flows, {size} B: {}", cells(&point).join(", "))?;
+            points.push(point);
         }
     }
     output.say(
@@ -90,15 +94,20 @@ fn table(points: &[Point]) -> Table {
     ]);
     for point in points {
         let mut row = vec![format!("2^{}", point.bits), format!("{} B", point.size)];
-        row.extend(point.ours.map(|rate| format!("{rate:.1}")));
-        let other = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
-        row.extend([point.program, point.peers[0], point.peers[1]].map(other));
+        row.extend(cells(point));
         row.push(
             point.best_peer().map_or_else(|| "-".to_owned(), |peer| format!("{:.1}x", point.ours[0] / peer)),
         );
         table.rows.push(row);
     }
     table
+}
+
+/// The rates of a point.
+fn cells(point: &Point) -> Vec<String> {
+    let other = |rate: Option<f64>| rate.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}"));
+    let programs = [point.program, point.peers[0], point.peers[1]].map(other);
+    point.ours.map(|rate| format!("{rate:.1}")).into_iter().chain(programs).collect()
 }
 
 fn draw(points: &[Point], output: &mut Output) -> anyhow::Result<()> {
