@@ -3,13 +3,15 @@
 use crate::machine::{Machine, Sink, processor_ns};
 use crate::traffic::{EVERY_NS, Form, Traffic};
 use packetrig_flow::parse::{ParseOptions, Parser, unified};
-use packetrig_flow::{FlowTable, Packet, TableOptions};
+use packetrig_flow::{FlowTable, Hints, Packet, TableOptions};
 use packetrig_tests::eval::Effort;
 use packetrig_units::Nanos;
 use std::sync::Barrier;
 
 /// Packets that are read together.
 const BATCH: usize = 32;
+/// Bytes of Ethernet, IPv4 and UDP.
+const HEADERS: usize = 42;
 
 /// Millions of packets per second of processor time: the best of some rounds. A round is as long as the idle timeout, so every
 /// flow's timer rings in it.
@@ -45,6 +47,14 @@ pub(crate) fn together(
             .map(|thread| thread.join().map_err(|_| anyhow::anyhow!("a worker panicked"))?);
         rates.sum()
     })
+}
+
+/// Asks for the headers of the next batch: frames lie further apart than memory is read ahead.
+fn ahead(bytes: &[u8], each: usize) {
+    for frame in bytes.chunks_exact(each).take(BATCH) {
+        Machine::prefetch(&frame[0]);
+        Machine::prefetch(&frame[HEADERS.min(each) - 1]);
+    }
 }
 
 struct Worker {
@@ -88,7 +98,9 @@ impl Worker {
 
     fn pass(&mut self, bytes: &[u8], traffic: &Traffic, form: Form) {
         let mut packets = [Packet::default(); BATCH];
-        for batch in bytes.chunks(BATCH * traffic.each) {
+        let size = BATCH * traffic.each;
+        for (at, batch) in bytes.chunks(size).enumerate() {
+            ahead(&bytes[(at * size + batch.len()).min(bytes.len())..], traffic.each);
             let mut count = 0;
             for frame in batch.chunks_exact(traffic.each) {
                 self.now += EVERY_NS;
