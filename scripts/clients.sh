@@ -1,10 +1,13 @@
 #!/bin/sh
-# Installs the public OTG clients that drive the server in tests, once, below target/.
+# Installs public programs that the tests need and Debian does not have, once, below target/: OTG clients that drive the server, and
+# readers and stores of flow records.
 #
 #   clients.sh          snappi and what judges frames; prints the Python interpreter that has them
 #   clients.sh old      an old snappi, for what it must still find; prints its interpreter
 #   clients.sh gosnappi the Go client: builds tests/interop/otg/go; prints the program
 #   clients.sh otgen    the command-line client; prints the program
+#   clients.sh readers  DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
+#   clients.sh kafka    a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
 what=${1:-snappi}
@@ -51,6 +54,21 @@ otgen)
         mv "$program.new/otgen" "$program" && rmdir "$program.new"
     fi
     echo "$program"
+    ;;
+readers) environment "$target/clients/flow-readers" duckdb==1.4.4 polars==1.44.2 chdb==3.7.2 kafka-python==2.3.1 ;;
+kafka)
+    command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
+    list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"
+    place="$target/clients/kafka-4.1.2"
+    if [ ! -e "$place/ready" ]; then
+        mkdir -p "$place"
+        cd "$place"
+        awk '{ print "url = https://repo1.maven.org/maven2/" $2; print "output = " $2 }' "$list" |
+            curl --fail --silent --show-error --retry 1 --max-time 300 --parallel --create-dirs --config - >&2
+        sha256sum --check --quiet "$list" >&2
+        touch ready
+    fi
+    echo "$place"
     ;;
 *) echo "clients.sh: unknown client '$what'" >&2; exit 1 ;;
 esac

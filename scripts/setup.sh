@@ -92,7 +92,9 @@ test | vm | eval)
     want ethtool ethtool
     want tcpdump tcpdump
     want tshark tshark
+    want nfcapd nfdump
     want curl curl
+    want java default-jre-headless
     want python3 python3
     # Debian packages the making of environments apart.
     python3 -c 'import ensurepip' >/dev/null 2>&1 || missing_packages="$missing_packages python3-venv"
@@ -114,8 +116,8 @@ install_missing
 case $level in
 test)
     # Clients need a package index; without one their tests are skipped and listed.
-    for client in snappi old gosnappi otgen; do
-        sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without the OTG client '$client'"
+    for client in snappi old gosnappi otgen readers kafka; do
+        sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
     done
     ;;
 esac

@@ -76,6 +76,20 @@ pub fn may_use_bpf(tried: Result<(), packetrig_sys::Error>) -> bool {
     }
 }
 
+/// Whether a file system could be mounted: not by an ordinary user, who is told. Any other failure is one.
+pub fn may_mount(tried: rustix::io::Result<()>) -> bool {
+    match tried {
+        Ok(()) => true,
+        Err(error @ (rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)) => {
+            say(&format!(
+                "no rights to mount ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"
+            ));
+            false
+        }
+        Err(error) => panic!("a file system cannot be mounted: {error}"),
+    }
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();
@@ -91,16 +105,21 @@ pub fn has_tool(tool: &str) -> bool {
     false
 }
 
-/// The program of a public OTG client, as `scripts/clients.sh` calls it: of Python clients the interpreter that has them. It is
-/// installed once, which takes a package index; without one the caller is told.
+/// The program of a public OTG client; see [`client`].
 pub fn otg_client(name: &'static str) -> Option<PathBuf> {
+    client(name)
+}
+
+/// A program of others, as `scripts/clients.sh` calls it: of those in Python the interpreter that has them. It is installed once,
+/// which takes a package index; without one the caller is told.
+pub fn client(name: &'static str) -> Option<PathBuf> {
     // Tests run side by side, an installation must not.
     static CLIENTS: Mutex<BTreeMap<&str, Option<PathBuf>>> = Mutex::new(BTreeMap::new());
     let mut clients = CLIENTS.lock().unwrap_or_else(PoisonError::into_inner);
-    clients.entry(name).or_insert_with(|| install_otg_client(name)).clone()
+    clients.entry(name).or_insert_with(|| install_client(name)).clone()
 }
 
-fn install_otg_client(name: &str) -> Option<PathBuf> {
+fn install_client(name: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the tests are a folder of the project");
     let mut installation = Command::new("sh");
     installation.args(["scripts/clients.sh", name]).current_dir(root);
@@ -109,7 +128,7 @@ fn install_otg_client(name: &str) -> Option<PathBuf> {
         return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
     }
     let why = String::from_utf8_lossy(&output.stderr);
-    say(&format!("no OTG client `{name}` ({})", why.lines().last().unwrap_or("no reason given")));
+    say(&format!("no client `{name}` ({})", why.lines().last().unwrap_or("no reason given")));
     None
 }
 

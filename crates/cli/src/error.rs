@@ -61,15 +61,15 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Export(#[from] packetrig_meter::export::Error),
-    /// World: flow records cannot be kept.
-    #[error(transparent)]
-    Flows(packetrig_store::flows::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
     Meter(#[from] packetrig_meter::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Flows(#[from] packetrig_store::flows::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -81,7 +81,7 @@ impl Error {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
             Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
-            Self::Write { .. } | Self::Flows(_) => Exit::World,
+            Self::Write { .. } => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
@@ -92,6 +92,7 @@ impl Error {
             Self::Export(error) => of_export(error),
             Self::Meter(error) => of_meter(error),
             Self::Store(error) => of_store(error),
+            Self::Flows(error) => of_flows(error),
         }
     }
 
@@ -166,6 +167,18 @@ fn of_store(error: &packetrig_store::Error) -> Exit {
     match error {
         Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
         Store::Taken(_) | Store::BadId(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_flows(error: &packetrig_store::flows::Error) -> Exit {
+    use packetrig_store::flows::Error as Flows;
+    match error {
+        Flows::Nothing { .. } | Flows::Foreign { .. } | Flows::Damaged { .. } | Flows::Target { .. } => {
+            Exit::Usage
+        }
+        Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Usage,
+        Flows::Encode(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

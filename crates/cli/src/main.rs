@@ -17,6 +17,7 @@ mod numbers;
 mod output;
 mod panic;
 mod progress;
+mod protocols;
 mod results;
 mod speeds;
 mod table;

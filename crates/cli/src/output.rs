@@ -30,6 +30,11 @@ impl<W: Write> Output<W> {
         self.style
     }
 
+    /// Whether the reader has gone: more is written for nobody.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed
+    }
+
     /// Writes a text as it is.
     pub(crate) fn text(&mut self, text: impl Display) {
         if self.closed {

@@ -15,6 +15,7 @@ use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// A confirmation that comes later than this before T is refused: the senders could not be told in time.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
@@ -35,7 +36,7 @@ pub enum Event {
     /// Every sender is done.
     SendersDone(Vec<SentTotal>),
     /// [`Action::Finish`] worked.
-    Finished(Box<NodeResult>),
+    Finished(Arc<NodeResult>),
     /// The data plane failed, in whatever it was doing.
     Failed(Fault),
     /// Time has passed.
@@ -79,7 +80,7 @@ enum State {
     Stopped(Vec<SentTotal>),
     Finishing,
     /// The result is kept until the controller has it.
-    Spooled(Box<NodeResult>),
+    Spooled(Arc<NodeResult>),
     /// It went wrong; kept so that a repeated command gets the same answer.
     Failed(Fault),
 }
@@ -307,8 +308,8 @@ impl Agent {
         }
     }
 
-    fn finished(&mut self, result: Box<NodeResult>) -> Vec<Action> {
-        let reply = Reply::Result(result.clone());
+    fn finished(&mut self, result: Arc<NodeResult>) -> Vec<Action> {
+        let reply = Reply::Result(Arc::clone(&result));
         self.outcome(&State::Finishing, State::Spooled(result), reply)
     }
 
@@ -387,7 +388,7 @@ impl Agent {
             State::Waiting { confirmed: true, .. } => Reply::Confirmed,
             State::Running => Reply::Started,
             State::Stopped(sent) => Reply::SendersDone { sent: sent.clone() },
-            State::Spooled(result) => Reply::Result(result.clone()),
+            State::Spooled(result) => Reply::Result(Arc::clone(result)),
             State::Failed(fault) => Reply::Failed(fault.clone()),
         };
         self.reply(reply)

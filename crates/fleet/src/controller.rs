@@ -27,6 +27,7 @@ use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use peer::{Peer, Progress};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use steering::Steering;
 
 /// What happens to a run.
@@ -153,7 +154,7 @@ impl Controller {
 
     /// The results that came in, one for each node that reported.
     pub fn into_results(self) -> Vec<NodeResult> {
-        self.peers.into_values().filter_map(|peer| peer.result).map(|result| *result).collect()
+        self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()
     }
 
     fn prepare(&mut self, now: MonoTime) {

@@ -12,6 +12,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::sync::Arc;
 
 /// Names a run; sorts by the time it began.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -198,8 +199,8 @@ pub enum Reply {
         /// What they sent.
         sent: Vec<SentTotal>,
     },
-    /// The accounts of this node.
-    Result(Box<NodeResult>),
+    /// The accounts of this node. Shared: they are large, and may be asked for again.
+    Result(Arc<NodeResult>),
     /// The run is given up and forgotten.
     Aborted,
     /// Not this command, not now; nothing was changed.

@@ -9,6 +9,7 @@ use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 const LIMITS: Limits = Limits {
     lead: Nanos::from_secs(2),
@@ -285,7 +286,7 @@ impl Simulation {
                 node.finished.push((self.now, sent));
                 let result = NodeResult { node: node.name.to_string(), ..NodeResult::default() };
                 let failed = (node.fails_at == Some("finish")).then(|| AgentEvent::Failed(fault("finish")));
-                Some(failed.unwrap_or_else(|| AgentEvent::Finished(Box::new(result))))
+                Some(failed.unwrap_or_else(|| AgentEvent::Finished(Arc::new(result))))
             }
             Order::Release => {
                 self.nodes[index].sending_from = None;

@@ -1,6 +1,5 @@
 //! What our exporter sends, our collector reads: whole, over a channel that loses, doubles and displaces messages, and with
 //! every loss counted.
-#![expect(missing_docs, reason = "a test")]
 
 use packetrig_flow::collect::{
     Collector, CollectorOptions, Gather, Received, SessionCounts, Source, Transport,

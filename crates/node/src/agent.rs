@@ -10,6 +10,7 @@ use packetrig_fleet::message::{Body, Envelope, Head};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Between two samples.
@@ -101,7 +102,7 @@ impl<E: Endpoint> Shell<'_, E> {
             Action::Arm => self.plane.as_mut()?.arm().map(|()| Event::Armed),
             Action::Finish(sent) => {
                 let name = self.endpoint.name().to_string();
-                self.plane.take()?.finish(&name, &sent).map(|result| Event::Finished(Box::new(result)))
+                self.plane.take()?.finish(&name, &sent).map(|result| Event::Finished(Arc::new(result)))
             }
         };
         Some(done.unwrap_or_else(|error| self.failed(error)))

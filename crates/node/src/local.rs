@@ -69,7 +69,7 @@ pub fn run_local(
     stop: &dyn Fn() -> bool,
     on_event: OnEvent<'_>,
 ) -> Result<RunReport, Error> {
-    run_local_on(&mut EnginePlane, document, options, (stop, on_event))
+    run_local_on(&mut EnginePlane::default(), document, options, (stop, on_event))
 }
 
 /// As [`run_local`], on a data plane of the caller's.
@@ -80,6 +80,7 @@ pub fn run_local_on<P: Planes + Send>(
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
     let plan = Plan::read_with(document, ReadOptions { seed: options.seed })?;
+    planes.know(document, options.seed, plan.clone());
     let mut stopped = false;
     let mut wishes = || {
         let wish = !stopped && stop();

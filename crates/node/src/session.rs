@@ -38,15 +38,16 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// Opens the ports of `document` and begins to receive. Returns when streams can be started, or with the reason why they never
+    /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why they never
     /// will. `on_event` sees everything that happens, on the session's thread.
     pub fn open<P: Planes + Send + 'static>(
         mut planes: P,
         document: String,
+        plan: Plan,
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
-        let plan = Plan::read_with(&document, ReadOptions { seed: options.seed })?;
+        planes.know(&document, options.seed, plan.clone());
         let options = RunOptions { steered: true, ..options };
         let (wishes, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);

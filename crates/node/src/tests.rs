@@ -7,7 +7,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::message::{Preparation, SentTotal};
 use packetrig_fleet::outcome::{Outcome, RunState};
 use packetrig_fleet::report::{Criteria, RunReport};
-use packetrig_plan::Steer;
+use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
@@ -251,11 +251,15 @@ fn a_document_that_is_no_plan_opens_nothing() {
     assert!(fake.log.lock().unwrap().is_empty());
 }
 
+fn plan() -> Plan {
+    Plan::read_with(DOCUMENT, ReadOptions { seed: options().seed }).unwrap()
+}
+
 #[test]
 fn a_session_is_steered_and_closed_with_its_report() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
-    let session = Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap();
+    let session = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(Steer::Start(vec![0])), Ok(()));
     assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
     let report = session.close().unwrap();
@@ -267,7 +271,7 @@ fn a_session_is_steered_and_closed_with_its_report() {
 #[test]
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
     let fake = Fake { endless: true, fails_at: "steer: start", ..Fake::default() };
-    let session = Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap();
+    let session = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(Steer::Start(vec![0])).unwrap_err().text, "made to fail");
     assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
@@ -277,7 +281,7 @@ fn a_change_that_fails_says_why_and_the_session_goes_on() {
 #[test]
 fn a_session_that_cannot_be_opened_says_why() {
     let fake = Fake { fails_at: "prepare", ..Fake::default() };
-    let opened = Session::open(fake, DOCUMENT.into(), options(), |_| {});
+    let opened = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {});
     assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
 }
 
@@ -285,6 +289,6 @@ fn a_session_that_cannot_be_opened_says_why() {
 fn a_session_that_is_dropped_closes_its_ports() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
-    drop(Session::open(fake, DOCUMENT.into(), options(), |_| {}).unwrap());
+    drop(Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
 }

@@ -33,6 +33,16 @@ pub fn large_pages<T>(memory: &mut [T]) -> bool {
     unsafe { libc::madvise(inside.cast(), length, libc::MADV_HUGEPAGE) == 0 }
 }
 
+/// Has all threads allocate from one heap, for a process whose threads come and go: what one gave back serves the next,
+/// and the process does not grow with their number. To be called before there is a second thread.
+pub fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets a number inside the allocator, which takes its own lock.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

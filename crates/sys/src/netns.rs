@@ -1,7 +1,7 @@
 //! Network namespaces.
 //!
 //! A [`NetNs`] owns one descriptor that keeps its namespace alive. A thread enters a namespace only inside
-//! [`NetNs::run_in`], on a thread of its own that ends there: no thread of the caller's is ever left in a foreign
+//! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller's is ever left in a foreign
 //! namespace. Sockets made inside stay in that namespace wherever they are used.
 
 use crate::Error;
@@ -84,9 +84,12 @@ impl NetNs {
         opened
     }
 
-    /// Runs `work` on a thread inside this namespace. What it returns (sockets, above all) may be used anywhere.
-    /// A panic of `work` goes on in the caller.
+    /// Runs `work` inside this namespace, on a thread of its own unless the caller's is inside already. What it returns
+    /// (sockets, above all) may be used anywhere. A panic of `work` goes on in the caller.
     pub fn run_in<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        if self.is_callers()? {
+            return Ok(work());
+        }
         in_thread(|| {
             self.enter()?;
             Ok(work())
@@ -112,11 +115,17 @@ impl NetNs {
     /// Leaves the calling thread in this namespace: for threads about to end only.
     fn enter(&self) -> Result<(), Error> {
         // Entering takes rights even when one is inside already; an ordinary user has none.
-        if Self::current()?.inode()? == self.inode()? {
+        if self.is_callers()? {
             return Ok(());
         }
         rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
             .map_err(|errno| Error::call("setns", self.label.clone(), errno).with_rights(RIGHTS))
+    }
+
+    /// Whether the calling thread is in it.
+    fn is_callers(&self) -> Result<bool, Error> {
+        let callers = std::fs::metadata(CALLERS).map_err(|error| Error::call("stat", CALLERS, error))?;
+        Ok(callers.ino() == self.inode()?)
     }
 
     /// The namespace's number: two handles with the same number are the same namespace.

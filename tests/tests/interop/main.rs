@@ -3,6 +3,7 @@
 
 mod capture;
 mod files;
+mod flows;
 mod headers;
 mod otg;
 mod patterns;

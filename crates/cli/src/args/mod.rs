@@ -2,6 +2,7 @@
 
 mod capture;
 mod execution;
+mod flows;
 mod meter;
 mod quantities;
 mod replay;
@@ -11,6 +12,7 @@ mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use execution::Execution;
+pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
@@ -51,6 +53,9 @@ pub(crate) enum Command {
     Capture(Box<Capture>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
     Meter(Box<Meter>),
+    /// Ask about flow records that were kept in files
+    #[command(subcommand)]
+    Flows(Flows),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
     /// Say what this machine and its interfaces can do, and what to change for more

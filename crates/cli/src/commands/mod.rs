@@ -5,6 +5,7 @@ mod capture;
 mod demo;
 mod doctor;
 mod execution;
+mod flows;
 mod meter;
 mod plan;
 mod quick;
@@ -26,6 +27,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Flows(arguments) => flows::perform(&arguments, output),
         Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),

@@ -11,11 +11,11 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_node::{EnginePlane, RunOptions, Session};
-use packetrig_plan::Steer;
+use packetrig_plan::{Plan, Steer};
 use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
-use packetrig_sys::{clock, kernel, signal};
+use packetrig_sys::{clock, kernel, memory, signal};
 use packetrig_units::{MonoTime, Nanos, Share};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,6 +28,8 @@ const DRAIN: Nanos = Nanos::from_millis(20);
 const LOOK: Duration = Duration::from_millis(50);
 
 pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
+    // A run's threads end with it; runs allocate and free, frames do not.
+    memory::one_heap();
     let options = options(arguments)?;
     // Whether results can be kept is settled before anything is offered.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
@@ -105,7 +107,7 @@ struct MachineRigs {
 }
 
 impl Rigs for MachineRigs {
-    fn open(&self, document: String, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+    fn open(&self, document: String, plan: &Plan, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
         let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
@@ -126,7 +128,10 @@ impl Rigs for MachineRigs {
             criteria: Criteria { max_loss: Share::from_billionths(0) },
         };
         drop(catalogue);
-        let opened = Session::open(EnginePlane, document.clone(), options, move |event| sink(event));
+        let opened =
+            Session::open(EnginePlane::default(), document.clone(), plan.clone(), options, move |event| {
+                sink(event);
+            });
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
             packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),

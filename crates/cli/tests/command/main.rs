@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 14] = [
+    let pages: [(&str, &[&str]); 18] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -30,6 +30,10 @@ fn every_help_page_is_as_committed() {
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
         ("help-meter", &["meter", "--help"]),
+        ("help-flows", &["flows", "--help"]),
+        ("help-flows-top", &["flows", "top", "--help"]),
+        ("help-flows-show", &["flows", "show", "--help"]),
+        ("help-flows-stats", &["flows", "stats", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
         ("help-report-list", &["report", "list", "--help"]),
@@ -45,7 +49,7 @@ fn every_help_page_is_as_committed() {
 
 #[test]
 fn wrong_use_is_a_remark_with_code_2() {
-    let uses: [(&str, &[&str]); 12] = [
+    let uses: [(&str, &[&str]); 16] = [
         ("usage-nothing", &[]),
         ("usage-unknown-command", &["rum"]),
         ("usage-run-without-plan", &["run"]),
@@ -57,6 +61,10 @@ fn wrong_use_is_a_remark_with_code_2() {
         ("usage-capture-nowhere", &["capture", "lo"]),
         ("usage-capture-bad-size", &["capture", "lo", "-w", "x", "--ring-size", "big"]),
         ("usage-capture-ring-of-nothing", &["capture", "lo", "-w", "x", "--ring-files", "3"]),
+        ("usage-flows-nowhere", &["flows", "top"]),
+        ("usage-flows-bad-time", &["flows", "show", ".", "--from", "yesterday"]),
+        ("usage-flows-bad-address", &["flows", "stats", ".", "--address", "198.18.0.0/99"]),
+        ("usage-flows-missing", &["flows", "stats", "/no/such/directory"]),
         ("usage-report-two-forms", &["report", "show", "x", "--json", "--csv"]),
     ];
     for (name, arguments) in uses {

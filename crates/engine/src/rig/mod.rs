@@ -34,6 +34,7 @@ use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
 
 /// What the user may insist on.
 #[derive(Clone, Debug)]
@@ -99,11 +100,7 @@ impl Rig {
         if options.steered {
             course::check(&plan)?;
         }
-        let mut open = Vec::with_capacity(plan.ports.len());
-        for (index, port) in plan.ports.iter().enumerate() {
-            let sizes = plan.streams.iter().filter(|s| s.tx == index).map(|s| s.frames.largest());
-            open.push(opener.open(port, sizes.max())?);
-        }
+        let mut open = open_all(&plan, opener)?;
         for port in &mut open {
             port.hold.settle()?;
             port.hold.revise(&mut port.info);
@@ -287,6 +284,22 @@ impl Drop for Rig {
     fn drop(&mut self) {
         bench::close(&mut self.benches);
     }
+}
+
+/// Opens the plan's ports at once: the kernel takes its time to make rings.
+fn open_all(plan: &Plan, opener: &dyn Opener) -> Result<Vec<OpenPort>, Error> {
+    let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
+    std::thread::scope(|scope| {
+        let ports = plan.ports.iter().enumerate();
+        let opening: Vec<_> =
+            ports.map(|(index, port)| scope.spawn(move || opener.open(port, largest(index)))).collect();
+        let outcome = |opened: ScopedJoinHandle<'_, _>| {
+            opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        // All are waited for before the first that failed is told: the others are given back then.
+        let outcomes: Vec<Result<OpenPort, Error>> = opening.into_iter().map(outcome).collect();
+        outcomes.into_iter().collect()
+    })
 }
 
 /// Template and schedule of a stream of the plan.

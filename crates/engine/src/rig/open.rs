@@ -91,8 +91,8 @@ impl std::fmt::Debug for OpenPort {
     }
 }
 
-/// Opens ports.
-pub trait Opener {
+/// Opens ports, several at once.
+pub trait Opener: Sync {
     /// Opens one. `largest` is the largest frame that will be sent from it.
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error>;
 }
@@ -113,6 +113,25 @@ pub struct MachinePorts {
 
 impl Opener for MachinePorts {
     fn open(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
+        // Entered once for everything that opening does there.
+        NetNs::open_or_current(port.location.namespace.as_deref())?
+            .run_in(|| self.open_here(port, largest))?
+    }
+}
+
+impl MachinePorts {
+    /// The ports of `plan`.
+    pub fn new(plan: &Plan, options: &RigOptions) -> Self {
+        Self {
+            confirmed: options.confirmed.clone(),
+            back_end: options.back_end,
+            plan: plan.clone(),
+            limits: options.limits.clone(),
+            steered: options.steered,
+        }
+    }
+
+    fn open_here(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
         // Emulated interfaces have to see what neighbours say.
         let is_here = |location: &Location| *location == port.location;
@@ -138,19 +157,6 @@ impl Opener for MachinePorts {
                 "streams are steered while they run, which rings can do".into(),
             ),
             None => self.open_chosen(port, options),
-        }
-    }
-}
-
-impl MachinePorts {
-    /// The ports of `plan`.
-    pub fn new(plan: &Plan, options: &RigOptions) -> Self {
-        Self {
-            confirmed: options.confirmed.clone(),
-            back_end: options.back_end,
-            plan: plan.clone(),
-            limits: options.limits.clone(),
-            steered: options.steered,
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::message::SentTotal;
 use packetrig_stats::result::NodeResult;
 use packetrig_units::MonoTime;
+use std::sync::Arc;
 
 /// How far a node has said it is, in this attempt. It only rises, so repeated and overtaken replies do no harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -28,7 +29,7 @@ pub(super) struct Peer {
     pub(super) lost: bool,
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
-    pub(super) result: Option<Box<NodeResult>>,
+    pub(super) result: Option<Arc<NodeResult>>,
 }
 
 impl Peer {

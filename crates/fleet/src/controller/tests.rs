@@ -2,6 +2,7 @@ use super::*;
 use crate::message::{PlanHash, RunId};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -125,7 +126,7 @@ fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
     let mut controller = running(&["a"]);
     say(&mut controller, "a", Reply::SendersDone { sent: vec![] }, 200);
     controller.handle(Event::Tick, at(400));
-    let result = || Reply::Result(Box::new(NodeResult { node: "a".into(), ..NodeResult::default() }));
+    let result = || Reply::Result(Arc::new(NodeResult { node: "a".into(), ..NodeResult::default() }));
     let first = say(&mut controller, "a", result(), 410);
     assert_eq!(commands(&first), [("a", &Command::Collected)]);
     assert_eq!(controller.outcome(), Some(&Outcome::Complete { stopped: false }));
@@ -235,6 +236,6 @@ fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
     assert_eq!(outcomes(&controller.handle(Event::Steer(Steer::Start(vec![0])), at(11))), [(1, false)]);
     say(&mut controller, "a", Reply::SendersDone { sent: vec![] }, 20);
     controller.handle(Event::Tick, at(300));
-    say(&mut controller, "a", Reply::Result(Box::default()), 301);
+    say(&mut controller, "a", Reply::Result(Arc::default()), 301);
     assert_eq!(controller.outcome(), Some(&Outcome::Complete { stopped: false }));
 }

@@ -3,7 +3,7 @@
 //! | number | 256 + | has besides times, addresses and what is common |
 //! |---|---|---|
 //! | +1 | IPv6 | 27, 28 instead of 8, 12 |
-//! | +2 | ICMP | 32 or 139 |
+//! | +2 | ICMP | 32, or 139 of IPv6 in IPFIX |
 //! | +4 | tagged | VLANs: 58, 243, 245 |
 //! | +8 | carried | VLANs, MPLS: 70 to 72, 200, and tunnels: 351 and our own |
 //!
@@ -65,11 +65,16 @@ impl Shape {
     }
 
     fn sections(self, format: Format, biflow: bool) -> Vec<Section> {
-        let mut sections = vec![section::TIMES];
+        // The other direction first: there are readers that take its elements for those of the forward direction, and where
+        // an element stands twice the last one counts for them.
+        let mut sections = if biflow { vec![section::BACK] } else { Vec::new() };
+        sections.push(section::TIMES);
         sections.push(if self.v6 { section::ADDRESSES_V6 } else { section::ADDRESSES_V4 });
         sections.push(section::COMMON);
         if self.icmp {
-            sections.push(if self.v6 { section::ICMP_V6 } else { section::ICMP_V4 });
+            // NetFlow 9 has one number for both.
+            let own = self.v6 && format == Format::Ipfix;
+            sections.push(if own { section::ICMP_V6 } else { section::ICMP_V4 });
         }
         if self.layers != Layers::Plain {
             sections.push(section::TAGS);
@@ -78,9 +83,6 @@ impl Shape {
             sections.extend([section::LABELS, section::SEGMENT, section::TUNNEL, section::LOWER_TTLS]);
         }
         sections.push(section::OWN);
-        if biflow {
-            sections.push(section::BACK);
-        }
         if format == Format::NetFlow9 {
             sections.retain(|section| section.fields.iter().all(|field| field.enterprise == 0));
         }

@@ -1,1 +1,240 @@
+//! What collectors cannot see: sequence numbers, when templates are sent, what waits. That every field arrives is in
+//! `tests/both_ends.rs`; that others read it, in the system tests.
 
+use super::*;
+use crate::key::FlowKey;
+use crate::ledger::Ledger;
+use crate::packet::MAPPED;
+use crate::record::{FlowRecord, Half};
+use packetrig_units::Nanos;
+
+const NOW: u64 = 1_790_000_000_000_000_000;
+const SECOND: u64 = 1_000_000_000;
+
+#[derive(Default)]
+struct Wire {
+    messages: Vec<Vec<u8>>,
+    steps: Vec<u32>,
+    carried: Carried,
+}
+
+impl MessageSink for Wire {
+    fn message(&mut self, message: Message<'_>) {
+        self.messages.push(message.bytes.to_vec());
+        self.steps.push(message.step);
+        self.carried.add(message.carried);
+    }
+}
+
+fn be16(bytes: &[u8], at: usize) -> u16 {
+    u16::from_be_bytes([bytes[at], bytes[at + 1]])
+}
+
+fn be32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap())
+}
+
+/// Numbers of the sets of an IPFIX message.
+fn sets(message: &[u8]) -> Vec<u16> {
+    assert_eq!((be16(message, 0), usize::from(be16(message, 2))), (10, message.len()));
+    let mut found = Vec::new();
+    let mut rest = &message[16..];
+    while !rest.is_empty() {
+        found.push(be16(rest, 0));
+        rest = &rest[usize::from(be16(rest, 2))..];
+    }
+    found
+}
+
+impl Wire {
+    fn sequences(&self) -> Vec<u32> {
+        self.messages.iter().map(|message| be32(message, 8)).collect()
+    }
+
+    /// How many messages have templates.
+    fn with_templates(&self) -> usize {
+        self.messages.iter().filter(|message| sets(message).contains(&2)).count()
+    }
+}
+
+fn v4() -> [u8; 16] {
+    let mut address = [1; 16];
+    address[..12].copy_from_slice(&MAPPED);
+    address
+}
+
+fn record() -> FlowRecord {
+    let half =
+        |packets| Half { packets, bytes: 100, first_ns: NOW - SECOND, last_ns: NOW, ..Half::default() };
+    FlowRecord {
+        key: FlowKey { source: v4(), destination: v4(), protocol: 17, ..FlowKey::default() },
+        forward: half(3),
+        reverse: half(2),
+        sampling: 1,
+        ..FlowRecord::default()
+    }
+}
+
+fn exporter(format: Format) -> Exporter {
+    Exporter::new(ExportOptions { format, ..ExportOptions::default() })
+}
+
+#[test]
+fn ipfix_numbers_count_data_records_and_options_but_no_templates() {
+    let mut exporter = exporter(Format::Ipfix);
+    let mut wire = Wire::default();
+    for n in 0..1000 {
+        exporter.record(&record(), NOW, &mut wire);
+        if n % 100 == 0 {
+            exporter.statistics(&Ledger::default(), NOW, &mut wire);
+        }
+    }
+    exporter.flush(NOW, &mut wire);
+    let mut expected = 0;
+    for (sequence, step) in wire.sequences().into_iter().zip(&wire.steps) {
+        assert_eq!(sequence, expected);
+        expected += step;
+    }
+    // Two directions of 1000 flows, four records of the ledger each time, and what our own elements are called.
+    let types = section::own::ALL.len() + crate::account::ACCOUNTS.len();
+    assert_eq!(expected as usize, 2000 + 4 * 10 + types);
+    assert_eq!((wire.carried.records, wire.carried.packets), (1000, 5000));
+    assert!(wire.messages.iter().all(|message| message.len() <= ExportOptions::DATAGRAM_BYTES));
+    // Full: the next record would not have fitted.
+    let plain = wire.messages.iter().filter(|message| sets(message) == [256]);
+    assert!(plain.clone().count() > 100);
+    assert!(plain.clone().take(100).all(|message| message.len() + 105 > ExportOptions::DATAGRAM_BYTES));
+}
+
+#[test]
+fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
+    let mut exporter = exporter(Format::NetFlow9);
+    let mut wire = Wire::default();
+    for _ in 0..100 {
+        exporter.record(&record(), NOW + 2 * SECOND, &mut wire);
+    }
+    exporter.flush(NOW + 5 * SECOND, &mut wire);
+    for (index, message) in (0..).zip(&wire.messages) {
+        assert_eq!((be16(message, 0), be32(message, 12)), (9, index));
+        let mut rest = &message[20..];
+        while !rest.is_empty() {
+            let length = usize::from(be16(rest, 2));
+            assert_eq!(length % 4, 0);
+            rest = &rest[length..];
+        }
+    }
+    assert_eq!(be32(wire.messages.last().unwrap(), 4), 3000, "milliseconds since the first message");
+}
+
+#[test]
+fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
+    let refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 1000 };
+    let by = |refresh, step_ns: u64| {
+        let mut exporter = Exporter::new(ExportOptions { refresh, ..ExportOptions::default() });
+        let mut wire = Wire::default();
+        for n in 0..121 {
+            exporter.record(&record(), NOW + n * step_ns, &mut wire);
+            exporter.flush(NOW + n * step_ns, &mut wire);
+        }
+        wire.messages.iter().filter(|message| sets(message).contains(&3)).count()
+    };
+    assert_eq!(by(refresh, 0), 1);
+    assert_eq!(by(refresh, SECOND), 3, "at 0, 60 and 120 s");
+    assert_eq!(by(Refresh::Every { time: Nanos::MAX, messages: 60 }, 0), 3);
+    assert_eq!(by(Refresh::OnConnection, SECOND), 1);
+    // Also when nothing is metered.
+    let mut exporter = exporter(Format::Ipfix);
+    let mut wire = Wire::default();
+    for second in 0..=120 {
+        exporter.tick(NOW + second * SECOND, &mut wire);
+    }
+    exporter.flush(NOW, &mut wire);
+    assert_eq!(wire.messages.iter().filter(|message| sets(message).contains(&3)).count(), 3);
+}
+
+#[test]
+fn a_message_waits_for_others_no_longer_than_it_may() {
+    for format in [Format::Ipfix, Format::NetFlow9, Format::NetFlow5] {
+        let mut exporter = exporter(format);
+        let mut wire = Wire::default();
+        exporter.record(&record(), NOW, &mut wire);
+        let before = wire.messages.len();
+        exporter.tick(NOW + SECOND - 1, &mut wire);
+        assert_eq!((wire.messages.len(), exporter.waiting().packets), (before, 5), "{format:?}");
+        exporter.tick(NOW + SECOND, &mut wire);
+        assert_eq!((wire.messages.len(), exporter.waiting().packets), (before + 1, 0), "{format:?}");
+        exporter.flush(NOW + SECOND, &mut wire);
+        assert_eq!(wire.messages.len(), before + 1, "nothing is no message");
+    }
+}
+
+#[test]
+fn a_new_connection_has_templates_first_and_numbers_of_its_own() {
+    let options = ExportOptions { refresh: Refresh::OnConnection, ..ExportOptions::default() };
+    let mut exporter = Exporter::new(options);
+    let mut first = Wire::default();
+    (0..100).for_each(|_| exporter.record(&record(), NOW, &mut first));
+    let (mut lost, step) = (first.messages.pop().unwrap(), first.steps.pop().unwrap());
+    let waiting = exporter.waiting();
+    assert!(waiting.records > 0);
+    let mut second = Wire::default();
+    exporter.reconnected(NOW, &mut second);
+    exporter.renumber(&mut lost, step);
+    second.message(Message { bytes: &lost, carried: Carried::default(), own_records: 0, step });
+    exporter.flush(NOW, &mut second);
+    assert_eq!(sets(&second.messages[0])[0], 2);
+    let mut expected = 0;
+    for (sequence, step) in second.sequences().into_iter().zip(&second.steps) {
+        assert_eq!(sequence, expected);
+        expected += step;
+    }
+    assert_eq!(second.carried, waiting, "what was open is in the new connection, behind its templates");
+    assert_eq!(sets(second.messages.last().unwrap()), [256]);
+    assert_eq!(second.with_templates(), 2, "twelve templates take two messages");
+}
+
+#[test]
+fn netflow_5_says_what_it_can_and_counts_the_rest() {
+    let mut exporter = exporter(Format::NetFlow5);
+    let mut wire = Wire::default();
+    let v6 =
+        FlowRecord { key: FlowKey { source: [1; 16], destination: [2; 16], ..record().key }, ..record() };
+    exporter.record(&v6, NOW, &mut wire);
+    assert_eq!((exporter.unfit().records, exporter.unfit().packets), (1, 5));
+    // More than 32 bits, in lines that add up.
+    let mut large = record();
+    large.reverse = Half::default();
+    large.forward.bytes = 3 * u64::from(u32::MAX) - 1;
+    large.forward.packets = 7;
+    exporter.record(&large, NOW, &mut wire);
+    exporter.flush(NOW, &mut wire);
+    let lines = || wire.messages[0][24..].chunks(48);
+    assert_eq!((lines().count(), be16(&wire.messages[0], 2)), (3, 3));
+    assert_eq!(lines().map(|line| u64::from(be32(line, 20))).sum::<u64>(), large.forward.bytes);
+    assert_eq!(lines().map(|line| u64::from(be32(line, 16))).sum::<u64>(), 7);
+    assert_eq!((wire.carried.records, wire.carried.packets), (1, 7));
+}
+
+#[test]
+fn netflow_5_tells_times_of_any_year() {
+    let mut exporter = exporter(Format::NetFlow5);
+    let mut wire = Wire::default();
+    let year = 365 * 86_400 * SECOND;
+    let starts = [NOW - SECOND, NOW - 20 * year, NOW - 20 * year + 30 * 86_400 * SECOND, NOW - 40 * year];
+    for first_ns in starts {
+        let forward =
+            Half { packets: 1, bytes: 1, first_ns, last_ns: first_ns + 1_000_000, ..Half::default() };
+        exporter.record(&FlowRecord { forward, reverse: Half::default(), ..record() }, NOW, &mut wire);
+    }
+    exporter.flush(NOW, &mut wire);
+    let mut told = Vec::new();
+    for message in &wire.messages {
+        let at_ms = u64::from(be32(message, 8)) * 1000 + u64::from(be32(message, 12)) / 1_000_000;
+        let began_ms = at_ms - u64::from(be32(message, 4));
+        told.extend(message[24..].chunks(48).map(|line| (began_ms + u64::from(be32(line, 24))) * 1_000_000));
+    }
+    assert_eq!(told, starts);
+    assert_eq!(wire.messages.len(), 3, "two of them are less than 49 days apart");
+    let sequences: Vec<u32> = wire.messages.iter().map(|message| be32(message, 16)).collect();
+    assert_eq!(sequences, [0, 1, 3]);
+}

@@ -35,8 +35,8 @@ pub type EventSink = Box<dyn FnMut(&RunEvent) + Send>;
 
 /// Where runs come from.
 pub trait Rigs: Send + Sync + 'static {
-    /// Opens the ports of `document`, a plan, and begins to receive. Nothing is sent before it is steered to.
-    fn open(&self, document: String, sink: EventSink) -> Result<Box<dyn Running>, Refusal>;
+    /// Opens the ports of `document`, which means `plan`, and begins to receive. Nothing is sent before it is steered to.
+    fn open(&self, document: String, plan: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal>;
     /// From which seeds are drawn that a document leaves open.
     fn seed(&self) -> u64;
     /// The wall clock at an instant of a run's clock, ns since 1970.
@@ -227,7 +227,7 @@ impl<R: Rigs> Tester for Console<R> {
                 live.lock().unwrap_or_else(PoisonError::into_inner).take(event);
             })
         };
-        desk.run = Some(self.rigs.open(document, sink)?);
+        desk.run = Some(self.rigs.open(document, &plan, sink)?);
         *self.view() = View { names: Names::new(&config, &plan), config, plan: Some(plan), live };
         Ok(warnings)
     }

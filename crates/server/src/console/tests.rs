@@ -57,7 +57,7 @@ impl Fake {
 }
 
 impl Rigs for Fake {
-    fn open(&self, document: String, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+    fn open(&self, document: String, _: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
         let document: Value = serde_json::from_str(&document).unwrap();
         self.note(format!("open {}", document["ports"][0]["location"]));
         if document["ports"][0]["location"] == "gone" {

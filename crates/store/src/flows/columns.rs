@@ -275,6 +275,41 @@ mod tests {
         assert_eq!(ledger_of(|name| named.get(name).copied()), ledger);
     }
 
+    /// Rows of the page's table: name, number, type.
+    #[test]
+    fn the_page_lists_exactly_the_columns_there_are() {
+        let page = include_str!("../../../../docs/book/flow-store.md");
+        let rows = page.lines().filter_map(|line| {
+            let mut cells = line.strip_prefix("| ")?.split(" | ").map(str::to_owned);
+            Some([cells.next()?, cells.next()?, cells.next()?])
+        });
+        let kind = |kind| match kind {
+            Kind::Unsigned(bits) => format!("{bits} bit"),
+            Kind::Time => "time".into(),
+            Kind::Address => "address".into(),
+            Kind::Mac => "MAC".into(),
+            Kind::Word => "word".into(),
+            Kind::Flag => "yes or no".into(),
+        };
+        let id = |id: u16| if id > 0 { id.to_string() } else { "–".into() };
+        let there: Vec<_> = columns()
+            .iter()
+            .map(|column| [column.name.to_owned(), id(column.id), kind(column.kind)])
+            .collect();
+        assert_eq!(rows.skip(1).collect::<Vec<_>>(), there);
+        for column in ledger_columns().skip(3) {
+            let base = ["Records", "Packets", "Octets"]
+                .iter()
+                .find_map(|end| {
+                    column.name.strip_prefix("export")?.strip_suffix(end).map(|rest| format!("export{rest}"))
+                })
+                .filter(|base| !base.ends_with("Own") && !base.ends_with("Message"))
+                .unwrap_or_else(|| column.name.to_owned());
+            let said = page.contains(&format!("`{base}`")) || base.starts_with("ignored");
+            assert!(said, "{}", column.name);
+        }
+    }
+
     #[test]
     fn every_column_has_its_own_name() {
         let mut names: Vec<_> = columns().iter().map(|column| column.name).collect();

@@ -103,7 +103,8 @@ fn field(name: &str, id: Option<i32>, kind: Kind, optional: bool) -> Result<Type
         Kind::Unsigned(bits) => {
             (Physical::INT32, Some(LogicalType::integer(i8::try_from(bits).unwrap_or(32), false)), 0)
         }
-        Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(true, TimeUnit::NANOS)), 0),
+        // UTC, but not marked as an instant: of those, DuckDB keeps microseconds only, and shows them in the session's time zone.
+        Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(false, TimeUnit::NANOS)), 0),
         Kind::Address => (Physical::FIXED_LEN_BYTE_ARRAY, None, 16),
         Kind::Mac => (Physical::FIXED_LEN_BYTE_ARRAY, None, 6),
         Kind::Word => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),

@@ -1,6 +1,7 @@
 //! A record as a line of JSON: an object whose names are the columns', in their order.
 
 use super::columns::{Row, columns};
+use super::scan::Cells;
 use packetrig_flow::element::Value;
 use std::fmt::Write;
 use std::net::Ipv6Addr;
@@ -32,6 +33,24 @@ fn value(value: Value, text: &mut String) {
         Value::Mac(mac) => write!(text, "\"{}\"", mac_text(mac)),
         Value::Word(word) => write!(text, "\"{word}\""),
         Value::Flag(flag) => write!(text, "{flag}"),
+    };
+    debug_assert!(written.is_ok());
+}
+
+/// The value in a row of a file, as JSON: the same text that [`append`] makes of a record. What is missing is `null`.
+pub fn append_cell(cells: &Cells, row: usize, text: &mut String) {
+    let written = match cells {
+        Cells::Missing => write!(text, "null"),
+        Cells::Numbers(_) => write!(text, "{}", cells.number(row)),
+        Cells::Flags(_) => write!(text, "{}", cells.number(row) == 1),
+        Cells::Addresses(_) => write!(text, "\"{}\"", Ipv6Addr::from(cells.address(row))),
+        Cells::Macs(values) => {
+            write!(text, "\"{}\"", mac_text(values.get(row).copied().unwrap_or_default()))
+        }
+        // A word of a foreign file may be anything.
+        Cells::Words(values) => {
+            write!(text, "{}", serde_json::Value::from(values.get(row).map_or("", String::as_str)))
+        }
     };
     debug_assert!(written.is_ok());
 }

@@ -1,0 +1,44 @@
+//! `packetrig flows`: questions about records in files.
+
+mod show;
+mod stats;
+mod top;
+
+use crate::args::Flows;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::Output;
+use jiff::Timestamp;
+use packetrig_store::flows::Source;
+use packetrig_store::flows::filter::address;
+
+pub(crate) fn perform(arguments: &Flows, output: &mut Output) -> Result<Exit, Error> {
+    match arguments {
+        Flows::Top(arguments) => top::perform(arguments, output)?,
+        Flows::Show(arguments) => show::perform(arguments, output)?,
+        Flows::Stats(arguments) => stats::perform(arguments, output)?,
+    }
+    Ok(Exit::Ok)
+}
+
+/// A time of day with milliseconds, UTC.
+fn moment(at_ns: u64) -> String {
+    let time = Timestamp::from_nanosecond(i128::from(at_ns)).unwrap_or(Timestamp::MAX);
+    time.strftime("%Y-%m-%d %H:%M:%S%.3f").to_string()
+}
+
+/// An address and, if there is one, a port.
+fn end(bytes: [u8; 16], port: u64) -> String {
+    match (address(bytes), port) {
+        (address, 0) => address.to_string(),
+        (address, port) if address.is_ipv4() => format!("{address}:{port}"),
+        (address, port) => format!("[{address}]:{port}"),
+    }
+}
+
+/// Who exported.
+fn exporter(source: Source) -> String {
+    let Source { exporter, domain } = source;
+    let name = if exporter == [0; 16] { "this machine".to_owned() } else { address(exporter).to_string() };
+    if domain == 0 { name } else { format!("{name}, domain {domain}") }
+}

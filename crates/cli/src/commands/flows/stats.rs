@@ -1,0 +1,133 @@
+//! `packetrig flows stats`.
+
+use super::{exporter, moment};
+use crate::args::FlowStats as Arguments;
+use crate::error::Error;
+use crate::numbers::{count, per_second, percent, scaled};
+use crate::output::{Output, remark};
+use crate::protocols;
+use crate::table::table;
+use packetrig_flow::{Ignored, Ledger};
+use packetrig_store::flows::Source;
+use packetrig_store::flows::filter::address;
+use packetrig_store::flows::ledgers;
+use packetrig_store::flows::scan::flow_files;
+use packetrig_store::flows::totals::{self, Row, Totals};
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+
+/// Meters whose ledgers are shown as text.
+const METERS_MOST: usize = 10;
+
+type Ledgers = BTreeMap<Source, (u64, Ledger)>;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+    let files = flow_files(&arguments.places)?;
+    let totals = totals::totals(&files, &arguments.filter.filter(), arguments.bucket)?;
+    let ledgers = ledgers::newest(&arguments.places)?;
+    if arguments.json {
+        return output.json(&json(files.len(), &totals, &ledgers));
+    }
+    output.text(text(files.len(), &totals));
+    for (source, (at_ns, ledger)) in ledgers.iter().take(METERS_MOST) {
+        output.line(format_args!("\nLedger of {} at {} UTC, packets", exporter(*source), moment(*at_ns)));
+        output.text(ledger_text(ledger));
+    }
+    if ledgers.len() > METERS_MOST {
+        remark(format_args!("stats: {} more ledgers; --json prints all", ledgers.len() - METERS_MOST));
+    }
+    Ok(())
+}
+
+fn json(files: usize, totals: &Totals, ledgers: &Ledgers) -> serde_json::Value {
+    let ledgers: Vec<_> = ledgers
+        .iter()
+        .map(|(source, (at_ns, ledger))| {
+            let broken: Vec<_> = ledger.imbalances().iter().map(ToString::to_string).collect();
+            serde_json::json!({
+                "exporter": address(source.exporter).to_string(), "domain": source.domain, "at_ns": at_ns,
+                "ledger": ledger, "imbalances": broken,
+            })
+        })
+        .collect();
+    let mut json = serde_json::json!(totals);
+    json["files"] = files.into();
+    json["ledgers"] = ledgers.into();
+    json
+}
+
+fn text(files: usize, totals: &Totals) -> String {
+    let sum = &totals.sum;
+    let mut text = format!(
+        "{} records of {} flows in {} files\n",
+        count(totals.records),
+        count(sum.flows),
+        count(files as u64)
+    );
+    let (Some(first), Some(last)) = (totals.first_ns, totals.last_ns) else { return text };
+    let time = Nanos::new(last.saturating_sub(first));
+    text.extend([format!("from {} to {} UTC ({time})\n", moment(first), moment(last))]);
+    let bits = scaled(per_second(totals.frame_bytes.saturating_mul(8), time), "bit/s");
+    let packets = scaled(per_second(sum.packets, time), "packets/s");
+    text.extend([format!(
+        "{} packets, {} bytes of IP, {} bytes of frames: {packets}, {bits}\n",
+        count(sum.packets),
+        count(sum.bytes),
+        count(totals.frame_bytes)
+    )]);
+    if totals.records_with_loss > 0 {
+        text.extend([format!(
+            "{} records of flows that lived while packets were lost before the meter\n",
+            count(totals.records_with_loss)
+        )]);
+    }
+    let row = |name: String, Row { records, sum }: &Row, whole: u64| {
+        let bytes = scaled(sum.bytes as f64, "B");
+        vec![name, count(*records), count(sum.flows), count(sum.packets), bytes, percent(sum.bytes, whole)]
+    };
+    let mut by_bytes: Vec<_> = totals.protocols.iter().collect();
+    by_bytes.sort_by_key(|(number, row)| (std::cmp::Reverse(row.sum.bytes), **number));
+    let protocols = by_bytes.into_iter().map(|(number, one)| row(protocols::name(*number), one, sum.bytes));
+    text += "\n";
+    text += &table(&["protocol", "records", "flows", "packets", "bytes", "share"], protocols);
+    let header = format!("flows begun within {}", Nanos::new(totals.bucket_ns));
+    let timeline = totals.timeline.iter().map(|(at, one)| row(moment(*at), one, sum.bytes));
+    text += "\n";
+    text += &table(&[&header, "records", "flows", "packets", "bytes", "share"], timeline);
+    if totals.beside_timeline > 0 {
+        text.extend([format!(
+            "  and {} records beside these; use longer steps\n",
+            count(totals.beside_timeline)
+        )]);
+    }
+    text
+}
+
+fn ledger_text(ledger: &Ledger) -> String {
+    let Ledger { capture, packets, export } = ledger;
+    let known = |value: Option<u64>| value.map_or_else(|| "not known".to_owned(), count);
+    let mut rows = vec![
+        vec!["arrived at the interface".to_owned(), known(capture.arrived)],
+        vec!["dropped by the driver".into(), known(capture.driver_dropped)],
+        vec!["dropped before a full ring".into(), count(capture.ring_dropped)],
+        vec!["seen by the parser".into(), count(packets.seen)],
+    ];
+    for cause in Ignored::ALL.into_iter().filter(|cause| packets.ignored[*cause as usize] > 0) {
+        rows.push(vec![format!("ignored: {}", cause.name()), count(packets.ignored[cause as usize])]);
+    }
+    rows.extend([
+        vec!["metered".into(), count(packets.metered)],
+        vec!["found no place in the table".into(), count(packets.untracked)],
+        vec!["in flows that still live".into(), count(packets.live)],
+        vec!["in records".into(), count(packets.recorded)],
+        vec!["dropped before a full export queue".into(), count(export.queue_dropped.packets)],
+        vec!["refused by the transport".into(), count(export.refused.packets)],
+        vec!["waiting to be sent".into(), count(export.waiting.packets)],
+        vec!["sent".into(), count(export.sent.packets)],
+    ]);
+    let mut text = table(&["", "packets"], rows);
+    for imbalance in ledger.imbalances() {
+        text.extend([format!("  does not add up: {imbalance}\n")]);
+    }
+    text
+}

@@ -1,0 +1,88 @@
+//! `packetrig flows top`.
+
+use super::exporter;
+use crate::args::{FlowTop as Arguments, GroupBy};
+use crate::error::Error;
+use crate::numbers::{count, percent, scaled};
+use crate::output::{Output, remark};
+use crate::protocols;
+use crate::table::table;
+use packetrig_store::flows::Source;
+use packetrig_store::flows::filter::address;
+use packetrig_store::flows::scan::flow_files;
+use packetrig_store::flows::top::{self, Group, Order, Sum, Top};
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
+    let files = flow_files(&arguments.places)?;
+    let order = Order::from(arguments.order);
+    let filter = arguments.filter.filter();
+    let top = top::top(&files, &filter, arguments.by.into(), order, arguments.most)?;
+    if arguments.form.json {
+        for (group, sum) in &top.groups {
+            output.line(json(*group, *sum));
+        }
+    } else if arguments.form.csv {
+        output.line(format_args!("{},flows,packets,bytes", title(arguments.by)));
+        for (group, sum) in &top.groups {
+            let Sum { flows, packets, bytes } = sum;
+            output.line(format_args!("{},{flows},{packets},{bytes}", name(*group)));
+        }
+    } else {
+        output.text(text(arguments, &top, order));
+    }
+    if top.doubt > 0 {
+        remark(format_args!(
+            "top: there are more groups than are kept in memory ({}); each may have up to {} more {} than shown",
+            count(top::GROUPS_MOST as u64),
+            count(top.doubt),
+            unit(order),
+        ));
+    }
+    Ok(())
+}
+
+const fn title(by: GroupBy) -> &'static str {
+    match by {
+        GroupBy::Source => "source",
+        GroupBy::Destination => "destination",
+        GroupBy::Pair => "pair",
+        GroupBy::Protocol => "protocol",
+        GroupBy::Port => "port",
+        GroupBy::Exporter => "exporter",
+    }
+}
+
+const fn unit(order: Order) -> &'static str {
+    match order {
+        Order::Bytes => "bytes",
+        Order::Packets => "packets",
+        Order::Flows => "flows",
+    }
+}
+
+fn name(group: Group) -> String {
+    match group {
+        Group::Address(one) => address(one).to_string(),
+        Group::Pair(one, other) => format!("{} <-> {}", address(one), address(other)),
+        Group::Protocol(number) => protocols::name(number),
+        Group::Port(protocol, port) => format!("{}/{port}", protocols::name(protocol)),
+        Group::Exporter(address, domain) => exporter(Source { exporter: address, domain }),
+    }
+}
+
+fn json(group: Group, Sum { flows, packets, bytes }: Sum) -> serde_json::Value {
+    serde_json::json!({"group": name(group), "flows": flows, "packets": packets, "bytes": bytes})
+}
+
+fn text(arguments: &Arguments, top: &Top, order: Order) -> String {
+    let header = [title(arguments.by), "flows", "packets", "bytes", "", "share"];
+    let row = |name: String, sum: Sum| {
+        let share = percent(sum.of(order), top.total.of(order));
+        let bytes = scaled(sum.bytes as f64, "B");
+        vec![name, count(sum.flows), count(sum.packets), count(sum.bytes), bytes, share]
+    };
+    let groups = top.groups.iter().map(|(group, sum)| row(name(*group), *sum));
+    let at_least = if top.doubt > 0 { "at least " } else { "" };
+    let all = format!("all ({at_least}{})", count(top.groups_seen));
+    table(&header, groups.chain([row(all, top.total)]))
+}
