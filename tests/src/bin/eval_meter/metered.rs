@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What the meter has for getting ready, and for what is still in its rings.
 const SETTLE_NS: u64 = 1_200_000_000;
+const PATIENCE_NS: u64 = 30_000_000_000;
 const SAMPLE_NS: u64 = 1_000_000_000;
 const WATCH_NS: u64 = 10_000_000;
 
@@ -103,7 +104,7 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
     let index = lab.ports()[1].link.index;
     let files = tempfile::tempdir()?;
     let mut child = start(&load, &lab, files.path())?;
-    clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
+    ready(child.id())?;
     // What came before the meter was ready is nobody's: the cable is quiet then.
     let before = links.counters(index)?.rx_frames;
     let over = AtomicBool::new(false);
@@ -153,6 +154,20 @@ fn start(load: &Load, lab: &Lab, files: &std::path::Path) -> anyhow::Result<Chil
     command.stdout(std::fs::File::create(files.join("stdout"))?);
     command.stderr(std::fs::File::create(files.join("stderr"))?);
     Ok(lab.ports()[1].netns().run_in(|| command.spawn())??)
+}
+
+/// Waits until the meter has taken its memory: a table of millions of flows takes a while.
+fn ready(pid: u32) -> anyhow::Result<()> {
+    let status = format!("/proc/{pid}/status");
+    let (mut known, give_up) = (0, clock::monotonic_ns() + PATIENCE_NS);
+    loop {
+        clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
+        let memory = kib(&status, "VmRSS:")?;
+        if memory == known || clock::monotonic_ns() > give_up {
+            return Ok(());
+        }
+        known = memory;
+    }
 }
 
 /// Sends; returns what the sender complained about.
