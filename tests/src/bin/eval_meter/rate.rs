@@ -149,7 +149,12 @@ fn goals(points: &[Point], output: &mut Output) {
                     format!("{least:.1}x the best peer at least (2^{} flows, {} B)", point.bits, point.size);
                 output.goal(what, &at, &wanted, &(least >= BETTER).into());
             }
-            None => output.goal(what, "-", &wanted, &Goal::Unsupported("no peer is installed".into())),
+            None => output.goal(
+                what,
+                "-",
+                &wanted,
+                &Goal::Unsupported("the program or its peers are not installed".into()),
+            ),
         }
     }
 }
