@@ -97,9 +97,9 @@ mod tests {
     fn what_a_frame_begins_with_does_not_matter() {
         let ethernet = frame(&[8, 0], 7, 250);
         let ip = &ethernet[14..];
-        let cooked = [&[0; 14], &[8, 0], ip].concat();
-        let cooked2 = [&[8, 0], &[0; 18][..], ip].concat();
-        let loopback = [&[2, 0, 0, 0], ip].concat();
+        let cooked = [&[0; 14][..], &[8, 0], ip].concat();
+        let cooked2 = [&[8, 0][..], &[0; 18], ip].concat();
+        let loopback = [&[2, 0, 0, 0][..], ip].concat();
         let same = worker_of(&ethernet, Link::Ethernet, 97);
         for (frame, link) in
             [(ip, Link::Ip), (&cooked, Link::Cooked), (&cooked2, Link::Cooked2), (&loopback, Link::Loopback)]
