@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -79,6 +79,10 @@ eval-rate: ## Measure sending, receiving and capture at line rate against peers 
 eval-otg: ## Measure the OTG server: first frame after a configuration, cost of polls, memory (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh otg
+
+eval-meter: ## Measure the flow meter: packets per second beside peers, hash, memory, loss live (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh meter
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

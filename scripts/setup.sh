@@ -108,6 +108,8 @@ vm)
 eval)
     want trafgen netsniff-ng
     want tcpreplay tcpreplay
+    want softflowd softflowd
+    want nfpcapd nfdump
     ;;
 esac
 install_missing

@@ -163,6 +163,13 @@ impl Running {
         }
     }
 
+    /// What it has complained about or remarked so far.
+    pub fn remarks(&self) -> String {
+        let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");
+        let said = std::fs::read(directory.path().join("stderr")).unwrap_or_default();
+        String::from_utf8_lossy(&said).into_owned()
+    }
+
     /// Whether it has ended.
     pub fn has_ended(&mut self) -> bool {
         self.child().try_wait().expect("a child can be waited for").is_some()

@@ -4,7 +4,7 @@
 //!
 //! Invariant: seen = packets in batches + ignored.
 
-use packetrig_flow::parse::{ParseOptions, Parser, unified};
+use packetrig_flow::parse::{Link, ParseOptions, Parser, unified};
 use packetrig_flow::{Counts, Ignored, Packet};
 
 /// Packets of a batch: enough to hide the latency of memory behind each other's work.
@@ -44,11 +44,17 @@ impl Intake {
     /// Takes a frame without FCS. There must be [room](Self::room).
     #[inline]
     pub fn frame(&mut self, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
+        self.frame_as(Link::Ethernet, bytes, full_len, at_ns, input);
+    }
+
+    /// The same of a frame that begins with something else.
+    #[inline]
+    pub fn frame_as(&mut self, link: Link, bytes: &[u8], full_len: usize, at_ns: u64, input: u16) {
         if !self.is_chosen(full_len as u64) {
             return;
         }
         let packet = &mut self.packets[self.filled];
-        match self.parser.parse(bytes, full_len, at_ns, input, packet) {
+        match self.parser.parse_as(link, bytes, full_len, at_ns, input, packet) {
             Ok(()) => self.filled += 1,
             Err(cause) => self.counts.ignore(cause),
         }

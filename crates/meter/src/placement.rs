@@ -16,6 +16,15 @@ pub(crate) fn processors(locations: &[Location], workers: usize) -> Vec<Option<u
     order(&allowed, &near).into_iter().map(Some).take(workers).collect()
 }
 
+/// Keeps the calling thread on a processor, if that is to be one, and asks for precedence there.
+pub(crate) fn settle(processor: Option<usize>) {
+    if let Some(processor) = processor {
+        // It works elsewhere, too; and with ordinary priority.
+        sched::pin(processor).unwrap_or(());
+        sched::request_precedence().unwrap_or(());
+    }
+}
+
 /// Near ones first.
 fn order(allowed: &[usize], near: &[usize]) -> Vec<usize> {
     let (mut first, rest): (Vec<_>, Vec<_>) = allowed.iter().partition(|cpu| near.contains(cpu));

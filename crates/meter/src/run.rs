@@ -14,6 +14,7 @@ use crate::source::{
     FileOptions, Interface, LiveOptions, LiveSource, Location, Source, open_files, open_live,
 };
 use crate::worker::{Desk, Worker};
+use crossbeam_channel::bounded;
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
 use std::sync::Arc;
@@ -74,17 +75,21 @@ impl Meter {
         let table =
             TableOptions { capacity: options.table.capacity.div_ceil(share), ..options.table.clone() };
         let mut meter = Self { desks, workers: Vec::with_capacity(count), reader };
+        let (ready, is_ready) = bounded::<()>(count);
         for ((source, desk), processor) in sources.into_iter().zip(meter.desks.clone()).zip(processors) {
-            let worker = Worker {
-                source,
-                intake: Intake::new(options.parse, table.sampling),
-                table: FlowTable::new(&table),
-                outbox: Outbox::new(&channels),
-                desk,
-                processor,
+            let intake = Intake::new(options.parse, table.sampling);
+            let (table, outbox, ready) = (table.clone(), Outbox::new(&channels), ready.clone());
+            let work = move || {
+                placement::settle(processor);
+                // Here, so that its memory is near the processor that uses it.
+                let table = FlowTable::new(&table);
+                // Whoever started it may have given up.
+                ready.send(()).unwrap_or(());
+                drop(ready);
+                Worker { source, intake, table, outbox, desk }.run()
             };
             let thread = std::thread::Builder::new().name(format!("meter-{}", meter.workers.len()));
-            match thread.spawn(move || worker.run()) {
+            match thread.spawn(work) {
                 Ok(thread) => meter.workers.push(thread),
                 Err(source) => {
                     meter.stop();
@@ -92,12 +97,16 @@ impl Meter {
                 }
             }
         }
+        drop(ready);
+        // Until all tables are there, or their workers gone.
+        is_ready.iter().for_each(drop);
         Ok(meter)
     }
 
-    /// Whether every worker has come to its end.
+    /// Whether every worker has come to its end, or one to a bad one: then the others are to be stopped.
     pub fn is_over(&self) -> bool {
-        self.workers.iter().all(JoinHandle::is_finished)
+        let has_failed = self.desks.iter().any(|desk| desk.has_failed());
+        has_failed || self.workers.iter().all(JoinHandle::is_finished)
     }
 
     /// Lets nothing in any more: what has arrived is metered, then it is over.

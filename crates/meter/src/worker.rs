@@ -18,7 +18,7 @@ use crate::top::Board;
 use packetrig_flow::Counts;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
-use packetrig_sys::{clock, sched};
+use packetrig_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -52,6 +52,7 @@ pub struct Notes {
 #[derive(Debug, Default)]
 pub struct Desk {
     is_called_off: AtomicBool,
+    has_failed: AtomicBool,
     notes: Mutex<Notes>,
     /// Where it notes flows, if anybody wants to see the largest.
     pub board: Option<Board>,
@@ -68,6 +69,11 @@ impl Desk {
         self.is_called_off.store(true, Ordering::Release);
     }
 
+    /// Whether the worker has come to an end that nobody wanted.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.load(Ordering::Acquire)
+    }
+
     /// The worker's counts, as of a moment ago.
     pub fn notes(&self) -> Notes {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -81,19 +87,13 @@ pub(crate) struct Worker {
     pub(crate) table: FlowTable<Memory>,
     pub(crate) outbox: Outbox,
     pub(crate) desk: Arc<Desk>,
-    /// Where it runs, if that is to be one place.
-    pub(crate) processor: Option<usize>,
 }
 
 impl Worker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
-        if let Some(processor) = self.processor {
-            // It works elsewhere, too; and with ordinary priority.
-            sched::pin(processor).unwrap_or(());
-            sched::request_precedence().unwrap_or(());
-        }
         let worked = self.work();
+        self.desk.has_failed.store(worked.is_err(), Ordering::Release);
         // Whatever happened: what was metered is reported.
         self.table.finish(&mut self.outbox);
         self.outbox.flush();

@@ -19,7 +19,7 @@ pub(crate) struct Meter {
     /// Interfaces (`eth1`, or `ns/eth1`), or capture files (pcap, pcapng, either with zstd), read one after another
     #[arg(value_name = "IFACE|FILE", required = true)]
     pub(crate) inputs: Vec<String>,
-    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT, or a file; may be given several times
+    /// Where records go: udp://HOST:PORT, tcp://HOST:PORT, tls://HOST:PORT or file:PATH; may be given several times
     #[arg(short, long, value_name = "TARGET")]
     pub(crate) export: Vec<String>,
     /// Format of what is exported
@@ -31,6 +31,9 @@ pub(crate) struct Meter {
     /// Meter each direction as a flow of its own
     #[arg(long)]
     pub(crate) uniflow: bool,
+    /// Memory for what waits for one slow or dead target; what finds no room is counted as dropped
+    #[arg(long, value_name = "SIZE", default_value = "64MiB", requires = "export")]
+    pub(crate) queue: Bytes,
     /// Observation domain, or source, in what is exported
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) domain: u32,

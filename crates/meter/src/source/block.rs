@@ -1,5 +1,7 @@
 //! A stretch of a capture file in memory, and where the packets in it are, for each worker.
 
+use packetrig_flow::parse::Link;
+
 /// Bytes read at once: they stay in the processor's cache until they are parsed.
 pub(super) const USUAL: usize = 256 << 10;
 
@@ -13,6 +15,17 @@ pub(super) struct Place {
     /// Bytes there were.
     pub(super) full_len: u32,
     pub(super) input: u16,
+    /// What it begins with.
+    pub(super) link: Link,
+}
+
+impl Place {
+    /// The frame, among the bytes of its block.
+    #[inline]
+    pub(super) fn of(self, bytes: &[u8]) -> &[u8] {
+        let start = self.start as usize;
+        &bytes[start..start + self.len as usize]
+    }
 }
 
 /// See the module.
@@ -21,7 +34,7 @@ pub(super) struct Block {
     pub(super) bytes: Vec<u8>,
     /// Of each worker.
     pub(super) places: Vec<Vec<Place>>,
-    /// Packets that are not of Ethernet, and their bytes.
+    /// Packets that begin with what nobody reads, and their bytes.
     pub(super) foreign: (u64, u64),
     /// Time of the latest packet so far.
     pub(super) until_ns: u64,

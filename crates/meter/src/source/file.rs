@@ -131,7 +131,7 @@ pub struct FileSource {
     block: Option<Arc<Block>>,
     /// The next of its places.
     next: usize,
-    /// Packets that are not of Ethernet, and their bytes, not told yet.
+    /// Packets that begin with what nobody reads, and their bytes, not told yet.
     foreign: (u64, u64),
     worker: usize,
     pace: Option<Pace>,
@@ -156,12 +156,16 @@ impl FileSource {
         self.next = 0;
         match &mut self.feed {
             Feed::Own(reader) => {
-                let block = done.and_then(Arc::into_inner);
-                let mut block = block.unwrap_or_else(|| Block::new(1));
-                if self.stop.load(Ordering::Acquire) || !reader.fill(&mut block)? {
+                let mut block = done.unwrap_or_else(|| Arc::new(Block::new(1)));
+                // It is nobody else's, so its memory serves again.
+                let is_more = match Arc::get_mut(&mut block) {
+                    Some(block) if !self.stop.load(Ordering::Acquire) => reader.fill(block)?,
+                    _ => false,
+                };
+                if !is_more {
                     return Ok(Taken::Ended);
                 }
-                self.block = Some(Arc::new(block));
+                self.block = Some(block);
             }
             Feed::Shared { blocks, free } => {
                 if let Some(block) = done.and_then(Arc::into_inner) {
@@ -197,9 +201,8 @@ impl FileSource {
             if self.pace.as_ref().is_some_and(|pace| pace.due_ns(place.at_ns) > clock::monotonic_ns()) {
                 return Taken::Nothing;
             }
-            let Place { at_ns, start, len, full_len, input } = *place;
-            let start = start as usize;
-            intake.frame(&block.bytes[start..start + len as usize], full_len as usize, at_ns, input);
+            let Place { at_ns, full_len, input, link, .. } = *place;
+            intake.frame_as(link, place.of(&block.bytes), full_len as usize, at_ns, input);
             self.now_ns = self.now_ns.max(at_ns);
             self.next += 1;
             self.delivered += 1;

@@ -9,7 +9,8 @@ use super::block::{Block, Place, USUAL};
 use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::Bytes;
-use packetrig_wire::pcap::{Damage, Decoder, ETHERNET, Record, Step};
+use packetrig_flow::parse::Link;
+use packetrig_wire::pcap::{Damage, Decoder, Record, Step};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
@@ -37,7 +38,7 @@ impl Read {
         self.packets.load(Ordering::Acquire)
     }
 
-    /// Packets that are not of Ethernet; they are ignored as not of IP.
+    /// Packets that begin with what nobody reads; they are ignored as not of IP.
     pub fn other_link(&self) -> u64 {
         self.other_link.load(Ordering::Acquire)
     }
@@ -150,10 +151,10 @@ impl Reader {
                     packets += 1;
                     self.last_ns = record.at_ns.map_or(self.last_ns, |at| at.max(self.last_ns));
                     let at_ns = record.at_ns.unwrap_or(self.last_ns);
-                    if record.link_type == ETHERNET {
-                        let (place, worker) =
-                            place(&record, (&block.bytes, block.places.len()), (at_ns, open.input));
-                        block.places[worker].push(place);
+                    if let Some(link) = Link::of_number(record.link_type) {
+                        let (bytes, workers) = (&block.bytes, block.places.len());
+                        let place = place(&record, link, bytes, (at_ns, open.input));
+                        block.places[worker_of(place.of(bytes), link, workers)].push(place);
                     } else {
                         other += 1;
                         block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
@@ -228,20 +229,14 @@ fn failed(path: &Path, source: std::io::Error) -> Error {
     Error::File { path: path.to_owned(), source }
 }
 
-/// Where a record's frame is among the bytes, and which of so many workers it belongs to.
-fn place(
-    record: &Record<'_>,
-    (bytes, workers): (&[u8], usize),
-    (at_ns, input): (u64, u16),
-) -> (Place, usize) {
+/// Where a record's frame is among the bytes it was read from.
+fn place(record: &Record<'_>, link: Link, bytes: &[u8], (at_ns, input): (u64, u16)) -> Place {
     let mut full_len = (record.full_len as usize).max(record.bytes.len());
-    if record.has_fcs == Some(true) && full_len >= ETHERNET_HEADER + FCS {
+    if record.has_fcs == Some(true) && link == Link::Ethernet && full_len >= ETHERNET_HEADER + FCS {
         full_len -= FCS;
     }
-    let frame = &record.bytes[..record.bytes.len().min(full_len)];
+    let len = record.bytes.len().min(full_len);
     let number = |value: usize| u32::try_from(value).unwrap_or(u32::MAX);
-    let start = frame.as_ptr().addr() - bytes.as_ptr().addr();
-    let place =
-        Place { at_ns, start: number(start), len: number(frame.len()), full_len: number(full_len), input };
-    (place, worker_of(frame, workers))
+    let start = record.bytes.as_ptr().addr() - bytes.as_ptr().addr();
+    Place { at_ns, start: number(start), len: number(len), full_len: number(full_len), input, link }
 }

@@ -3,23 +3,25 @@
 //! By the two outermost IP addresses, and by nothing else: both directions of a flow meet, and so do its fragments and what
 //! is in its tunnels, so that the flows are the same for any number of workers. Anything that is not IP goes to the first.
 
+use packetrig_flow::parse::Link;
+
 const VLAN: [u16; 4] = [0x8100, 0x88a8, 0x9100, 0x9200];
 
 /// Number of the worker among `workers`.
-pub(super) fn worker_of(frame: &[u8], workers: usize) -> usize {
+pub(super) fn worker_of(frame: &[u8], link: Link, workers: usize) -> usize {
     if workers < 2 {
         return 0;
     }
-    let hash = addresses(frame).unwrap_or(0);
+    let hash = addresses(frame, link).unwrap_or(0);
     // The high half of a product is even over any number of workers.
     usize::try_from((u128::from(hash) * workers as u128) >> 64).unwrap_or(0)
 }
 
 /// A number that both directions have in common.
-fn addresses(frame: &[u8]) -> Option<u64> {
+fn addresses(frame: &[u8], link: Link) -> Option<u64> {
     let word = |at: usize| frame.get(at..at + 4)?.first_chunk().map(|b| u64::from(u32::from_be_bytes(*b)));
     let long = |at: usize| frame.get(at..at + 8)?.first_chunk().map(|b| u64::from_be_bytes(*b));
-    let (a, b) = match network(frame)? {
+    let (a, b) = match network(frame, link)? {
         (4, at) => (word(at + 12)?, word(at + 16)?),
         (6, at) => {
             (long(at + 8)?.rotate_left(7) ^ long(at + 16)?, long(at + 24)?.rotate_left(7) ^ long(at + 32)?)
@@ -32,10 +34,16 @@ fn addresses(frame: &[u8]) -> Option<u64> {
 }
 
 /// Version and place of the outermost IP header, behind VLAN tags, MPLS labels and PPPoE.
-fn network(frame: &[u8]) -> Option<(u8, usize)> {
+fn network(frame: &[u8], link: Link) -> Option<(u8, usize)> {
     let short = |at: usize| frame.get(at..at + 2)?.first_chunk().map(|b| u16::from_be_bytes(*b));
-    let mut at = 12;
-    let mut kind = short(at)?;
+    let (mut at, mut kind) = match link {
+        Link::Ethernet => (12, short(12)?),
+        Link::Cooked => (14, short(14)?),
+        // The data begin twenty bytes behind the type.
+        Link::Cooked2 => (18, short(0)?),
+        Link::Ip => return Some((frame.first()? >> 4, 0)),
+        Link::Loopback => return Some((frame.get(4)? >> 4, 4)),
+    };
     while VLAN.contains(&kind) {
         at += 4;
         kind = short(at)?;
@@ -76,9 +84,27 @@ mod tests {
         for stack in stacks {
             for n in 0..200 {
                 let (there, back) = (frame(stack, n, 250), frame(stack, 250, n));
-                assert_eq!(worker_of(&there, 7), worker_of(&back, 7));
-                assert_eq!(worker_of(&there, 7), worker_of(&frame(&[8, 0], n, 250), 7));
+                assert_eq!(worker_of(&there, Link::Ethernet, 7), worker_of(&back, Link::Ethernet, 7));
+                assert_eq!(
+                    worker_of(&there, Link::Ethernet, 7),
+                    worker_of(&frame(&[8, 0], n, 250), Link::Ethernet, 7)
+                );
             }
+        }
+    }
+
+    #[test]
+    fn what_a_frame_begins_with_does_not_matter() {
+        let ethernet = frame(&[8, 0], 7, 250);
+        let ip = &ethernet[14..];
+        let cooked = [&[0; 14][..], &[8, 0], ip].concat();
+        let cooked2 = [&[8, 0][..], &[0; 18], ip].concat();
+        let loopback = [&[2, 0, 0, 0][..], ip].concat();
+        let same = worker_of(&ethernet, Link::Ethernet, 97);
+        for (frame, link) in
+            [(ip, Link::Ip), (&cooked, Link::Cooked), (&cooked2, Link::Cooked2), (&loopback, Link::Loopback)]
+        {
+            assert_eq!(worker_of(frame, link, 97), same, "{link:?}");
         }
     }
 
@@ -87,7 +113,7 @@ mod tests {
         let mut counts = [0u32; 4];
         for from in 0..250 {
             for to in 0..40 {
-                counts[worker_of(&frame(&[8, 0], from, to), 4)] += 1;
+                counts[worker_of(&frame(&[8, 0], from, to), Link::Ethernet, 4)] += 1;
             }
         }
         assert!(counts.iter().all(|count| (2_000..3_000).contains(count)), "{counts:?}");
@@ -97,8 +123,8 @@ mod tests {
     fn any_bytes_are_fine() {
         let whole = frame(&[0x88, 0x47, 0, 1, 0x20, 64], 1, 2);
         for len in 0..whole.len() {
-            assert!(worker_of(&whole[..len], 3) < 3);
+            assert!(worker_of(&whole[..len], Link::Ethernet, 3) < 3);
         }
-        assert_eq!(worker_of(&[0x88; 64], 3), 0);
+        assert_eq!(worker_of(&[0x88; 64], Link::Ethernet, 3), 0);
     }
 }

@@ -85,6 +85,7 @@ fn export(arguments: &Arguments, options: &MeterOptions, books: &Arc<Books>) -> 
         biflow: arguments.biflow,
         sampling: arguments.sample,
         interfaces: interfaces(&options.input)?,
+        backlog_bytes: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
         tls,
         ..export::Options::default()
     };

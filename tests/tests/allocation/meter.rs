@@ -1,0 +1,35 @@
+//! The flow meter's loop: from the bytes of a file into the table.
+
+use packetrig_flow::parse::ParseOptions;
+use packetrig_flow::table::{FlowTable, TableOptions};
+use packetrig_meter::source::{FileOptions, Source, Taken, open_files};
+use packetrig_meter::{Channels, Intake, Outbox};
+
+const PACKETS: u64 = 60_000;
+
+#[test]
+fn metering_allocates_nothing() {
+    let (_directory, file) =
+        packetrig_tests::recording::stored(&packetrig_tests::recording::mixture(PACKETS, 2_000));
+    let options = FileOptions { files: vec![file.clone(), file], workers: 1, pace: None };
+    let mut source = open_files(&options).unwrap().sources.pop().unwrap();
+    let mut intake = Intake::new(ParseOptions::default(), 1);
+    let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1024, ..TableOptions::default() });
+    let mut outbox = Outbox::new(&Channels::default());
+    let mut seen = |until: u64| {
+        while intake.counts().seen < until {
+            intake.clear();
+            assert_eq!(source.take(&mut intake).unwrap(), Taken::Some);
+            let now_ns = source.now_ns(false);
+            table.meter(intake.packets(), now_ns, &mut outbox);
+            table.advance(now_ns, &mut outbox);
+        }
+        table.counts().metered
+    };
+    // The first blocks make the room that the others use.
+    seen(PACKETS / 4);
+    let mut metered = 0;
+    let allocated = super::allocations(|| metered = seen(PACKETS - 1000));
+    assert_eq!(allocated, 0);
+    assert!(metered > PACKETS * 3 / 4, "{metered}");
+}

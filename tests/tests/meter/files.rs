@@ -1,0 +1,102 @@
+//! Files of known content.
+
+use super::{ledger, number};
+use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::{recording, skip, tools};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+fn meter(file: &Path, flags: &[&str]) -> Finished {
+    let file = file.display().to_string();
+    let mut arguments = vec!["meter", &file, "--json", "-q"];
+    arguments.extend(flags);
+    Running::start(&arguments, "").finish()
+}
+
+/// Of 600 frames of [`recording::mixture`]: packets by protocol and ARP.
+const KNOWN: [(&str, u64); 2] = [("17", 300), ("6", 200)];
+
+#[test]
+fn known_frames_are_known_flows_for_any_number_of_workers() {
+    if !skip::has_tool("tshark") {
+        return;
+    }
+    let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    for workers in ["1", "2", "3"] {
+        let finished = meter(&file, &["--workers", workers, "--export", "file:out.ipfix"]);
+        let result = ledger(&finished);
+        assert_eq!(number(&result, "/ledger/capture/arrived"), 600);
+        assert_eq!(number(&result, "/ledger/packets/ignored/0"), 100, "ARP");
+        assert_eq!(number(&result, "/ledger/packets/recorded"), 500);
+        assert_eq!(number(&result, "/ledger/packets/flows"), 3);
+        assert_eq!(number(&result, "/outputs/0/sent/packets"), 500);
+        let out = finished.directory.path().join("out.ipfix");
+        let mut packets = BTreeMap::<String, u64>::new();
+        for message in tools::tshark(&out, &["cflow.protocol", "cflow.packets"]) {
+            let of = |n: usize| message[n].split(',').filter(|text| !text.is_empty());
+            for (protocol, count) in of(0).zip(of(1)) {
+                *packets.entry(protocol.to_owned()).or_default() += count.parse::<u64>().unwrap();
+            }
+        }
+        for (protocol, count) in KNOWN {
+            assert_eq!(packets.get(protocol), Some(&count), "{packets:?}");
+        }
+    }
+}
+
+#[test]
+fn compressed_and_cut_files_are_metered_as_far_as_they_go() {
+    let (directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let bytes = std::fs::read(&file).unwrap();
+    let cut = directory.path().join("cut.pcap");
+    std::fs::write(&cut, &bytes[..bytes.len() - 3]).unwrap();
+    let result = ledger(&meter(&cut, &[]));
+    assert_eq!(number(&result, "/ledger/capture/delivered"), 599);
+    assert!(result["remarks"][0].as_str().unwrap().contains("cut off"), "{result}");
+    if skip::has_tool("zstd") {
+        let packed = directory.path().join("a.zst");
+        let done = std::process::Command::new("zstd").arg("-q").arg(&file).arg("-o").arg(&packed).status();
+        assert!(done.unwrap().success());
+        assert_eq!(number(&ledger(&meter(&packed, &[])), "/ledger/packets/recorded"), 500);
+    }
+}
+
+#[test]
+fn sampling_passes_packets_over_and_says_so() {
+    let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let result = ledger(&meter(&file, &["--sample", "7"]));
+    assert_eq!(number(&result, "/ledger/packets/ignored/6"), 600 - 600 / 7);
+    assert_eq!(number(&result, "/ledger/packets/seen"), 600);
+}
+
+#[test]
+fn a_file_at_its_own_pace_has_the_same_flows() {
+    // A tenth of a second of it, twice as fast.
+    let (_directory, file) = recording::stored(&recording::mixture(600, 160_000));
+    let result = ledger(&meter(&file, &["--pace", "2x", "--workers", "2"]));
+    assert_eq!(number(&result, "/ledger/packets/recorded"), 500);
+    assert_eq!(number(&result, "/ledger/packets/flows"), 3);
+}
+
+#[test]
+fn records_are_kept_as_parquet_too() {
+    let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let finished = meter(&file, &["--directory", "flows"]);
+    let result = ledger(&finished);
+    assert_eq!(number(&result, "/outputs/0/sent/packets"), 500);
+    assert!(finished.directory.path().join("flows/flows").is_dir());
+}
+
+#[test]
+fn what_cannot_be_metered_is_refused_with_a_reason() {
+    let refused = |arguments: &[&str], code, words: &[&str]| {
+        let arguments = [&["meter"], arguments].concat();
+        Running::start(&arguments, "").finish().assert_refused(code, words);
+    };
+    refused(&["nosuch.pcap"], 2, &["nosuch.pcap", "No such file"]);
+    refused(&["/etc/passwd"], 2, &["/etc/passwd", "not a capture file"]);
+    refused(&["nosuch0"], 4, &["nosuch0"]);
+    refused(&["lo", "nosuch.pcap"], 2, &["one meter for each"]);
+    refused(&["lo", "--pace", "1x"], 2, &["--pace is for files"]);
+    refused(&["lo", "--export", "sctp://198.18.0.9"], 2, &["sctp"]);
+}

@@ -1,0 +1,97 @@
+//! Interfaces of a lab: what the other end sent is what the ledger has, to the packet.
+
+use super::{ledger, mixture, number, send, udp};
+use packetrig_sys::xdp;
+use packetrig_testkit::Lab;
+use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::skip::{self, OwnLab};
+use rustix::process::Signal;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+
+const FRAMES: usize = 12_000;
+
+fn lab(source: &str) -> Option<OwnLab> {
+    if source != "packet" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return None;
+    }
+    skip::lab(Lab::pair)
+}
+
+/// Meters at the second port what the first sends, until it is told to end.
+fn meter(lab: &Lab, flags: &[&str]) -> Finished {
+    let location = lab.location(1);
+    let mut arguments = vec!["meter", &location, "--direction", "in", "--json"];
+    arguments.extend(flags);
+    let mut running = Running::start(&arguments, "");
+    running.await_remark("listening");
+    send(&lab.ports()[0], &mixture(), FRAMES);
+    running.signal(Signal::TERM);
+    running.finish()
+}
+
+fn assert_exact(flags: &[&str]) {
+    let Some(lab) = lab(flags[1]) else { return };
+    let result = ledger(&meter(&lab, flags));
+    let sent = FRAMES as u64;
+    assert_eq!(number(&result, "/ledger/capture/arrived"), sent, "{flags:?}");
+    assert_eq!(number(&result, "/ledger/capture/delivered"), sent, "{flags:?}");
+    assert_eq!(number(&result, "/ledger/packets/ignored/0"), sent / 6, "{flags:?}: ARP");
+    assert_eq!(number(&result, "/ledger/packets/recorded"), sent / 6 * 5, "{flags:?}");
+    // Both directions are one flow, which is in one worker's table.
+    assert_eq!(number(&result, "/ledger/packets/flows"), 50, "{flags:?}");
+}
+
+#[test]
+fn packet_rings_lose_no_packet_of_what_was_sent() {
+    assert_exact(&["--source", "packet"]);
+}
+
+#[test]
+fn rings_that_share_the_traffic_have_all_of_it_and_each_flow_once() {
+    assert_exact(&["--source", "packet", "--workers", "3"]);
+}
+
+#[test]
+fn trimmed_frames_lose_no_packet_of_what_was_sent() {
+    assert_exact(&["--source", "xdp", "--snap", "64"]);
+}
+
+#[test]
+fn headers_lose_no_packet_of_what_was_sent() {
+    assert_exact(&["--source", "headers"]);
+}
+
+#[test]
+fn a_flow_ends_by_time_when_nothing_arrives_any_more() {
+    let Some(lab) = lab("packet") else { return };
+    let location = lab.location(1);
+    let flags = ["--idle", "200ms", "--metrics", "127.0.0.1:0", "--json", "--direction", "in"];
+    let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
+    running.await_remark("/metrics");
+    let said = running.remarks();
+    let address = said.split("http://").nth(1).unwrap().split('/').next().unwrap().to_owned();
+    send(&lab.ports()[0], &[udp(1, false)], 10);
+    // It must say so by itself; how soon is not a matter of this test.
+    let mut text = String::new();
+    for _ in 0..10_000 {
+        text = scrape(&address);
+        if text.contains("packetrig_meter_recorded_packets_total 10\n") {
+            break;
+        }
+        std::thread::yield_now();
+    }
+    assert!(text.contains("packetrig_meter_recorded_packets_total 10\n"), "{text}");
+    assert!(text.contains("packetrig_meter_live_packets 0\n"), "{text}");
+    assert!(!running.has_ended());
+    running.signal(Signal::INT);
+    assert_eq!(number(&ledger(&running.finish()), "/ledger/packets/records"), 1);
+}
+
+fn scrape(address: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}

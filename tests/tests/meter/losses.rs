@@ -1,0 +1,86 @@
+//! What is lost is counted where it was lost, and the sum is what was sent.
+
+use super::{ledger, mixture, number, send, udp};
+use packetrig_sys::xdp;
+use packetrig_testkit::Lab;
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
+use rustix::process::Signal;
+use std::net::TcpListener;
+
+/// More than a ring of this size holds.
+const FRAMES: usize = 60_000;
+const RING: &str = "1MiB";
+
+/// A meter that does not run while its ring fills up.
+fn overload(source: &[&str], frames: usize) {
+    if source[1] != "packet" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return;
+    }
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let mut running =
+        Running::start(&[&["meter", &location, "--direction", "in", "--json"], source].concat(), "");
+    running.await_remark("listening");
+    running.signal(Signal::STOP);
+    send(&lab.ports()[0], &mixture(), frames);
+    running.signal(Signal::CONT);
+    running.signal(Signal::TERM);
+    let result = ledger(&running.finish());
+    let (dropped, delivered) =
+        (number(&result, "/ledger/capture/ring_dropped"), number(&result, "/ledger/capture/delivered"));
+    assert!(dropped > 0 && delivered > 0, "{result}");
+    assert_eq!(dropped + delivered, frames as u64, "{result}");
+    assert_eq!(number(&result, "/ledger/capture/arrived"), frames as u64);
+}
+
+#[test]
+fn what_a_full_packet_ring_drops_is_counted() {
+    overload(&["--source", "packet", "--ring", RING], FRAMES);
+}
+
+#[test]
+fn what_full_shared_rings_drop_is_counted() {
+    overload(&["--source", "packet", "--ring", RING, "--workers", "2"], FRAMES);
+}
+
+#[test]
+fn what_full_rings_of_the_driver_drop_is_counted() {
+    overload(&["--source", "xdp"], 6 * FRAMES);
+    overload(&["--source", "headers"], 6 * FRAMES);
+}
+
+#[test]
+fn a_collector_that_is_gone_costs_counted_records_and_nothing_else() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    // A port at which nobody listens any more.
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let target = format!("tcp://{closed}");
+    let flags = ["--export", &target, "--format", "sim", "--queue", "64KiB", "--direction", "in", "--json"];
+    let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
+    running.await_remark("listening");
+    send(&lab.ports()[0], &[udp(1, false), udp(1, true)], FRAMES);
+    running.signal(Signal::TERM);
+    let result = ledger(&running.finish());
+    let of = |what: &str| number(&result, &format!("/outputs/0/{what}/packets"));
+    assert_eq!(number(&result, "/ledger/packets/metered"), FRAMES as u64);
+    assert_eq!((of("offered"), of("sent"), of("waiting")), (FRAMES as u64, 0, 0), "{result}");
+    assert!(of("queue_dropped") > 0, "{result}");
+    assert_eq!(of("queue_dropped") + of("refused"), FRAMES as u64, "{result}");
+}
+
+#[test]
+fn a_table_that_is_full_ends_flows_early_and_loses_none() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let location = lab.location(1);
+    let flags = ["--flows", "16", "--direction", "in", "--json"];
+    let mut running = Running::start(&[&["meter", location.as_str()], &flags[..]].concat(), "");
+    running.await_remark("listening");
+    send(&lab.ports()[0], &mixture(), 1200);
+    running.signal(Signal::INT);
+    let result = ledger(&running.finish());
+    assert!(number(&result, "/ledger/packets/evicted") > 0, "{result}");
+    assert_eq!(number(&result, "/ledger/packets/untracked"), 0);
+    assert_eq!(number(&result, "/ledger/packets/recorded"), 1000);
+}
