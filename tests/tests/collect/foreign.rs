@@ -2,12 +2,15 @@
 //!
 //! What Debian's softflowd 1.1.0 does in its own way: RFC 7011 numbers an IPFIX message by the records before it, softflowd by
 //! those before it and in it. Where messages differ in size that looks like gaps and new beginnings, so of its IPFIX only what
-//! is in the messages is judged here.
+//! is in the messages is judged here, and no times that are uptimes.
 
 use super::{Collected, Collector, is_v6, known, recorded};
 use packetrig_tests::{recording, skip};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+const SECOND: u64 = 1_000_000_000;
+const MILLISECOND: u64 = 1_000_000;
 
 /// Runs a program that reads a file and ends; one that does not is ended, and fails.
 fn run(program: &str, arguments: &[&str]) -> Output {
@@ -39,15 +42,15 @@ fn softflowd_is_understood_in_every_version() {
     if !skip::has_tool("softflowd") {
         return;
     }
-    for (options, protocol) in [
-        (&["-v", "5"][..], "netflow5"),
-        (&["-v", "9"], "netflow9"),
-        (&["-v", "10"], "ipfix"),
-        (&["-v", "10", "-b"], "ipfix"),
-        (&["-v", "10", "-A", "sec"], "ipfix"),
-        (&["-v", "10", "-A", "milli"], "ipfix"),
-        (&["-v", "10", "-A", "micro"], "ipfix"),
-        (&["-v", "10", "-A", "nano"], "ipfix"),
+    for (options, protocol, precision_ns) in [
+        (&["-v", "5"][..], "netflow5", Some(MILLISECOND)),
+        (&["-v", "9"], "netflow9", Some(SECOND)),
+        (&["-v", "10"], "ipfix", None),
+        (&["-v", "10", "-b"], "ipfix", None),
+        (&["-v", "10", "-A", "sec"], "ipfix", Some(SECOND)),
+        (&["-v", "10", "-A", "milli"], "ipfix", Some(MILLISECOND)),
+        (&["-v", "10", "-A", "micro"], "ipfix", Some(MILLISECOND)),
+        (&["-v", "10", "-A", "nano"], "ipfix", Some(MILLISECOND)),
     ] {
         // NetFlow 5 knows no IPv6.
         let wanted = known(|n| protocol != "netflow5" || !is_v6(n));
@@ -58,6 +61,10 @@ fn softflowd_is_understood_in_every_version() {
         }
         collected.assert_stored(&wanted);
         assert_eq!(collected.kept(), wanted, "{options:?}");
+        if let Some(precision_ns) = precision_ns {
+            // Both directions have the time of the first packet of either.
+            collected.assert_times(precision_ns, |way| way.destination.1 == 53);
+        }
     }
 }
 
@@ -93,5 +100,6 @@ fn nfreplay_is_understood() {
         collected.assert_in_order();
         collected.assert_stored(&wanted);
         assert_eq!(collected.kept(), wanted, "{protocol}");
+        collected.assert_times(SECOND, |_| true);
     }
 }

@@ -10,7 +10,7 @@ use packetrig_tests::recording::Recorded;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 
 const FLOWS: u16 = 60;
@@ -29,6 +29,23 @@ struct Way {
 
 /// Packets and IP bytes.
 type Sums = BTreeMap<Way, (u64, u64)>;
+
+impl Way {
+    /// Of a stored record.
+    fn of(row: &Value) -> Self {
+        let number = |name: &str| row[name].as_u64().unwrap();
+        let port = |name: &str| u16::try_from(number(name)).unwrap();
+        let address = |name: &str| match row[name].as_str().unwrap().parse().unwrap() {
+            IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+            IpAddr::V6(v6) => v6,
+        };
+        Self {
+            source: (address("sourceIPv6Address"), port("sourceTransportPort")),
+            destination: (address("destinationIPv6Address"), port("destinationTransportPort")),
+            protocol: u8::try_from(number("protocolIdentifier")).unwrap(),
+        }
+    }
+}
 
 /// Every fourth flow is IPv6, every second TCP.
 const fn is_v6(n: u16) -> bool {
@@ -95,6 +112,16 @@ fn known(wanted: impl Fn(u16) -> bool) -> Sums {
         }
     }
     sums
+}
+
+/// When the first packet of every direction was captured.
+fn begun() -> BTreeMap<Way, u64> {
+    let ways = (0..FLOWS).flat_map(|n| packets(n).map(move |is_back| way(n, is_back)));
+    let mut begun = BTreeMap::new();
+    for (at, way) in (0..).zip(ways) {
+        begun.entry(way).or_insert(BEGAN_NS + at * STEP_NS);
+    }
+    begun
 }
 
 fn total(sums: &Sums) -> (u64, u64) {
@@ -173,17 +200,7 @@ impl Collected {
         let mut sums = Sums::new();
         for row in self.rows() {
             let number = |name: &str| row[name].as_u64().unwrap_or(0);
-            let port = |name: &str| u16::try_from(number(name)).unwrap();
-            let address = |name: &str| row[name].as_str().unwrap().parse::<std::net::IpAddr>().unwrap();
-            let address = |name: &str| match address(name) {
-                std::net::IpAddr::V4(v4) => v4.to_ipv6_mapped(),
-                std::net::IpAddr::V6(v6) => v6,
-            };
-            let there = Way {
-                source: (address("sourceIPv6Address"), port("sourceTransportPort")),
-                destination: (address("destinationIPv6Address"), port("destinationTransportPort")),
-                protocol: u8::try_from(number("protocolIdentifier")).unwrap(),
-            };
+            let there = Way::of(&row);
             let back = Way { source: there.destination, destination: there.source, ..there };
             for (way, packets, bytes) in [
                 (there, "packetDeltaCount", "octetDeltaCount"),
@@ -196,6 +213,20 @@ impl Collected {
             }
         }
         sums
+    }
+
+    /// Every record of these ways begins when its first packet was captured, or at most so much before or after.
+    fn assert_times(&self, most_ns: u64, ways: impl Fn(&Way) -> bool) {
+        let begun = begun();
+        for row in self.rows() {
+            let way = Way::of(&row);
+            if !ways(&way) {
+                continue;
+            }
+            let wanted = begun[&way];
+            let found = row["flowStartNanoseconds"].as_u64().unwrap();
+            assert!(found.abs_diff(wanted) <= most_ns, "{wanted}: {row:#}");
+        }
     }
 
     fn rows(&self) -> Vec<Value> {
