@@ -3,8 +3,10 @@
 //! `fuzz/fuzz_targets` feeds them from a fuzzer; `tests/fuzz_replay.rs` from the committed corpus and from seeded bytes, so
 //! that an ordinary test run holds the same promises.
 
+mod flow_collect;
 mod flow_parse;
 
+pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
 pub use flow_parse::{flow_parse, frames};
 
 use packetrig_plan::Plan;

@@ -52,3 +52,18 @@ fn foreign_frames_are_packets_or_ignored_for_a_cause() {
 fn filters_end_and_translate() {
     replay("filter", fuzz::filter);
 }
+
+#[test]
+fn ipfix_messages_are_decoded_or_refused() {
+    replay("flow_ipfix", fuzz::flow_ipfix);
+}
+
+#[test]
+fn netflow_packets_are_decoded_or_refused() {
+    replay("flow_netflow", fuzz::flow_netflow);
+}
+
+#[test]
+fn sim_datagrams_are_decoded_or_refused() {
+    replay("flow_sim", fuzz::flow_sim);
+}

@@ -70,6 +70,9 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Collect(#[from] packetrig_meter::collect::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -93,6 +96,7 @@ impl Error {
             Self::Meter(error) => of_meter(error),
             Self::Store(error) => of_store(error),
             Self::Flows(error) => of_flows(error),
+            Self::Collect(error) => of_collect(error),
         }
     }
 
@@ -179,6 +183,23 @@ fn of_flows(error: &packetrig_store::flows::Error) -> Exit {
         }
         Flows::File { source, .. } if source.kind() == io::ErrorKind::NotFound => Exit::Usage,
         Flows::Encode(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
+    use packetrig_meter::collect::Error as Collect;
+    match error {
+        Collect::Kernel(packetrig_sys::Error::Call { source, .. })
+            if source.kind() == io::ErrorKind::AddrInUse =>
+        {
+            Exit::Busy
+        }
+        Collect::Kernel(error) => of_kernel(error),
+        Collect::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
+        Collect::Listen { .. } => Exit::Busy,
+        Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => Exit::Usage,
+        Collect::Panicked(_) => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -2,7 +2,7 @@
 //! every loss counted.
 
 use packetrig_flow::collect::{
-    Collector, CollectorOptions, Gather, Received, SessionCounts, Source, Transport,
+    Collector, CollectorOptions, Gather, GatherOptions, Received, SessionCounts, Source, Transport,
 };
 use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink, Refresh};
 use packetrig_flow::sim::{SimEncoder, SimEvent, SimOptions};
@@ -268,12 +268,12 @@ proptest! {
         let read_back = read(kept.map(|(_, (bytes, _))| &bytes[..]));
         let (heard, lost) = (read_back.events.len() as u64, read_back.counts.lost);
         prop_assert_eq!(heard + lost, packets.len() as u64);
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(GatherOptions::default());
         let mut sum = 0;
         for event in read_back.events {
-            gather.take(event, NOW, &mut |record| sum += record.packets());
+            gather.take((), event, NOW, &mut |(), record| sum += record.packets());
         }
-        gather.finish(&mut |record| sum += record.packets());
+        gather.finish(&mut |(), record| sum += record.packets());
         prop_assert_eq!(sum, heard);
     }
 }

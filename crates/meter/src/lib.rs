@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod batch;
+pub mod collect;
 mod error;
 pub mod export;
 mod intake;

@@ -24,6 +24,7 @@ pub mod pcap;
 pub mod pktgen;
 pub mod sched;
 pub mod signal;
+pub mod udp;
 pub mod userns;
 pub mod xdp;
 pub mod xsk;

@@ -1,6 +1,7 @@
 //! The command line as typed: what may be written, and nothing of what it means. Meaning starts in `request`.
 
 mod capture;
+mod collect;
 mod execution;
 mod flows;
 mod meter;
@@ -11,6 +12,7 @@ mod serve;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
+pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
@@ -51,6 +53,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
+    Collect(Box<Collect>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
     Meter(Box<Meter>),
     /// Ask about flow records that were kept in files

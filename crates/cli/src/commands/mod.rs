@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod capture;
+mod collect;
 mod demo;
 mod doctor;
 mod execution;
@@ -27,6 +28,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Collect(arguments) => collect::perform(&arguments, output),
         Command::Flows(arguments) => flows::perform(&arguments, output),
         Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),

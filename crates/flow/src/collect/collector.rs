@@ -5,7 +5,8 @@
 
 use super::counts::SessionCounts;
 use super::options::Reported;
-use super::session::{Received, Session, SessionOptions};
+use super::received::{Received, SessionOptions};
+use super::session::Session;
 use super::{Malformed, ipfix, netflow5, netflow9};
 use crate::sim;
 use packetrig_units::Nanos;
@@ -40,7 +41,7 @@ pub struct Source {
 
 /// What messages are written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "lowercase")]
 pub enum Protocol {
     /// IPFIX.
     Ipfix,

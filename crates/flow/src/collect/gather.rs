@@ -11,6 +11,7 @@ use crate::record::{EndReason, FlowRecord, Half};
 use crate::sim::SimEvent;
 use packetrig_units::Nanos;
 use std::collections::{HashMap, VecDeque};
+use std::hash::Hash;
 
 /// When flows are given out.
 #[derive(Clone, Copy, Debug)]
@@ -36,19 +37,19 @@ struct Open {
     heard_ns: u64,
 }
 
-/// The open flows of one exporter.
-#[derive(Clone, Debug, Default)]
-pub struct Gather {
+/// The open flows of all exporters; `E` tells these apart.
+#[derive(Clone, Debug)]
+pub struct Gather<E> {
     options: GatherOptions,
-    open: HashMap<u64, Open>,
+    open: HashMap<(E, u64), Open>,
     /// In the order they were opened; some are gone from `open`.
-    order: VecDeque<u64>,
+    order: VecDeque<(E, u64)>,
 }
 
-impl Gather {
+impl<E: Copy + Eq + Hash> Gather<E> {
     /// Nothing is open.
     pub fn new(options: GatherOptions) -> Self {
-        Self { options, ..Self::default() }
+        Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Packets of flows that are still open.
@@ -57,19 +58,19 @@ impl Gather {
     }
 
     /// Takes an event that came at `now_ns`.
-    pub fn take(&mut self, event: SimEvent, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+    pub fn take(&mut self, of: E, event: SimEvent, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         match event {
             SimEvent::Flow { flow_id, key, .. } => {
-                let open = self.open(flow_id, now_ns, out);
+                let open = self.open((of, flow_id), now_ns, out);
                 // A new flow of the same number begins only when the old one is over.
                 if open.record.forward.packets > 0 && open.record.key != FlowKey::default() {
-                    report(open, EndReason::EndOfFlow, now_ns, out);
+                    report(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
                 }
                 open.record.key = key;
             }
             SimEvent::Packet { flow_id, bytes, at_ns } => {
-                let half = &mut self.open(flow_id, now_ns, out).record.forward;
+                let half = &mut self.open((of, flow_id), now_ns, out).record.forward;
                 if half.packets == 0 {
                     (half.first_ns, half.last_ns) = (at_ns, at_ns);
                 }
@@ -81,18 +82,17 @@ impl Gather {
         }
     }
 
-    fn open(&mut self, flow_id: u64, now_ns: u64, out: &mut impl FnMut(FlowRecord)) -> &mut Open {
-        if !self.open.contains_key(&flow_id) {
+    fn open(&mut self, place: (E, u64), now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) -> &mut Open {
+        if !self.open.contains_key(&place) {
             while self.open.len() >= self.options.flows.max(1) {
-                let Some(mut oldest) = self.order.pop_front().and_then(|id| self.open.remove(&id)) else {
-                    continue;
-                };
-                report(&mut oldest, EndReason::LackOfResources, now_ns, out);
+                let Some(oldest) = self.order.pop_front() else { break };
+                let Some(mut open) = self.open.remove(&oldest) else { continue };
+                report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
-            self.order.push_back(flow_id);
+            self.order.push_back(place);
         }
-        let open = self.open.entry(flow_id).or_insert_with(|| Open {
-            record: FlowRecord { flow_id, sampling: 1, ..FlowRecord::default() },
+        let open = self.open.entry(place).or_insert_with(|| Open {
+            record: FlowRecord { flow_id: place.1, sampling: 1, ..FlowRecord::default() },
             opened_ns: now_ns,
             heard_ns: now_ns,
         });
@@ -101,37 +101,37 @@ impl Gather {
     }
 
     /// Gives out what is over, and what has gone on for long.
-    pub fn advance(&mut self, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+    pub fn advance(&mut self, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
         let (idle, active) = (self.options.idle.as_u64(), self.options.active.as_u64());
-        self.open.retain(|_, open| {
+        self.open.retain(|(of, _), open| {
             if now_ns.saturating_sub(open.heard_ns) >= idle {
-                report(open, EndReason::Idle, now_ns, out);
+                report(*of, open, EndReason::Idle, now_ns, out);
                 return false;
             }
             if now_ns.saturating_sub(open.opened_ns) >= active {
-                report(open, EndReason::Active, now_ns, out);
+                report(*of, open, EndReason::Active, now_ns, out);
             }
             true
         });
         let open = &self.open;
-        self.order.retain(|flow_id| open.contains_key(flow_id));
+        self.order.retain(|place| open.contains_key(place));
     }
 
     /// Gives out all.
-    pub fn finish(&mut self, out: &mut impl FnMut(FlowRecord)) {
+    pub fn finish(&mut self, out: &mut impl FnMut(E, FlowRecord)) {
         self.order.clear();
-        for (_, mut open) in self.open.drain() {
-            report(&mut open, EndReason::Forced, 0, out);
+        for ((of, _), mut open) in self.open.drain() {
+            report(of, &mut open, EndReason::Forced, 0, out);
         }
     }
 }
 
-fn report(open: &mut Open, end: EndReason, now_ns: u64, out: &mut impl FnMut(FlowRecord)) {
+fn report<E>(of: E, open: &mut Open, end: EndReason, now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) {
     open.opened_ns = now_ns;
     if open.record.forward.packets == 0 {
         return;
     }
-    out(FlowRecord { end, ..open.record });
+    out(of, FlowRecord { end, ..open.record });
     open.record.part = open.record.part.saturating_add(1);
     open.record.forward = Half::default();
 }
@@ -146,19 +146,29 @@ mod tests {
 
     #[test]
     fn packets_become_records() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(GatherOptions::default());
         let mut records = Vec::new();
         let key = FlowKey { source_port: 5, ..FlowKey::default() };
-        gather.take(SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |record| records.push(record));
+        gather.take((), SimEvent::Flow { flow_id: 1, key, at_ns: 10 }, 0, &mut |(), record: FlowRecord| {
+            records.push(record);
+        });
         for at_ns in [10, 30, 20] {
-            gather.take(packet(1, at_ns), 0, &mut |record| records.push(record));
+            gather.take((), packet(1, at_ns), 0, &mut |(), record: FlowRecord| {
+                records.push(record);
+            });
         }
-        gather.take(packet(2, 40), 20_000_000_000, &mut |record| records.push(record));
-        gather.advance(30_000_000_000, &mut |record| records.push(record));
+        gather.take((), packet(2, 40), 20_000_000_000, &mut |(), record: FlowRecord| {
+            records.push(record);
+        });
+        gather.advance(30_000_000_000, &mut |(), record: FlowRecord| {
+            records.push(record);
+        });
         let [first] = records[..] else { panic!("one is over") };
         assert_eq!((first.key, first.forward.packets, first.forward.bytes), (key, 3, 300));
         assert_eq!((first.forward.first_ns, first.forward.last_ns, first.end), (10, 30, EndReason::Idle));
-        gather.finish(&mut |record| records.push(record));
+        gather.finish(&mut |(), record: FlowRecord| {
+            records.push(record);
+        });
         assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
     }
 
@@ -167,7 +177,7 @@ mod tests {
         let mut gather = Gather::new(GatherOptions { flows: 10, ..GatherOptions::default() });
         let mut packets = 0;
         for n in 0..1_000 {
-            gather.take(packet(n % 37, n), n, &mut |record| packets += record.forward.packets);
+            gather.take((), packet(n % 37, n), n, &mut |(), record| packets += record.forward.packets);
             assert!(gather.open.len() <= 10 && gather.order.len() <= 10);
         }
         assert_eq!(packets + gather.packets(), 1_000);
@@ -175,11 +185,11 @@ mod tests {
 
     #[test]
     fn a_long_flow_is_reported_in_parts() {
-        let mut gather = Gather::default();
+        let mut gather = Gather::new(GatherOptions::default());
         let mut parts = Vec::new();
         for second in 0..150_u64 {
-            gather.take(packet(1, second), second * 1_000_000_000, &mut |_| {});
-            gather.advance(second * 1_000_000_000, &mut |record| {
+            gather.take((), packet(1, second), second * 1_000_000_000, &mut |(), _| {});
+            gather.advance(second * 1_000_000_000, &mut |(), record| {
                 parts.push((record.part, record.forward.packets));
             });
         }

@@ -4,8 +4,9 @@ use super::Malformed;
 use super::draft::{Draft, Moment};
 use super::meaning::{Clock, Meaning, Rank};
 use super::reader::Reader;
-use super::sequence::Claim;
-use super::session::{Received, Session, fingerprint};
+use super::received::Received;
+use super::sequence::{Claim, fingerprint};
+use super::session::Session;
 use super::template::Field;
 
 /// Bytes of a packet header.

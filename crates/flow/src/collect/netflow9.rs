@@ -4,8 +4,9 @@ use super::Malformed;
 use super::draft::Moment;
 use super::ipfix::{FIRST_DATA, next_set};
 use super::reader::Reader;
-use super::sequence::Claim;
-use super::session::{Message, Received, Session, fingerprint};
+use super::received::Received;
+use super::sequence::{Claim, fingerprint};
+use super::session::{Message, Session};
 use super::template::{FieldName, Template};
 
 /// Bytes of a packet header.

@@ -9,61 +9,16 @@ use super::draft::{Draft, Moment};
 use super::meaning::spelled;
 use super::options::{About, OptionsDraft, Reported};
 use super::reader::Reader;
+use super::received::{Received, SessionOptions};
 use super::sequence::{Claim, Place, Sequence};
 use super::template::{Field, Template, Templates, VARIABLE};
 use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
-use packetrig_units::Nanos;
 use std::collections::VecDeque;
 
 /// Templates younger than this belong to an exporter that has just begun anew; older ones to its former life.
 const NEW_LIFE_NS: u64 = 10_000_000_000;
-
-/// Bounds of a session.
-#[derive(Clone, Copy, Debug)]
-pub struct SessionOptions {
-    /// Templates that are kept, at most.
-    pub templates: usize,
-    /// Fields of all of them, at most.
-    pub template_fields: usize,
-    /// How long a template is good that is not repeated; `None` on connections, where it is good until it is withdrawn.
-    pub template_life: Option<Nanos>,
-    /// Bytes of data kept that came before their template, at most.
-    pub hold_bytes: usize,
-    /// How long they are kept.
-    pub hold: Nanos,
-}
-
-impl Default for SessionOptions {
-    fn default() -> Self {
-        Self {
-            templates: 1024,
-            template_fields: 16 * 1024,
-            template_life: Some(Nanos::from_secs(3600)),
-            hold_bytes: 256 * 1024,
-            hold: Nanos::from_secs(600),
-        }
-    }
-}
-
-/// What a message held.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Received {
-    /// A flow.
-    Record(FlowRecord),
-    /// A packet or a new flow, of SIM.
-    Sim(SimEvent),
-    /// The exporter's numbers about itself.
-    Statistics(Box<Reported>),
-    /// Units missing by the exporter's numbers; some may still come.
-    Gap {
-        /// How many.
-        units: u32,
-    },
-    /// The exporter began anew.
-    Restart,
-}
 
 /// Data that came before its template.
 #[derive(Clone, Debug)]
@@ -436,12 +391,4 @@ impl SessionCounts {
         self.bytes = self.bytes.saturating_add(record.forward.bytes).saturating_add(record.reverse.bytes);
         self.timeless += u64::from(!is_timed);
     }
-}
-
-/// Differs between messages of different content, well enough to tell a second copy from another message.
-pub(super) fn fingerprint(message: &[u8]) -> u64 {
-    let mix = |sum: u64, word: u64| (sum ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    let (words, rest) = message.as_chunks::<8>();
-    let sum = words.iter().fold(message.len() as u64, |sum, word| mix(sum, u64::from_le_bytes(*word)));
-    rest.iter().fold(sum, |sum, byte| mix(sum, u64::from(*byte)))
 }

@@ -4,8 +4,9 @@ use super::Malformed;
 use super::draft::Moment;
 use super::options::Reported;
 use super::reader::low32;
-use super::sequence::Claim;
-use super::session::{Received, Session, fingerprint};
+use super::received::Received;
+use super::sequence::{Claim, fingerprint};
+use super::session::Session;
 use crate::sim::{HEADER, SimDecoder, SimItem, item};
 
 pub(super) fn decode(

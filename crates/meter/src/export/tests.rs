@@ -270,13 +270,13 @@ fn a_slow_collector_is_not_waited_for_at_the_end() {
     let mut outbox = queue.outbox();
     drop(queue);
     // More than the buffers of both sockets hold: in the end nothing is sent any more, and all is dropped.
-    let stalled = || {
-        let before = thread.counts();
-        std::thread::sleep(Duration::from_millis(100));
-        before.waiting.records > 0 && thread.counts().sent == before.sent
-    };
-    while !stalled() {
+    let (mut sent, mut looks) = (thread.counts().sent, 0);
+    while looks < 10 {
         (0..20_000).for_each(|n| outbox.record(&record(n)));
+        std::thread::sleep(Duration::from_millis(50));
+        let counts = thread.counts();
+        looks = if counts.waiting.records > 0 && counts.sent == sent { looks + 1 } else { 0 };
+        sent = counts.sent;
     }
     drop(outbox);
     let (counts, whole) = thread.join();

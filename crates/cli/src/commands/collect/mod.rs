@@ -1,0 +1,109 @@
+//! `packetrig collect`: what exporters send, kept where the user says, and counted all the way.
+
+mod show;
+mod sinks;
+
+use crate::args::Collect as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, remark};
+use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
+use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, TlsFiles};
+use packetrig_meter::metrics::Responder;
+use packetrig_sys::{clock, signal};
+use show::Live;
+use sinks::{Kinds, Sinks};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// IANA's port of IPFIX.
+const PORT: u16 = 4739;
+/// How often the user's wish to stop is looked for.
+const LOOK: Duration = Duration::from_millis(20);
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let sinks = Sinks::open(&Kinds {
+        directory: arguments.directory.as_deref(),
+        kafka: arguments.kafka.as_deref(),
+        clickhouse: arguments.clickhouse.as_deref(),
+    })?;
+    if sinks.is_empty() && !arguments.quiet {
+        remark("collect: records are counted and not kept: no --directory, --kafka or --clickhouse");
+    }
+    let accounts = sinks.accounts();
+    signal::latch()?;
+    let collecting = Collecting::start(&options(arguments), sinks)?;
+    for bound in collecting.bound() {
+        remark(format_args!("collect: listening at {bound}"));
+    }
+    let reading = collecting.reading();
+    let responder = match arguments.metrics {
+        Some(listen) => {
+            let (reading, accounts) = (reading.clone(), accounts.clone());
+            let render = move || show::metrics(&reading.ledger(), &accounts.read());
+            let responder = Responder::start(listen.0, render)?;
+            remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
+            Some(responder)
+        }
+        None => None,
+    };
+    let mut live = Live::new(arguments.quiet);
+    let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
+    while signal::received().is_none()
+        && !collecting.is_done()
+        && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
+    {
+        std::thread::sleep(LOOK);
+        live.show(clock::monotonic_ns(), || (reading.ledger(), accounts.read()));
+    }
+    live.finish();
+    drop(responder);
+    let (ledger, sinks) = collecting.stop()?;
+    let has_failed = ledger.intake.iter().any(|intake| intake.failed);
+    let stored = sinks.close();
+    if arguments.json {
+        output.json(&show::json(&ledger, &stored))?;
+    } else {
+        output.text(show::tables(&ledger, &stored));
+    }
+    Ok(exit(&ledger, has_failed || stored.iter().any(|sink| sink.failure.is_some())))
+}
+
+/// Losses on the way are a result, not a failure of the collector; what the user pointed at and cannot be read is one.
+fn exit(ledger: &CollectLedger, has_failed: bool) -> Exit {
+    let is_file = |place: &str| !place.contains("://");
+    if has_failed {
+        return Exit::World;
+    }
+    if ledger.intake.iter().any(|intake| is_file(&intake.place) && intake.broken > 0) {
+        return Exit::Usage;
+    }
+    Exit::Ok
+}
+
+fn options(arguments: &Arguments) -> CollectOptions {
+    let usual = CollectOptions::default();
+    let local = Listen { transport: Transport::Udp, address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)) };
+    let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
+    let tls = arguments.cert.clone().zip(arguments.key.clone());
+    CollectOptions {
+        listen: if listens_nowhere { vec![local] } else { arguments.listen.clone() },
+        files: arguments.files.clone(),
+        tls: tls.map(|(certificate, key)| TlsFiles {
+            certificate,
+            key,
+            client_ca: arguments.client_ca.clone(),
+        }),
+        room: usize::try_from(arguments.room.0).unwrap_or(usize::MAX),
+        connections: arguments.connections.into(),
+        collector: CollectorOptions {
+            exporters: usize::try_from(arguments.exporters).unwrap_or(usize::MAX),
+            session: SessionOptions {
+                template_life: Some(arguments.template_life),
+                ..SessionOptions::default()
+            },
+            ..CollectorOptions::default()
+        },
+        ..usual
+    }
+}

@@ -1,0 +1,286 @@
+//! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
+
+use super::sinks::Stored;
+use crate::numbers::{count, per_second, scaled};
+use crate::output::remark;
+use crate::table::table;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_flow::collect::{Exporter, Protocol, SessionCounts, Transport};
+use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss};
+use packetrig_store::flows::Kept;
+use packetrig_units::Nanos;
+use serde::Serialize;
+use std::fmt::{self, Write};
+use std::io::IsTerminal;
+
+/// Everything, for programs.
+#[derive(Serialize)]
+pub(super) struct Report<'a> {
+    #[serde(flatten)]
+    ledger: &'a CollectLedger,
+    sinks: &'a [Stored],
+    /// Of the packets that arrived at the meters, how many are here; absent where no exporter says.
+    balance: Option<Whole>,
+}
+
+/// The balance from the wire to the sink that keeps most.
+#[derive(Debug, PartialEq, Serialize)]
+struct Whole {
+    arrived: u64,
+    stored: u64,
+    losses: Vec<Loss>,
+    /// Stored of arrived.
+    fraction: f64,
+}
+
+pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report<'a> {
+    Report { ledger, sinks, balance: ledger.balance().map(|balance| whole(balance, sinks, ledger)) }
+}
+
+/// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
+fn whole(balance: Balance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
+    let Balance { arrived, received, mut losses } = balance;
+    let missing =
+        sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets)).min();
+    let missing = missing.unwrap_or(0);
+    if missing > 0 {
+        losses.push(Loss { place: "not stored", packets: missing });
+    }
+    let stored = received.saturating_sub(missing);
+    Whole {
+        arrived,
+        stored,
+        losses,
+        fraction: if arrived == 0 { 1.0 } else { stored as f64 / arrived as f64 },
+    }
+}
+
+pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
+    let total = &ledger.total;
+    let mut text = format!(
+        "{} messages, {} records, {} packets, {} in {:.1} s\n",
+        count(total.messages + ledger.refused),
+        count(total.records),
+        count(total.packets),
+        scaled(total.bytes as f64, "B"),
+        Nanos::new(ledger.elapsed_ns).as_secs_f64(),
+    );
+    let header = [
+        "exporter",
+        "domain",
+        "messages",
+        "records",
+        "packets",
+        "lost",
+        "late",
+        "doubled",
+        "undecoded",
+        "malformed",
+    ];
+    text.push_str(&table(&header, ledger.exporters.iter().map(exporter_row)));
+    for exporter in &ledger.exporters {
+        text.push_str(&remarks(exporter));
+    }
+    for intake in &ledger.intake {
+        let places = [
+            (intake.dropped, "datagrams dropped: the socket had no room (--room)"),
+            (intake.refused, "connections refused"),
+            (intake.broken, "broken off, or not IPFIX or SIM"),
+            (intake.slow, "connections closed: too slow"),
+        ];
+        for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
+            add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
+        }
+    }
+    if ledger.refused > 0 {
+        add(
+            &mut text,
+            format_args!(
+                "{} messages refused: of no known protocol, or of too many exporters\n",
+                count(ledger.refused)
+            ),
+        );
+    }
+    for sink in sinks {
+        text.push_str(&sink_line(sink));
+    }
+    if let Some(balance) = ledger.balance() {
+        text.push_str(&balance_text(&whole(balance, sinks, ledger)));
+    }
+    text
+}
+
+/// Writing to a string cannot fail.
+fn add(text: &mut String, more: fmt::Arguments<'_>) {
+    text.write_fmt(more).unwrap_or(());
+}
+
+fn exporter_row(ledger: &ExporterLedger) -> Vec<String> {
+    let counts = &ledger.counts;
+    let undecoded = counts.undecoded_bytes + counts.pending_bytes;
+    vec![
+        name(&ledger.exporter),
+        ledger.exporter.domain.to_string(),
+        count(counts.messages),
+        count(counts.records + counts.events),
+        count(counts.packets),
+        format!("{} {}", count(counts.lost), unit(ledger.exporter.protocol)),
+        count(counts.late_units),
+        count(counts.duplicates),
+        format!("{} B", count(undecoded)),
+        count(counts.malformed),
+    ]
+}
+
+fn name(exporter: &Exporter) -> String {
+    let (source, protocol) = (&exporter.source, exporter.protocol.name());
+    match (source.transport, source.port) {
+        (Transport::File, _) => format!("{protocol} file"),
+        (transport, 0) => format!("{protocol} {}://{} (gone)", transport.name(), source.address),
+        (transport, port) => format!("{protocol} {}://{}:{port}", transport.name(), source.address),
+    }
+}
+
+const fn unit(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::Ipfix => "records",
+        Protocol::NetFlow9 => "packets",
+        Protocol::NetFlow5 => "flows",
+        Protocol::Sim => "events",
+    }
+}
+
+fn remarks(ledger: &ExporterLedger) -> String {
+    let SessionCounts { restarts, timeless, untold, skipped, .. } = &ledger.counts;
+    let mut text = String::new();
+    let mut say = |what: String| add(&mut text, format_args!("{}: {what}\n", name(&ledger.exporter)));
+    if *restarts > 0 {
+        say(format!("began anew {} times; what was lost in between is not known", count(*restarts)));
+    }
+    if *timeless > 0 {
+        say(format!("{} records without a time have that of their message", count(*timeless)));
+    }
+    if *untold > 0 {
+        say(format!("up to {} records came without their template", count(*untold)));
+    }
+    if !skipped.is_empty() {
+        let names: Vec<_> = skipped.iter().map(String::as_str).collect();
+        say(format!("fields not kept: {}", names.join(", ")));
+    }
+    text
+}
+
+fn sink_line(sink: &Stored) -> String {
+    let Kept { stored, lost, .. } = sink.kept;
+    let lost_text = if lost.records > 0 { format!(", {} lost", count(lost.records)) } else { String::new() };
+    let why = sink.failure.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!(
+        "{}: {} records stored, {} packets{lost_text}{why}\n",
+        sink.sink,
+        count(stored.records),
+        count(stored.packets)
+    )
+}
+
+fn balance_text(balance: &Whole) -> String {
+    let share = |packets: u64| format!("{:.4} %", 100.0 * packets as f64 / balance.arrived.max(1) as f64);
+    let row = |what: &str, packets: u64| vec![what.to_owned(), count(packets), share(packets)];
+    let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));
+    let rows = [row("arrived at the meters", balance.arrived)].into_iter().chain(losses);
+    table(&["from the wire", "packets", "share"], rows.chain([row("here", balance.stored)]))
+}
+
+/// Everything, for scrapers.
+pub(super) fn metrics(ledger: &CollectLedger, kept: &[Kept]) -> String {
+    let mut text = ledger.metrics();
+    type Count = (&'static str, &'static str, fn(&Kept) -> u64);
+    let all: [Count; 3] = [
+        ("collect_stored_records_total", "Records a sink has stored.", |kept| kept.stored.records),
+        ("collect_sink_lost_records_total", "Records a sink gave up.", |kept| kept.lost.records),
+        ("collect_sink_waiting_records", "Records that wait for a sink.", |kept| kept.waiting.records),
+    ];
+    for (name, help, value) in all {
+        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+        add(&mut text, format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
+        for (number, kept) in kept.iter().enumerate() {
+            add(&mut text, format_args!("packetrig_{name}{{sink=\"{number}\"}} {}\n", value(kept)));
+        }
+    }
+    text
+}
+
+/// The live line on standard error, once a second.
+pub(super) struct Live {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    said_ns: Option<u64>,
+    last: SessionCounts,
+}
+
+impl Live {
+    pub(super) fn new(quiet: bool) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = || {
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
+        };
+        Self {
+            bar: (is_terminal && !quiet).then(bar),
+            lines: !is_terminal && !quiet,
+            said_ns: None,
+            last: SessionCounts::default(),
+        }
+    }
+
+    pub(super) fn show(&mut self, now_ns: u64, read: impl FnOnce() -> (CollectLedger, Vec<Kept>)) {
+        let since_ns = now_ns.saturating_sub(*self.said_ns.get_or_insert(now_ns));
+        if since_ns < 1_000_000_000 || (self.bar.is_none() && !self.lines) {
+            return;
+        }
+        let (ledger, kept) = read();
+        let line = line(&ledger, &self.last, &kept, Nanos::new(since_ns));
+        match &self.bar {
+            Some(bar) => {
+                bar.set_message(line);
+                bar.tick();
+            }
+            None => remark(format_args!("{:>7.1} s  {line}", Nanos::new(ledger.elapsed_ns).as_secs_f64())),
+        }
+        self.said_ns = Some(now_ns);
+        self.last = ledger.total;
+    }
+
+    pub(super) fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn line(ledger: &CollectLedger, last: &SessionCounts, kept: &[Kept], length: Nanos) -> String {
+    let total = &ledger.total;
+    let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), length);
+    let mut text = format!(
+        "{} exporters, {} records ({}), {} packets ({})",
+        ledger.exporters.len(),
+        count(total.records),
+        scaled(rate(total.records, last.records), "rec/s"),
+        count(total.packets),
+        scaled(rate(total.packets, last.packets), "pkt/s"),
+    );
+    let stored = kept.iter().map(|kept| kept.stored.records).min();
+    if let Some(stored) = stored {
+        add(&mut text, format_args!(", {} stored", count(stored)));
+    }
+    let losses = [
+        (ledger.socket_dropped(), "dropped by sockets"),
+        (total.lost, "lost on the way"),
+        (total.malformed + ledger.refused, "malformed"),
+        (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),
+    ];
+    for (value, what) in losses.into_iter().filter(|(value, _)| *value > 0) {
+        add(&mut text, format_args!(", {} {what}", count(value)));
+    }
+    text
+}

@@ -1,0 +1,135 @@
+//! Where records are kept: each sink behind a thread of its own, so that a slow one costs its own records only.
+
+use crate::error::Error;
+use crate::output::remark;
+use packetrig_flow::collect::Exporter;
+use packetrig_flow::{FlowRecord, Ledger};
+use packetrig_meter::collect::Outlet;
+use packetrig_store::flows::{self, Kept, QueuedSink, RecordSink, Source, Target};
+use packetrig_sys::clock;
+use packetrig_units::MonoTime;
+use serde::Serialize;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Records that may wait for one sink.
+const WAITING: u64 = 1 << 19;
+/// A sink that fails says so once in so long.
+const SILENCE_NS: u64 = 10_000_000_000;
+
+/// What the user named.
+pub(super) struct Kinds<'a> {
+    pub(super) directory: Option<&'a Path>,
+    pub(super) kafka: Option<&'a str>,
+    pub(super) clickhouse: Option<&'a str>,
+}
+
+struct Sink {
+    name: String,
+    queued: QueuedSink,
+    said_ns: Option<u64>,
+}
+
+/// What one sink did.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Stored {
+    pub(super) sink: String,
+    #[serde(flatten)]
+    pub(super) kept: Kept,
+    pub(super) failure: Option<String>,
+}
+
+/// The accounts of all sinks, for other threads.
+#[derive(Clone, Default)]
+pub(super) struct Accounts(Arc<Mutex<Vec<Kept>>>);
+
+impl Accounts {
+    pub(super) fn read(&self) -> Vec<Kept> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// All sinks.
+pub(super) struct Sinks {
+    all: Vec<Sink>,
+    accounts: Accounts,
+    ticked_ns: u64,
+}
+
+impl Sinks {
+    pub(super) fn open(kinds: &Kinds<'_>) -> Result<Self, Error> {
+        let scheme = |scheme: &str, rest: &str| {
+            if rest.contains("://") { rest.to_owned() } else { format!("{scheme}://{rest}") }
+        };
+        let directory = kinds.directory.map(|path| Target::Directory(flows::ParquetOptions::new(path)));
+        let mut targets: Vec<Target> = directory.into_iter().collect();
+        let kafka = kinds.kafka.map(|text| scheme("kafka", text));
+        let clickhouse = kinds.clickhouse.map(|text| scheme("clickhouse", text));
+        for text in kafka.into_iter().chain(clickhouse) {
+            targets.push(text.parse()?);
+        }
+        let mut sinks = Vec::new();
+        for target in targets {
+            let name = target.to_string();
+            sinks.push(Sink { name, queued: QueuedSink::new(target.open()?, WAITING)?, said_ns: None });
+        }
+        Ok(Self { all: sinks, accounts: Accounts::default(), ticked_ns: 0 })
+    }
+
+    pub(super) const fn is_empty(&self) -> bool {
+        self.all.is_empty()
+    }
+
+    pub(super) fn accounts(&self) -> Accounts {
+        self.accounts.clone()
+    }
+
+    /// Stores what waits, and says what became of everything.
+    pub(super) fn close(self) -> Vec<Stored> {
+        let close = |mut sink: Sink| {
+            let (kept, done) = sink.queued.close();
+            Stored { sink: sink.name, kept, failure: done.err().map(|error| Error::from(error).chain()) }
+        };
+        self.all.into_iter().map(close).collect()
+    }
+
+    fn each(&mut self, work: impl Fn(&mut QueuedSink) -> Result<(), flows::Error>) {
+        for sink in &mut self.all {
+            let Err(error) = work(&mut sink.queued) else { continue };
+            let now_ns = clock::monotonic_ns();
+            if sink.said_ns.is_none_or(|said_ns| now_ns.saturating_sub(said_ns) >= SILENCE_NS) {
+                sink.said_ns = Some(now_ns);
+                remark(format_args!("collect: {}: {}", sink.name, Error::from(error).chain()));
+            }
+        }
+    }
+}
+
+fn source(exporter: &Exporter) -> Source {
+    let address = match exporter.source.address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    };
+    Source { exporter: address.octets(), domain: exporter.domain }
+}
+
+impl Outlet for Sinks {
+    fn records(&mut self, records: &[FlowRecord], exporter: &Exporter) {
+        self.each(|sink| sink.write(records, source(exporter)));
+    }
+
+    fn ledger(&mut self, ledger: &Ledger, exporter: &Exporter, at_ns: u64) {
+        self.each(|sink| sink.ledger(ledger, source(exporter), at_ns));
+    }
+
+    fn tick(&mut self) {
+        let now_ns = clock::monotonic_ns();
+        if now_ns.saturating_sub(self.ticked_ns) >= 1_000_000_000 {
+            self.ticked_ns = now_ns;
+            self.each(|sink| sink.tick(MonoTime::from_nanos(now_ns)));
+        }
+        let kept = self.all.iter().map(|sink| sink.queued.kept()).collect();
+        *self.accounts.0.lock().unwrap_or_else(PoisonError::into_inner) = kept;
+    }
+}

@@ -1,0 +1,51 @@
+//! What a session is told, and what it gives out.
+
+use super::options::Reported;
+use crate::record::FlowRecord;
+use crate::sim::SimEvent;
+use packetrig_units::Nanos;
+
+/// Bounds of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionOptions {
+    /// Templates that are kept, at most.
+    pub templates: usize,
+    /// Fields of all of them, at most.
+    pub template_fields: usize,
+    /// How long a template is good that is not repeated; `None` on connections, where it is good until it is withdrawn.
+    pub template_life: Option<Nanos>,
+    /// Bytes of data kept that came before their template, at most.
+    pub hold_bytes: usize,
+    /// How long they are kept.
+    pub hold: Nanos,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            templates: 1024,
+            template_fields: 16 * 1024,
+            template_life: Some(Nanos::from_secs(3600)),
+            hold_bytes: 256 * 1024,
+            hold: Nanos::from_secs(600),
+        }
+    }
+}
+
+/// What a message held.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Received {
+    /// A flow.
+    Record(FlowRecord),
+    /// A packet or a new flow, of SIM.
+    Sim(SimEvent),
+    /// The exporter's numbers about itself.
+    Statistics(Box<Reported>),
+    /// Units missing by the exporter's numbers; some may still come.
+    Gap {
+        /// How many.
+        units: u32,
+    },
+    /// The exporter began anew.
+    Restart,
+}

@@ -1,0 +1,164 @@
+//! The decoding thread: messages become records, records go to the outlet, and what is known is shown.
+//!
+//! Invariant: every record decoded is given to the outlet before the thread ends.
+
+use super::intake::{Item, Messages};
+use super::ledger::{ExporterLedger, Handed};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
+use packetrig_flow::collect::{
+    Collector, CollectorOptions, Exporter, Gather, GatherOptions, Protocol, Received, SessionCounts,
+};
+use packetrig_flow::{FlowRecord, Ledger};
+use packetrig_sys::clock;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+/// Records that wait to be handed over, at most.
+const PENDING: usize = 8192;
+/// Records handed over at a time, usually.
+const BATCH: usize = 1024;
+/// How often what waits is handed over, and what is known is shown.
+const TICK_NS: u64 = 200_000_000;
+
+/// Where records go.
+pub trait Outlet: Send {
+    /// Takes records of one exporter.
+    fn records(&mut self, records: &[FlowRecord], exporter: &Exporter);
+
+    /// Takes what an exporter of this project knew of its losses, at an instant in nanoseconds since 1970.
+    fn ledger(&mut self, ledger: &Ledger, exporter: &Exporter, at_ns: u64) {
+        let _ = (ledger, exporter, at_ns);
+    }
+
+    /// Called several times a second.
+    fn tick(&mut self) {}
+}
+
+/// What is known, as of the last tick.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) exporters: Vec<ExporterLedger>,
+    pub(super) total: SessionCounts,
+    pub(super) refused: u64,
+    pub(super) handed: Handed,
+}
+
+pub(super) struct Decoder<O> {
+    collector: Collector,
+    gather: Gather<Exporter>,
+    pending: BTreeMap<Exporter, Vec<FlowRecord>>,
+    waiting: usize,
+    ledgers: Vec<(Exporter, u64, Ledger)>,
+    handed: Handed,
+    outlet: O,
+    ticked_ns: u64,
+}
+
+impl<O: Outlet> Decoder<O> {
+    pub(super) fn new(collector: CollectorOptions, gather: GatherOptions, outlet: O) -> Self {
+        Self {
+            collector: Collector::new(collector),
+            gather: Gather::new(gather),
+            pending: BTreeMap::new(),
+            waiting: 0,
+            ledgers: Vec::new(),
+            handed: Handed::default(),
+            outlet,
+            ticked_ns: clock::monotonic_ns(),
+        }
+    }
+
+    /// Works until nobody is left who could bring something. Gives the outlet back.
+    pub(super) fn run(mut self, items: &Receiver<Item>, known: &Mutex<Known>) -> O {
+        loop {
+            match items.recv_timeout(Duration::from_nanos(TICK_NS)) {
+                Ok(Item::Messages(messages)) => self.take(&messages),
+                Ok(Item::Closed(source)) => self.collector.closed(source),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            if clock::monotonic_ns().saturating_sub(self.ticked_ns) >= TICK_NS {
+                self.tick(known);
+            }
+        }
+        let Self { gather, pending, waiting, .. } = &mut self;
+        gather.finish(&mut |exporter, record| {
+            pending.entry(exporter).or_default().push(record);
+            *waiting += 1;
+        });
+        self.tick(known);
+        self.outlet
+    }
+
+    fn take(&mut self, messages: &Messages) {
+        let now_ns = messages.at_ns;
+        for (source, message) in messages.iter() {
+            let Self { collector, gather, pending, waiting, ledgers, .. } = self;
+            let mut keep = |exporter: Exporter, record: FlowRecord| {
+                pending.entry(exporter).or_default().push(record);
+                *waiting += 1;
+            };
+            let read = collector.receive(source, message, now_ns, &mut |exporter, received| match received {
+                Received::Record(record) => keep(*exporter, record),
+                Received::Sim(event) => gather.take(*exporter, event, now_ns, &mut keep),
+                Received::Statistics(said) => {
+                    ledgers.extend(said.ledger.map(|ledger| (*exporter, said.at_ns, ledger)));
+                }
+                // Counted by the session.
+                Received::Gap { .. } | Received::Restart => {}
+            });
+            // What was malformed is counted by the session, or by the collector.
+            read.unwrap_or(());
+            if self.waiting >= PENDING {
+                self.hand_over();
+            }
+        }
+    }
+
+    fn hand_over(&mut self) {
+        for (exporter, records) in &mut self.pending {
+            for batch in records.chunks(BATCH) {
+                self.outlet.records(batch, exporter);
+                self.handed.add(batch);
+            }
+            records.clear();
+        }
+        self.waiting = 0;
+        for (exporter, at_ns, ledger) in self.ledgers.drain(..) {
+            self.outlet.ledger(&ledger, &exporter, at_ns);
+        }
+    }
+
+    fn tick(&mut self, known: &Mutex<Known>) {
+        self.ticked_ns = clock::monotonic_ns();
+        let now_ns = clock::wall_clock_ns();
+        let Self { collector, gather, pending, .. } = self;
+        collector.age(now_ns);
+        gather.advance(now_ns, &mut |exporter, record| pending.entry(exporter).or_default().push(record));
+        self.hand_over();
+        // Exporters that are gone need no room any more.
+        self.pending.clear();
+        self.outlet.tick();
+        let ended = self.collector.ended().map(|of| (false, of));
+        let here = self.collector.exporters().map(|of| (true, of));
+        let exporters = here.chain(ended).map(|(is_here, (exporter, counts, reported))| ExporterLedger {
+            exporter: *exporter,
+            is_here,
+            counts: counts.clone(),
+            reported: reported.copied(),
+        });
+        let snapshot = Known {
+            exporters: exporters.collect(),
+            total: self.collector.counts(),
+            refused: self.collector.refused(),
+            handed: Handed { open_packets: self.open_packets(), ..self.handed },
+        };
+        *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+
+    fn open_packets(&self) -> u64 {
+        let has_sim = self.collector.exporters().any(|(exporter, ..)| exporter.protocol == Protocol::Sim);
+        if has_sim { self.gather.packets() } else { 0 }
+    }
+}

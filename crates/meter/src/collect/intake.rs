@@ -1,0 +1,109 @@
+//! From sockets and files to the decoding thread: whole messages, several at a time.
+
+use crossbeam_channel::Sender;
+use packetrig_flow::collect::Source;
+use serde::Serialize;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Batches that may wait for the decoding thread. Who is in front of it waits: then the kernel drops datagrams, and counts
+/// them, and connections are held up.
+pub(super) const QUEUE: usize = 32;
+
+/// What reaches the decoding thread.
+#[derive(Debug)]
+pub(super) enum Item {
+    /// Messages, and when they came.
+    Messages(Messages),
+    /// A connection or a file has ended.
+    Closed(Source),
+}
+
+/// Messages behind each other in one piece of memory.
+#[derive(Debug, Default)]
+pub(super) struct Messages {
+    pub(super) at_ns: u64,
+    pub(super) bytes: Vec<u8>,
+    pub(super) parts: Vec<(Source, usize)>,
+}
+
+impl Messages {
+    pub(super) fn push(&mut self, source: Source, message: &[u8]) {
+        self.bytes.extend_from_slice(message);
+        self.parts.push((source, message.len()));
+    }
+
+    /// Hands them over; waits for room. Says whether anybody takes them.
+    pub(super) fn send(self, queue: &Sender<Item>) -> bool {
+        self.parts.is_empty() || queue.send(Item::Messages(self)).is_ok()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Source, &[u8])> {
+        let mut rest = &self.bytes[..];
+        self.parts.iter().map(move |(source, length)| {
+            let (message, behind) = rest.split_at(*length);
+            rest = behind;
+            (*source, message)
+        })
+    }
+}
+
+/// What one listener has seen.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    pub(super) messages: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    pub(super) dropped: AtomicU64,
+    pub(super) connections: AtomicU64,
+    pub(super) open: AtomicU64,
+    pub(super) refused: AtomicU64,
+    pub(super) broken: AtomicU64,
+    pub(super) slow: AtomicU64,
+    pub(super) failed: AtomicBool,
+}
+
+/// What one listener or file has seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct IntakeCounts {
+    /// Where it listens, or the file's name.
+    pub place: String,
+    /// Datagrams, or messages of connections.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Datagrams that the socket had no room for.
+    pub dropped: u64,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Connections open now.
+    pub open: u64,
+    /// Connections refused: too many, or not encrypted as they should be.
+    pub refused: u64,
+    /// Connections and files that broke off within a message, or held something else.
+    pub broken: u64,
+    /// Connections closed because a message did not come to its end in time.
+    pub slow: u64,
+    /// Whether the listener has failed, and hears nothing any more.
+    pub failed: bool,
+}
+
+pub(super) fn add(counter: &AtomicU64, value: u64) {
+    counter.fetch_add(value, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(super) fn read(&self, place: String) -> IntakeCounts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        IntakeCounts {
+            place,
+            messages: of(&self.messages),
+            bytes: of(&self.bytes),
+            dropped: of(&self.dropped),
+            connections: of(&self.connections),
+            open: of(&self.open),
+            refused: of(&self.refused),
+            broken: of(&self.broken),
+            slow: of(&self.slow),
+            failed: self.failed.load(Ordering::Relaxed),
+        }
+    }
+}

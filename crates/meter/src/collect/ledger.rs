@@ -1,0 +1,247 @@
+//! The collector's ledger: what every exporter lost where, as far as it says, and what became of the rest here.
+//!
+//! ```text
+//!  arrived at the meter - driver - ring - ignored - untracked - in its table - its queue - refused = sent
+//!  sent - on the way = received here - not decoded = records - sinks lost = stored
+//! ```
+
+use super::intake::IntakeCounts;
+use packetrig_flow::collect::{Exporter, Reported, SessionCounts};
+use packetrig_flow::{FlowRecord, Ignored, Ledger};
+use serde::Serialize;
+use std::fmt::Write;
+
+/// What one exporter sent and says.
+#[derive(Clone, Debug, Serialize)]
+pub struct ExporterLedger {
+    /// Who.
+    #[serde(flatten)]
+    pub exporter: Exporter,
+    /// Whether it is known still; one that is gone has no port.
+    pub is_here: bool,
+    /// What was received.
+    pub counts: SessionCounts,
+    /// What it said last of itself.
+    pub reported: Option<Reported>,
+}
+
+/// What was handed to the sinks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Handed {
+    /// Records.
+    pub records: u64,
+    /// Packets they stand for.
+    pub packets: u64,
+    /// Bytes they stand for.
+    pub bytes: u64,
+    /// Packets told one by one (SIM), of flows that go on.
+    pub open_packets: u64,
+}
+
+/// Everything a collector knows of losses.
+#[derive(Clone, Debug, Serialize)]
+pub struct CollectLedger {
+    /// Since the collector was started.
+    pub elapsed_ns: u64,
+    /// Sockets and files.
+    pub intake: Vec<IntakeCounts>,
+    /// Exporters.
+    pub exporters: Vec<ExporterLedger>,
+    /// Their sum, with those who were too many to be listed.
+    pub total: SessionCounts,
+    /// Messages that were of no protocol, or of one exporter too many.
+    pub refused: u64,
+    /// What went to the sinks.
+    pub handed: Handed,
+}
+
+/// Where packets were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Loss {
+    /// Where.
+    pub place: &'static str,
+    /// How many.
+    pub packets: u64,
+}
+
+/// Of the packets at a meter, how many are here, and where the others are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Balance {
+    /// Packets that arrived at the meter's interface or were in its file.
+    pub arrived: u64,
+    /// Packets in records that were received.
+    pub received: u64,
+    /// Where the others are, only those above zero.
+    pub losses: Vec<Loss>,
+}
+
+impl Handed {
+    pub(super) fn add(&mut self, records: &[FlowRecord]) {
+        self.records += records.len() as u64;
+        self.packets += records.iter().map(FlowRecord::packets).sum::<u64>();
+        self.bytes += records.iter().map(FlowRecord::bytes).sum::<u64>();
+    }
+}
+
+/// Packets that arrived where a meter listens, as far as it knows.
+fn arrived(ledger: &Ledger) -> u64 {
+    let capture = &ledger.capture;
+    let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+    capture.arrived.unwrap_or(counted).max(counted)
+}
+
+impl ExporterLedger {
+    /// What became of the packets at this exporter; absent where it does not say how many there were.
+    pub fn balance(&self) -> Option<Balance> {
+        let ledger = self.reported.as_ref()?.ledger.as_ref()?;
+        let (capture, packets, export) = (&ledger.capture, &ledger.packets, &ledger.export);
+        let (arrived, received) = (arrived(ledger), self.counts.packets);
+        let ignored = Ignored::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
+        let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+        let places = [
+            ("driver", capture.driver_dropped.unwrap_or(0)),
+            ("ring", capture.ring_dropped),
+            ("before the parser", arrived.saturating_sub(dropped + capture.delivered)),
+            ("table full", packets.untracked),
+            ("still in its table", packets.live),
+            ("its export queue", export.queue_dropped.packets),
+            ("its transport", export.refused.packets),
+            ("waiting for export", export.waiting.packets),
+            ("on the way", export.sent.packets.saturating_sub(received)),
+        ];
+        let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
+        let losses = all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| Loss { place, packets });
+        Some(Balance { arrived, received, losses: losses.collect() })
+    }
+}
+
+const fn ignored_name(cause: Ignored) -> &'static str {
+    match cause {
+        Ignored::Arp => "ignored: arp",
+        Ignored::NotIp => "ignored: not ip",
+        Ignored::ShortLink => "ignored: short link header",
+        Ignored::ShortIp => "ignored: short ip header",
+        Ignored::BadIp => "ignored: bad ip header",
+        Ignored::TooDeep => "ignored: too deep",
+        Ignored::Sampled => "ignored: sampled",
+    }
+}
+
+impl CollectLedger {
+    /// The sum over the exporters that say how many packets there were; absent if none does.
+    pub fn balance(&self) -> Option<Balance> {
+        let balances = self.exporters.iter().filter_map(ExporterLedger::balance);
+        balances.reduce(|mut sum, one| {
+            sum.arrived += one.arrived;
+            sum.received += one.received;
+            for loss in one.losses {
+                match sum.losses.iter_mut().find(|known| known.place == loss.place) {
+                    Some(known) => known.packets += loss.packets,
+                    None => sum.losses.push(loss),
+                }
+            }
+            sum
+        })
+    }
+
+    /// Datagrams that sockets had no room for.
+    pub fn socket_dropped(&self) -> u64 {
+        self.intake.iter().map(|intake| intake.dropped).sum()
+    }
+
+    /// As text for scrapers.
+    pub fn metrics(&self) -> String {
+        let mut text = String::new();
+        metric(&mut text, "collect_messages_total", "Datagrams and messages received.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.messages));
+        });
+        metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
+        });
+        metric(
+            &mut text,
+            "collect_refused_total",
+            "Messages of no protocol, or of one exporter too many.",
+            |row| {
+                row(&[], self.refused);
+            },
+        );
+        for (name, help, value) in COUNTS {
+            metric(&mut text, name, help, |row| {
+                for ledger in &self.exporters {
+                    let source = &ledger.exporter.source;
+                    let (address, domain) = (source.address.to_string(), ledger.exporter.domain.to_string());
+                    let port = source.port.to_string();
+                    let labels = [
+                        ("exporter", &address[..]),
+                        ("port", &port),
+                        ("transport", source.transport.name()),
+                        ("protocol", ledger.exporter.protocol.name()),
+                        ("domain", &domain),
+                    ];
+                    row(&labels, value(&ledger.counts));
+                }
+            });
+        }
+        metric(&mut text, "collect_handed_records_total", "Records handed to the sinks.", |row| {
+            row(&[], self.handed.records);
+        });
+        metric(&mut text, "collect_handed_packets_total", "Packets these stand for.", |row| {
+            row(&[], self.handed.packets);
+        });
+        if let Some(balance) = self.balance() {
+            metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
+                row(&[], balance.arrived);
+            });
+            metric(&mut text, "collect_wire_lost_packets", "Packets that are not here, by place.", |row| {
+                balance.losses.iter().for_each(|loss| row(&[("place", loss.place)], loss.packets));
+            });
+        }
+        text
+    }
+}
+
+type Count = (&'static str, &'static str, fn(&SessionCounts) -> u64);
+
+const COUNTS: [Count; 14] = [
+    ("collect_exporter_messages_total", "Messages of an exporter.", |counts| counts.messages),
+    ("collect_exporter_records_total", "Flow records decoded.", |counts| counts.records),
+    ("collect_exporter_events_total", "Packets and new flows of SIM.", |counts| counts.events),
+    ("collect_exporter_packets_total", "Packets in what was decoded.", |counts| counts.packets),
+    ("collect_exporter_bytes_total", "Bytes of IP in what was decoded.", |counts| counts.bytes),
+    ("collect_exporter_lost", "Missing by the exporter's numbers, in its protocol's units.", |counts| {
+        counts.lost
+    }),
+    ("collect_exporter_gaps_total", "Gaps in its numbers.", |counts| counts.gaps),
+    ("collect_exporter_late_total", "Units that came late.", |counts| counts.late_units),
+    ("collect_exporter_duplicates_total", "Messages that came twice.", |counts| counts.duplicates),
+    ("collect_exporter_restarts_total", "Times it began anew.", |counts| counts.restarts),
+    ("collect_exporter_template_misses_total", "Sets of data before their template.", |counts| {
+        counts.template_misses
+    }),
+    ("collect_exporter_undecoded_bytes_total", "Bytes of sets given up.", |counts| counts.undecoded_bytes),
+    ("collect_exporter_untold", "Units that may be in sets that could not be read.", |counts| counts.untold),
+    ("collect_exporter_malformed_total", "Messages that could not be read whole.", |counts| counts.malformed),
+];
+
+/// Writes a metric: `fill` gives its rows, labels and value.
+fn metric(
+    text: &mut String,
+    name: &str,
+    help: &str,
+    fill: impl FnOnce(&mut dyn FnMut(&[(&str, &str)], u64)),
+) {
+    let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
+    // Writing to a string cannot fail.
+    write!(text, "# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n").unwrap_or(());
+    fill(&mut |labels, value| {
+        let pairs: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let braces = if pairs.is_empty() { String::new() } else { format!("{{{}}}", pairs.join(",")) };
+        writeln!(text, "packetrig_{name}{braces} {value}").unwrap_or(());
+    });
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,228 @@
+//! The collector at work: sockets and files in, records out to an [`Outlet`].
+//!
+//! ```text
+//!  UDP socket ---- thread --.
+//!  TCP, TLS peer - thread ---> queue (bounded) -> decoding thread -> Outlet (sinks)
+//!  file ---------- thread --'                          |
+//!                                                CollectLedger
+//! ```
+//! What messages mean is `flow::collect`'s. Whoever is faster than the decoding thread and its outlet waits: connections are
+//! held up, datagrams are dropped by the kernel, which counts them.
+//!
+//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in the socket's drops.
+
+mod datagrams;
+mod decode;
+mod error;
+mod files;
+mod intake;
+mod ledger;
+mod listen;
+mod stream;
+mod tls;
+
+pub use decode::Outlet;
+pub use error::Error;
+pub use intake::IntakeCounts;
+pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss};
+pub use listen::{Listen, ListenError};
+pub use tls::TlsFiles;
+
+use crossbeam_channel::bounded;
+use decode::{Decoder, Known};
+use intake::{Counters, QUEUE};
+use packetrig_flow::collect::{CollectorOptions, GatherOptions, Transport};
+use packetrig_sys::clock;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+/// What a collector is told.
+#[derive(Clone, Debug)]
+pub struct CollectOptions {
+    /// Where to listen.
+    pub listen: Vec<Listen>,
+    /// Files to read.
+    pub files: Vec<PathBuf>,
+    /// What `tls://` shows.
+    pub tls: Option<TlsFiles>,
+    /// Room of each UDP socket, in bytes.
+    pub room: usize,
+    /// Connections of each listener at one time, at most.
+    pub connections: usize,
+    /// How long a handshake or a message may take.
+    pub patience: Nanos,
+    /// Bounds of what is known of exporters.
+    pub collector: CollectorOptions,
+    /// How SIM's packets become records.
+    pub gather: GatherOptions,
+}
+
+impl Default for CollectOptions {
+    fn default() -> Self {
+        Self {
+            listen: Vec::new(),
+            files: Vec::new(),
+            tls: None,
+            room: 32 << 20,
+            connections: 64,
+            patience: Nanos::from_secs(10),
+            collector: CollectorOptions::default(),
+            gather: GatherOptions::default(),
+        }
+    }
+}
+
+/// What all threads see.
+#[derive(Debug)]
+struct Shared {
+    over: AtomicBool,
+    /// Files not read to their end.
+    files: AtomicUsize,
+    connections: usize,
+    patience_ns: u64,
+}
+
+impl Shared {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+}
+
+/// Reads the ledger of a collector at work.
+#[derive(Clone, Debug)]
+pub struct Reading {
+    intake: Arc<Vec<(String, Arc<Counters>)>>,
+    known: Arc<Mutex<Known>>,
+    began_ns: u64,
+}
+
+/// A collector at work.
+#[derive(Debug)]
+pub struct Collecting<O> {
+    shared: Arc<Shared>,
+    reading: Reading,
+    bound: Vec<Listen>,
+    intakes: Vec<JoinHandle<()>>,
+    decoder: JoinHandle<O>,
+}
+
+impl<O: Outlet + 'static> Collecting<O> {
+    /// Listens from now on.
+    pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
+        let shared = Arc::new(Shared {
+            over: AtomicBool::new(false),
+            files: AtomicUsize::new(options.files.len()),
+            connections: options.connections,
+            patience_ns: options.patience.as_u64(),
+        });
+        let (queue, items) = bounded(QUEUE);
+        let known = Arc::<Mutex<Known>>::default();
+        let mut opening =
+            Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
+        if let Err(error) = opening.open_all() {
+            shared.over.store(true, Ordering::Release);
+            return Err(error);
+        }
+        let Opening { bound, counters, threads, .. } = opening;
+        let decoder = Decoder::new(options.collector, options.gather, outlet);
+        let of_decoder = Arc::clone(&known);
+        let decode = move || decoder.run(&items, &of_decoder);
+        let decoder =
+            std::thread::Builder::new().name("collect".into()).spawn(decode).map_err(Error::Thread)?;
+        let reading = Reading { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
+        Ok(Self { shared, reading, bound, intakes: threads, decoder })
+    }
+
+    /// Where it listens, with the ports that were free.
+    pub fn bound(&self) -> &[Listen] {
+        &self.bound
+    }
+
+    /// Whether every file is read, and nothing else was asked for.
+    pub fn is_done(&self) -> bool {
+        self.bound.is_empty() && self.shared.files.load(Ordering::Acquire) == 0
+    }
+
+    /// What reads the ledger, from any thread.
+    pub fn reading(&self) -> Reading {
+        self.reading.clone()
+    }
+
+    /// Takes what has arrived, and ends. Gives the outlet back.
+    pub fn stop(self) -> Result<(CollectLedger, O), Error> {
+        let Self { shared, reading, intakes, decoder, .. } = self;
+        shared.over.store(true, Ordering::Release);
+        for thread in intakes {
+            thread.join().map_err(|_| Error::Panicked("a listener"))?;
+        }
+        let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"))?;
+        Ok((reading.ledger(), outlet))
+    }
+}
+
+impl Reading {
+    /// What is known now; of exporters, as of a fraction of a second ago.
+    pub fn ledger(&self) -> CollectLedger {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        CollectLedger {
+            elapsed_ns: clock::monotonic_ns().saturating_sub(self.began_ns),
+            intake: self.intake.iter().map(|(place, counters)| counters.read(place.clone())).collect(),
+            exporters: known.exporters,
+            total: known.total,
+            refused: known.refused,
+            handed: known.handed,
+        }
+    }
+}
+
+/// What is opened one after the other. If one cannot be, the threads of the others see that it is over, and that nobody takes
+/// what they bring.
+struct Opening<'a> {
+    options: &'a CollectOptions,
+    shared: &'a Arc<Shared>,
+    queue: crossbeam_channel::Sender<intake::Item>,
+    bound: Vec<Listen>,
+    counters: Vec<(String, Arc<Counters>)>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Opening<'_> {
+    fn open_all(&mut self) -> Result<(), Error> {
+        for listen in &self.options.listen {
+            self.open(*listen)?;
+        }
+        for (number, path) in self.options.files.iter().enumerate() {
+            let counters = Arc::<Counters>::default();
+            self.counters.push((path.display().to_string(), Arc::clone(&counters)));
+            self.threads.push(files::start(path, number, self.shared, counters, self.queue.clone())?);
+        }
+        Ok(())
+    }
+
+    fn open(&mut self, listen: Listen) -> Result<(), Error> {
+        let counters = Arc::<Counters>::default();
+        let (address, queue) = (listen.address, self.queue.clone());
+        let of_thread = Arc::clone(&counters);
+        let (address, thread) = if listen.transport == Transport::Udp {
+            datagrams::start(address, self.options.room, self.shared, of_thread, queue)?
+        } else {
+            let tls = match (listen.transport, &self.options.tls) {
+                (Transport::Tls, None) => return Err(Error::NoIdentity(address)),
+                (Transport::Tls, Some(files)) => Some(tls::config(files)?),
+                _ => None,
+            };
+            stream::start(address, tls, self.shared, of_thread, queue)?
+        };
+        let bound = Listen { address, ..listen };
+        self.bound.push(bound);
+        self.counters.push((bound.to_string(), counters));
+        self.threads.push(thread);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,310 @@
+//! Our own export thread sends, over each transport; a relay in between loses datagrams.
+
+use super::*;
+use crate::export::{self, Content, Destination, ExportTarget};
+use packetrig_flow::collect::{Exporter, Protocol};
+use packetrig_flow::export::Format;
+use packetrig_flow::sim::SimEvent;
+use packetrig_flow::{CaptureCounts, Counts, ExportCounts, FlowKey, FlowRecord, Half, Ledger, MAPPED};
+use packetrig_sys::udp::UdpReceiver;
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream, UdpSocket};
+use std::path::Path;
+use std::time::Duration;
+
+const LOCAL: &str = "127.0.0.1:0";
+
+#[derive(Default)]
+struct Kept {
+    records: Vec<FlowRecord>,
+    ledgers: Vec<Ledger>,
+}
+
+impl Outlet for Kept {
+    fn records(&mut self, records: &[FlowRecord], _: &Exporter) {
+        self.records.extend_from_slice(records);
+    }
+
+    fn ledger(&mut self, ledger: &Ledger, _: &Exporter, _: u64) {
+        self.ledgers.push(*ledger);
+    }
+}
+
+fn record(n: u64) -> FlowRecord {
+    let address = |last: u8| {
+        let mut address = [198; 16];
+        address[..12].copy_from_slice(&MAPPED);
+        address[15] = last;
+        address
+    };
+    FlowRecord {
+        key: FlowKey { source: address(1), destination: address(2), protocol: 17, ..FlowKey::default() },
+        forward: Half {
+            packets: n % 7 + 1,
+            bytes: 100,
+            first_ns: 1_000_000,
+            last_ns: 2_000_000,
+            ..Half::default()
+        },
+        flow_id: n,
+        sampling: 1,
+        ..FlowRecord::default()
+    }
+}
+
+fn packets(count: u64) -> u64 {
+    (0..count).map(|n| record(n).packets()).sum()
+}
+
+fn start(listen: &[String], files: &[&Path], tls: Option<TlsFiles>) -> Collecting<Kept> {
+    let options = CollectOptions {
+        listen: listen.iter().map(|text| text.parse().unwrap()).collect(),
+        files: files.iter().map(|path| path.to_path_buf()).collect(),
+        tls,
+        room: 8 << 20,
+        patience: Nanos::from_millis(300),
+        ..CollectOptions::default()
+    };
+    Collecting::start(&options, Kept::default()).unwrap()
+}
+
+/// The whole ledger of a meter that saw the packets of `count` records and 10 frames that are not IP, and lost 5 in its ring.
+fn ledger(count: u64) -> Ledger {
+    let metered = packets(count);
+    let mut packets = Counts {
+        seen: metered + 10,
+        metered,
+        recorded: metered,
+        records: count,
+        flows: count,
+        ..Counts::default()
+    };
+    packets.ignored[1] = 10;
+    let capture = CaptureCounts {
+        arrived: Some(metered + 15),
+        driver_dropped: Some(0),
+        ring_dropped: 5,
+        delivered: metered + 10,
+    };
+    Ledger { capture, packets, ..Ledger::default() }
+}
+
+/// Sends so many records, or packets of SIM, and ends.
+fn export(target: ExportTarget, content: Content, count: u64, tls: Option<export::TlsFiles>) -> ExportCounts {
+    let options = export::Options {
+        destinations: vec![Destination { target, content }],
+        flush_after: Nanos::from_millis(10),
+        linger: Nanos::from_secs(5),
+        tls,
+        ..export::Options::default()
+    };
+    let (queue, incoming) = export::queue();
+    let thread = export::spawn(&options, incoming, move || ledger(count)).unwrap();
+    let mut outbox = queue.outbox();
+    drop(queue);
+    for n in 0..count {
+        match content {
+            Content::Records(_) => outbox.record(&record(n)),
+            Content::Sim => outbox.event(SimEvent::Packet { flow_id: n % 10, bytes: 100, at_ns: n }),
+        }
+        while n % 256 == 255 && thread.counts().waiting.records > 2000 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+    drop(outbox);
+    let (counts, whole) = thread.join();
+    assert!(whole);
+    counts
+}
+
+/// Looks until it is so, and gives up after a long time.
+fn wait(mut is_so: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if is_so() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    panic!("what was waited for did not come");
+}
+
+const IPFIX: Content = Content::Records(Format::Ipfix);
+
+#[test]
+fn every_record_arrives_over_every_transport() {
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let tls = TlsFiles { certificate: certificate.clone(), key, client_ca: None };
+    let listen = ["udp", "tcp", "tls"].map(|transport| format!("{transport}://{LOCAL}"));
+    let collecting = start(&listen, &[], Some(tls));
+    let trusted = export::TlsFiles { authorities: certificate, ..export::TlsFiles::default() };
+    for bound in collecting.bound() {
+        let target = bound.to_string().parse().unwrap();
+        let tls = (bound.transport == Transport::Tls).then(|| trusted.clone());
+        assert_eq!(export(target, IPFIX, 1000, tls).sent.records, 1000);
+    }
+    let reading = collecting.reading();
+    wait(|| reading.ledger().total.records == 3000);
+    let (ledger, kept) = collecting.stop().unwrap();
+    assert_eq!((ledger.total.lost, ledger.total.malformed, ledger.refused), (0, 0, 0));
+    assert_eq!((ledger.handed.records, ledger.handed.packets), (3000, 3 * packets(1000)));
+    let mut found = kept.records;
+    found.sort_by_key(|record| record.flow_id);
+    let expected: Vec<_> = (0..1000).flat_map(|n| [record(n); 3]).collect();
+    assert!(found == expected, "records differ");
+    assert!(!kept.ledgers.is_empty());
+    assert_eq!(ledger.intake.iter().map(|intake| intake.connections).collect::<Vec<_>>(), [0, 1, 1]);
+}
+
+#[test]
+fn every_format_arrives_in_datagrams() {
+    for (content, protocol) in [
+        (Content::Records(Format::NetFlow9), Protocol::NetFlow9),
+        (Content::Records(Format::NetFlow5), Protocol::NetFlow5),
+        (Content::Sim, Protocol::Sim),
+    ] {
+        let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
+        let target = collecting.bound()[0].to_string().parse().unwrap();
+        let sent = export(target, content, 1000, None).sent;
+        let reading = collecting.reading();
+        wait(|| reading.ledger().total.packets == sent.packets);
+        let (ledger, kept) = collecting.stop().unwrap();
+        assert_eq!(ledger.exporters[0].exporter.protocol, protocol);
+        assert_eq!(
+            (ledger.total.lost, ledger.handed.packets, ledger.handed.open_packets),
+            (0, sent.packets, 0)
+        );
+        assert_eq!(kept.records.iter().map(FlowRecord::packets).sum::<u64>(), sent.packets);
+    }
+}
+
+/// Passes datagrams on to an address, except every so-manieth, until an empty one comes. Gives how many were passed, and how
+/// many not.
+fn relay(to: SocketAddr, every: usize) -> (SocketAddr, JoinHandle<(u64, u64)>) {
+    let mut receiver = UdpReceiver::bind(LOCAL.parse().unwrap(), 8 << 20).unwrap();
+    let address = receiver.address().unwrap();
+    let sender = UdpSocket::bind(LOCAL).unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut n, mut is_over) = (0, false);
+        let mut counts = (0, 0);
+        while !is_over {
+            let pass = |bytes: &[u8], _| {
+                n += 1;
+                match (bytes.len(), n % every) {
+                    (0, _) => is_over = true,
+                    (_, 0) => counts.1 += 1,
+                    _ => counts.0 += u64::from(sender.send_to(bytes, to).is_ok()),
+                }
+            };
+            receiver.receive(Duration::from_secs(1), 1, pass).unwrap();
+        }
+        assert_eq!(receiver.dropped().unwrap(), 0);
+        counts
+    });
+    (address, thread)
+}
+
+#[test]
+fn what_a_network_loses_is_known_exactly() {
+    for (content, every) in [(IPFIX, 9), (Content::Sim, 7)] {
+        let collecting = start(&[format!("udp://{LOCAL}")], &[], None);
+        let (between, thread) = relay(collecting.bound()[0].address, every);
+        let sent = export(format!("udp://{between}").parse().unwrap(), content, 5000, None);
+        UdpSocket::bind(LOCAL).unwrap().send_to(&[], between).unwrap();
+        let (messages, dropped) = thread.join().unwrap();
+        assert!(messages + dropped >= sent.messages);
+        let reading = collecting.reading();
+        wait(|| reading.ledger().total.messages == messages);
+        let (ledger, _) = collecting.stop().unwrap();
+        let total = &ledger.total;
+        assert!(dropped > 3 && total.lost > 0, "{dropped} dropped, {total:?}");
+        // Templates are in the first messages, which arrive. Options records are numbered, too.
+        let units = if content == IPFIX { total.records + total.options_records } else { total.events };
+        let all = if content == IPFIX { 5000 + total.options_records } else { 5000 };
+        assert!(units + total.lost >= all, "{total:?}");
+        assert_eq!(total.untold, 0);
+        if content == Content::Sim {
+            assert_eq!(total.events + total.lost, 5000);
+        }
+        let balance = ledger.balance();
+        if let Some(balance) = balance {
+            let lost: u64 = balance.losses.iter().map(|loss| loss.packets).sum();
+            assert_eq!(balance.received, total.packets);
+            assert!(balance.received + lost <= balance.arrived, "{balance:?}");
+        }
+    }
+}
+
+#[test]
+fn the_balance_names_every_place() {
+    let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
+    let target = collecting.bound()[0].to_string().parse().unwrap();
+    export(target, IPFIX, 500, None);
+    let reading = collecting.reading();
+    wait(|| reading.ledger().total.records == 500);
+    let (ledger, kept) = collecting.stop().unwrap();
+    let balance = ledger.balance().unwrap();
+    let last = kept.ledgers.last().unwrap();
+    assert_eq!(last.export.sent.packets, packets(500), "the last ledger follows the last record");
+    assert_eq!((balance.arrived, balance.received), (packets(500) + 15, packets(500)));
+    let losses: Vec<_> = balance.losses.iter().map(|loss| (loss.place, loss.packets)).collect();
+    assert_eq!(losses, [("ring", 5), ("ignored: not ip", 10)]);
+    let metrics = ledger.metrics();
+    assert!(metrics.contains("packetrig_collect_wire_lost_packets{place=\"ring\"} 5\n"), "{metrics}");
+    assert!(metrics.contains("protocol=\"ipfix\",domain=\"1\"} 500\n"), "{metrics}");
+}
+
+#[test]
+fn files_are_read_to_their_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.ipfix");
+    export(ExportTarget::File(path.clone()), IPFIX, 700, None);
+    let whole = std::fs::read(&path).unwrap();
+    let cut = dir.path().join("cut.ipfix");
+    std::fs::write(&cut, &whole[..=whole.len() / 2]).unwrap();
+    let collecting = start(&[], &[&path, &cut], None);
+    wait(|| collecting.is_done());
+    let (ledger, _) = collecting.stop().unwrap();
+    assert_eq!(ledger.exporters.len(), 1, "both were read and are gone");
+    assert!(ledger.total.records >= 700 && ledger.total.records < 1400);
+    assert_eq!(ledger.intake.iter().map(|intake| intake.broken).collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn connections_that_hold_something_else_or_nothing_are_closed() {
+    let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
+    let address = collecting.bound()[0].address;
+    let mut other = TcpStream::connect(address).unwrap();
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    let mut slow = TcpStream::connect(address).unwrap();
+    slow.write_all(&[0, 10, 0, 60, 1]).unwrap();
+    let reading = collecting.reading();
+    wait(|| {
+        let intake = &reading.ledger().intake[0];
+        (intake.broken, intake.slow, intake.open) == (1, 1, 0)
+    });
+    let silent = TcpStream::connect(address).unwrap();
+    wait(|| reading.ledger().intake[0].open == 1);
+    let (ledger, _) = collecting.stop().unwrap();
+    assert_eq!((ledger.intake[0].connections, ledger.intake[0].open), (3, 0));
+    drop(silent);
+}
+
+#[test]
+fn what_cannot_be_listened_to_is_refused() {
+    let listen =
+        |text: &str| CollectOptions { listen: vec![text.parse().unwrap()], ..CollectOptions::default() };
+    let refused = |options: &CollectOptions| match Collecting::start(options, Kept::default()) {
+        Ok(_) => panic!("it listens"),
+        Err(error) => error,
+    };
+    assert!(matches!(refused(&listen("tls://127.0.0.1:0")), Error::NoIdentity(_)));
+    let taken = std::net::TcpListener::bind(LOCAL).unwrap();
+    let text = format!("tcp://{}", taken.local_addr().unwrap());
+    assert!(matches!(refused(&listen(&text)), Error::Listen { .. }));
+    let missing = CollectOptions { files: vec!["/nowhere/a.ipfix".into()], ..CollectOptions::default() };
+    assert!(matches!(refused(&missing), Error::File { .. }));
+}

@@ -1,0 +1,141 @@
+//! Datagrams as they come, many at a time, with those counted that the socket had no room for.
+//!
+//! [`UdpReceiver`] owns its socket and one buffer.
+//!
+//! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped`].
+
+use crate::Error;
+use rustix::net::sockopt;
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+/// No datagram is longer.
+const LONGEST: usize = 65_535;
+/// Where the kernel keeps the drops among the numbers of `SO_MEMINFO` (`SK_MEMINFO_DROPS`), and how many numbers there are.
+const DROPS: usize = 8;
+const NUMBERS: usize = 9;
+
+/// See the module.
+#[derive(Debug)]
+pub struct UdpReceiver {
+    socket: UdpSocket,
+    buffer: Box<[u8]>,
+    seen: u32,
+    dropped: u64,
+}
+
+impl UdpReceiver {
+    /// Listens at an address, with room for `bytes` of datagrams if the kernel grants it.
+    pub fn bind(address: SocketAddr, bytes: usize) -> Result<Self, Error> {
+        let socket = UdpSocket::bind(address).map_err(|error| {
+            Error::call("bind", address.to_string(), error)
+                .with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
+        })?;
+        // The limit for everyone (net.core.rmem_max) is low; with CAP_NET_ADMIN it does not hold.
+        let sized = sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
+            .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes));
+        sized.map_err(|errno| Error::call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
+        Ok(Self { socket, buffer: vec![0; LONGEST].into_boxed_slice(), seen: 0, dropped: 0 })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> Result<SocketAddr, Error> {
+        self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
+    }
+
+    /// The room the kernel granted, in bytes; its own bookkeeping is counted in.
+    pub fn room(&self) -> usize {
+        sockopt::socket_recv_buffer_size(&self.socket).unwrap_or(0)
+    }
+
+    /// Waits until something comes, at most so long, then gives out what is there, at most `most` datagrams. Says how many
+    /// there were.
+    pub fn receive(
+        &mut self,
+        wait: Duration,
+        most: usize,
+        mut take: impl FnMut(&[u8], SocketAddr),
+    ) -> Result<usize, Error> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let failed = |call, errno: rustix::io::Errno| Error::call(call, "a UDP socket", errno);
+        let timeout = Timespec {
+            tv_sec: i64::try_from(wait.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(0),
+            Ok(_) => {}
+            Err(errno) => return Err(failed("poll", errno)),
+        }
+        for received in 0..most {
+            let flags = rustix::net::RecvFlags::DONTWAIT;
+            match rustix::net::recvfrom(&self.socket, &mut self.buffer[..], flags) {
+                Ok((length, _, Some(from))) => {
+                    if let Ok(from) = SocketAddr::try_from(from) {
+                        take(&self.buffer[..length], from);
+                    }
+                }
+                Err(rustix::io::Errno::AGAIN) => return Ok(received),
+                // From nobody; interrupted; an answer from a host that something was once sent to.
+                Ok(_) | Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNREFUSED) => {}
+                Err(errno) => return Err(failed("recvfrom", errno)),
+            }
+        }
+        Ok(most)
+    }
+
+    /// Datagrams dropped so far because the socket had no room, or since their checksum was wrong.
+    pub fn dropped(&mut self) -> Result<u64, Error> {
+        let mut numbers = [0_u32; NUMBERS];
+        let mut length = libc::socklen_t::try_from(size_of_val(&numbers)).unwrap_or(0);
+        // SAFETY: the socket is open while `self` lives; both pointers are to live values that may be written, and `length` is
+        // the size of the first.
+        let done = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_MEMINFO,
+                numbers.as_mut_ptr().cast(),
+                &raw mut length,
+            )
+        };
+        if done != 0 {
+            return Err(Error::last("getsockopt SO_MEMINFO", "a UDP socket"));
+        }
+        // The kernel counts modulo 2^32.
+        self.dropped += u64::from(numbers[DROPS].wrapping_sub(self.seen));
+        self.seen = numbers[DROPS];
+        Ok(self.dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_datagram_is_received_or_counted_as_dropped() {
+        let mut receiver = UdpReceiver::bind("127.0.0.1:0".parse().unwrap(), 8192).unwrap();
+        let address = receiver.address().unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sent = 1000;
+        for _ in 0..sent {
+            assert_eq!(sender.send_to(&[7; 500], address).unwrap(), 500);
+        }
+        let mut received = 0;
+        let from = sender.local_addr().unwrap();
+        while receiver
+            .receive(Duration::ZERO, 7, |bytes, source| {
+                assert_eq!((bytes.len(), source), (500, from));
+                received += 1;
+            })
+            .unwrap()
+            > 0
+        {}
+        let dropped = receiver.dropped().unwrap();
+        assert!(received > 0 && dropped > 0, "{received} received, {dropped} dropped");
+        assert_eq!(received + dropped, sent);
+        assert_eq!(receiver.dropped().unwrap(), dropped);
+    }
+}

@@ -1,0 +1,63 @@
+//! Hostile exporters: one session after the other hears what they send.
+
+use packetrig_flow::collect::{Collector, CollectorOptions, Received, SessionOptions, Source, Transport};
+use std::net::{IpAddr, Ipv4Addr};
+
+const HOLD: usize = 1000;
+
+/// Any IPFIX messages are decoded or refused; memory stays bounded.
+pub fn flow_ipfix(data: &[u8]) {
+    collect(data, |message, length| {
+        if let [_, _, _, _, ..] = message {
+            message[..4].copy_from_slice(&[0, 10, length[0], length[1]]);
+        }
+    });
+}
+
+/// Any packets of NetFlow 5 and 9.
+pub fn flow_netflow(data: &[u8]) {
+    collect(data, |message, _| {
+        if let [first, second, ..] = message {
+            *first = 0;
+            *second = if *second == 5 { 5 } else { 9 };
+        }
+    });
+}
+
+/// Any datagrams of SIM.
+pub fn flow_sim(data: &[u8]) {
+    collect(data, |message, length| {
+        if let [_, _, _, _, _, _, ..] = message {
+            message[..6].copy_from_slice(&[b'S', b'I', b'M', 1, length[0], length[1]]);
+        }
+    });
+}
+
+/// Messages follow each other, each behind its length; `head` makes their heads say what they are.
+fn collect(mut data: &[u8], head: impl Fn(&mut [u8], [u8; 2])) {
+    let session =
+        SessionOptions { templates: 8, template_fields: 8200, hold_bytes: HOLD, ..SessionOptions::default() };
+    let mut collector =
+        Collector::new(CollectorOptions { exporters: 4, session, ..CollectorOptions::default() });
+    let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: Transport::Udp };
+    let (mut now_ns, mut records, mut events) = (0, 0_u64, 0_u64);
+    while let Some(([high, low], rest)) = data.split_first_chunk::<2>() {
+        let length = usize::from(u16::from_be_bytes([*high, *low])).min(rest.len());
+        let (message, behind) = rest.split_at(length);
+        data = behind;
+        let mut message = message.to_vec();
+        let said = u16::try_from(length).unwrap_or(u16::MAX).to_be_bytes();
+        head(&mut message, said);
+        now_ns += 700_000_000;
+        let taken = collector.receive(source, &message, now_ns, &mut |_, received| match received {
+            Received::Record(_) => records += 1,
+            Received::Sim(_) => events += 1,
+            _ => {}
+        });
+        // Refused is as good as read.
+        taken.unwrap_or(());
+        let counts = collector.counts();
+        assert!(counts.pending_bytes <= 4 * HOLD as u64, "more is kept than may be");
+        assert_eq!((counts.records, counts.events), (records, events));
+    }
+}
