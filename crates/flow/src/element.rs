@@ -88,13 +88,13 @@ pub const ELEMENTS: &[Element] = elements! {
     "reverseTcpControlBits" 6 U8, record => number(record.reverse.tcp_flags);
     "dot1qVlanId" 243 U16, record => number(record.key.vlan);
     "dot1qCustomerVlanId" 245 U16, record => number(record.key.inner_vlan);
-    "tunnelTechnology" 289 Kind::Word, record => Value::Word(tunnel(record.key.tunnel));
+    "tunnelKind" 0 Kind::Word, record => Value::Word(tunnel(record.key.tunnel));
     "layer2SegmentId" 351 U32, record => number(record.key.tunnel_id);
     "outerSourceIPv6Address" 0 Kind::Address, record => Value::Address(record.outer_source);
     "outerDestinationIPv6Address" 0 Kind::Address, record => Value::Address(record.outer_destination);
-    "mplsTopLabelStackSection" 70 U32, record => number(record.mpls[0]);
-    "mplsLabelStackSection2" 71 U32, record => number(record.mpls[1]);
-    "mplsLabelStackSection3" 72 U32, record => number(record.mpls[2]);
+    "mplsTopLabelStackSection" 70 U32, record => number(record.mpls[0] >> 8);
+    "mplsLabelStackSection2" 71 U32, record => number(record.mpls[1] >> 8);
+    "mplsLabelStackSection3" 72 U32, record => number(record.mpls[2] >> 8);
     "sourceMacAddress" 56 Kind::Mac, record => Value::Mac(record.source_mac);
     "destinationMacAddress" 80 Kind::Mac, record => Value::Mac(record.destination_mac);
     "minimumTTL" 52 U8, record => number(record.ttl_min);
@@ -104,7 +104,7 @@ pub const ELEMENTS: &[Element] = elements! {
     "flowEndReason" 136 U8, record => number(record.end as u8);
     "flowId" 148 U64, record => number(record.flow_id);
     "flowPart" 0 U16, record => number(record.part);
-    "samplingPacketInterval" 305 U32, record => number(record.sampling);
+    "samplingInterval" 34 U32, record => number(record.sampling);
     "ingressInterface" 10 U32, record => number(record.input);
     "observedLoss" 0 Kind::Flag, record => Value::Flag(record.loss);
 };
@@ -113,7 +113,7 @@ fn number(value: impl Into<u64>) -> Value {
     Value::Number(value.into())
 }
 
-/// What IANA's `tunnelTechnology` would call it.
+/// The word for it.
 const fn tunnel(tunnel: Tunnel) -> &'static str {
     match tunnel {
         Tunnel::None => "",

@@ -142,7 +142,7 @@ fn clickhouse_holds_what_was_sent() {
         assert_eq!(number_of(&row[index]), number, "{name}");
     }
     let source = "SELECT toString(sourceIPv6Address), sum(octetDeltaCount) AS bytes, any(toString(exporterIPv6Address)), \
-                  any(observationDomainId), any(hex(sourceMacAddress)), any(tunnelTechnology) \
+                  any(observationDomainId), any(hex(sourceMacAddress)), any(tunnelKind) \
                   FROM default.flows GROUP BY 1 ORDER BY 2 DESC LIMIT 1";
     let row = &engine.ask(source)[0];
     assert_eq!(row[0], format!("::ffff:{}", made.top_source.0));

@@ -119,11 +119,15 @@ impl Sequence {
         if claim.rebooted {
             return Place::Restart;
         }
-        if !self.begun || ahead == 0 {
+        // Behind a message whose sets could not be read, its second copy has the number that is expected, too.
+        if !self.begun || ahead == 0 && self.unread == 0 {
             return Place::InOrder;
         }
         if self.recent.contains(&(claim.number, claim.fingerprint)) {
             return Place::Duplicate;
+        }
+        if ahead == 0 {
+            return Place::InOrder;
         }
         if ahead < 1 << 31 {
             let seconds = u64::from(claim.sent_s.saturating_sub(self.sent_s)) + 1;
@@ -273,6 +277,16 @@ mod tests {
         sequence.settle(place, 0, 3, 50);
         assert_eq!(take(&mut sequence, 13, 1), Place::InOrder);
         assert_eq!((sequence.untold(), sequence.lost()), (10, 0));
+    }
+
+    #[test]
+    fn a_second_copy_of_what_cannot_be_read_is_one() {
+        let mut sequence = Sequence::default();
+        let place = sequence.judge(message(7));
+        sequence.settle(place, 7, 0, 50);
+        assert_eq!(take(&mut sequence, 7, 0), Place::Duplicate);
+        let other = Claim { fingerprint: 1, ..message(7) };
+        assert_eq!(sequence.judge(other), Place::InOrder);
     }
 
     proptest! {

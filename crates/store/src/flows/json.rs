@@ -70,7 +70,7 @@ mod tests {
         assert_eq!(json["flowStartNanoseconds"], THIRTEEN + 3_000_000_000);
         assert_eq!(json["sourceIPv6Address"], "::ffff:198.18.0.3");
         assert_eq!(json["sourceMacAddress"], "02:00:00:00:00:01");
-        assert_eq!(json["tunnelTechnology"], "vxlan");
+        assert_eq!(json["tunnelKind"], "vxlan");
         assert_eq!(json["observedLoss"], true);
         assert_eq!(
             (json["flowId"].as_u64(), json["observationDomainId"].as_u64()),
