@@ -93,6 +93,7 @@ test | vm | eval)
     want tcpdump tcpdump
     want tshark tshark
     want nfcapd nfdump
+    want softflowd softflowd
     want curl curl
     want java default-jre-headless
     want python3 python3
@@ -108,8 +109,6 @@ vm)
 eval)
     want trafgen netsniff-ng
     want tcpreplay tcpreplay
-    want softflowd softflowd
-    want nfpcapd nfdump
     ;;
 esac
 install_missing

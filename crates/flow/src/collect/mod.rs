@@ -4,6 +4,7 @@
 //!  datagram or framed message -> Collector -> Session (one per exporter, domain and protocol)
 //!                                               |- sequence   lost, late, doubled, begun anew
 //!                                               |- templates  kept, replaced, withdrawn, expired
+//!                                               |- waiting    data before its template
 //!                                               '- draft      fields -> FlowRecord
 //! ```
 //! It reads IPFIX (RFC 7011, reverse fields of RFC 5103), NetFlow v9 (RFC 3954), NetFlow v5 and SIM, whose packets [`Gather`]
@@ -31,6 +32,7 @@ mod sim;
 mod template;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use collector::{Collector, CollectorOptions, Exporter, Protocol, Source, Transport, message_length};
 pub use counts::SessionCounts;

@@ -12,25 +12,13 @@ use super::reader::Reader;
 use super::received::{Received, SessionOptions};
 use super::sequence::{Claim, Place, Sequence};
 use super::template::{Field, Template, Templates, VARIABLE};
+use super::waiting::{Held, Waiting};
 use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
-use std::collections::VecDeque;
 
 /// Templates younger than this belong to an exporter that has just begun anew; older ones to its former life.
 const NEW_LIFE_NS: u64 = 10_000_000_000;
-
-/// Data that came before its template.
-#[derive(Clone, Debug)]
-struct Held {
-    set: u16,
-    bytes: Box<[u8]>,
-    moment: Moment,
-    message: u64,
-    /// Number behind the units of its message that could be read.
-    end: u32,
-    at_ns: u64,
-}
 
 /// A message that is being read.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +48,7 @@ pub struct Session {
     templates: Templates,
     sequence: Sequence,
     about: About,
-    held: VecDeque<Held>,
-    held_bytes: usize,
+    waiting: Waiting,
     reported: Option<Reported>,
     counts: SessionCounts,
     /// Uptime and time of the last message, where messages have both.
@@ -78,8 +65,7 @@ impl Session {
             templates: Templates::default(),
             sequence: Sequence::default(),
             about: About::default(),
-            held: VecDeque::new(),
-            held_bytes: 0,
+            waiting: Waiting::default(),
             reported: None,
             counts: SessionCounts::default(),
             uptime: None,
@@ -121,7 +107,7 @@ impl Session {
         self.counts.malformed += u64::from(result.is_err());
         self.counts.lost = self.sequence.lost();
         self.counts.untold = self.sequence.untold();
-        self.counts.pending_bytes = self.held_bytes as u64;
+        self.counts.pending_bytes = self.waiting.bytes() as u64;
         result
     }
 
@@ -135,25 +121,14 @@ impl Session {
             self.counts.templates_dropped += self.templates.expire(now_ns.saturating_sub(life.as_u64()));
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
-        while self.held.front().is_some_and(|held| held.at_ns < oldest) {
-            self.drop_held();
-        }
-        self.counts.pending_bytes = self.held_bytes as u64;
+        self.counts.undecoded_bytes += self.waiting.expire(oldest) as u64;
+        self.counts.pending_bytes = self.waiting.bytes() as u64;
     }
 
     /// The exporter is gone: what waits for a template waits in vain.
     pub fn end(&mut self) {
-        while !self.held.is_empty() {
-            self.drop_held();
-        }
+        self.counts.undecoded_bytes += self.waiting.clear() as u64;
         self.counts.pending_bytes = 0;
-    }
-
-    fn drop_held(&mut self) {
-        if let Some(held) = self.held.pop_front() {
-            self.held_bytes -= held.bytes.len();
-            self.counts.undecoded_bytes += held.bytes.len() as u64;
-        }
     }
 
     /// Finds the place of a message; `None` if it is to be left.
@@ -202,10 +177,7 @@ impl Session {
     /// A message is read, whole or up to where it is malformed.
     pub(super) fn close(&mut self, message: Message) {
         let Message { place, number, units, unread, .. } = message;
-        let serial = self.counts.messages;
-        for held in self.held.iter_mut().rev().take_while(|held| held.message == serial) {
-            held.end = number.wrapping_add(units);
-        }
+        self.waiting.settle(self.counts.messages, number.wrapping_add(units));
         self.counts.late_units += u64::from(self.sequence.settle(place, number, units, unread));
     }
 
@@ -224,7 +196,7 @@ impl Session {
             }
         }
         self.counts.templates_dropped += self.templates.keep(id, template, &self.options);
-        if self.held.iter().any(|held| held.set == id) { self.release(id, message, out) } else { Ok(()) }
+        self.release(id, message, out)
     }
 
     pub(super) fn withdraw(&mut self, id: u16) {
@@ -246,10 +218,7 @@ impl Session {
         message: &mut Message,
         out: &mut impl FnMut(Received),
     ) -> Result<(), Malformed> {
-        let held = std::mem::take(&mut self.held);
-        let mut ready: VecDeque<Held>;
-        (ready, self.held) = held.into_iter().partition(|held| held.set == id);
-        self.held_bytes = self.held.iter().map(|held| held.bytes.len()).sum();
+        let mut ready = self.waiting.take(id);
         let mut result = Ok(());
         while let Some(held) = ready.pop_front() {
             let (units, done) = self.read_set(id, &held.bytes, held.moment, out);
@@ -258,13 +227,13 @@ impl Session {
                 message.units += units;
                 message.unread = message.unread.saturating_sub(size(&held.bytes));
             } else if self.protocol == Protocol::Ipfix {
-                let same = |other: &&mut Held| other.message == held.message;
-                let mut others = 0;
-                for other in self.held.iter_mut().chain(&mut ready).filter(same) {
+                let ready = ready.iter_mut().filter(|other| other.message == held.message);
+                let mut is_last = true;
+                for other in self.waiting.of_message(held.message).chain(ready) {
                     other.end = other.end.wrapping_add(units);
-                    others += 1;
+                    is_last = false;
                 }
-                self.sequence.recover(held.end, units, others == 0);
+                self.sequence.recover(held.end, units, is_last);
             }
         }
         result
@@ -285,22 +254,15 @@ impl Session {
         }
         self.counts.template_misses += 1;
         message.unread = message.unread.saturating_add(size(bytes));
-        if bytes.len() > self.options.hold_bytes {
-            self.counts.undecoded_bytes += bytes.len() as u64;
-            return Ok(());
-        }
-        while self.held_bytes + bytes.len() > self.options.hold_bytes {
-            self.drop_held();
-        }
-        self.held_bytes += bytes.len();
-        self.held.push_back(Held {
+        let held = Held {
             set: id,
             bytes: bytes.into(),
             moment: message.moment,
             message: self.counts.messages,
             end: message.number,
             at_ns: message.now_ns,
-        });
+        };
+        self.counts.undecoded_bytes += self.waiting.keep(held, self.options.hold_bytes) as u64;
         Ok(())
     }
 
