@@ -127,15 +127,16 @@ fn draw(points: &[Point], output: &mut Output) -> anyhow::Result<()> {
 
 fn goals(points: &[Point], output: &mut Output) {
     for (bits, wanted) in WANTED {
-        let rates = points.iter().filter(|point| point.bits == bits).map(|point| point.ours[0]);
-        let least = rates.fold(f64::MAX, f64::min);
-        let measured = format!("{least:.1} M packets/s and core at the worst size");
-        output.goal(
-            &format!("rate_2_{bits}"),
-            &measured,
-            &format!(">= {wanted:.0} M"),
-            &(least >= wanted).into(),
-        );
+        for (way, what) in [(0, ""), (1, "_trimmed")] {
+            let rates = points.iter().filter(|point| point.bits == bits).map(|point| point.ours[way]);
+            let least = rates.fold(f64::MAX, f64::min);
+            output.goal(
+                &format!("rate_2_{bits}{what}"),
+                &format!("{least:.1} M packets/s and core at the worst size"),
+                &format!(">= {wanted:.0} M"),
+                &(least >= wanted).into(),
+            );
+        }
     }
     let wanted = format!(">= {BETTER}x");
     for (what, rate) in [
