@@ -23,10 +23,10 @@ pub(crate) struct Collect {
     /// Write records to Parquet files in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// Send records to a topic: BROKER[:PORT][,…]/TOPIC
+    /// Send records to a topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
     #[arg(long, value_name = "TOPIC")]
     pub(crate) kafka: Option<String>,
-    /// Send records to a table: [USER[:PASSWORD]@]HOST[:PORT]/[DATABASE.]TABLE
+    /// Send records to a table: HOST/TABLE, or in full USER:PASSWORD@HOST:PORT/DATABASE.TABLE
     #[arg(long, value_name = "TABLE")]
     pub(crate) clickhouse: Option<String>,
     /// Certificate chain of this collector (PEM), for tls://

@@ -29,6 +29,7 @@ fn every_help_page_is_as_committed() {
         ("help-plan-explain", &["plan", "explain", "--help"]),
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
+        ("help-collect", &["collect", "--help"]),
         ("help-meter", &["meter", "--help"]),
         ("help-flows", &["flows", "--help"]),
         ("help-flows-top", &["flows", "top", "--help"]),

@@ -6,7 +6,7 @@
 //! ```
 //! It belongs to one worker, has a fixed size and allocates nothing after the start. Time is an argument: packets bring theirs,
 //! and `now_ns` drives the timers, so flows end when nothing arrives too. What a packet of a known flow touches is one
-//! bucket of the [index](index) and one [`Hot`](slot::Hot); keys are always compared in full.
+//! bucket of the index and one `Hot` record; keys are always compared in full.
 //!
 //! Invariant: every packet given to [`meter`](FlowTable::meter) is in [`Counts::metered`] or in [`Counts::untracked`], and every
 //! metered one in a live flow or in exactly one record.

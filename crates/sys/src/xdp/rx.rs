@@ -1,5 +1,5 @@
 //! Receiving: the program copies each frame with its arrival time into a ring per processor, which is mapped here
-//! ([`ring`](super::ring)).
+//! (`ring`).
 
 use super::ring::{self, Rings, VALUE};
 use super::{RECEIVE, SECTION};
