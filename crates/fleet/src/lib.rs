@@ -14,6 +14,7 @@ pub mod agent;
 pub mod controller;
 pub mod event;
 pub mod fabric;
+pub mod hello;
 pub mod local;
 pub mod message;
 pub mod outcome;

@@ -167,6 +167,7 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
         back_end: options.back_end,
         limits: options.limits,
         steered: options.steered,
+        places: Vec::new(),
     }
 }
 
@@ -189,11 +190,11 @@ impl Loop<'_> {
                 self.feed(wish);
             }
             let event = match self.endpoint.receive(deadline.since(now()).min(self.user.turn)) {
-                Some(Envelope { from, head, body: Body::Reply(reply) }) => Event::Reply(from, head, reply),
-                Some(Envelope { from, head, body: Body::Telemetry(sample) }) => {
+                Some(Envelope { from, body: Body::Reply(head, reply) }) => Event::Reply(from, head, reply),
+                Some(Envelope { from, body: Body::Telemetry(head, sample) }) => {
                     Event::Telemetry(from, head, sample)
                 }
-                Some(Envelope { body: Body::Command(_), .. }) | None => Event::Tick,
+                Some(_) | None => Event::Tick,
             };
             self.feed(event);
         }
@@ -208,11 +209,8 @@ impl Loop<'_> {
                     (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
                 }
                 Action::Send(to, head, command) => {
-                    let from = self.endpoint.name().clone();
                     // A node that is gone is noticed by its silence, or by its thread's end.
-                    self.endpoint
-                        .post(&to, Envelope { from, head, body: Body::Command(command) })
-                        .unwrap_or(());
+                    self.endpoint.post(&to, Body::Command(head, command)).unwrap_or(());
                 }
             }
         }
