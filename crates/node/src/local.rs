@@ -76,7 +76,7 @@ pub fn run_local_on<P: Planes + Send>(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
-    let plan = Plan::read_with(document, ReadOptions { seed: options.seed })?;
+    let plan = Plan::read_with(document, ReadOptions { seed: options.seed, ..ReadOptions::default() })?;
     planes.know(document, options.seed, plan.clone());
     let mut stopped = false;
     let mut wishes = || {

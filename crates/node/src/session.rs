@@ -157,7 +157,9 @@ impl Desk {
     fn answer(&self, outcome: &Result<(), Fault>) {
         let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
         let newer = document.filter(|_| outcome.is_ok());
-        let newer = newer.and_then(|text| Plan::read_with(&text, ReadOptions { seed: self.seed }).ok());
+        let newer = newer.and_then(|text| {
+            Plan::read_with(&text, ReadOptions { seed: self.seed, ..ReadOptions::default() }).ok()
+        });
         if let Some(newer) = newer {
             self.plan.borrow_mut().grow(&newer);
         }
