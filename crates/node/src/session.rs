@@ -2,8 +2,9 @@
 //!
 //! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
 
+use crate::control::User;
 use crate::error::Error;
-use crate::local::{RunOptions, User, execute};
+use crate::local::{RunOptions, execute};
 use crate::plane::Planes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::Event;
