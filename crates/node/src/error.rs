@@ -31,6 +31,9 @@ pub enum Error {
     /// World: a steered run ended before anything could be started.
     #[error("the run ended before it was under way")]
     NeverRan,
+    /// World: no socket for comparing clocks.
+    #[error("no socket for comparing clocks: {0}")]
+    ClockSocket(std::io::Error),
     /// World: no thread could be started.
     #[error("no thread for the agent: {0}")]
     Thread(std::io::Error),
@@ -44,7 +47,7 @@ impl Error {
             Self::Engine(error) => return fault_of(error),
             Self::Failed { fault } => return fault.clone(),
             Self::Fabric(_) | Self::AgentDied(_) => Blame::Bug,
-            Self::NeverRan | Self::Thread(_) => Blame::World,
+            Self::NeverRan | Self::ClockSocket(_) | Self::Thread(_) => Blame::World,
         };
         Fault { blame, text: self.to_string() }
     }

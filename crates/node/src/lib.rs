@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod clock;
 mod control;
 mod error;
 mod local;

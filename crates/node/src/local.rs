@@ -188,6 +188,7 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
         limits: options.limits,
         steered: options.steered,
         places: Vec::new(),
+        clock: None,
     }
 }
 
