@@ -2,8 +2,9 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::rig::{Rig, RigOptions};
-use packetrig_fleet::message::{Preparation, SentTotal};
-use packetrig_plan::{Location, Plan, ReadOptions, Steer};
+use packetrig_engine::stream::Shift;
+use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
+use packetrig_plan::{Location, Plan, Problem, Problems, ReadOptions, Steer};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
@@ -16,6 +17,11 @@ pub trait DataPlane {
     fn arm(&mut self) -> Result<(), Error>;
     /// Sends from `at` on.
     fn start_at(&mut self, at: MonoTime);
+    /// Tells how the clocks of nodes that send streams to this one relate to its own; again whenever that is known better.
+    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+        let _ = shifts;
+        Ok(())
+    }
     /// All counts now.
     fn sample(&mut self) -> Result<Sample, Error>;
     /// Changes something of a steered run; `at` is the instant of a start that nodes have in common. An error leaves
@@ -45,12 +51,36 @@ pub trait Planes {
 }
 
 /// The engine's rig on this machine's interfaces.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct EnginePlane {
+    node: NodeName,
     known: Option<(String, u64, Plan)>,
 }
 
+impl Default for EnginePlane {
+    fn default() -> Self {
+        Self::for_node(NodeName::local())
+    }
+}
+
 impl EnginePlane {
+    /// Of a node with this name: of a plan whose ports are on several, it opens those that are here.
+    pub const fn for_node(node: NodeName) -> Self {
+        Self { node, known: None }
+    }
+
+    /// Where each port is, if it is here; empty if all are.
+    fn places(&self, preparation: &Preparation) -> Result<Vec<Option<Location>>, Error> {
+        let places = preparation.places.iter().map(|place| {
+            let is_here = place.node == self.node;
+            is_here
+                .then(|| place.interface.parse::<Location>())
+                .transpose()
+                .map_err(|message| Error::Plan(Problems(vec![Problem::error("ports", message)])))
+        });
+        places.collect()
+    }
+
     fn plan_of(&mut self, document: &str, seed: u64) -> Result<Plan, Error> {
         match self.known.take() {
             Some((known, its_seed, plan)) if known == document && its_seed == seed => Ok(plan),
@@ -78,9 +108,10 @@ impl Planes for EnginePlane {
             limits: preparation.limits.clone(),
             steered: preparation.steered,
             seed: preparation.seed,
+            places: self.places(preparation)?,
         };
         let rig = Rig::prepare(plan, &options)?;
-        let ports = rig.ports().to_vec();
+        let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }
 }
@@ -91,6 +122,9 @@ impl DataPlane for Rig {
     }
     fn start_at(&mut self, at: MonoTime) {
         Self::start_at(self, at);
+    }
+    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+        Self::shift(self, shifts)
     }
     fn sample(&mut self) -> Result<Sample, Error> {
         Self::sample(self)
