@@ -9,6 +9,7 @@ use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
@@ -81,11 +82,24 @@ impl EnginePlane {
         places.collect()
     }
 
-    fn plan_of(&mut self, document: &str, seed: u64) -> Result<Plan, Error> {
+    fn plan_of(&mut self, preparation: &Preparation) -> Result<Plan, Error> {
+        let Preparation { document, seed, .. } = preparation;
+        let fleet = !preparation.places.is_empty();
         match self.known.take() {
-            Some((known, its_seed, plan)) if known == document && its_seed == seed => Ok(plan),
-            _ => Ok(Plan::read_with(document, ReadOptions { seed })?),
+            Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
+            _ => Ok(Plan::read_with(document, ReadOptions { seed: *seed, fleet })?),
         }
+    }
+
+    /// Interfaces here that the user confirmed. In a fleet they may be written with this node's name.
+    fn confirmed(&self, preparation: &Preparation) -> BTreeSet<Location> {
+        let own = format!("{}/", self.node);
+        let here = |text: &String| {
+            let of_fleet = text.strip_prefix(&own).filter(|_| !preparation.places.is_empty());
+            // What is no location cannot be a port of the plan either.
+            of_fleet.unwrap_or(text).parse::<Location>().ok()
+        };
+        preparation.confirmed.iter().filter_map(here).collect()
     }
 }
 
@@ -95,12 +109,10 @@ impl Planes for EnginePlane {
     }
 
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error> {
-        let plan = self.plan_of(&preparation.document, preparation.seed)?;
-        // What is no location cannot be a port of the plan either.
-        let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<Location>().ok());
+        let plan = self.plan_of(preparation)?;
         let options = RigOptions {
             key: TagKey(preparation.tag_key),
-            confirmed: confirmed.collect(),
+            confirmed: self.confirmed(preparation),
             capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
             capture_all: preparation.capture_all,
             captures_wait: preparation.steered,

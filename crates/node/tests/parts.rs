@@ -26,7 +26,7 @@ flows:
 - {name: back, tx_rx: {choice: port, port: {tx_name: b, rx_names: [a]}}, size: {choice: fixed, fixed: 256},
    rate: {choice: pps, pps: 5000}, duration: {choice: fixed_packets, fixed_packets: {packets: 1000}},
    metrics: {enable: true, latency: {enable: true}}}
-- {name: aside, tx_rx: {choice: port, port: {tx_name: a, rx_names: [c]}}, size: {choice: fixed, fixed: 200},
+- {name: aside, tx_rx: {choice: port, port: {tx_name: c, rx_names: [a]}}, size: {choice: fixed, fixed: 200},
    rate: {choice: pps, pps: 5000}, duration: {choice: fixed_packets, fixed_packets: {packets: 1000}},
    metrics: {enable: true, latency: {enable: true}}}
 ";
@@ -57,8 +57,8 @@ const WEST: [Option<&str>; 3] = [None, Some("veth0"), None];
 /// The links of both: a tenth of a gigabit where a share is asked for.
 fn links() -> SimPorts {
     let tenth = LinkSpec { rate: Some(BitRate::new(100_000_000)), ..LinkSpec::default() };
-    let there = SimPorts::default().wire("a", "b", tenth.clone()).wire("a", "c", tenth);
-    there.wire("b", "a", LinkSpec::default())
+    let there = SimPorts::default().wire("a", "b", tenth);
+    there.wire("b", "a", LinkSpec::default()).wire("c", "a", LinkSpec::default())
 }
 
 /// A run on both, started together.

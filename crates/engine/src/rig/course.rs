@@ -172,7 +172,8 @@ impl Rig {
 
     /// Changes rates and sizes, takes on new streams, stops those that are gone.
     fn replan(&mut self, document: &str) -> Result<(), Error> {
-        let mut newer = Plan::read_with(document, ReadOptions { seed: self.seed })?;
+        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given() };
+        let mut newer = Plan::read_with(document, read)?;
         self.places.settle(&mut newer);
         if newer.ports != self.plan.plan.ports {
             let problem = Problem::error("ports", "the ports of a run under way cannot be changed");

@@ -29,6 +29,11 @@ impl Places {
         if problems.is_empty() { Ok(Self(places.to_vec())) } else { Err(Error::Plan(Problems(problems))) }
     }
 
+    /// Whether the plan is that of a fleet.
+    pub(super) const fn are_given(&self) -> bool {
+        !self.0.is_empty()
+    }
+
     pub(super) fn is_here(&self, port: usize) -> bool {
         self.0.is_empty() || self.0.get(port).is_some_and(Option::is_some)
     }
@@ -64,6 +69,7 @@ mod tests {
     fn plan(ports: &[&str]) -> Plan {
         let port = |name: &&str| Port {
             name: (*name).into(),
+            site: packetrig_plan::Site::Here,
             location: name.parse().unwrap(),
             speed: None,
             mtu: None,
