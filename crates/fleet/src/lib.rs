@@ -15,9 +15,11 @@ pub mod controller;
 pub mod event;
 pub mod fabric;
 pub mod hello;
+pub mod lease;
 pub mod local;
 pub mod message;
 pub mod outcome;
+pub mod reign;
 pub mod report;
 
 pub use message::{NodeName, PlanHash, RunId};

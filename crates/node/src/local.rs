@@ -194,6 +194,7 @@ impl Loop<'_> {
                 Some(Envelope { from, body: Body::Telemetry(head, sample) }) => {
                     Event::Telemetry(from, head, sample)
                 }
+                Some(Envelope { from, body: Body::Renew(head, nonce) }) => Event::Renewal(from, head, nonce),
                 Some(_) | None => Event::Tick,
             };
             self.feed(event);
@@ -208,6 +209,11 @@ impl Loop<'_> {
                 Action::Emit(kind) => {
                     (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
                 }
+                Action::Grant(to, head, grant) => {
+                    self.endpoint.post(&to, Body::Granted(head, grant)).unwrap_or(());
+                }
+                // On one machine a run ends with its process: nobody would read the record.
+                Action::Record(_) => {}
                 Action::Send(to, head, command) => {
                     // A node that is gone is noticed by its silence, or by its thread's end.
                     self.endpoint.post(&to, Body::Command(head, command)).unwrap_or(());
