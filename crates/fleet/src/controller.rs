@@ -349,7 +349,7 @@ impl Controller {
         match self.phase {
             Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
             Phase::Confirming { start } if now >= start => {
-                self.lose(node, format!("node {node}: {what}"), now)
+                self.lose(node, format!("node {node}: {what}"), now);
             }
             Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
                 self.lose(node, format!("node {node}: {what}"), now);

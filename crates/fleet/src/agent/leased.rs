@@ -1,7 +1,7 @@
 //! What is different in a fleet: leases, a controller that may be another one, a result that waits on the disk.
 
 use super::{Action, Agent, Kept, State};
-use crate::lease::Answer;
+use crate::lease::{Answer, Lease};
 use crate::message::{Command, Grant, Head, Nonce, Reply, StopReason};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{MonoTime, Nanos};
@@ -113,7 +113,7 @@ impl Agent {
         if self.state != State::Running || self.why.is_some() {
             return None;
         }
-        let lease = self.lease.as_ref().and_then(|lease| lease.until());
+        let lease = self.lease.as_ref().and_then(Lease::until);
         lease.into_iter().chain(self.stop_at).min()
     }
 

@@ -21,6 +21,7 @@ pub(super) enum Progress {
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 pub(super) struct Peer {
     pub(super) progress: Progress,
     /// Last sign of life that fits the state of the run.
