@@ -227,7 +227,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let shut = plane.was_shut();
+            let shut = false;
             let event = match plane.sent() {
                 Ok(sent) => Event::SendersDone { sent, shut },
                 Err(error) => self.failed(error),

@@ -32,6 +32,9 @@ pub enum Error {
     /// World: a steered run ended before anything could be started.
     #[error("the run ended before it was under way")]
     NeverRan,
+    /// World: another controller has the fleet.
+    #[error("the fleet is in charge of another controller{}", .0.as_ref().map(|host| format!(" on {host}")).unwrap_or_default())]
+    Taken(Option<String>),
     /// User: the owner of the node does not allow the plan.
     #[error("not permitted by the owner of this node: {}", .0.join("; "))]
     NotPermitted(Vec<String>),
@@ -64,6 +67,7 @@ impl Error {
             Self::Failed { fault } => return fault.clone(),
             Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal => Blame::Bug,
             Self::NeverRan
+            | Self::Taken(_)
             | Self::Spool(_)
             | Self::Watch(_)
             | Self::Epoch(_)

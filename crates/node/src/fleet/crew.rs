@@ -10,6 +10,7 @@ use packetrig_fleet::fabric::{self, Records};
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::members::{Change, Members};
 use packetrig_fleet::message::{Body, Watermark};
+use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use std::collections::{BTreeMap, VecDeque};
@@ -117,6 +118,10 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
     }
 
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
+        let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
+        if gives_start && !self.throne.may_commit() {
+            return Ok(false);
+        }
         let key = RunRecord::key(&self.run);
         let value = serde_json::to_vec(record).unwrap_or_default();
         let written = match self.revision {
