@@ -1,6 +1,7 @@
 //! Which flow a packet is of.
 
-use crate::packet::{Packet, Tunnel};
+use crate::canonical::{counterpart, is_icmp};
+use crate::packet::{MAPPED, Packet, Tunnel};
 use serde::{Deserialize, Serialize};
 
 /// What tells flows apart, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
@@ -42,20 +43,20 @@ impl FlowKey {
         }
     }
 
-    /// As the other end sees it.
+    /// As the other end sees it: the key of what comes back. Of ICMP that is the answer of a question and the question of an
+    /// answer.
     #[must_use]
     pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..self
-        }
+        let (source_port, destination_port) = if is_icmp(self.protocol) {
+            (self.source_port, counterpart(self.protocol, self.destination_port))
+        } else {
+            (self.destination_port, self.source_port)
+        };
+        Self { source: self.destination, destination: self.source, source_port, destination_port, ..self }
     }
 
     /// Whether its addresses are of IPv4.
     pub fn is_ipv4(&self) -> bool {
-        self.source.starts_with(&crate::packet::MAPPED)
+        self.source.starts_with(&MAPPED)
     }
 }
