@@ -55,8 +55,24 @@ impl FlowKey {
         Self { source: self.destination, destination: self.source, source_port, destination_port, ..self }
     }
 
-    /// Whether its addresses are of IPv4.
+    /// Whether its addresses are of IPv4, both: one that is not has no room in four bytes.
     pub fn is_ipv4(&self) -> bool {
-        self.source.starts_with(&MAPPED)
+        self.source.starts_with(&MAPPED) && self.destination.starts_with(&MAPPED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_of_ipv4_if_both_its_addresses_are() {
+        let mut mapped = [7; 16];
+        mapped[..12].copy_from_slice(&MAPPED);
+        let key = |source, destination| FlowKey { source, destination, ..FlowKey::default() };
+        assert!(key(mapped, mapped).is_ipv4());
+        for (source, destination) in [(mapped, [7; 16]), ([7; 16], mapped), ([7; 16], [7; 16])] {
+            assert!(!key(source, destination).is_ipv4());
+        }
     }
 }
