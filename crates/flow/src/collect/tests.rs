@@ -182,6 +182,12 @@ fn lost_late_and_doubled_messages_are_told_apart() {
     assert_eq!(heard.others, [Received::Gap { units: 2 }, Received::Gap { units: 1 }]);
 }
 
+/// A minute later.
+fn later(mut message: Vec<u8>) -> Vec<u8> {
+    message[7] += 60;
+    message
+}
+
 #[test]
 fn an_exporter_that_begins_anew_has_lost_nothing() {
     let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
@@ -189,15 +195,29 @@ fn an_exporter_that_begins_anew_has_lost_nothing() {
     let mut heard = heard(&[begin(), data(0), data(1), data(2), data(3)]);
     heard.now_ns += 5_000_000_000;
     // Templates come first; those of the former life that were not repeated are forgotten.
-    let mut again = begin();
-    again[7] += 60;
-    let mut first = data(0);
-    first[7] += 60;
-    for message in [again, first] {
+    for message in [later(begin()), later(data(0))] {
         heard.take(&message).expect("reads");
     }
     let counts = heard.counts();
     assert_eq!((counts.restarts, counts.lost, counts.records), (1, 0, 5));
+}
+
+/// A template of the new life says nothing of the former one's data, nor of its numbers.
+#[test]
+fn what_waited_when_an_exporter_began_anew_is_dropped_and_counted() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
+    let mut heard = heard(&[data(5_000), data(5_001)]);
+    let waited = 2 * record(1).0.len() as u64;
+    assert_eq!(heard.counts().pending_bytes, waited);
+    heard.now_ns += 5_000_000_000;
+    heard.take(&later(data(0))).expect("reads");
+    let counts = heard.counts();
+    assert_eq!((counts.restarts, counts.undecoded_bytes, counts.pending_bytes), (1, waited, waited / 2));
+    heard.take(&later(ipfix(1, Bytes::default().set(2, template(256))))).expect("reads");
+    heard.take(&later(data(1))).expect("reads");
+    let counts = heard.counts();
+    assert_eq!((heard.records.len(), counts.lost, counts.untold), (2, 0, 1));
+    assert_eq!((counts.undecoded_bytes, counts.pending_bytes), (waited, 0));
 }
 
 #[test]
