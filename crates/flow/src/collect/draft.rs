@@ -5,6 +5,7 @@
 use super::meaning::{Clock, Meaning, Rank};
 use super::options::About;
 use super::reader::{low8, low16, low32, number};
+use super::sampling::Sampling;
 use super::template::Field;
 use crate::packet::{MAPPED, Tunnel};
 use crate::record::{EndReason, FlowRecord, Half};
@@ -43,31 +44,27 @@ pub(super) struct Draft {
     times: [Times; 2],
     ranks: [Ranks; 2],
     vlan: Option<Rank>,
-    sampling: Option<u64>,
-    sampling_taken: Option<u64>,
-    sampling_space: Option<u64>,
-    sampler: Option<u64>,
+    sampling: Sampling,
 }
 
 impl Draft {
     /// Takes a field's value.
     pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
-        if self.take_bytes(field, bytes) {
+        if self.take_bytes(field.meaning, bytes) {
             return;
         }
         let Some(value) = number(bytes) else { return };
-        if !self.take_half(field, value) && !field.reverse {
+        if !self.take_half(field, value) && !self.sampling.take(field.meaning, value) {
             self.take_whole(field.meaning, value);
         }
     }
 
     /// Values that are not numbers. Says whether it was one.
-    fn take_bytes(&mut self, field: Field, bytes: &[u8]) -> bool {
+    fn take_bytes(&mut self, meaning: Meaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let key = &mut record.key;
-        match field.meaning {
+        match meaning {
             Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
-            _ if field.reverse && !is_half(field.meaning) => {}
             Meaning::Source4 => address4(&mut key.source, bytes),
             Meaning::Destination4 => address4(&mut key.destination, bytes),
             Meaning::Source6 => address6(&mut key.source, bytes),
@@ -136,10 +133,6 @@ impl Draft {
             Meaning::EndReason => record.end = end_reason(value),
             Meaning::FlowId => record.flow_id = value,
             Meaning::Input => record.input = low32(value),
-            Meaning::SamplingInterval => self.sampling = Some(value),
-            Meaning::SamplingTaken => self.sampling_taken = Some(value),
-            Meaning::SamplingSpace => self.sampling_space = Some(value),
-            Meaning::Sampler => self.sampler = Some(value),
             _ => {}
         }
     }
@@ -165,35 +158,9 @@ impl Draft {
         } else {
             record.reverse = Half::default();
         }
-        let said = match (self.sampling, self.sampling_taken, self.sampling_space) {
-            (_, Some(taken), Some(space)) => Some(interval(taken, space)),
-            (Some(interval), ..) => Some(interval),
-            _ => None,
-        };
-        let known = || about.interval(self.sampler);
-        record.sampling = said.map_or_else(known, |said| u32::try_from(said).unwrap_or(u32::MAX)).max(1);
+        record.sampling = self.sampling.interval().unwrap_or_else(|| about.interval(self.sampling.sampler));
         (self.record, forward.is_some())
     }
-}
-
-/// One packet of how many is taken.
-pub(super) const fn interval(taken: u64, space: u64) -> u64 {
-    let Some(interval) = taken.saturating_add(space).checked_div(taken) else { return 1 };
-    interval
-}
-
-const fn is_half(meaning: Meaning) -> bool {
-    matches!(
-        meaning,
-        Meaning::Packets(_)
-            | Meaning::Octets(_)
-            | Meaning::FrameOctets(_)
-            | Meaning::TcpFlags
-            | Meaning::Start(_)
-            | Meaning::End(_)
-            | Meaning::DurationMillis
-            | Meaning::DurationMicros
-    )
 }
 
 fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
