@@ -26,9 +26,17 @@ pub(super) struct Moment {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    start: Option<(Clock, u64)>,
-    end: Option<(Clock, u64)>,
+    start: Told,
+    end: Told,
     duration_ns: Option<u64>,
+}
+
+/// One time, as finely as it was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    finest: Option<(Clock, u64)>,
+    /// Apart, as it may be worth nothing: it needs to be known when the exporter began.
+    uptime: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,8 +100,8 @@ impl Draft {
             Meaning::AnswerPackets => self.record.reverse.packets = value,
             Meaning::AnswerOctets => self.record.reverse.bytes = value,
             Meaning::TcpFlags => half.tcp_flags = low8(value),
-            Meaning::Start(clock) => finer(&mut times.start, clock, value),
-            Meaning::End(clock) => finer(&mut times.end, clock, value),
+            Meaning::Start(clock) => times.start.take(clock, value),
+            Meaning::End(clock) => times.end.take(clock, value),
             Meaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
             Meaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
             _ => return false,
@@ -169,12 +177,6 @@ fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
     }
 }
 
-fn finer(have: &mut Option<(Clock, u64)>, clock: Clock, value: u64) {
-    if have.is_none_or(|(known, _)| known <= clock) {
-        *have = Some((clock, value));
-    }
-}
-
 const fn put(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
@@ -223,12 +225,28 @@ const fn end_reason(value: u64) -> EndReason {
     }
 }
 
+impl Told {
+    fn take(&mut self, clock: Clock, raw: u64) {
+        if clock == Clock::Uptime {
+            self.uptime = Some(raw);
+        } else if self.finest.is_none_or(|(known, _)| known <= clock) {
+            self.finest = Some((clock, raw));
+        }
+    }
+
+    fn read(&self, moment: &Moment) -> Option<u64> {
+        let finest = self.finest.and_then(|(clock, raw)| moment.read(clock, raw));
+        let uptime = self.uptime.and_then(|raw| moment.read(Clock::Uptime, raw));
+        let is_finer = self.finest.is_some_and(|(clock, _)| clock > Clock::Uptime);
+        if is_finer { finest.or(uptime) } else { uptime.or(finest) }
+    }
+}
+
 impl Times {
     /// First and last, nanoseconds since 1970; one that is missing follows from the duration, or is the other.
     fn resolve(&self, moment: &Moment) -> Option<(u64, u64)> {
-        let read = |time: Option<(Clock, u64)>| time.and_then(|(clock, raw)| moment.read(clock, raw));
         let duration = self.duration_ns.unwrap_or(0);
-        match (read(self.start), read(self.end)) {
+        match (self.start.read(moment), self.end.read(moment)) {
             (Some(start), Some(end)) => Some((start, end)),
             (Some(start), None) => Some((start, start.saturating_add(duration))),
             (None, Some(end)) => Some((end.saturating_sub(duration), end)),
@@ -303,6 +321,29 @@ mod tests {
         let booted = Moment { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
         assert_eq!(booted.read(Clock::Uptime, 9_500), Some(4_999_500_000_000));
         assert_eq!(Moment::default().read(Clock::Uptime, 1), None);
+    }
+
+    /// An uptime says nothing where nobody knows when the exporter began.
+    #[test]
+    fn a_time_that_cannot_be_read_does_not_replace_one_that_can() {
+        let field = |meaning| Field { length: 4, reverse: false, meaning };
+        let mut draft = Draft::default();
+        for (meaning, value) in [
+            (Meaning::Start(Clock::Seconds), 5_u32),
+            (Meaning::Start(Clock::Uptime), 70),
+            (Meaning::End(Clock::Uptime), 90),
+            (Meaning::End(Clock::Seconds), 6),
+        ] {
+            draft.take(field(meaning), &value.to_be_bytes());
+        }
+        let (record, timed) = draft.clone().finish(&Moment::default(), &About::default());
+        assert_eq!(
+            (record.forward.first_ns, record.forward.last_ns, timed),
+            (5_000_000_000, 6_000_000_000, true)
+        );
+        let known = Moment { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
+        let (record, _) = draft.finish(&known, &About::default());
+        assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
     #[test]
