@@ -167,6 +167,8 @@ mod tests {
         fn both_ends_say_the_same(key in keys()) {
             let (one, other) = (Canonical::of(&key), Canonical::of(&key.reversed()));
             prop_assert_eq!(one.words, other.words);
+            prop_assert_eq!(key.canonical(), key.reversed().canonical());
+            prop_assert_eq!(Canonical::of(&key.canonical()), Canonical { flipped: false, ..one });
         }
 
         #[test]

@@ -1,6 +1,6 @@
 //! Which flow a packet is of.
 
-use crate::canonical::{counterpart, is_icmp};
+use crate::canonical::{Canonical, counterpart, is_icmp, question};
 use crate::packet::{MAPPED, Packet, Tunnel};
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +53,13 @@ impl FlowKey {
             (self.destination_port, self.source_port)
         };
         Self { source: self.destination, destination: self.source, source_port, destination_port, ..self }
+    }
+
+    /// The key that both ends have in common: its source is the lower end, an answer of ICMP is the question.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        let canonical = Canonical { flipped: false, ..Canonical::of(&self) };
+        canonical.key(question(self.protocol, self.destination_port))
     }
 
     /// Whether its addresses are of IPv4, both: one that is not has no room in four bytes.
