@@ -61,12 +61,7 @@ struct Shell<'a, E> {
 }
 
 impl<'a, E: Endpoint> Shell<'a, E> {
-    fn new(
-        endpoint: E,
-        planes: &'a mut dyn Planes,
-        agent: Agent,
-        membership: Option<Membership>,
-    ) -> Self {
+    fn new(endpoint: E, planes: &'a mut dyn Planes, agent: Agent, membership: Option<Membership>) -> Self {
         let (plane, failure, sample_at) = (None, None, MonoTime::default());
         Self { endpoint, planes, agent, membership, plane, failure, sample_at }
     }

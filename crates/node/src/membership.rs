@@ -156,7 +156,12 @@ impl Membership {
             Comparing::Same => Some(ClockRecord::same()),
             Comparing::With(prober, before) => {
                 *before = prober.fit(COMPARISON);
-                before.map(|before| ClockRecord { source: FitSource::InBand, before, after: None, unused: None })
+                before.map(|before| ClockRecord {
+                    source: FitSource::InBand,
+                    before,
+                    after: None,
+                    unused: None,
+                })
             }
         }
     }

@@ -7,6 +7,8 @@
 
 mod collector;
 mod crew;
+#[cfg(test)]
+mod tests;
 mod throne;
 
 pub use collector::{Shelf, Shelved};
@@ -144,13 +146,8 @@ where
 
     fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {
         let run = machine.head().run.clone();
-        let mut crew = FleetCrew::new(
-            run,
-            &mut self.records,
-            &mut self.members,
-            &self.collector,
-            &self.throne,
-        );
+        let mut crew =
+            FleetCrew::new(run, &mut self.records, &mut self.members, &self.collector, &self.throne);
         let controller = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
@@ -192,8 +189,7 @@ where
         };
         let clock = Some(self.responder.server().clone());
         let preparation = Preparation { places, clock, ..preparation(document, options) };
-        let machine =
-            Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
+        let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
         let controller = self.conduct(machine, user)?;
         Ok(Ended { controller, failure: None, facts })
     }
