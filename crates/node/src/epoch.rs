@@ -21,7 +21,7 @@ pub(crate) fn write(path: &Path, epoch: u64) -> io::Result<()> {
     file.sync_all()?;
     fs::rename(&draft, path)?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or(Path::new(".")))?.sync_all()
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use agent::{serve, serve_fleet};
 pub use control::{OnEvent, User};
 pub use error::Error;
 pub use local::{Ended, Ground, Here, RunOptions, run_local, run_on};
-pub use membership::{Membership, Site};
+pub use membership::{Membership, Permits, Site};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};
 pub use session::Session;
 pub use uplink::{Open, Uplink};

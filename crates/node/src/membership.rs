@@ -31,6 +31,9 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
+/// Says why a plan, with its ports at these places, is not allowed; all reasons.
+pub type Permits = Box<dyn FnMut(&Plan, &[Place]) -> Result<(), Vec<String>> + Send>;
+
 /// What a node is told about itself.
 pub struct Site {
     /// Its name.
@@ -50,7 +53,7 @@ pub struct Site {
     /// Interfaces that the owner confirmed for test traffic.
     pub confirmed: Vec<String>,
     /// Refuses a plan that its owner does not allow, with all reasons.
-    pub permit: Box<dyn FnMut(&Plan, &[Place]) -> Result<(), Vec<String>> + Send>,
+    pub permit: Permits,
 }
 
 impl std::fmt::Debug for Site {

@@ -204,7 +204,7 @@ impl Carrier {
             let is_free = obstacle.is_none();
             let mut state = self.shared.own();
             state.obstacle = obstacle;
-            let idle = |state: &mut State| !state.over && !(is_free && state.fresh);
+            let idle = |state: &mut State| !(state.over || is_free && state.fresh);
             let waited = self.shared.changed.wait_timeout_while(state, LOOK.to_std(), idle);
             let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
             if state.over {

@@ -138,7 +138,7 @@ impl Shelf for Memory {
         let mut all = self.0.lock().unwrap();
         all.insert(id.clone(), segment);
         let of_node = |number| SegmentId { number, ..id.clone() };
-        let below = (0..).find(|number| !all.contains_key(&of_node(*number))).unwrap();
+        let below = (0..10_000).find(|number| !all.contains_key(&of_node(*number))).unwrap();
         let whole = below > 0 && all[&of_node(below - 1)].kind == Kind::End;
         let pieces = (0..below).map(|number| &all[&of_node(number)]);
         let result = pieces.filter(|segment| segment.kind == Kind::Result);
