@@ -48,9 +48,13 @@ fn run(preparation: &Preparation) -> Vec<NodeResult> {
         plane
     };
     let mut rigs: Vec<Box<dyn DataPlane>> = NODES.into_iter().map(prepare).collect();
-    rigs.iter_mut().for_each(|rig| rig.arm().unwrap());
+    for rig in &mut rigs {
+        rig.arm().unwrap();
+    }
     let start = MonoTime::from_nanos(clock::monotonic_ns() + 50_000_000);
-    rigs.iter_mut().for_each(|rig| rig.start_at(start));
+    for rig in &mut rigs {
+        rig.start_at(start);
+    }
     let give_up = clock::monotonic_ns() + 60_000_000_000;
     while !rigs.iter_mut().all(|rig| rig.senders_done()) {
         assert!(clock::monotonic_ns() < give_up, "the run is stuck");
