@@ -1,6 +1,7 @@
 //! What the agent's shell asks of a data plane, and the real one.
 
 use packetrig_engine::Error;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
@@ -55,6 +56,7 @@ pub trait Planes {
 #[derive(Clone, Debug)]
 pub struct EnginePlane {
     node: NodeName,
+    gate: Gate,
     known: Option<(String, u64, Plan)>,
 }
 
@@ -66,8 +68,14 @@ impl Default for EnginePlane {
 
 impl EnginePlane {
     /// Of a node with this name: of a plan whose ports are on several, it opens those that are here.
-    pub const fn for_node(node: NodeName) -> Self {
-        Self { node, known: None }
+    pub fn for_node(node: NodeName) -> Self {
+        Self { node, gate: Gate::open(), known: None }
+    }
+
+    /// Under a lease: its ports send as long as `gate` is not shut.
+    #[must_use]
+    pub fn under(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// Where each port is, if it is here; empty if all are.
@@ -121,6 +129,7 @@ impl Planes for EnginePlane {
             steered: preparation.steered,
             seed: preparation.seed,
             places: self.places(preparation)?,
+            gate: self.gate.clone(),
         };
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();

@@ -20,6 +20,7 @@ pub use open::{Hold, MachinePorts, OpenPort, Opener};
 use crate::Error;
 use crate::capture::PortCapture;
 use crate::clock::RealClock;
+use crate::gate::Gate;
 use crate::port::Clock;
 use crate::stream::{Control, Shift, Source, StreamSpec};
 use bench::Bench;
@@ -62,6 +63,8 @@ pub struct RigOptions {
     /// Where each port of the plan is, by its index: an interface of this machine, or `None` on another node. Empty: all are
     /// here, where the plan says.
     pub places: Vec<Option<Location>>,
+    /// Until when the ports that are here may send; open without a lease.
+    pub gate: Gate,
 }
 
 /// See the module.
@@ -73,6 +76,7 @@ pub struct Rig {
     /// MAC addresses that streams awaited, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
     places: Places,
+    gate: Gate,
     /// One for each port that is here, in plan order.
     benches: Vec<Bench>,
     /// Echo requests that were asked for, of late.
@@ -141,6 +145,7 @@ impl Rig {
             seed: options.seed,
             specs,
             places,
+            gate: options.gate.clone(),
             benches,
             courses,
             started: None,
@@ -183,7 +188,8 @@ impl Rig {
             bench.arm_receiver(self.key, &self.specs, steered)?;
         }
         for bench in &mut self.benches {
-            bench.arm_sender(self.key, &self.specs, steered)?;
+            let gate = self.gate.clone();
+            bench.arm_sender(self.key, &self.specs, steered, gate)?;
         }
         Ok(())
     }
