@@ -85,6 +85,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         match body {
             Body::Reply(head, reply) => Some(Event::Reply(from, head, reply)),
             Body::Telemetry(head, sample) => Some(Event::Telemetry(from, head, sample)),
+            Body::Renew(head, nonce) => Some(Event::Renewal(from, head, nonce)),
             Body::Hello(hello) => self.crew.hello(from, *hello),
             _ => None,
         }
@@ -98,6 +99,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
                     // A node that is gone is noticed by its silence, or by its thread's end.
                     self.endpoint.post(&to, Body::Command(head, command)).unwrap_or(());
                 }
+                Action::Grant(to, head, grant) => {
+                    self.endpoint.post(&to, Body::Granted(head, grant)).unwrap_or(());
+                }
+                // On one machine a run ends with its process: nobody would read the record.
+                Action::Record(_) => {}
             }
         }
     }
