@@ -222,7 +222,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let shut = false;
+            let shut = self.membership.as_ref().is_some_and(Membership::is_shut);
             let event = match plane.sent() {
                 Ok(sent) => Event::SendersDone { sent, shut },
                 Err(error) => self.failed(error),

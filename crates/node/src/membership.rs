@@ -10,7 +10,7 @@ use crate::clock::Prober;
 use crate::error::Error;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
-use packetrig_engine::gate::Gate;
+use packetrig_engine::gate::{Gate, slept_so_far};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
@@ -19,7 +19,7 @@ use packetrig_plan::{Plan, ReadOptions, Stream};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::result::{NodeResult, Sample};
-use packetrig_sys::clock as time;
+use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
 use std::path::PathBuf;
@@ -78,6 +78,8 @@ pub struct Membership {
     /// Something of the run at hand is in the spool.
     is_kept: bool,
     described: Option<Hello>,
+    /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
+    slept: Nanos,
 }
 
 /// How this node's clock compares with the controller's.
@@ -104,6 +106,7 @@ impl Membership {
             start: None,
             is_kept: false,
             described: None,
+            slept: Nanos::ZERO,
         }
     }
 
@@ -131,6 +134,8 @@ impl Membership {
         let plan = Plan::read_with(&preparation.document, reading)?;
         (self.site.permit)(&plan, &preparation.places).map_err(Error::NotPermitted)?;
         self.uplink.begin(head)?;
+        self.gate.shut();
+        self.slept = slept_so_far();
         self.foreign = foreign(&plan, &preparation.places, &self.site.node);
         (self.start, self.is_kept) = (None, false);
         self.comparing = match &preparation.clock {
@@ -227,10 +232,14 @@ impl Membership {
 
     /// Senders may send until then.
     pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
-        let left = until.since(now());
-        let deadline = if left == Nanos::ZERO { 1 } else { time::boottime_ns() + left.as_u64() };
-        self.gate.open_until(deadline);
+        self.gate.extend(until, self.slept);
+        let deadline = (until + self.slept).as_nanos();
         self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(deadline)).map_err(Error::Watch)
+    }
+
+    /// Whether senders have to have stopped by now.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.gate.deadline().is_some_and(|deadline| clock::boottime_ns() >= deadline)
     }
 
     /// Nobody sends any more.

@@ -1,6 +1,7 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::collector::{Arrival, Collector, Told};
+use super::Note;
 use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
@@ -18,6 +19,7 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
     records: &'a mut R,
+    note: &'a mut Note,
     /// The record's revision; `None` before this controller has written it.
     revision: Option<u64>,
     members: &'a mut Members,
@@ -36,13 +38,14 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     pub(super) fn new(
         run: RunId,
         records: &'a mut R,
+        note: &'a mut Note,
         members: &'a mut Members,
-        collector: &'a Collector,
-        throne: &'a Throne,
+        (collector, throne): (&'a Collector, &'a Throne),
     ) -> Self {
         Self {
             run,
             records,
+            note,
             revision: None,
             members,
             collector,
@@ -134,6 +137,9 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         match written {
             Ok(revision) => {
                 self.revision = Some(revision);
+                if let Err(error) = (self.note)(record) {
+                    self.find(format!("the state of the run could not be noted: {error}"));
+                }
                 Ok(true)
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),

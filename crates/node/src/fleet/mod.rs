@@ -7,11 +7,13 @@
 
 mod collector;
 mod crew;
+mod shelf;
 #[cfg(test)]
 mod tests;
 mod throne;
 
 pub use collector::{Shelf, Shelved};
+pub use shelf::RunShelf;
 
 use crate::agent::now;
 use crate::clock::Responder;
@@ -47,9 +49,14 @@ pub struct Charge {
     pub key: ClockKey,
     /// Where results are stored.
     pub shelf: Box<dyn Shelf>,
+    /// Told how far a run is, before what that says is sent.
+    pub note: Note,
     /// With how many nodes a run starts and goes on.
     pub policies: Policies,
 }
+
+/// Keeps the record of a run at home, too.
+pub type Note = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
 
 impl std::fmt::Debug for Charge {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -66,6 +73,7 @@ pub struct Fleet<F: Fabric> {
     responder: Responder,
     collector: Collector,
     throne: Throne,
+    note: Note,
     policies: Policies,
     /// Worst time from a question to a node's answer.
     round_trip: Nanos,
@@ -100,6 +108,7 @@ where
             responder: Responder::start(charge.key, charge.clock)?,
             collector: Collector::start(fabric.incoming()?, charge.shelf)?,
             throne,
+            note: charge.note,
             policies: charge.policies,
             round_trip,
         })
@@ -146,8 +155,8 @@ where
 
     fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {
         let run = machine.head().run.clone();
-        let mut crew =
-            FleetCrew::new(run, &mut self.records, &mut self.members, &self.collector, &self.throne);
+        let Self { records, members, collector, throne, note, .. } = self;
+        let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
         let controller = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();

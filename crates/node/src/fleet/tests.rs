@@ -182,7 +182,7 @@ impl Node {
             confirmed: vec![],
             permit: Box::new(|_, _| Ok(())),
         };
-        let membership = Membership::new(site, Gate::default(), uplink);
+        let membership = Membership::new(site, Gate::leased(), uplink);
         let terms =
             LeaseTerms { orphaned: Nanos::from_millis(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
         let agent = Agent::leased(terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
@@ -232,6 +232,7 @@ fn charge(name: &str, shelf: Memory) -> Charge {
         clock: "one machine".into(),
         key: ClockKey([7; 32]),
         shelf: Box::new(shelf),
+        note: Box::new(|_| Ok(())),
         policies: Policies::default(),
     }
 }
