@@ -1,7 +1,7 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
-use super::collector::{Arrival, Collector, Told};
 use super::Note;
+use super::collector::{Arrival, Collector, Told};
 use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
