@@ -79,7 +79,7 @@ impl Bench {
 #[test]
 fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
     let bench = bench();
-    let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(40, 20_000));
+    let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
     let file = bench.place.path().join("rx.pcapng");
     fs::write(&file, &capture).unwrap();
     let sent = sent("a", |journal| {
