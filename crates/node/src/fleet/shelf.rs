@@ -90,15 +90,12 @@ impl Slot {
     fn store(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
-        let gathered = match self.draft.as_ref().filter(|draft| draft.run() == run) {
-            Some(draft) => {
-                draft.store_segment(&self.catalogue, id, body, at)?;
-                draft.assemble(&self.catalogue, *attempt, node)?
-            }
-            None => {
-                self.catalogue.store_late(id, body, at)?;
-                None
-            }
+        let gathered = if let Some(draft) = self.draft.as_ref().filter(|draft| draft.run() == run) {
+            draft.store_segment(&self.catalogue, id, body, at)?;
+            draft.assemble(&self.catalogue, *attempt, node)?
+        } else {
+            self.catalogue.store_late(id, body, at)?;
+            None
         };
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
