@@ -11,9 +11,13 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod controller;
 pub mod event;
 pub mod fabric;
+#[cfg(feature = "conformance")]
+pub mod faulty;
 pub mod hello;
 pub mod local;
 pub mod message;
