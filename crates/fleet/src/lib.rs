@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod controller;
@@ -19,9 +20,13 @@ pub mod fabric;
 #[cfg(feature = "conformance")]
 pub mod faulty;
 pub mod hello;
+pub mod lease;
 pub mod local;
+pub mod members;
 pub mod message;
 pub mod outcome;
+pub mod places;
+pub mod reign;
 pub mod report;
 
 pub use message::{NodeName, PlanHash, RunId};
