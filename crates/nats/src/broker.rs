@@ -30,6 +30,8 @@ const READY_LOOKS: u32 = 400;
 const END_LOOKS: u32 = 200;
 /// First pause before it is started again; it doubles.
 const PAUSE: Duration = Duration::from_millis(100);
+/// What it says when it has read its configuration again.
+const RELOADED: &str = "Reloaded server configuration";
 /// Longest pause.
 const PAUSE_MOST: Duration = Duration::from_secs(5);
 
@@ -212,11 +214,8 @@ impl Keeper {
         ready.send(Ok(())).unwrap_or(());
         loop {
             match self.inbox.recv_timeout(LOOK) {
-                Ok(Order::Reload(done)) => {
-                    let told = child::reload(&child);
-                    let reloaded = told.map_err(|error| Error::NotReady(error.to_string()));
-                    done.send(reloaded).unwrap_or(());
-                }
+                // Who asked may have gone.
+                Ok(Order::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -228,6 +227,30 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// Has the server read its configuration again, and waits until it says that it has.
+    fn reload(&self, child: &Child) -> Result<(), Error> {
+        let log = self.log();
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        let before = text().len();
+        child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
+        for _ in 0..READY_LOOKS {
+            let text = text();
+            let said = |words: &str| text.get(before..)?.lines().find(|line| line.contains(words));
+            if said(RELOADED).is_some() {
+                return Ok(());
+            }
+            if let Some(line) = said("[ERR]") {
+                return Err(Error::NotReady(line.to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Error::NotReady("it does not read its configuration again".to_owned()))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.setup.directory.join("nats-server.log")
     }
 
     fn tell(&self, trouble: String) {
@@ -253,7 +276,7 @@ impl Keeper {
     }
 
     fn start(&self) -> Result<Child, Error> {
-        let log = self.setup.directory.join("nats-server.log");
+        let log = self.log();
         let writer = fs::OpenOptions::new().create(true).append(true).open(&log);
         let writer = writer.map_err(world(log.display().to_string()))?;
         let errors = writer.try_clone().map_err(world(log.display().to_string()))?;
