@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <store>/catalogue.sqlite                      one row per run: the row is the commit
-//! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv series.csv junit.xml captures/...
+//! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv nodes.csv series.csv junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
