@@ -16,12 +16,14 @@ pub mod controller;
 pub mod event;
 pub mod fabric;
 pub mod hello;
+pub mod lease;
 pub mod local;
 pub mod members;
 pub mod message;
 pub mod outcome;
 pub mod permit;
 pub mod places;
+pub mod reign;
 pub mod report;
 
 pub use message::{NodeName, PlanHash, RunId};

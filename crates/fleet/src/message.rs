@@ -142,6 +142,23 @@ pub struct SentTotal {
     pub frames: u64,
 }
 
+/// What ended the senders of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Their plan.
+    #[default]
+    Done,
+    /// The controller.
+    Told,
+    /// Their lease was not renewed.
+    LeaseOver,
+    /// There was no lease at T: nothing was sent.
+    NoLease,
+    /// The longest duration that the node's owner allows.
+    OwnersLimit,
+}
+
 /// From the controller to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -211,9 +228,17 @@ pub enum Reply {
     SendersDone {
         /// What they sent.
         sent: Vec<SentTotal>,
+        /// What ended them.
+        #[serde(default)]
+        why: StopReason,
     },
     /// The accounts of this node. Shared: they are large, and may be asked for again.
     Result(Arc<NodeResult>),
+    /// The accounts of this node are closed and safe on its disk, and go their own way to the controller.
+    Spooled {
+        /// In how many segments.
+        segments: u64,
+    },
     /// The run is given up and forgotten.
     Aborted,
     /// Not this command, not now; nothing was changed.

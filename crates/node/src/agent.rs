@@ -50,8 +50,10 @@ struct Shell<'a, E> {
 impl<E: Endpoint> Shell<'_, E> {
     fn turn(&mut self) {
         let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
-        if let Some(Envelope { body: Body::Command(head, command), .. }) = self.endpoint.receive(wait) {
-            self.feed(Event::Command(head, command));
+        match self.endpoint.receive(wait).map(|Envelope { body, .. }| body) {
+            Some(Body::Command(head, command)) => self.feed(Event::Command(head, command)),
+            Some(Body::Granted(head, grant)) => self.feed(Event::Granted(head, grant)),
+            _ => {}
         }
         self.feed(Event::Tick);
         self.watch_senders();
@@ -78,6 +80,12 @@ impl<E: Endpoint> Shell<'_, E> {
                 self.plane = None;
                 return None;
             }
+            Action::Renew(head, nonce) => {
+                self.post(Body::Renew(head, nonce));
+                return None;
+            }
+            // Only an agent of a fleet has leases, a spool and an epoch to keep.
+            Action::Extend(_) | Action::Spool(_) | Action::Remember(_) => return None,
             Action::StartAt(at) => {
                 self.plane.as_mut()?.start_at(at);
                 return None;
@@ -114,7 +122,9 @@ impl<E: Endpoint> Shell<'_, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let event = plane.sent().map_or_else(|error| self.failed(error), Event::SendersDone);
+            let event = plane
+                .sent()
+                .map_or_else(|error| self.failed(error), |sent| Event::SendersDone { sent, shut: false });
             self.feed(event);
         }
     }

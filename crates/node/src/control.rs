@@ -17,7 +17,7 @@ use packetrig_units::Nanos;
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
 /// The user's side of a run.
-pub(crate) struct User<'a> {
+pub struct User<'a> {
     /// Asked at every turn what is wanted now.
     pub(crate) wishes: &'a mut dyn FnMut() -> Option<Event>,
     /// Longest time between two turns.
@@ -33,6 +33,12 @@ pub(crate) trait Crew {
     /// A node says who it is.
     fn hello(&mut self, _from: NodeName, _hello: Hello) -> Option<Event> {
         None
+    }
+}
+
+impl std::fmt::Debug for User<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User").field("turn", &self.turn).finish_non_exhaustive()
     }
 }
 
@@ -79,6 +85,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         match body {
             Body::Reply(head, reply) => Some(Event::Reply(from, head, reply)),
             Body::Telemetry(head, sample) => Some(Event::Telemetry(from, head, sample)),
+            Body::Renew(head, nonce) => Some(Event::Renewal(from, head, nonce)),
             Body::Hello(hello) => self.crew.hello(from, *hello),
             _ => None,
         }
@@ -92,6 +99,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
                     // A node that is gone is noticed by its silence, or by its thread's end.
                     self.endpoint.post(&to, Body::Command(head, command)).unwrap_or(());
                 }
+                Action::Grant(to, head, grant) => {
+                    self.endpoint.post(&to, Body::Granted(head, grant)).unwrap_or(());
+                }
+                // On one machine a run ends with its process: nobody would read the record.
+                Action::Record(_) => {}
             }
         }
     }
