@@ -18,6 +18,12 @@ pub const MOST_AHEAD: Nanos = Nanos::from_millis(10);
 /// No lease.
 const OPEN: u64 = u64::MAX;
 
+/// How far `CLOCK_BOOTTIME` is ahead of the node's monotonic clock: for how long the machine has slept. Never too much.
+pub fn slept_so_far() -> Nanos {
+    let boottime = clock::boottime_ns();
+    Nanos::new(boottime.saturating_sub(clock::monotonic_ns()))
+}
+
 /// See the module. Its copies are one gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
@@ -47,6 +53,12 @@ impl Gate {
         if self.is_leased() {
             self.deadline.store(boottime_ns.min(OPEN - 1), Ordering::Release);
         }
+    }
+
+    /// As [`Self::set_deadline`], for a deadline of the node's monotonic clock that is counted from an instant at which the
+    /// machine had slept so long, as [`slept_so_far`] said then: what it has slept since is not given to the senders.
+    pub fn extend(&self, until: MonoTime, slept: Nanos) {
+        self.set_deadline((until + slept).as_nanos());
     }
 
     /// Shuts it now, if there is a lease.
@@ -91,6 +103,15 @@ mod tests {
         gate.shut();
         let now = MonoTime::from_nanos(5);
         assert_eq!((gate.is_leased(), gate.left(), gate.shut_since(now, now)), (false, None, None));
+    }
+
+    #[test]
+    fn a_deadline_of_the_monotonic_clock_is_the_same_instant() {
+        let gate = Gate::leased();
+        let until = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_secs(100);
+        gate.extend(until, slept_so_far());
+        let left = gate.left().expect("there is a lease");
+        assert!(left <= Nanos::from_secs(100) && left > Nanos::from_secs(10), "{left}");
     }
 
     #[test]
