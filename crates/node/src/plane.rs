@@ -31,6 +31,10 @@ pub trait DataPlane {
     fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error>;
     /// Whether every sender is done.
     fn senders_done(&mut self) -> bool;
+    /// Whether a sender has stopped because its lease was over.
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
     /// What each stream sent from here has sent; final once the senders are done.
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
     /// Stops the senders; what is unsent stays unsent.
@@ -155,6 +159,9 @@ impl DataPlane for Rig {
     }
     fn senders_done(&mut self) -> bool {
         Self::senders_done(self)
+    }
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Self::lease_ended(self)
     }
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
         let totals = Self::sent(self)?;

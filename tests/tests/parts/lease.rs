@@ -84,6 +84,7 @@ fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outco
         assert!(clock::monotonic_ns() < give_up, "the lease does not end it");
         wait_ms(5);
     }
+    assert!(rig.lease_ended().unwrap());
     // Renewed too late: what has stopped has stopped.
     gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
     wait_ms(100);

@@ -98,13 +98,13 @@ impl LiveSender {
             return;
         }
         let Some(since) = self.gate.shut_since(now, start) else { return };
+        if self.has_left() {
+            return;
+        }
         if let Some(live) = &self.live {
             live.stop();
         }
-        if !self.has_left() {
-            (self.stopped, self.lease_ended) = (Some(since), true);
-        }
-        self.runs = None;
+        (self.stopped, self.lease_ended, self.runs) = (Some(since), true, None);
     }
 
     /// Pushes the runs that are due before the grant ends.
