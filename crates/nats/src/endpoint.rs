@@ -63,7 +63,8 @@ pub struct NatsEndpoint {
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes while a place lives that hears nothing on it.
     _feeds: Feeds,
-    tasks: Vec<JoinHandle<()>>,
+    /// Held for what happens when it is dropped.
+    _tasks: Tasks,
 }
 
 /// What this place does with seals.
@@ -179,11 +180,11 @@ impl NatsEndpoint {
                 known: Arc::default(),
             };
             let tasks = Tasks::start(&own, &feeds).await?;
-            Ok((own, feeds, tasks.0))
+            Ok((own, feeds, tasks))
         };
         let silent = || Error::Down("the server does not answer".to_owned());
         let (own, feeds, tasks) = runtime.wait(within, joining).unwrap_or_else(|| Err(silent()))?;
-        Ok(Self { own, seals, refused: 0, runtime, letters, telemetry, _feeds: feeds, tasks })
+        Ok(Self { own, seals, refused: 0, runtime, letters, telemetry, _feeds: feeds, _tasks: tasks })
     }
 
     /// A number drawn at `join`: it tells this life of the place from every other.
@@ -327,25 +328,35 @@ impl Endpoint for NatsEndpoint {
 
 impl Drop for NatsEndpoint {
     fn drop(&mut self) {
-        // From now on nobody is told that the name is in use.
         self.own.left.store(true, Ordering::Release);
-        for task in &self.tasks {
-            task.abort();
-        }
         let client = self.own.client.clone();
         // What was posted last should still go out; a server that is not there cannot take it.
         drop(self.runtime.wait(ROOM, async move { client.flush().await }));
     }
 }
 
-/// The tasks that read the subscriptions; they end with it.
-struct Tasks(Vec<JoinHandle<()>>);
+/// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
+#[derive(Debug)]
+struct Tasks {
+    running: Vec<JoinHandle<()>>,
+    left: Arc<AtomicBool>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        // From now on nobody is told that the name is in use.
+        self.left.store(true, Ordering::Release);
+        for task in &self.running {
+            task.abort();
+        }
+    }
+}
 
 impl Tasks {
     /// Subscribes, and makes sure that the server knows of it and that the name is free.
     async fn start(own: &Own, feeds: &Feeds) -> Result<Self, Error> {
         let name = own.name.0.as_str();
-        let mut tasks = Self(Vec::new());
+        let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
             for at in subject::CONTROLLER_LETTERS {
                 tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
@@ -368,7 +379,7 @@ impl Tasks {
     }
 
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.0.push(tokio::spawn(task));
+        self.running.push(tokio::spawn(task));
     }
 }
 
