@@ -147,7 +147,7 @@ impl Membership {
         Ok(Preparation {
             capture_dir: Some(captures.to_string_lossy().into_owned()),
             limits: self.site.limits.clone(),
-            confirmed: preparation.confirmed.iter().chain(&self.site.confirmed).cloned().collect(),
+            confirmed: self.site.confirmed.clone(),
             ..preparation.clone()
         })
     }

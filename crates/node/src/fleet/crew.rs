@@ -78,6 +78,16 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         }
     }
 
+    fn write(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
+        if let Some(revision) = self.revision {
+            return self.records.replace(key, revision, value);
+        }
+        match self.records.get(key)? {
+            Some(found) => self.records.replace(key, found.revision, value),
+            None => self.records.create(key, value),
+        }
+    }
+
     /// Tells something once.
     fn find(&mut self, text: String) {
         if !self.told.contains(&text) {
@@ -127,13 +137,7 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         }
         let key = RunRecord::key(&self.run);
         let value = serde_json::to_vec(record).unwrap_or_default();
-        let written = match self.revision {
-            Some(revision) => self.records.replace(&key, revision, &value),
-            None => match self.records.get(&key)? {
-                Some(found) => self.records.replace(&key, found.revision, &value),
-                None => self.records.create(&key, &value),
-            },
-        };
+        let written = self.write(&key, &value);
         match written {
             Ok(revision) => {
                 self.revision = Some(revision);
@@ -143,7 +147,12 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
                 Ok(true)
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) if gives_start => Err(error.into()),
+            // Nothing is started by it; the record is only behind, and the run goes on to its end.
+            Err(error) => {
+                self.find(format!("the state of the run could not be recorded: {error}"));
+                Ok(true)
+            }
         }
     }
 }

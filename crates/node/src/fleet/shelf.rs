@@ -7,7 +7,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
-use packetrig_store::{Catalogue, Draft, Error, Gathered, Unfinished};
+use packetrig_store::{Catalogue, Draft, Error, Gathered, Stored, Unfinished};
 use packetrig_sys::clock;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -91,16 +91,25 @@ impl Slot {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
         let gathered = if let Some(draft) = self.draft.as_ref().filter(|draft| draft.run() == run) {
-            draft.store_segment(&self.catalogue, id, body, at)?;
+            settled(draft.store_segment(&self.catalogue, id, body, at))?;
             draft.assemble(&self.catalogue, *attempt, node)?
         } else {
-            self.catalogue.store_late(id, body, at)?;
+            settled(self.catalogue.store_late(id, body, at))?;
             None
         };
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
         let result = gathered.and_then(|all| all.result).map(Arc::new);
         Ok(Shelved { below, result, cut_short })
+    }
+}
+
+/// Other bytes under a name that is stored come from a disk that lost what it had: what came first counts, and the node
+/// need not send it for ever.
+fn settled(stored: Result<Stored, Error>) -> Result<(), Error> {
+    match stored {
+        Ok(_) | Err(Error::Differs(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
