@@ -29,7 +29,7 @@ pub(crate) enum Fleet {
 pub(crate) struct FleetPlace {
     /// Directory of the fleet [default: $PACKETRIG_FLEET, or fleet in the directory of the catalogue]
     #[arg(long = "fleet", value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
+    pub(crate) fleet_directory: Option<PathBuf>,
 }
 
 /// With how many nodes a run is started.
@@ -141,8 +141,8 @@ pub(crate) struct Agent {
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
     /// Where keys and results are kept [default: agent in the directory of the catalogue]
-    #[arg(long, value_name = "DIR")]
-    pub(crate) directory: Option<PathBuf>,
+    #[arg(long = "directory", value_name = "DIR")]
+    pub(crate) home: Option<PathBuf>,
     /// What this node lends, and how much of it (TOML) [default: owner.toml in that directory, if it is there]
     #[arg(long, value_name = "FILE")]
     pub(crate) owner: Option<PathBuf>,

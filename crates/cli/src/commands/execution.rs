@@ -153,7 +153,7 @@ pub(crate) fn fleet_of(
     document: &str,
 ) -> Result<Option<fleet_place::FleetPlace>, Error> {
     let place = fleet_place::FleetPlace::of(arguments)?;
-    if arguments.directory.is_some() || fleet_place::is_named() {
+    if arguments.fleet_directory.is_some() || fleet_place::is_named() {
         return Ok(Some(place));
     }
     if !place.exists() {

@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
+    /// Of the attempt under way; results of others are not this run's.
+    attempt: u32,
     records: &'a mut R,
     note: &'a mut Note,
     /// The record's revision; `None` before this controller has written it.
@@ -44,6 +46,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     ) -> Self {
         Self {
             run,
+            attempt: 1,
             records,
             note,
             revision: None,
@@ -69,7 +72,10 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         if mark.run != self.run {
             return;
         }
-        self.marks.insert(node.clone(), mark);
+        self.marks.insert(node.clone(), mark.clone());
+        if mark.attempt != self.attempt {
+            return;
+        }
         if let Some(result) = shelved.result {
             self.news.push_back(News::Event(Event::Collected(node.clone(), result)));
         }
@@ -131,6 +137,7 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
     }
 
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
+        self.attempt = record.head.attempt;
         let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
         if gives_start && !self.throne.may_commit() {
             return Ok(false);

@@ -22,7 +22,7 @@ struct Home(PathBuf);
 impl Home {
     fn of(arguments: &Agent) -> Result<Self, Error> {
         let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("agent"));
-        let home = arguments.directory.clone().map_or_else(usual, Ok)?;
+        let home = arguments.home.clone().map_or_else(usual, Ok)?;
         let failed = |source| Error::Write { what: home.display().to_string(), source };
         fs::create_dir_all(&home).map_err(failed)?;
         Ok(Self(home))
