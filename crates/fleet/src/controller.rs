@@ -144,6 +144,10 @@ impl Controller {
 
     /// Takes in an event.
     pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
+        if matches!(self.phase, Phase::Ended(_)) {
+            self.after_the_end(event, now);
+            return std::mem::take(&mut self.actions);
+        }
         match event {
             Event::Begin if self.phase == Phase::Draft => self.begin(now),
             Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
@@ -163,6 +167,21 @@ impl Controller {
         self.next_change(now);
         self.repeat(now);
         std::mem::take(&mut self.actions)
+    }
+
+    /// What is said of the run is said. Whoever did not hear what became of its result, or may still send, is told.
+    fn after_the_end(&mut self, event: Event, now: MonoTime) {
+        let is_here = |node: &NodeName| self.peers.get(node).is_some_and(|peer| peer.result.is_some());
+        match event {
+            Event::Reply(node, head, Reply::Result(_) | Reply::Spooled { .. })
+                if head == self.head && is_here(&node) =>
+            {
+                self.send(node, Command::Collected);
+            }
+            Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
+            Event::Steer(steer) => self.steer(steer, now),
+            _ => {}
+        }
     }
 
     /// When it wants to be ticked next, if nothing else happens; `None` when the run is over.
@@ -307,10 +326,6 @@ impl Controller {
     /// A node's whole result is here, by whatever way it came.
     fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
         let Some(peer) = self.peers.get_mut(node) else { return };
-        if matches!(self.phase, Phase::Ended(_)) && peer.result.is_none() {
-            // What is said of the run is said.
-            return;
-        }
         peer.reach(Progress::Reported, now);
         peer.result.get_or_insert(result);
         self.send(node.clone(), Command::Collected);
@@ -338,7 +353,12 @@ impl Controller {
         match self.phase {
             Phase::Committing { .. } => self.try_again(now),
             Phase::Confirming { .. } | Phase::Running { .. } => {
-                self.trouble(node, Blame::Peer, "did not start: the confirmation came too late", now);
+                self.trouble(
+                    node,
+                    Blame::Peer,
+                    "did not start: the confirmation came too late (split_start)",
+                    now,
+                );
             }
             _ => {}
         }
