@@ -115,6 +115,18 @@ fn the_one_of_two_controllers_that_was_away_gives_way() {
 }
 
 #[test]
+fn an_epoch_outlives_the_agent_that_has_seen_it() {
+    // The node hears of the second controller only, is started again, and then the first one comes back.
+    let world = World {
+        cuts: vec![(1, 0, 15_200, true, true)],
+        controller_frozen: Some((100, 18_000)),
+        crashes: vec![(1, 17_000, Some(200))],
+        ..World::calm(8, 2)
+    };
+    assert!(run(world).fleet.refused > 0);
+}
+
+#[test]
 fn stragglers_are_left_out_only_if_the_user_accepts_that() {
     let frozen = |start| {
         let policies = Policies { start, ..Policies::default() };
@@ -130,11 +142,10 @@ fn stragglers_are_left_out_only_if_the_user_accepts_that() {
 fn a_confirmation_that_is_lost_splits_the_start_and_stops_it() {
     let mut seen = 0;
     for seed in 0..300 {
-        // The way to one node is cut somewhere between arming and T.
-        let from = 5 + seed / 3;
-        let world =
-            World { cuts: vec![(0, from, 30_000, true, false)], length: 20_000, ..World::calm(seed, 3) };
-        let ended = run(world);
+        // The way to one node, or from it, is cut somewhere between arming and T. In the second case it may be sending.
+        let (from, to_it) = (5 + seed / 3, seed % 2 == 0);
+        let cuts = vec![(0, from, 30_000, to_it, !to_it)];
+        let ended = run(World { cuts, length: 20_000, ..World::calm(seed, 3) });
         if let Outcome::Partial { reasons, .. } = &ended.outcomes[0] {
             seen += usize::from(reasons.iter().any(|reason| reason.contains("split_start")));
         }
