@@ -1,5 +1,5 @@
 use super::*;
-use crate::message::{PlanHash, RunId};
+use crate::message::{PlanHash, RunId, StopReason};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,21 +1,21 @@
 //! Controllers, nodes and the network between them, in virtual time. What must hold at every moment is asserted where it
 //! happens.
 
-use crate::node::{Node, Sending};
+use crate::node::Node;
 use crate::world::{Clock, MS, Random, World};
 use packetrig_fleet::NodeName;
-use packetrig_fleet::agent::{Action as Order, Event as AgentEvent};
+use packetrig_fleet::agent::Event as AgentEvent;
 use packetrig_fleet::controller::{Action, Controller, Event, Limits, RunRecord};
 use packetrig_fleet::event::RunEventKind;
-use packetrig_fleet::message::{Body, Command, Head, PlanHash, Preparation, Reply, RunId, SentTotal};
+use packetrig_fleet::message::{Body, Command, Head, PlanHash, Preparation, RunId};
 use packetrig_fleet::outcome::{Outcome, RunState};
 use packetrig_stats::result::NodeResult;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 #[derive(Clone, Debug)]
-enum Happening {
+pub(crate) enum Happening {
     ToNode(usize, usize, Body),
     ToController(usize, Body),
     Upload(usize, u32, Arc<NodeResult>),
@@ -38,30 +38,30 @@ enum Happening {
     Stop,
 }
 
-struct Chief {
-    machine: Controller,
-    clock: Clock,
-    alive: bool,
-    frozen: bool,
-    waiting: Vec<Event>,
-    wake: Option<u64>,
-    states: Vec<RunState>,
+pub(crate) struct Chief {
+    pub(crate) machine: Controller,
+    pub(crate) clock: Clock,
+    pub(crate) alive: bool,
+    pub(crate) frozen: bool,
+    pub(crate) waiting: Vec<Event>,
+    pub(crate) wake: Option<u64>,
+    pub(crate) states: Vec<RunState>,
 }
 
 pub(crate) struct Fleet {
     pub(crate) world: World,
-    random: Random,
-    now: u64,
-    order: u64,
-    queue: BTreeMap<(u64, u64), Happening>,
-    held: Vec<(usize, Happening)>,
+    pub(crate) random: Random,
+    pub(crate) now: u64,
+    pub(crate) order: u64,
+    pub(crate) queue: BTreeMap<(u64, u64), Happening>,
+    pub(crate) held: Vec<(usize, Happening)>,
     pub(crate) nodes: Vec<Node>,
-    chiefs: Vec<Chief>,
-    record: Option<RunRecord>,
-    store: BTreeMap<usize, Arc<NodeResult>>,
+    pub(crate) chiefs: Vec<Chief>,
+    pub(crate) record: Option<RunRecord>,
+    pub(crate) store: BTreeMap<usize, Arc<NodeResult>>,
     /// True instants of every T that was given out.
-    starts: BTreeSet<u64>,
-    limits: Limits,
+    pub(crate) starts: BTreeSet<u64>,
+    pub(crate) limits: Limits,
     pub(crate) refused: u64,
     pub(crate) redelivered: u64,
 }
@@ -120,7 +120,7 @@ impl Fleet {
         self.store.len()
     }
 
-    fn install(&mut self, machine: Controller) {
+    pub(crate) fn install(&mut self, machine: Controller) {
         let clock = Clock { offset: self.random.below(1_000_000) * MS, ppm: 0 };
         self.chiefs.push(Chief {
             machine,
@@ -133,38 +133,13 @@ impl Fleet {
         });
     }
 
-    fn spread_trouble(&mut self) {
-        let world = self.world.clone();
-        for (node, at, restart) in world.crashes {
-            self.at(at * MS, Happening::Crash(node, restart.map(|ms| ms * MS)));
-        }
-        for (node, from, to) in world.freezes {
-            self.at(from * MS, Happening::Freeze(node, (to - from) * MS));
-        }
-        for (node, from, to, deaf, mute) in world.cuts {
-            self.at(from * MS, Happening::Cut(node, true, deaf, mute));
-            self.at(to * MS, Happening::Cut(node, false, deaf, mute));
-        }
-        if let Some((at, next)) = world.controller_dies {
-            self.at(at * MS, Happening::ControllerDies);
-            self.at(next * MS, Happening::ControllerBegins);
-        }
-        if let Some((from, to)) = world.controller_frozen {
-            self.at(from * MS, Happening::ControllerFreezes((to - from) * MS));
-            self.at(from * MS + 15_000 * MS, Happening::ControllerBegins);
-        }
-        if let Some(at) = world.stop_at {
-            self.at(at * MS, Happening::Stop);
-        }
-    }
-
-    fn at(&mut self, when: u64, what: Happening) {
+    pub(crate) fn at(&mut self, when: u64, what: Happening) {
         self.order += 1;
         self.queue.insert((when.max(self.now), self.order), what);
     }
 
     /// Over the network, which loses, delays and repeats; `node` is the end that may be cut off.
-    fn post(&mut self, node: usize, to_it: bool, what: Happening) {
+    pub(crate) fn post(&mut self, node: usize, to_it: bool, what: Happening) {
         let cut = if to_it { self.nodes[node].deaf } else { self.nodes[node].mute } > 0;
         let copies = if self.random.chance(self.world.repeated_percent) { 2 } else { 1 };
         for _ in 0..copies {
@@ -195,7 +170,7 @@ impl Fleet {
         Ended { fleet: self, outcomes, states }
     }
 
-    fn happen(&mut self, what: Happening) {
+    pub(crate) fn happen(&mut self, what: Happening) {
         let about = match &what {
             Happening::ToNode(node, ..)
             | Happening::Stored(node, _)
@@ -208,7 +183,7 @@ impl Fleet {
             return self.held.push((node, what));
         }
         match what {
-            Happening::ToNode(node, chief, body) => self.to_node(node, chief, body),
+            Happening::ToNode(node, chief, body) => self.letter_to_node(node, chief, body),
             Happening::NodeWakes(node) if self.nodes[node].wake == Some(self.now) => {
                 self.nodes[node].wake = None;
                 self.tell_node(node, AgentEvent::Tick);
@@ -219,7 +194,7 @@ impl Fleet {
             }
             Happening::NodeWakes(_) | Happening::ControllerWakes(_) => {}
             Happening::SendersLook(node, incarnation) => self.senders_look(node, incarnation),
-            Happening::ToController(node, body) => self.to_chiefs(node, body),
+            Happening::ToController(node, body) => self.letter_to_chiefs(node, body),
             Happening::Upload(node, attempt, result) => self.uploaded(node, attempt, result),
             Happening::UploadDue(node) => self.upload(node),
             Happening::Stored(node, attempt) => drop(self.nodes[node].spool.remove(&attempt)),
@@ -233,107 +208,7 @@ impl Fleet {
         }
     }
 
-    fn trouble(&mut self, what: Happening) {
-        match what {
-            Happening::Crash(node, restart) if self.nodes[node].alive => {
-                self.nodes[node].crash(self.now);
-                self.held.retain(|(held, _)| *held != node);
-                if let Some(after) = restart {
-                    self.at(self.now + after, Happening::Restart(node));
-                }
-            }
-            Happening::Restart(node) => {
-                self.nodes[node].restart();
-                for second in 0..5 {
-                    let copy = self.now + second * 1000 * MS;
-                    if self.nodes[node].mute == 0 {
-                        self.at(copy, Happening::Restarted(node));
-                    }
-                }
-                self.at(self.now, Happening::UploadDue(node));
-            }
-            Happening::Freeze(node, length)
-                if self.nodes[node].alive && self.nodes[node].frozen.is_none() =>
-            {
-                self.nodes[node].settle(self.now);
-                self.nodes[node].frozen = Some(self.now);
-                self.at(self.now + length, Happening::Thaw(node));
-            }
-            Happening::Thaw(node) => self.thaw(node),
-            Happening::Cut(node, begins, deaf, mute) => {
-                let node = &mut self.nodes[node];
-                let change = |count: &mut u32| *count = if begins { *count + 1 } else { *count - 1 };
-                if deaf {
-                    change(&mut node.deaf);
-                }
-                if mute {
-                    change(&mut node.mute);
-                }
-            }
-            Happening::ControllerDies => self.chiefs[0].alive = false,
-            Happening::ControllerBegins => self.take_over(),
-            Happening::ControllerFreezes(length) => {
-                self.chiefs[0].frozen = true;
-                self.at(self.now + length, Happening::ControllerThaws);
-            }
-            Happening::ControllerThaws => {
-                self.chiefs[0].frozen = false;
-                for event in std::mem::take(&mut self.chiefs[0].waiting) {
-                    self.tell_chief(0, event);
-                }
-                self.tell_chief(0, Event::Tick);
-                if self.chiefs.len() > 1 {
-                    // Its next refresh of the lock is refused.
-                    let after = self.random.below(2000 * MS);
-                    self.at(self.now + after, Happening::Deposed(0));
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// The gate is looked at before anything else, and nothing was sent in the meantime.
-    fn thaw(&mut self, node: usize) {
-        let Some(since) = self.nodes[node].frozen else { return };
-        self.nodes[node].settle(since);
-        self.nodes[node].frozen = None;
-        let frozen = &mut self.nodes[node];
-        let shut = frozen.gate.map_or(0, |gate| frozen.clock.truth(gate));
-        if let Some(sending) = &mut frozen.sending
-            && sending.ended.is_none()
-            && shut <= self.now
-        {
-            // Neither a frame at the old end nor now.
-            sending.ended = Some((since.max(sending.from), true));
-            if sending.from < since {
-                frozen.last_frame = Some(since);
-            }
-        }
-        let (held, kept) = std::mem::take(&mut self.held).into_iter().partition(|(held, _)| *held == node);
-        self.held = kept;
-        let held: Vec<_> = held;
-        self.nodes[node].wake = None;
-        for (_, what) in held {
-            self.happen(what);
-        }
-        let incarnation = self.nodes[node].incarnation;
-        self.at(self.now, Happening::SendersLook(node, incarnation));
-        self.tell_node(node, AgentEvent::Tick);
-    }
-
-    fn take_over(&mut self) {
-        let Some(record) = self.record.clone().filter(RunRecord::is_unfinished) else { return };
-        let epoch = record.head.epoch + 1;
-        self.install(Controller::collecting(record, epoch, self.limits));
-        let chief = self.chiefs.len() - 1;
-        self.tell_chief(chief, Event::Begin);
-        for (node, result) in self.store.clone() {
-            let name = self.nodes[node].name.clone();
-            self.tell_chief(chief, Event::Collected(name, result));
-        }
-    }
-
-    fn to_chiefs(&mut self, node: usize, body: Body) {
+    pub(crate) fn letter_to_chiefs(&mut self, node: usize, body: Body) {
         let name = self.nodes[node].name.clone();
         let event = match body {
             Body::Reply(head, reply) => Event::Reply(name, head, reply),
@@ -343,13 +218,13 @@ impl Fleet {
         self.tell_chiefs(&event);
     }
 
-    fn tell_chiefs(&mut self, event: &Event) {
+    pub(crate) fn tell_chiefs(&mut self, event: &Event) {
         for chief in 0..self.chiefs.len() {
             self.tell_chief(chief, event.clone());
         }
     }
 
-    fn tell_chief(&mut self, chief: usize, event: Event) {
+    pub(crate) fn tell_chief(&mut self, chief: usize, event: Event) {
         let one = &mut self.chiefs[chief];
         if !one.alive {
             return;
@@ -379,7 +254,7 @@ impl Fleet {
     }
 
     /// `false`: somebody else has taken over.
-    fn perform(&mut self, chief: usize, action: Action) -> bool {
+    pub(crate) fn perform(&mut self, chief: usize, action: Action) -> bool {
         match action {
             Action::Record(record) => {
                 if self.record.as_ref().is_some_and(|kept| kept.head.epoch > record.head.epoch) {
@@ -415,7 +290,7 @@ impl Fleet {
     }
 
     /// Whoever reads the record must know of everything that was sent.
-    fn check_record(&self, head: &Head, command: &Command) {
+    pub(crate) fn check_record(&self, head: &Head, command: &Command) {
         let record = self.record.as_ref().expect("a record comes before the first command");
         if record.head.epoch != head.epoch {
             return;
@@ -430,186 +305,7 @@ impl Fleet {
         assert!(record.state >= wanted, "{command:?} was sent while the record said {}", record.state);
     }
 
-    fn node(&self, name: &NodeName) -> usize {
+    pub(crate) fn node(&self, name: &NodeName) -> usize {
         self.nodes.iter().position(|node| node.name == *name).expect("there is one")
-    }
-
-    fn to_node(&mut self, index: usize, chief: usize, body: Body) {
-        match body {
-            Body::Command(head, command) => {
-                let epoch = head.epoch;
-                let event = AgentEvent::Command(head, self.converted(index, chief, command));
-                self.tell_on_epoch(index, event, epoch);
-            }
-            Body::Granted(head, grant) => {
-                let epoch = head.epoch;
-                self.tell_on_epoch(index, AgentEvent::Granted(head, grant), epoch);
-            }
-            _ => {}
-        }
-    }
-
-    /// T on the node's clock, as well as the node knows it.
-    fn converted(&mut self, index: usize, chief: usize, mut command: Command) -> Command {
-        let bound = self.world.bound_us * 1000;
-        if let Command::Commit { start, .. } | Command::Confirm { start } = &mut command {
-            let error = self.random.below(2 * bound + 1);
-            let truth = self.chiefs[chief].clock.truth(*start);
-            *start = self.nodes[index].clock.shows(truth + error - bound.min(truth));
-        }
-        command
-    }
-
-    fn tell_on_epoch(&mut self, index: usize, event: AgentEvent, epoch: u64) {
-        let node = &mut self.nodes[index];
-        if !node.alive {
-            return;
-        }
-        let is_old = epoch < node.told_epoch;
-        if matches!(event, AgentEvent::Command(..)) {
-            node.told_epoch = node.told_epoch.max(epoch);
-        }
-        if !is_old {
-            return self.tell_node(index, event);
-        }
-        node.settle(self.now);
-        let now = node.clock.shows(self.now);
-        for order in node.agent.handle(event, now) {
-            let Order::Reply(head, Reply::Refused(why)) = order else {
-                panic!("{order:?} was done on the old epoch {epoch}")
-            };
-            self.refused += 1;
-            self.post(index, false, Happening::ToController(index, Body::Reply(head, Reply::Refused(why))));
-        }
-    }
-
-    fn tell_node(&mut self, index: usize, event: AgentEvent) {
-        let node = &mut self.nodes[index];
-        if !node.alive {
-            return;
-        }
-        node.settle(self.now);
-        let mut events = vec![event];
-        while let Some(event) = events.pop() {
-            let now = self.nodes[index].clock.shows(self.now);
-            for order in self.nodes[index].agent.handle(event, now) {
-                events.extend(self.obey(index, order));
-            }
-        }
-        let node = &mut self.nodes[index];
-        if let Some(at) = node.agent.next_deadline() {
-            let at = node.clock.truth(at).max(self.now + MS / 2);
-            if node.wake.is_none_or(|wake| at < wake || wake <= self.now) {
-                node.wake = Some(at);
-                self.at(at, Happening::NodeWakes(index));
-            }
-        }
-    }
-
-    fn obey(&mut self, index: usize, order: Order) -> Option<AgentEvent> {
-        let now = self.now;
-        match order {
-            Order::Reply(head, reply) => {
-                self.post(index, false, Happening::ToController(index, Body::Reply(head, reply)));
-            }
-            Order::Renew(head, nonce) => {
-                assert!(self.nodes[index].asked.insert(nonce, now).is_none(), "a nonce is used once");
-                self.post(index, false, Happening::ToController(index, Body::Renew(head, nonce)));
-            }
-            Order::Remember(epoch) => self.nodes[index].epoch = epoch,
-            Order::Prepare(_) => return Some(AgentEvent::Prepared(vec![])),
-            Order::Arm => {
-                self.nodes[index].receiving = true;
-                return Some(AgentEvent::Armed);
-            }
-            Order::Extend(until) => {
-                self.nodes[index].gate = Some(until);
-                let shut = self.nodes[index].clock.truth(until);
-                let incarnation = self.nodes[index].incarnation;
-                self.at(shut, Happening::SendersLook(index, incarnation));
-            }
-            Order::StartAt(start) => self.start(index, start),
-            Order::Steer(order) => return Some(AgentEvent::Steered(order.number, None, Box::default())),
-            Order::StopSenders => {
-                let told = now + self.random.below(10 * MS);
-                let node = &mut self.nodes[index];
-                if let Some(sending) = &mut node.sending {
-                    sending.told.get_or_insert(told);
-                    // What has not begun does not begin.
-                    sending.from = sending.from.min(told.max(now));
-                }
-                let incarnation = node.incarnation;
-                self.at(told, Happening::SendersLook(index, incarnation));
-            }
-            Order::Finish(_) => {
-                let node = &mut self.nodes[index];
-                assert!(!node.is_sending(now), "receivers do not stop before their own senders");
-                node.receiving = false;
-                node.finished += 1;
-                let result = NodeResult { node: node.name.to_string(), ..NodeResult::default() };
-                return Some(AgentEvent::Finished(Arc::new(result)));
-            }
-            Order::Spool(result) => {
-                let attempt = self.nodes[index].agent.head().map_or(0, |head| head.attempt);
-                self.nodes[index].spool.insert(attempt, result);
-                self.at(now, Happening::UploadDue(index));
-                return Some(AgentEvent::Spooled { segments: 1 });
-            }
-            Order::Release => self.nodes[index].close(now),
-        }
-        None
-    }
-
-    fn start(&mut self, index: usize, start: MonoTime) {
-        let from = self.nodes[index].clock.truth(start);
-        let bound = self.world.bound_us * 1000 + 10;
-        let is_given = self.starts.iter().any(|given| given.abs_diff(from) <= bound);
-        assert!(is_given && from > self.now, "it starts at a T that was given out, within the bound");
-        assert!(self.nodes[index].receiving);
-        let until = from + self.world.length * MS;
-        self.nodes[index].sending = Some(Sending { from, until, told: None, ended: None });
-        let incarnation = self.nodes[index].incarnation;
-        self.at(until, Happening::SendersLook(index, incarnation));
-    }
-
-    /// The shell looks whether the senders are done.
-    fn senders_look(&mut self, index: usize, incarnation: u64) {
-        let node = &mut self.nodes[index];
-        if !node.alive || node.incarnation != incarnation {
-            return;
-        }
-        node.settle(self.now);
-        let Some((_, shut)) = node.sending.as_ref().and_then(|sending| sending.ended) else { return };
-        if !node.agent.awaits_senders() {
-            return self.at(self.now + 5 * MS, Happening::SendersLook(index, incarnation));
-        }
-        node.sending = None;
-        let sent = vec![SentTotal { stream: index, frames: 100 }];
-        self.tell_node(index, AgentEvent::SendersDone { sent, shut });
-    }
-
-    /// The node sends what waits on its disk, again and again until it is stored.
-    fn upload(&mut self, index: usize) {
-        let over = self.chiefs.iter().all(|chief| !chief.alive || chief.machine.outcome().is_some());
-        if !self.nodes[index].alive || self.nodes[index].spool.is_empty() || (over && self.now > 200_000 * MS)
-        {
-            return;
-        }
-        for (attempt, result) in self.nodes[index].spool.clone() {
-            self.post(index, false, Happening::Upload(index, attempt, result));
-        }
-        self.at(self.now + 700 * MS, Happening::UploadDue(index));
-    }
-
-    fn uploaded(&mut self, index: usize, attempt: u32, result: Arc<NodeResult>) {
-        if !self.chiefs.iter().any(|chief| chief.alive && !chief.frozen) {
-            return;
-        }
-        if self.store.insert(index, Arc::clone(&result)).is_some() {
-            self.redelivered += 1;
-        }
-        let name = self.nodes[index].name.clone();
-        self.tell_chiefs(&Event::Collected(name, result));
-        self.post(index, true, Happening::Stored(index, attempt));
     }
 }
