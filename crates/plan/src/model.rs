@@ -297,6 +297,8 @@ pub struct BoundPlan {
 pub struct BoundStream {
     /// When each frame is due.
     pub timeline: Timeline,
+    /// It depends on the speed of a link that is not known here: the schedule is a guess, good enough to receive by.
+    pub assumed: bool,
 }
 
 /// Options of reading a document.
@@ -308,7 +310,8 @@ pub struct ReadOptions {
     pub fleet: bool,
 }
 
-/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can.
+/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can, or that another node
+/// sends.
 const FAST: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
@@ -325,13 +328,31 @@ impl Plan {
     /// Settles rates and gaps for the given port speeds (one per port; `layer1.speed` wins over the link's own).
     /// Refuses a port asked for more than its speed.
     pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, Problems> {
+        self.bind_part(speeds, &|_| true)
+    }
+
+    /// As [`Self::bind`], on a node that has those ports only of which `is_here` is true: what others send may have a schedule
+    /// that is assumed.
+    pub fn bind_part(
+        self,
+        speeds: &[Option<BitRate>],
+        is_here: &dyn Fn(usize) -> bool,
+    ) -> Result<BoundPlan, Problems> {
         let speed_of = |port: usize| self.ports[port].speed.or_else(|| speeds.get(port).copied().flatten());
         let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
         let mut problems = Vec::new();
         let mut streams = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
-            match stream.bind(speeds[stream.tx]) {
-                Ok(timeline) => streams.push(BoundStream { timeline }),
+            let exact =
+                stream.bind(speeds[stream.tx]).map(|timeline| BoundStream { timeline, assumed: false });
+            let bound = match exact {
+                Err(_) if !is_here(stream.tx) => {
+                    stream.bind(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
+                }
+                exact => exact,
+            };
+            match bound {
+                Ok(bound) => streams.push(bound),
                 Err(problem) => problems.push(stream.place.locate(*problem)),
             }
         }

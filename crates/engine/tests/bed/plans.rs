@@ -56,6 +56,7 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         limits: Vec::new(),
         steered: false,
         seed: 0,
+        places: Vec::new(),
     }
 }
 
