@@ -308,3 +308,26 @@ fn what_cannot_be_listened_to_is_refused() {
     let missing = CollectOptions { files: vec!["/nowhere/a.ipfix".into()], ..CollectOptions::default() };
     assert!(matches!(refused(&missing), Error::File { .. }));
 }
+
+/// An outlet that is wrong.
+struct Wrong;
+
+impl Outlet for Wrong {
+    fn records(&mut self, _: &[FlowRecord], _: &Exporter) {}
+
+    fn tick(&mut self) {
+        panic!("as wanted");
+    }
+}
+
+#[test]
+fn a_collector_is_done_when_nobody_decodes_any_more() {
+    let options =
+        CollectOptions { listen: vec!["udp://127.0.0.1:0".parse().unwrap()], ..CollectOptions::default() };
+    let collecting = Collecting::start(&options, Wrong).unwrap();
+    // Longer than a test may last, if it never is.
+    while !collecting.is_done() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(matches!(collecting.stop(), Err(Error::Panicked("the decoding thread"))));
+}
