@@ -22,7 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let rate = FrameRate::per_second(1).ok_or("a rate")?;
             let timeline = Timeline { rate, delay: Nanos::ZERO, shape: Shape::Endless };
             let source = Source::of(&plan.streams[0].frames);
-            let spec = Arc::new(StreamSpec { number: 0, source, timeline, latency: true });
+            let spec =
+                Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false });
             let (send, receive) = xdp::time_per_frame(&[spec])?;
             println!("xdp, {size} B, {what}: send {send} ns, receive {receive} ns");
         }

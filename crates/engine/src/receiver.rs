@@ -10,7 +10,7 @@ use crate::Error;
 use crate::capture::Tap;
 use crate::device::is_protocol;
 use crate::port::{FrameRx, RxFrame};
-use crate::stream::{Announcing, Control, RxJob, Source, Step, StreamRx, StreamSpec};
+use crate::stream::{Announcing, Control, RxJob, Shift, Source, Step, StreamRx, StreamSpec};
 use crate::take::{Take, Takes};
 use packetrig_stats::counts::{Delays, SinceStart, StreamRxCounts};
 use packetrig_stats::jitter::Jitter;
@@ -43,6 +43,8 @@ struct Lane {
     before_start: (u64, u64),
     /// Frames that were missing when the last start was announced.
     missing_before: u64,
+    /// Of a sender with another clock, once it is known.
+    shift: Option<Shift>,
     window: SequenceWindow,
     counts: StreamRxCounts,
     latency: Latency,
@@ -59,6 +61,7 @@ impl Lane {
             started_at: 0,
             before_start: (0, 0),
             missing_before: 0,
+            shift: None,
             window: SequenceWindow::new(),
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
@@ -106,9 +109,19 @@ impl Lane {
     }
 
     fn time(&mut self, known: &Known, at: MonoTime) {
+        // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
+        let at = match (self.spec.sent_elsewhere, self.shift) {
+            (false, _) => at,
+            (true, Some(shift)) => shift.sender_time(at),
+            // Clocks of two nodes have nothing in common.
+            (true, None) => return,
+        };
         let Some(sent) = known.found.tag.sent_at(at.as_nanos()) else { return };
         let delay = at.signed_since(MonoTime::from_nanos(sent));
-        self.counts.negative += u64::from(delay < 0);
+        if delay < 0 {
+            self.counts.negative += 1;
+            self.counts.least_delay_ns = self.counts.least_delay_ns.min(delay);
+        }
         let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
         self.latency.record(latency);
         if known.number >= self.started_at {
@@ -348,6 +361,16 @@ impl<R: FrameRx> StreamRx for Receiver<R> {
     fn control(&mut self, control: Control) {
         if let (Control::StartAt(start), Some(books)) = (control, &mut self.books) {
             books.start = start;
+        }
+    }
+
+    fn shift(&mut self, shifts: &[(u16, Shift)]) {
+        let Some(books) = &mut self.books else { return };
+        for (number, shift) in shifts {
+            let lane = books.lane_of.get(usize::from(*number)).and_then(|lane| lane.checked_sub(1));
+            if let Some(lane) = lane {
+                books.lanes[lane].shift = Some(*shift);
+            }
         }
     }
 

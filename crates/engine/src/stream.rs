@@ -26,6 +26,8 @@ pub struct StreamSpec {
     pub timeline: Timeline,
     /// Whether latency is wanted.
     pub latency: bool,
+    /// Another node sends it: its tags tell the time of another clock.
+    pub sent_elsewhere: bool,
 }
 
 /// Where the frames of a stream come from.
@@ -124,6 +126,28 @@ pub enum Control {
     Stop,
 }
 
+/// How a receiver's clock relates to that of a stream's sender on another node: linear in time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shift {
+    /// An instant of the receiver's clock.
+    pub at: MonoTime,
+    /// What the receiver's clock shows then, minus what the sender's shows.
+    pub offset_ns: i64,
+    /// How fast that grows, in nanoseconds per second of the receiver's clock.
+    pub rate_ppb: i64,
+}
+
+impl Shift {
+    /// What the sender's clock shows when the receiver's shows `here`. Clocks that began at other instants may be any time
+    /// apart; what would be before the sender's origin is its origin.
+    pub fn sender_time(&self, here: MonoTime) -> MonoTime {
+        let since = i128::from(here.as_nanos()) - i128::from(self.at.as_nanos());
+        let offset = i128::from(self.offset_ns) + since * i128::from(self.rate_ppb) / 1_000_000_000;
+        let there = i128::from(here.as_nanos()) - offset;
+        MonoTime::from_nanos(u64::try_from(there.max(0)).unwrap_or(u64::MAX))
+    }
+}
+
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -179,6 +203,11 @@ pub trait StreamRx: Send {
     fn arm(&mut self, job: RxJob) -> Result<(), crate::Error>;
     /// Tells the origin of the schedules.
     fn control(&mut self, control: Control);
+    /// Tells how the clocks of the senders of these streams relate to this one, from now on. Frames of a stream that is sent
+    /// elsewhere have no latency before.
+    fn shift(&mut self, shifts: &[(u16, Shift)]) {
+        let _ = shifts;
+    }
     /// As [`StreamTx::steering`]. Takes are announced here before a frame of them can arrive.
     fn steering(&mut self) -> Option<&mut dyn Announcing> {
         None
@@ -197,4 +226,30 @@ pub trait StreamRx: Send {
     fn clock_bound(&self) -> Nanos;
     /// The final word, in job order. `sent` is what each stream sent in all: what is missing of it is lost.
     fn finish(&mut self, sent: &[u64]) -> Vec<ReceiveResult>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: u64 = 3_600_000_000_000;
+
+    #[test]
+    fn clocks_that_began_days_apart_are_related() {
+        let here = MonoTime::from_nanos(HOUR);
+        let shift = Shift { at: here, offset_ns: -1_000_000_000_000_000, rate_ppb: 0 };
+        assert_eq!(shift.sender_time(here), MonoTime::from_nanos(HOUR + 1_000_000_000_000_000));
+        let back = Shift { offset_ns: i64::MAX, ..shift };
+        assert_eq!(back.sender_time(here), MonoTime::from_nanos(0));
+    }
+
+    #[test]
+    fn a_shift_grows_with_the_time_since_its_instant_and_shrinks_before_it() {
+        let at = MonoTime::from_nanos(10 * HOUR);
+        let shift = Shift { at, offset_ns: 500, rate_ppb: 30_000 };
+        let after = at + Nanos::from_secs(10);
+        assert_eq!(shift.sender_time(after).as_nanos(), after.as_nanos() - 500 - 300_000);
+        let before = at - Nanos::from_secs(1);
+        assert_eq!(shift.sender_time(before).as_nanos(), before.as_nanos() - 500 + 30_000);
+    }
 }

@@ -7,7 +7,7 @@
 
 use crate::Error;
 use crate::port::Clock;
-use crate::stream::{Announcing, Control, Steering, Step, StreamRx, StreamTx};
+use crate::stream::{Announcing, Control, Shift, Steering, Step, StreamRx, StreamTx};
 use crossbeam_channel::{Receiver, Sender, TryRecvError};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
@@ -180,7 +180,12 @@ fn run<W: Work>(
         let step = work.step(now)?;
         // Full after the first time, which is all that counts.
         ready.try_send(()).unwrap_or(());
-        shared.done.store(step == Step::Done, Ordering::Release);
+        let (is_done, was_done) = (step == Step::Done, shared.done.load(Ordering::Relaxed));
+        if is_done && !was_done {
+            // Whoever sees that it is done has its last counts, too.
+            *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work.counts()?);
+        }
+        shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
             publish_at = now + PUBLISH;
             let counts = work.counts()?;
@@ -281,6 +286,10 @@ impl Receiving {
 
     pub(crate) fn into_inner(self) -> Box<dyn StreamRx> {
         self.half
+    }
+
+    pub(crate) fn shift(&mut self, shifts: &[(u16, Shift)]) {
+        self.half.shift(shifts);
     }
 
     pub(crate) fn steering(&mut self) -> Result<&mut dyn Announcing, Error> {

@@ -148,7 +148,13 @@ fn short_tags_count_exactly_beyond_their_width() {
     let template = template(Kind::Tcp, 64);
     assert_eq!(template.tag_form(template.size(0)), Some(TagForm::Short));
     let timeline = timeline(1_000_000, Shape::Frames(1_100_000));
-    let spec = Arc::new(StreamSpec { number: 4095, source: Source::Made(template), timeline, latency: true });
+    let spec = Arc::new(StreamSpec {
+        number: 4095,
+        source: Source::Made(template),
+        timeline,
+        latency: true,
+        sent_elsewhere: false,
+    });
     let link = LinkSpec { loss: Chance::at([3, 1_048_575, 1_048_576]), ..LinkSpec::default() };
     let outcome = Trial::of(vec![spec], link).run().unwrap();
     let received = &outcome.receive[0];

@@ -92,7 +92,13 @@ impl Bed {
 }
 
 fn spec(number: u16, timeline: Timeline) -> Arc<StreamSpec> {
-    Arc::new(StreamSpec { number, source: Source::Made(counting(100)), timeline, latency: true })
+    Arc::new(StreamSpec {
+        number,
+        source: Source::Made(counting(100)),
+        timeline,
+        latency: true,
+        sent_elsewhere: false,
+    })
 }
 
 fn at(ms: u64) -> Nanos {

@@ -5,11 +5,23 @@
 //!    ^________|__________|__________|____________| abort, or the controller is silent for too long
 //! ```
 //! Orders to the data plane are [`Action`]s. Whoever performs them does so in order and feeds each outcome back before
-//! any other event. Commands may be repeated: a repeated one is answered again and does nothing twice.
+//! any other event (those of `Finish` and `Spool` may come later). Commands may be repeated: a repeated one is answered
+//! again and does nothing twice.
 //!
-//! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time.
+//! In a fleet ([`Agent::leased`]) it sends only while its [lease](crate::lease) holds, and its result goes through the
+//! spool of its node. When the controller is silent its senders stop at the lease's end, its receivers go on for a while,
+//! and the result is kept for whoever collects it.
+//!
+//! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time, and nothing is done for
+//! a controller of a lower epoch than was ever seen.
 
-use crate::message::{Command, Head, Order, PlanHash, Preparation, Reply, RunId, SentTotal};
+mod leased;
+mod steps;
+
+pub use leased::Past;
+
+use crate::lease::{Lease, LeaseTerms};
+use crate::message::{Command, Grant, Head, Nonce, Order, Preparation, Reply, RunId, SentTotal, StopReason};
 use crate::outcome::Fault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
@@ -19,6 +31,8 @@ use std::sync::Arc;
 
 /// A confirmation that comes later than this before T is refused: the senders could not be told in time.
 pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
+/// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
+pub const REFIT: Nanos = Nanos::from_millis(10);
 /// Ended runs whose late messages are still recognised as such.
 const REMEMBERED: usize = 16;
 
@@ -27,6 +41,8 @@ const REMEMBERED: usize = 16;
 pub enum Event {
     /// A command came.
     Command(Head, Command),
+    /// An authentic answer to [`Action::Renew`] came.
+    Granted(Head, Grant),
     /// [`Action::Prepare`] worked.
     Prepared(Vec<PortInfo>),
     /// [`Action::Arm`] worked: receiving.
@@ -34,9 +50,19 @@ pub enum Event {
     /// [`Action::Steer`] worked, or changed nothing.
     Steered(u64, Option<Fault>, Box<Sample>),
     /// Every sender is done.
-    SendersDone(Vec<SentTotal>),
+    SendersDone {
+        /// What they sent.
+        sent: Vec<SentTotal>,
+        /// A sender ended because its lease was over.
+        shut: bool,
+    },
     /// [`Action::Finish`] worked.
     Finished(Arc<NodeResult>),
+    /// [`Action::Spool`] worked.
+    Spooled {
+        /// In how many segments.
+        segments: u64,
+    },
     /// The data plane failed, in whatever it was doing.
     Failed(Fault),
     /// Time has passed.
@@ -62,6 +88,14 @@ pub enum Action {
     Finish(Vec<SentTotal>),
     /// Stop everything and close the ports.
     Release,
+    /// Keep this as the highest epoch seen, over restarts, before anything that follows.
+    Remember(u64),
+    /// Ask the controller whether senders may go on.
+    Renew(Head, Nonce),
+    /// Senders may be at work until then, on this node's clock. Before the first of these they may not.
+    Extend(MonoTime),
+    /// Keep the result on the disk until it is collected; answer with `Spooled` or `Failed`.
+    Spool(Arc<NodeResult>),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -70,6 +104,8 @@ enum State {
     Preparing,
     Prepared,
     Arming,
+    /// Receiving; the first lease is still to come.
+    Leasing,
     Armed,
     /// Committed to T; `confirmed` when the senders know it too.
     Waiting {
@@ -79,10 +115,18 @@ enum State {
     Running,
     Stopped(Vec<SentTotal>),
     Finishing,
+    Spooling,
     /// The result is kept until the controller has it.
-    Spooled(Arc<NodeResult>),
+    Spooled(Kept),
     /// It went wrong; kept so that a repeated command gets the same answer.
     Failed(Fault),
+}
+
+/// Where a result is kept.
+#[derive(Clone, Debug, PartialEq)]
+enum Kept {
+    Result(Arc<NodeResult>),
+    Segments(u64),
 }
 
 /// See the module.
@@ -98,6 +142,15 @@ pub struct Agent {
     ended: VecDeque<(RunId, u32)>,
     heard: MonoTime,
     patience: Nanos,
+    /// Only in a fleet.
+    lease: Option<Lease>,
+    longest: Option<Nanos>,
+    /// When the owner wants the senders to stop.
+    stop_at: Option<MonoTime>,
+    /// What ended the senders, or is about to.
+    why: Option<StopReason>,
+    /// It finishes without having been told.
+    orphan: bool,
 }
 
 impl Agent {
@@ -113,6 +166,21 @@ impl Agent {
             ended: VecDeque::new(),
             heard: MonoTime::default(),
             patience,
+            lease: None,
+            longest: None,
+            stop_at: None,
+            why: None,
+            orphan: false,
+        }
+    }
+
+    /// An idle agent of a fleet.
+    pub fn leased(terms: LeaseTerms, past: Past) -> Self {
+        Self {
+            epoch: past.epoch,
+            lease: Some(Lease::new(terms, past.nonce)),
+            longest: past.longest,
+            ..Self::new(terms.orphaned)
         }
     }
 
@@ -121,13 +189,15 @@ impl Agent {
         match event {
             Event::Command(head, command) => self.command(head, command, now),
             Event::Prepared(ports) => self.prepared(ports),
-            Event::Armed => self.outcome(&State::Arming, State::Armed, Reply::Armed),
+            Event::Granted(head, grant) => self.granted(&head, grant, now),
+            Event::Armed => self.armed(now),
             Event::Steered(number, fault, sample) => {
                 self.last_change = (number, fault.clone());
                 self.reply(Reply::Steered { number, fault, sample })
             }
-            Event::SendersDone(sent) => self.senders_done(sent),
+            Event::SendersDone { sent, shut } => self.senders_done(sent, shut),
             Event::Finished(result) => self.finished(result),
+            Event::Spooled { segments } => self.spooled(segments),
             Event::Failed(fault) => self.failed(fault),
             Event::Tick => self.tick(now),
         }
@@ -135,9 +205,9 @@ impl Agent {
 
     /// When it wants to be ticked next, if nothing else happens.
     pub fn next_deadline(&self) -> Option<MonoTime> {
-        let silence = (self.state != State::Idle).then(|| self.heard + self.patience);
         let start = if let State::Waiting { start, .. } = self.state { Some(start) } else { None };
-        start.into_iter().chain(silence).min()
+        let renewal = self.lease.as_ref().and_then(Lease::next_deadline);
+        [start, renewal, self.senders_deadline(), self.silence_ends()].into_iter().flatten().min()
     }
 
     /// Whether senders may be at work: samples are worth taking.
@@ -155,17 +225,29 @@ impl Agent {
         self.state == State::Idle
     }
 
+    /// Highest epoch it has seen.
+    pub const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
     /// The run it takes part in.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()
     }
 
     fn command(&mut self, head: Head, command: Command, now: MonoTime) -> Vec<Action> {
+        let mut actions = self.see_epoch(head.epoch);
         if let Some(refusal) = self.refusal(&head, &command) {
-            return vec![Action::Reply(head, Reply::Refused(refusal))];
+            actions.push(Action::Reply(head, Reply::Refused(refusal)));
+            return actions;
         }
-        self.epoch = head.epoch;
-        self.heard = now;
+        self.hear(now);
+        self.adopt(&head, &command);
+        actions.extend(self.obey(head, command, now));
+        actions
+    }
+
+    fn obey(&mut self, head: Head, command: Command, now: MonoTime) -> Vec<Action> {
         match command {
             Command::Prepare(preparation) => self.prepare(head, preparation),
             Command::Abort => self.abort(head),
@@ -195,178 +277,13 @@ impl Agent {
             return Some(format!("attempt {} of run {} is over", head.attempt, head.run));
         }
         let own = self.head.as_ref()?;
-        if own.run != head.run {
+        if own.run != head.run && !self.has_let_go() {
             return Some(format!("busy with run {}", own.run));
         }
-        if head.attempt < own.attempt {
+        if own.run == head.run && head.attempt < own.attempt {
             return Some(format!("attempt {} is over, this is attempt {}", head.attempt, own.attempt));
         }
         None
-    }
-
-    fn prepare(&mut self, head: Head, preparation: Box<Preparation>) -> Vec<Action> {
-        if self.head.as_ref() == Some(&head) {
-            return self.answer();
-        }
-        if PlanHash::of(&preparation.document) != head.plan {
-            return vec![Action::Reply(
-                head,
-                Reply::Refused("the plan's text is not the one announced".to_owned()),
-            )];
-        }
-        let newer = self.head.as_ref().is_some_and(|own| own.attempt < head.attempt && own.plan == head.plan);
-        match self.state {
-            State::Idle => {
-                self.head = Some(head);
-                self.state = State::Preparing;
-                (self.steered, self.last_change) = (preparation.steered, (0, None));
-                vec![Action::Prepare(preparation)]
-            }
-            // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.
-            State::Prepared | State::Armed | State::Waiting { confirmed: false, .. } if newer => {
-                self.head = Some(head);
-                self.state = State::Prepared;
-                self.reply(Reply::Prepared { ports: self.ports.clone() })
-            }
-            _ => {
-                vec![Action::Reply(head, Reply::Refused("an earlier attempt is still under way".to_owned()))]
-            }
-        }
-    }
-
-    fn prepared(&mut self, ports: Vec<PortInfo>) -> Vec<Action> {
-        self.ports.clone_from(&ports);
-        self.outcome(&State::Preparing, State::Prepared, Reply::Prepared { ports })
-    }
-
-    fn arm(&mut self) -> Vec<Action> {
-        if self.state == State::Prepared {
-            self.state = State::Arming;
-            return vec![Action::Arm];
-        }
-        self.answer()
-    }
-
-    fn commit(&mut self, start: MonoTime, guard: Nanos, now: MonoTime) -> Vec<Action> {
-        if self.state == State::Armed {
-            // In a steered run nothing begins at T.
-            if now + guard >= start && !self.steered {
-                return self.reply(Reply::Late);
-            }
-            self.state = State::Waiting { start, confirmed: false };
-        }
-        self.answer()
-    }
-
-    fn confirm(&mut self, start: MonoTime, now: MonoTime) -> Vec<Action> {
-        match self.state {
-            State::Waiting { start: own, confirmed: false } if own == start => {
-                if now + CONFIRM_MARGIN >= start && !self.steered {
-                    return self.reply(Reply::Late);
-                }
-                self.state = State::Waiting { start, confirmed: true };
-                let mut actions = vec![Action::StartAt(start)];
-                actions.extend(self.reply(Reply::Confirmed));
-                actions
-            }
-            State::Armed | State::Prepared => self.reply(Reply::Refused("no start was committed".to_owned())),
-            _ => self.answer(),
-        }
-    }
-
-    fn steer(&mut self, order: Box<Order>) -> Vec<Action> {
-        match &self.last_change {
-            (number, fault) if *number == order.number => {
-                let (number, fault, sample) = (*number, fault.clone(), Box::default());
-                self.reply(Reply::Steered { number, fault, sample })
-            }
-            // An older one comes late; before T the controller says it again.
-            (number, _) if *number > order.number || self.state != State::Running => Vec::new(),
-            _ => vec![Action::Steer(order)],
-        }
-    }
-
-    fn stop(&mut self) -> Vec<Action> {
-        match self.state {
-            State::Running => vec![Action::StopSenders],
-            _ => self.answer(),
-        }
-    }
-
-    fn senders_done(&mut self, sent: Vec<SentTotal>) -> Vec<Action> {
-        self.outcome(&State::Running, State::Stopped(sent.clone()), Reply::SendersDone { sent })
-    }
-
-    fn finish(&mut self, sent: Vec<SentTotal>) -> Vec<Action> {
-        match self.state {
-            State::Stopped(_) => {
-                self.state = State::Finishing;
-                vec![Action::Finish(sent)]
-            }
-            State::Running => self.reply(Reply::Refused("senders are still at work".to_owned())),
-            _ => self.answer(),
-        }
-    }
-
-    fn finished(&mut self, result: Arc<NodeResult>) -> Vec<Action> {
-        let reply = Reply::Result(Arc::clone(&result));
-        self.outcome(&State::Finishing, State::Spooled(result), reply)
-    }
-
-    fn collected(&mut self, head: &Head) -> Vec<Action> {
-        if self.head.as_ref() == Some(head) && matches!(self.state, State::Spooled(_) | State::Failed(_)) {
-            self.forget(head.clone());
-        }
-        Vec::new()
-    }
-
-    fn abort(&mut self, head: Head) -> Vec<Action> {
-        let mut actions = Vec::new();
-        if self.head.as_ref().is_some_and(|own| own.run == head.run && own.attempt <= head.attempt) {
-            actions.push(Action::Release);
-            self.forget(head.clone());
-        } else {
-            self.remember(&head);
-        }
-        actions.push(Action::Reply(head, Reply::Aborted));
-        actions
-    }
-
-    /// What went wrong ends the run here; the controller decides what that means for the others.
-    fn failed(&mut self, fault: Fault) -> Vec<Action> {
-        if matches!(self.state, State::Idle | State::Spooled(_) | State::Failed(_)) {
-            return Vec::new();
-        }
-        self.state = State::Failed(fault.clone());
-        let mut actions = vec![Action::Release];
-        actions.extend(self.reply(Reply::Failed(fault)));
-        actions
-    }
-
-    fn tick(&mut self, now: MonoTime) -> Vec<Action> {
-        if self.state != State::Idle && now >= self.heard + self.patience {
-            return self.deserted();
-        }
-        match self.state {
-            State::Waiting { start, confirmed: true } if now >= start => {
-                self.state = State::Running;
-                self.reply(Reply::Started)
-            }
-            State::Waiting { start, confirmed: false } if now >= start && !self.steered => {
-                // T has passed without a confirmation. Still receiving, ready for another attempt.
-                self.state = State::Armed;
-                self.reply(Reply::Late)
-            }
-            _ => Vec::new(),
-        }
-    }
-
-    /// The controller is silent: nobody can stop what runs here, so it stops.
-    fn deserted(&mut self) -> Vec<Action> {
-        if let Some(head) = self.head.clone() {
-            self.forget(head);
-        }
-        vec![Action::Release]
     }
 
     /// Goes on to `next` if the data plane's answer is to what was asked last.
@@ -381,14 +298,22 @@ impl Agent {
     /// How far it is, as the reply that said so.
     fn answer(&self) -> Vec<Action> {
         let reply = match &self.state {
-            State::Idle | State::Preparing | State::Arming | State::Finishing => return Vec::new(),
+            State::Idle
+            | State::Preparing
+            | State::Arming
+            | State::Leasing
+            | State::Finishing
+            | State::Spooling => return Vec::new(),
             State::Prepared => Reply::Prepared { ports: self.ports.clone() },
             State::Armed => Reply::Armed,
             State::Waiting { confirmed: false, .. } => Reply::Committed,
             State::Waiting { confirmed: true, .. } => Reply::Confirmed,
             State::Running => Reply::Started,
-            State::Stopped(sent) => Reply::SendersDone { sent: sent.clone() },
-            State::Spooled(result) => Reply::Result(Arc::clone(result)),
+            State::Stopped(sent) => {
+                Reply::SendersDone { sent: sent.clone(), why: self.why.unwrap_or_default() }
+            }
+            State::Spooled(Kept::Result(result)) => Reply::Result(Arc::clone(result)),
+            State::Spooled(Kept::Segments(segments)) => Reply::Spooled { segments: *segments },
             State::Failed(fault) => Reply::Failed(fault.clone()),
         };
         self.reply(reply)
@@ -402,6 +327,8 @@ impl Agent {
         self.remember(&head);
         self.head = None;
         self.ports.clear();
+        self.end_lease();
+        (self.why, self.stop_at, self.orphan) = (None, None, false);
         self.state = State::Idle;
     }
 

@@ -9,23 +9,35 @@
 //! The four barriers are conditions here: all armed before T is given out, all confirmed before T, all senders done
 //! before draining, draining over before any receiver stops.
 //!
-//! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node.
+//! In a fleet nodes send on [leases](crate::lease) that it renews, a node that cannot be heard is waited for until its
+//! lease has certainly ended, and results come in their own way, late ones too. What is to be known after its own death
+//! is a [`RunRecord`], kept before anything is sent that it says.
+//!
+//! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node; no receiver is told to
+//! stop while a sender may be at work.
 
+mod inherit;
+mod leases;
 mod limits;
 mod peer;
+mod policy;
+mod record;
 mod steering;
 #[cfg(test)]
 mod tests;
 
 pub use limits::Limits;
+pub use policy::{OnLoss, Policies, Start};
+pub use record::RunRecord;
 
 use crate::event::RunEventKind;
-use crate::message::{Command, Head, NodeName, Preparation, Reply, SentTotal};
+use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal, StopReason};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
 use packetrig_plan::Steer;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use peer::{Peer, Progress};
+use policy::Out;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use steering::Steering;
@@ -39,6 +51,14 @@ pub enum Event {
     Reply(NodeName, Head, Reply),
     /// An agent's counts.
     Telemetry(NodeName, Head, Box<Sample>),
+    /// An agent asks whether it may go on.
+    Renewal(NodeName, Head, Nonce),
+    /// The whole result of a node is stored. It may be said again.
+    Collected(NodeName, Arc<NodeResult>),
+    /// A node's agent was started again: what it did is over.
+    Restarted(NodeName),
+    /// Another controller has taken over.
+    Deposed,
     /// The user wants a change; only a steered run can be changed.
     Steer(Steer),
     /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
@@ -52,6 +72,10 @@ pub enum Event {
 pub enum Action {
     /// Post this to a node.
     Send(NodeName, Head, Command),
+    /// Answer a renewal.
+    Grant(NodeName, Head, Grant),
+    /// Keep this before anything that follows is sent. If somebody else has changed it: [`Event::Deposed`].
+    Record(RunRecord),
     /// Tell the readers of the event stream.
     Emit(RunEventKind),
 }
@@ -65,7 +89,7 @@ enum Phase {
     Confirming { start: MonoTime },
     Running { start: MonoTime },
     Draining { until: MonoTime },
-    Collecting { until: MonoTime },
+    Collecting { until: MonoTime, late: MonoTime },
     Cancelling { until: MonoTime, ending: Outcome },
     Ended(Outcome),
 }
@@ -76,12 +100,20 @@ pub struct Controller {
     head: Head,
     preparation: Preparation,
     limits: Limits,
+    policies: Policies,
     peers: BTreeMap<NodeName, Peer>,
+    /// Fenced off by a higher attempt.
+    left_out: BTreeMap<NodeName, Out>,
+    /// Starts that were tried with those who were there.
+    tries: u32,
+    /// What an earlier controller left.
+    inherited: Option<RunRecord>,
     phase: Phase,
     /// Senders were told to stop, at the latest at this instant.
     stopping: Option<MonoTime>,
     stopped_by_user: bool,
-    reasons: Vec<String>,
+    /// What is missing, with the node it is about.
+    reasons: Vec<(Option<NodeName>, String)>,
     steering: Steering,
     repeat_at: MonoTime,
     actions: Vec<Action>,
@@ -95,7 +127,11 @@ impl Controller {
             head,
             preparation,
             limits,
+            policies: Policies::default(),
             peers,
+            left_out: BTreeMap::new(),
+            tries: 1,
+            inherited: None,
             phase: Phase::Draft,
             stopping: None,
             stopped_by_user: false,
@@ -109,11 +145,15 @@ impl Controller {
     /// Takes in an event.
     pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
         match event {
-            Event::Begin if self.phase == Phase::Draft => self.prepare(now),
+            Event::Begin if self.phase == Phase::Draft => self.begin(now),
             Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
             Event::Telemetry(node, head, sample) if head == self.head => self.telemetry(node, sample, now),
             // Of another attempt, or nothing but time.
             Event::Reply(..) | Event::Telemetry(..) | Event::Begin | Event::Tick => {}
+            Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
+            Event::Collected(node, result) => self.collected(&node, result, now),
+            Event::Restarted(node) => self.restarted(&node, now),
+            Event::Deposed => self.depose(),
             Event::Steer(steer) => self.steer(steer, now),
             Event::Stop => self.stop(now),
         }
@@ -132,11 +172,12 @@ impl Controller {
             Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
             Phase::Committing { start } => start - self.limits.guard,
             Phase::Confirming { start } => start,
+            Phase::Running { start } if !self.all(Progress::Confirmed) => start + self.limits.confirm,
             Phase::Running { .. } => self.repeat_at,
             Phase::Preparing { until }
             | Phase::Arming { until }
             | Phase::Draining { until }
-            | Phase::Collecting { until }
+            | Phase::Collecting { until, .. }
             | Phase::Cancelling { until, .. } => until,
         };
         Some(own.min(self.repeat_at))
@@ -168,7 +209,7 @@ impl Controller {
     }
 
     fn commit(&mut self, now: MonoTime) {
-        let doublings = self.head.attempt.saturating_sub(1).min(16);
+        let doublings = self.tries.saturating_sub(1).min(16);
         let lead = packetrig_units::Nanos::new(self.limits.lead.as_u64() << doublings);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.steered { now } else { now + lead };
@@ -180,11 +221,12 @@ impl Controller {
 
     /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
     fn try_again(&mut self, now: MonoTime) {
-        if self.head.attempt >= self.limits.attempts {
+        if self.tries >= self.limits.attempts {
             let text =
                 format!("no start instant was accepted by all nodes in {} attempts", self.limits.attempts);
             return self.fail(Fault { blame: Blame::Peer, text }, now);
         }
+        self.tries += 1;
         self.head.attempt += 1;
         self.emit(RunEventKind::Finding(format!("the start came too late; attempt {}", self.head.attempt)));
         self.prepare(now);
@@ -192,8 +234,22 @@ impl Controller {
 
     fn reply(&mut self, node: &NodeName, reply: Reply, now: MonoTime) {
         let started = self.has_started();
+        if let (Some(out), Reply::Aborted) = (self.left_out.get_mut(node), &reply) {
+            out.released = true;
+        }
+        let inherited = self.inherited.is_some();
         let Some(peer) = self.peers.get_mut(node) else { return };
         match reply {
+            Reply::Prepared { .. } | Reply::Armed | Reply::Committed if inherited && started => {
+                // Nor can it in this epoch.
+                peer.gone = true;
+                self.send(node.clone(), Command::Abort);
+                self.trouble(node, Blame::Peer, "did not start", now);
+            }
+            // The word that it will start came after T.
+            Reply::Confirmed if started && peer.progress < Progress::Confirmed => {
+                peer.reach(Progress::Confirmed, now);
+            }
             // In a run that goes on these are echoes, or a node that forgot: no sign of life.
             Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
             Reply::Prepared { ports } => {
@@ -211,19 +267,61 @@ impl Controller {
                 self.telemetry(node.clone(), sample, now);
                 self.answered(node, number, fault, now);
             }
-            Reply::SendersDone { sent } => {
-                peer.sent = sent;
-                peer.reach(Progress::Done, now);
-            }
-            Reply::Result(result) => {
-                peer.reach(Progress::Reported, now);
-                peer.result.get_or_insert(result);
+            Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
+            Reply::Result(result) => self.collected(node, result, now),
+            Reply::Spooled { .. } if peer.progress == Progress::Reported => {
                 self.send(node.clone(), Command::Collected);
             }
+            Reply::Spooled { .. } => peer.reach(Progress::Spooled, now),
             Reply::Aborted => peer.released = true,
             Reply::Late => self.late(node, now),
             Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
-            Reply::Failed(fault) => self.trouble(node, fault.blame, &fault.text, now),
+            Reply::Failed(fault) => {
+                peer.gone = true;
+                self.trouble(node, fault.blame, &fault.text, now);
+            }
+        }
+    }
+
+    fn senders_done(&mut self, node: &NodeName, sent: Vec<SentTotal>, why: StopReason, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        let first = peer.progress < Progress::Done && self.stopping.is_none();
+        peer.sent = sent;
+        peer.reach(Progress::Done, now);
+        let cut = match why {
+            StopReason::Done | StopReason::Told => return,
+            StopReason::LeaseOver => "its senders stopped because their lease was not renewed",
+            StopReason::NoLease => "did not start: it had no lease at T (split_start)",
+            StopReason::OwnersLimit => "its senders stopped at the longest duration its owner allows",
+        };
+        if first {
+            let text = format!("node {node}: {cut}");
+            self.emit(RunEventKind::Finding(text.clone()));
+            self.reasons.push((None, text));
+            if self.policies.on_loss == OnLoss::Abort {
+                self.stop_senders(now);
+            }
+        }
+    }
+
+    /// A node's whole result is here, by whatever way it came.
+    fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if matches!(self.phase, Phase::Ended(_)) && peer.result.is_none() {
+            // What is said of the run is said.
+            return;
+        }
+        peer.reach(Progress::Reported, now);
+        peer.result.get_or_insert(result);
+        self.send(node.clone(), Command::Collected);
+    }
+
+    fn restarted(&mut self, node: &NodeName, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        peer.gone = true;
+        // What is safe on its disk still comes.
+        if peer.progress < Progress::Spooled {
+            self.trouble(node, Blame::Peer, "its agent was started again", now);
         }
     }
 
@@ -248,32 +346,16 @@ impl Controller {
 
     /// A node cannot go on.
     fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
-        let text = format!("node {node}: {what}");
         match self.phase {
             Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
-            Phase::Confirming { start } if now >= start => self.lose(node, text, now),
+            Phase::Confirming { start } if now >= start => {
+                self.lose(node, format!("node {node}: {what}"), now);
+            }
             Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
-                self.lose(node, text, now);
+                self.lose(node, format!("node {node}: {what}"), now);
             }
-            _ => {
-                // One machine needs no node name in its errors.
-                let text = if *node == NodeName::local() { what.to_owned() } else { text };
-                self.fail(Fault { blame, text }, now);
-            }
+            _ => self.trouble_before_start(node, blame, what, now),
         }
-    }
-
-    /// Goes on without a node: the others stop and report.
-    fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
-        if peer.lost || peer.progress == Progress::Reported {
-            return;
-        }
-        peer.lost = true;
-        self.emit(RunEventKind::Finding(reason.clone()));
-        self.reasons.push(reason);
-        self.send(node.clone(), Command::Abort);
-        self.stop_senders(now);
     }
 
     fn stop(&mut self, now: MonoTime) {
@@ -308,7 +390,9 @@ impl Controller {
 
     /// Ends as `ending` once every node has let go.
     fn cancel(&mut self, ending: Outcome, now: MonoTime) {
-        self.phase = Phase::Cancelling { until: now + self.limits.stop, ending };
+        let until = now + self.limits.stop;
+        let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
+        self.phase = Phase::Cancelling { until, ending };
         self.broadcast(now);
     }
 
@@ -318,7 +402,10 @@ impl Controller {
             Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
             Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
             Phase::Running { start } => self.expire_running(start, now),
-            Phase::Collecting { until } if now >= until => {
+            Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
+                self.expire_commit(now);
+            }
+            Phase::Collecting { until, .. } if now >= until => {
                 self.give_up(Progress::Reported, "its result did not come", now);
             }
             _ => {}
@@ -326,14 +413,24 @@ impl Controller {
     }
 
     fn silent_before_start(&mut self, wanted: Progress, now: MonoTime) {
-        let silent = self.behind(wanted).next().map(|(node, _)| node.clone());
-        if let Some(node) = silent {
-            let text = format!("did not get ready within {}", self.limits.prepare);
-            self.trouble(&node, Blame::Peer, &text, now);
+        let text = format!("did not get ready within {}", self.limits.prepare);
+        let stragglers = self.stragglers(wanted, &text);
+        let Some((first, _)) = stragglers.first().cloned() else { return };
+        if !self.do_without(stragglers, now) {
+            self.trouble(&first, Blame::Peer, &text, now);
+        }
+    }
+
+    /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
+    fn expire_commit(&mut self, now: MonoTime) {
+        let stragglers = self.stragglers(Progress::Committed, "did not acknowledge the start in time");
+        if !stragglers.is_empty() && !self.do_without(stragglers, now) {
+            self.try_again(now);
         }
     }
 
     fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
+        self.expire_confirmations(start, now);
         if now >= start + self.limits.start {
             self.give_up(Progress::Started, "did not start with the others", now);
         }
@@ -373,9 +470,6 @@ impl Controller {
                 self.enter(RunState::Armed);
                 self.commit(now);
             }
-            Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
-                self.try_again(now);
-            }
             Phase::Committing { start } if self.all(Progress::Committed) => {
                 self.phase = Phase::Confirming { start };
                 self.enter(RunState::Confirmed);
@@ -385,28 +479,48 @@ impl Controller {
                 self.phase = Phase::Running { start };
                 self.enter(RunState::Running);
             }
-            Phase::Running { .. } if self.nobody_left() => self.end_of_run(),
-            Phase::Running { .. } if self.all(Progress::Done) => {
+            Phase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => self.end_of_run(),
+            Phase::Running { .. } if self.all(Progress::Done) && self.is_quiet(now) => {
                 self.phase = Phase::Draining { until: now + self.limits.drain };
                 self.enter(RunState::Draining);
             }
             Phase::Draining { until } if now >= until => {
-                self.phase = Phase::Collecting { until: now + self.limits.collect };
+                self.phase =
+                    Phase::Collecting { until: now + self.limits.collect, late: now + self.limits.late };
                 self.enter(RunState::Collecting);
                 self.broadcast(now);
             }
-            Phase::Collecting { .. } if self.all(Progress::Reported) => self.end_of_run(),
-            Phase::Cancelling { until, ending } if now >= until || self.all_released() => self.end(ending),
+            Phase::Collecting { late, .. }
+                if self.all(Progress::Reported) && self.nothing_more(late, now) =>
+            {
+                self.end_of_run();
+            }
+            Phase::Cancelling { until, ending } if self.all_released() || now >= until => {
+                self.end(ending);
+            }
             _ => return false,
         }
         true
+    }
+
+    /// Whether no result of a node that was given up can come any more, or was waited for long enough.
+    fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
+        now >= late || self.peers.values().all(|peer| peer.result.is_some())
     }
 
     fn end_of_run(&mut self) {
         // Of a steered run the stop is the end.
         let stopped = self.stopped_by_user && !self.preparation.steered;
         let missing = self.peers.values().any(|peer| peer.result.is_none());
-        let reasons = std::mem::take(&mut self.reasons);
+        let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
+        for (node, text) in std::mem::take(&mut self.reasons) {
+            let is_here =
+                node.is_some_and(|node| self.peers.get(&node).is_some_and(|it| it.result.is_some()));
+            // Of an inherited run it matters what is missing, not what was said of nodes that had ended it already.
+            if self.inherited.is_none() || !is_here {
+                reasons.push(text);
+            }
+        }
         let whole = !missing && reasons.is_empty();
         self.end(if whole { Outcome::Complete { stopped } } else { Outcome::Partial { reasons, stopped } });
     }
@@ -414,10 +528,27 @@ impl Controller {
     fn end(&mut self, outcome: Outcome) {
         let lost: Vec<NodeName> =
             self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
+        self.conclude(outcome);
         for node in lost {
-            // It may have missed the first one.
-            self.send(node, Command::Abort);
+            self.dismiss(node);
         }
+    }
+
+    /// What is left to say to a node that was lost; it may have missed what was said before.
+    fn dismiss(&mut self, node: NodeName) {
+        let Some(peer) = self.peers.get(&node) else { return };
+        let command = if self.limits.lease.is_none() || peer.gone {
+            Command::Abort
+        } else if peer.result.is_some() {
+            Command::Collected
+        } else {
+            // It keeps what it has for whoever collects.
+            Command::Finish { sent: self.sent_totals() }
+        };
+        self.send(node, command);
+    }
+
+    fn conclude(&mut self, outcome: Outcome) {
         self.enter(outcome.state());
         self.emit(RunEventKind::Ended(outcome.clone()));
         self.phase = Phase::Ended(outcome);
@@ -432,7 +563,8 @@ impl Controller {
 
     /// Tells every node that has not got there what this phase wants of it.
     fn broadcast(&mut self, now: MonoTime) {
-        self.repeat_at = now + self.limits.repeat;
+        let is_urgent = matches!(self.phase, Phase::Committing { .. } | Phase::Confirming { .. });
+        self.repeat_at = now + if is_urgent { self.limits.insist } else { self.limits.repeat };
         let letters: Vec<(NodeName, Command)> = self
             .peers
             .iter()
@@ -443,12 +575,18 @@ impl Controller {
         for (node, command) in letters {
             self.send(node, command);
         }
+        let fenced: Vec<NodeName> =
+            self.left_out.iter().filter(|(_, out)| !out.released).map(|(node, _)| node.clone()).collect();
+        for node in fenced {
+            self.send(node, Command::Abort);
+        }
     }
 
     fn wanted_of(&self, peer: &Peer) -> Option<Command> {
         let (command, reached) = match &self.phase {
             Phase::Cancelling { .. } => return (!peer.released).then_some(Command::Abort),
-            _ if peer.lost => return None,
+            _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
+            Phase::Running { .. } | Phase::Draining { .. } if peer.lost => (Command::Stop, Progress::Done),
             Phase::Draft | Phase::Ended(_) => return None,
             Phase::Preparing { .. } => {
                 (Command::Prepare(Box::new(self.preparation.clone())), Progress::Prepared)
@@ -497,6 +635,7 @@ impl Controller {
     }
 
     fn enter(&mut self, state: RunState) {
+        self.record(state);
         self.emit(RunEventKind::StateChanged(state));
     }
 

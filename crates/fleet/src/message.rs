@@ -3,6 +3,7 @@
 //! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
+use crate::hello::Hello;
 use crate::outcome::Fault;
 use packetrig_plan::Steer;
 use packetrig_stats::limit::RigLimit;
@@ -107,6 +108,18 @@ pub struct Preparation {
     /// Streams do not begin at T: each does what later orders say, and the run goes on until it is stopped.
     #[serde(default)]
     pub steered: bool,
+    /// Where each port of the plan is, by its index; empty when all are here.
+    #[serde(default)]
+    pub places: Vec<Place>,
+}
+
+/// Where a port is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// The node.
+    pub node: NodeName,
+    /// The interface there, as a location of that machine.
+    pub interface: String,
 }
 
 /// A change to a steered run.
@@ -127,6 +140,23 @@ pub struct SentTotal {
     pub stream: usize,
     /// Frames.
     pub frames: u64,
+}
+
+/// What ended the senders of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// Their plan.
+    #[default]
+    Done,
+    /// The controller.
+    Told,
+    /// Their lease was not renewed.
+    LeaseOver,
+    /// There was no lease at T: nothing was sent.
+    NoLease,
+    /// The longest duration that the node's owner allows.
+    OwnersLimit,
 }
 
 /// From the controller to an agent.
@@ -198,9 +228,17 @@ pub enum Reply {
     SendersDone {
         /// What they sent.
         sent: Vec<SentTotal>,
+        /// What ended them.
+        #[serde(default)]
+        why: StopReason,
     },
     /// The accounts of this node. Shared: they are large, and may be asked for again.
     Result(Arc<NodeResult>),
+    /// The accounts of this node are closed and safe on its disk, and go their own way to the controller.
+    Spooled {
+        /// In how many segments.
+        segments: u64,
+    },
     /// The run is given up and forgotten.
     Aborted,
     /// Not this command, not now; nothing was changed.
@@ -214,11 +252,46 @@ pub enum Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     /// Controller to agent.
-    Command(Command),
+    Command(Head, Command),
     /// Agent to controller.
-    Reply(Reply),
+    Reply(Head, Reply),
     /// Agent to controller: counts so far. May be lost.
-    Telemetry(Box<Sample>),
+    Telemetry(Head, Box<Sample>),
+    /// Agent to controller: may I go on? See [`crate::lease`].
+    Renew(Head, Nonce),
+    /// Controller to agent: the answer.
+    Granted(Head, Grant),
+    /// Controller to everyone: who is there?
+    RollCall,
+    /// Agent to controller: I am; also said once a second without being asked. May be lost.
+    Hello(Box<Hello>),
+    /// Controller to agent: these segments are safe.
+    Stored(Watermark),
+}
+
+/// Tells the renewals of a lease apart; never used twice by an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nonce(pub u64);
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Of which renewal.
+    pub nonce: Nonce,
+    /// Go on, or stop sending now.
+    pub go_on: bool,
+}
+
+/// All segments of a node's part in a run below this number are stored by the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    /// The run.
+    pub run: RunId,
+    /// The attempt.
+    pub attempt: u32,
+    /// The first number that is not known to be stored.
+    pub below: u64,
 }
 
 /// A message under way.
@@ -226,8 +299,6 @@ pub enum Body {
 pub struct Envelope {
     /// Who sent it.
     pub from: NodeName,
-    /// What it belongs to.
-    pub head: Head,
     /// What it says.
     pub body: Body,
 }
@@ -235,7 +306,7 @@ pub struct Envelope {
 impl Body {
     /// Whether the fabric may drop it when the other side is slow.
     pub const fn may_be_dropped(&self) -> bool {
-        matches!(self, Self::Telemetry(_))
+        matches!(self, Self::Telemetry(..) | Self::Hello(_))
     }
 }
 
@@ -252,17 +323,20 @@ mod tests {
 
     #[test]
     fn only_telemetry_may_be_dropped() {
-        assert!(Body::Telemetry(Box::default()).may_be_dropped());
-        assert!(!Body::Command(Command::Stop).may_be_dropped());
-        assert!(!Body::Reply(Reply::Armed).may_be_dropped());
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+        assert!(Body::Telemetry(head.clone(), Box::default()).may_be_dropped());
+        assert!(!Body::Command(head.clone(), Command::Stop).may_be_dropped());
+        assert!(!Body::Reply(head, Reply::Armed).may_be_dropped());
     }
 
     #[test]
     fn envelopes_survive_json() {
         let envelope = Envelope {
             from: NodeName::local(),
-            head: Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
-            body: Body::Command(Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] }),
+            body: Body::Command(
+                Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
+                Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] },
+            ),
         };
         let text = serde_json::to_string(&envelope).expect("encodes");
         assert_eq!(serde_json::from_str::<Envelope>(&text).expect("decodes"), envelope);

@@ -22,6 +22,10 @@ const LIMITS: Limits = Limits {
     drain: Nanos::from_secs(1),
     collect: Nanos::from_secs(10),
     repeat: Nanos::from_millis(200),
+    confirm: Nanos::from_secs(5),
+    late: Nanos::ZERO,
+    insist: Nanos::from_millis(200),
+    lease: None,
 };
 const PATIENCE: Nanos = Nanos::from_secs(20);
 
@@ -213,7 +217,7 @@ impl Simulation {
                     self.states.push(state);
                 }
                 Action::Emit(RunEventKind::StartSet { at }) => drop(self.starts.insert(at)),
-                Action::Emit(_) => {}
+                _ => {}
             }
         }
         // One chain of ticks: each tick asks for the next.
@@ -288,6 +292,7 @@ impl Simulation {
                 let failed = (node.fails_at == Some("finish")).then(|| AgentEvent::Failed(fault("finish")));
                 Some(failed.unwrap_or_else(|| AgentEvent::Finished(Arc::new(result))))
             }
+            Order::Remember(_) | Order::Renew(..) | Order::Extend(_) | Order::Spool(_) => None,
             Order::Release => {
                 self.nodes[index].sending_from = None;
                 None
@@ -304,7 +309,10 @@ impl Simulation {
         }
         self.nodes[index].sending_from = None;
         self.nodes[index].sender_ended = Some(self.now);
-        self.tell_agent(index, AgentEvent::SendersDone(vec![SentTotal { stream: index, frames: 100 }]));
+        self.tell_agent(
+            index,
+            AgentEvent::SendersDone { sent: vec![SentTotal { stream: index, frames: 100 }], shut: false },
+        );
     }
 
     /// What must hold whatever the world did.

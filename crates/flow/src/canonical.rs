@@ -27,14 +27,14 @@ impl Canonical {
         let (source, destination) = ends(key);
         let flipped = source > destination;
         let (low, high) = if flipped { (destination, source) } else { (source, destination) };
-        Self { words: words(key, low, high, question(key.protocol, type_code(key))), flipped }
+        Self { words: words(key, low, high, question(key.protocol, key.destination_port)), flipped }
     }
 
     /// Of this direction alone.
     #[inline]
     pub(crate) fn one_way(key: &FlowKey) -> Self {
         let (source, destination) = ends(key);
-        Self { words: words(key, source, destination, type_code(key)), flipped: false }
+        Self { words: words(key, source, destination, key.destination_port), flipped: false }
     }
 
     /// The key again. `icmp` is what its packets' type and code were, which the words have as a question.
@@ -65,19 +65,43 @@ pub(crate) const fn is_icmp(protocol: u8) -> bool {
     matches!(protocol, ICMP | ICMPV6)
 }
 
+/// Types of ICMP that ask, each with the one that answers.
+const QUESTIONS: [(u8, u8, u8); 6] = [
+    (ICMP, 8, 0),       // echo
+    (ICMP, 13, 14),     // time stamp
+    (ICMP, 15, 16),     // information
+    (ICMP, 17, 18),     // address mask
+    (ICMPV6, 128, 129), // echo
+    (ICMPV6, 139, 140), // node information
+];
+
 /// Type and code of the question, if this is an answer of ICMP.
 pub(crate) const fn question(protocol: u8, type_code: u16) -> u16 {
     let [kind, code] = type_code.to_be_bytes();
-    let kind = match (protocol, kind) {
-        (ICMP, 0) => 8,       // echo
-        (ICMP, 14) => 13,     // time stamp
-        (ICMP, 16) => 15,     // information
-        (ICMP, 18) => 17,     // address mask
-        (ICMPV6, 129) => 128, // echo
-        (ICMPV6, 140) => 139, // node information
-        _ => kind,
-    };
-    u16::from_be_bytes([kind, code])
+    let mut at = 0;
+    while at < QUESTIONS.len() {
+        let (of, question, answer) = QUESTIONS[at];
+        if of == protocol && answer == kind {
+            return u16::from_be_bytes([question, code]);
+        }
+        at += 1;
+    }
+    type_code
+}
+
+/// Type and code of what comes back for this: the answer of a question, the question of an answer. What is neither comes
+/// back as it is.
+pub(crate) const fn counterpart(protocol: u8, type_code: u16) -> u16 {
+    let [kind, code] = type_code.to_be_bytes();
+    let mut at = 0;
+    while at < QUESTIONS.len() {
+        let (of, question, answer) = QUESTIONS[at];
+        if of == protocol && question == kind {
+            return u16::from_be_bytes([answer, code]);
+        }
+        at += 1;
+    }
+    question(protocol, type_code)
 }
 
 type End = (u128, u16);
@@ -90,11 +114,6 @@ fn ends(key: &FlowKey) -> (End, End) {
         (u128::from_be_bytes(key.source), port(key.source_port)),
         (u128::from_be_bytes(key.destination), port(key.destination_port)),
     )
-}
-
-/// Of ICMP. A key that was turned round has them in the other place.
-const fn type_code(key: &FlowKey) -> u16 {
-    key.source_port | key.destination_port
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
@@ -148,6 +167,13 @@ mod tests {
         fn both_ends_say_the_same(key in keys()) {
             let (one, other) = (Canonical::of(&key), Canonical::of(&key.reversed()));
             prop_assert_eq!(one.words, other.words);
+            prop_assert_eq!(key.canonical(), key.reversed().canonical());
+            prop_assert_eq!(Canonical::of(&key.canonical()), Canonical { flipped: false, ..one });
+        }
+
+        #[test]
+        fn turned_round_twice_it_is_itself(key in keys()) {
+            prop_assert_eq!(key.reversed().reversed(), key);
         }
 
         #[test]
@@ -166,8 +192,8 @@ mod tests {
             protocol: 1,
             ..FlowKey::default()
         };
-        let answer = FlowKey { destination_port: 0, ..ask.reversed() };
-        let answer = FlowKey { source_port: 0, ..answer };
+        let answer = ask.reversed();
+        assert_eq!((answer.source_port, answer.destination_port), (0, 0));
         let unreachable = FlowKey { destination_port: 0x0301, ..answer };
         assert_eq!(Canonical::of(&ask).words, Canonical::of(&answer).words);
         assert_ne!(Canonical::of(&ask).words, Canonical::of(&unreachable).words);

@@ -1,6 +1,7 @@
 //! Which flow a packet is of.
 
-use crate::packet::{Packet, Tunnel};
+use crate::canonical::{Canonical, counterpart, is_icmp, question};
+use crate::packet::{MAPPED, Packet, Tunnel};
 use serde::{Deserialize, Serialize};
 
 /// What tells flows apart, as one end sees it: the source is the end that spoke first, or the lower one in a canonical key.
@@ -42,20 +43,43 @@ impl FlowKey {
         }
     }
 
-    /// As the other end sees it.
+    /// As the other end sees it: the key of what comes back. Of ICMP that is the answer of a question and the question of an
+    /// answer.
     #[must_use]
     pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..self
-        }
+        let (source_port, destination_port) = if is_icmp(self.protocol) {
+            (self.source_port, counterpart(self.protocol, self.destination_port))
+        } else {
+            (self.destination_port, self.source_port)
+        };
+        Self { source: self.destination, destination: self.source, source_port, destination_port, ..self }
     }
 
-    /// Whether its addresses are of IPv4.
+    /// The key that both ends have in common: its source is the lower end, an answer of ICMP is the question.
+    #[must_use]
+    pub fn canonical(self) -> Self {
+        let canonical = Canonical { flipped: false, ..Canonical::of(&self) };
+        canonical.key(question(self.protocol, self.destination_port))
+    }
+
+    /// Whether its addresses are of IPv4, both: one that is not has no room in four bytes.
     pub fn is_ipv4(&self) -> bool {
-        self.source.starts_with(&crate::packet::MAPPED)
+        self.source.starts_with(&MAPPED) && self.destination.starts_with(&MAPPED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_of_ipv4_if_both_its_addresses_are() {
+        let mut mapped = [7; 16];
+        mapped[..12].copy_from_slice(&MAPPED);
+        let key = |source, destination| FlowKey { source, destination, ..FlowKey::default() };
+        assert!(key(mapped, mapped).is_ipv4());
+        for (source, destination) in [(mapped, [7; 16]), ([7; 16], mapped), ([7; 16], [7; 16])] {
+            assert!(!key(source, destination).is_ipv4());
+        }
     }
 }

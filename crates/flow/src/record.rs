@@ -1,5 +1,6 @@
 //! What is known of a flow when it is reported.
 
+use crate::canonical::{counterpart, is_icmp};
 use crate::key::FlowKey;
 use serde::{Deserialize, Serialize};
 
@@ -105,14 +106,16 @@ impl FlowRecord {
         if self.forward.last_ns > self.reverse.last_ns { self.forward.last_ns } else { self.reverse.last_ns }
     }
 
-    /// The two one-way records of a biflow; the second is absent if nothing came back.
+    /// The two one-way records of a biflow; the second is absent if nothing came back. Of ICMP, what came back for a
+    /// question is taken for its answer, and the other way round.
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
         let forward = Self { reverse: Half::default(), ..*self };
         let back = Self {
-            key: self.key.reversed(),
+            key: self.reversed_key(),
             forward: self.reverse,
             reverse: Half::default(),
+            icmp: counterpart(self.key.protocol, self.icmp),
             source_mac: self.destination_mac,
             destination_mac: self.source_mac,
             outer_source: self.outer_destination,
@@ -120,5 +123,57 @@ impl FlowRecord {
             ..*self
         };
         (forward, (self.reverse.packets > 0).then_some(back))
+    }
+
+    /// Type and code of ICMP stay out of the key if they are not in it.
+    const fn reversed_key(&self) -> FlowKey {
+        let key = self.key.reversed();
+        let has_type = self.key.destination_port == self.icmp;
+        let destination_port =
+            if is_icmp(key.protocol) && !has_type { self.key.destination_port } else { key.destination_port };
+        FlowKey { destination_port, ..key }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn icmp(protocol: u8, port: u16, icmp: u16) -> FlowRecord {
+        let half = Half { packets: 1, ..Half::default() };
+        let key = FlowKey {
+            source: [1; 16],
+            destination: [2; 16],
+            destination_port: port,
+            protocol,
+            ..FlowKey::default()
+        };
+        FlowRecord { key, forward: half, reverse: half, icmp, ..FlowRecord::default() }
+    }
+
+    /// Of what came back: the key's ports, and the type and code of its first packet.
+    fn back(record: &FlowRecord) -> (u16, u16, u16) {
+        let (there, back) = record.split();
+        assert_eq!((there.key, there.icmp), (record.key, record.icmp));
+        let back = back.expect("something came back");
+        assert_eq!((back.key.source, back.key.destination), ([2; 16], [1; 16]));
+        (back.key.source_port, back.key.destination_port, back.icmp)
+    }
+
+    #[test]
+    fn the_back_half_of_an_echo_is_its_answer_and_no_request_with_ports_swapped() {
+        assert_eq!(back(&icmp(1, 0x0800, 0x0800)), (0, 0, 0));
+        assert_eq!(back(&icmp(58, 0x8000, 0x8000)), (0, 0x8100, 0x8100));
+        // The meter came late: the answer was its first packet.
+        assert_eq!(back(&icmp(1, 0x0e00, 0x0e00)), (0, 0x0d00, 0x0d00));
+        assert_eq!(back(&icmp(1, 0, 0)), (0, 0x0800, 0x0800));
+        // What is no question has no answer.
+        assert_eq!(back(&icmp(1, 0x0301, 0x0301)), (0, 0x0301, 0x0301));
+    }
+
+    #[test]
+    fn type_and_code_that_are_not_in_the_key_do_not_come_into_it() {
+        assert_eq!(back(&icmp(1, 0, 0x0800)), (0, 0, 0));
+        assert_eq!(back(&icmp(58, 0, 0x8100)), (0, 0, 0x8000));
     }
 }

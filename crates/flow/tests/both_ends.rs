@@ -94,11 +94,16 @@ fn key() -> impl Strategy<Value = FlowKey> {
 
 fn record() -> impl Strategy<Value = FlowRecord> {
     let rest = (any::<(u64, u16, u8, u8, u8)>(), 1..=5_u8, any::<[u32; 3]>(), any::<([u8; 6], [u8; 6])>());
-    let own = (1..100_u32, any::<u32>(), any::<bool>(), any::<bool>(), any::<u16>());
+    let icmp = prop_oneof![Just(0_u16), Just(0x0800), Just(0x8000), Just(0x8100), any::<u16>()];
+    let own = (1..100_u32, any::<u32>(), any::<bool>(), any::<bool>(), icmp);
     (key(), half(), prop::option::of(half()), rest, own).prop_map(
-        |(key, forward, reverse, (numbers, end, mpls, macs), own)| {
+        |(mut key, forward, reverse, (numbers, end, mpls, macs), own)| {
             let (sampling, input, loss, carried, icmp) = own;
             let is_icmp = matches!(key.protocol, 1 | 58);
+            if is_icmp {
+                // Type and code are in the key or they are not.
+                (key.source_port, key.destination_port) = (0, if key.vlan % 2 == 0 { icmp } else { 0 });
+            }
             let ends = [EndReason::Idle, EndReason::Active, EndReason::EndOfFlow, EndReason::Forced];
             FlowRecord {
                 key,
@@ -110,8 +115,7 @@ fn record() -> impl Strategy<Value = FlowRecord> {
                 ttl_min: numbers.2,
                 ttl_max: numbers.3,
                 tos: numbers.4,
-                // An echo reply is type and code 0: then the port says it as well.
-                icmp: if is_icmp { icmp.max(1) } else { 0 },
+                icmp: if is_icmp { icmp } else { 0 },
                 mpls: if carried { mpls } else { [0; 3] },
                 source_mac: macs.0,
                 destination_mac: macs.1,

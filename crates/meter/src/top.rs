@@ -47,7 +47,7 @@ impl Board {
         // Which one is as good as random: batches begin anywhere.
         let (chosen, stands_for) = if batch.len() < BATCH { (batch, 1) } else { (&batch[..1], BATCH as u64) };
         for packet in chosen {
-            let key = canonical(packet);
+            let key = FlowKey::of(packet).canonical();
             let is_full = noted.len() >= MOST;
             let share = match noted.get_mut(&key) {
                 Some(share) => share,
@@ -80,13 +80,6 @@ pub fn largest(noted: impl IntoIterator<Item = Noted>, most: usize) -> Vec<(Flow
     flows
 }
 
-/// The same key for both directions.
-fn canonical(packet: &Packet) -> FlowKey {
-    let key = FlowKey::of(packet);
-    let is_low = (key.source, key.source_port) <= (key.destination, key.destination_port);
-    if is_low { key } else { key.reversed() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +100,20 @@ mod tests {
             top.iter().map(|(key, share)| (key.source[15], share.packets, share.bytes)).collect();
         assert_eq!(shares, [(3, 2, 1010), (1, 2, 150)]);
         assert!(largest(boards.iter().map(Board::take), 5).is_empty());
+    }
+
+    #[test]
+    fn an_echo_and_its_answer_are_one_flow_whoever_asks() {
+        let echo =
+            |from, to, destination_port| Packet { protocol: 1, destination_port, ..packet(from, to, 100) };
+        for (one, other) in [(1, 2), (2, 1)] {
+            let board = Board::default();
+            board.note(&[echo(one, other, 0x0800), echo(other, one, 0)]);
+            let top = largest([board.take()], 5);
+            let shares: Vec<_> =
+                top.iter().map(|(key, share)| (key.destination_port, share.packets)).collect();
+            assert_eq!(shares, [(0x0800, 2)]);
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use packetrig_engine::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Envelope, Head};
+use packetrig_fleet::message::{Body, Envelope};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
@@ -50,8 +50,10 @@ struct Shell<'a, E> {
 impl<E: Endpoint> Shell<'_, E> {
     fn turn(&mut self) {
         let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
-        if let Some(Envelope { head, body: Body::Command(command), .. }) = self.endpoint.receive(wait) {
-            self.feed(Event::Command(head, command));
+        match self.endpoint.receive(wait).map(|Envelope { body, .. }| body) {
+            Some(Body::Command(head, command)) => self.feed(Event::Command(head, command)),
+            Some(Body::Granted(head, grant)) => self.feed(Event::Granted(head, grant)),
+            _ => {}
         }
         self.feed(Event::Tick);
         self.watch_senders();
@@ -71,13 +73,19 @@ impl<E: Endpoint> Shell<'_, E> {
     fn perform(&mut self, action: Action) -> Option<Event> {
         let done = match action {
             Action::Reply(head, reply) => {
-                self.post(head, Body::Reply(reply));
+                self.post(Body::Reply(head, reply));
                 return None;
             }
             Action::Release => {
                 self.plane = None;
                 return None;
             }
+            Action::Renew(head, nonce) => {
+                self.post(Body::Renew(head, nonce));
+                return None;
+            }
+            // Only an agent of a fleet has leases, a spool and an epoch to keep.
+            Action::Extend(_) | Action::Spool(_) | Action::Remember(_) => return None,
             Action::StartAt(at) => {
                 self.plane.as_mut()?.start_at(at);
                 return None;
@@ -114,7 +122,9 @@ impl<E: Endpoint> Shell<'_, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let event = plane.sent().map_or_else(|error| self.failed(error), Event::SendersDone);
+            let event = plane
+                .sent()
+                .map_or_else(|error| self.failed(error), |sent| Event::SendersDone { sent, shut: false });
             self.feed(event);
         }
     }
@@ -128,7 +138,7 @@ impl<E: Endpoint> Shell<'_, E> {
         match plane.sample() {
             Ok(sample) => {
                 if let Some(head) = self.agent.head().cloned() {
-                    self.post(head, Body::Telemetry(Box::new(sample)));
+                    self.post(Body::Telemetry(head, Box::new(sample)));
                 }
             }
             Err(error) => {
@@ -138,10 +148,9 @@ impl<E: Endpoint> Shell<'_, E> {
         }
     }
 
-    fn post(&mut self, head: Head, body: Body) {
-        let envelope = Envelope { from: self.endpoint.name().clone(), head, body };
+    fn post(&mut self, body: Body) {
         // A controller that is gone is noticed by its silence; there is nobody to tell.
-        self.endpoint.post(&NodeName::controller(), envelope).unwrap_or(());
+        self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
     fn failed(&mut self, error: Error) -> Event {

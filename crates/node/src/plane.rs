@@ -2,12 +2,14 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::rig::{Rig, RigOptions};
-use packetrig_fleet::message::{Preparation, SentTotal};
-use packetrig_plan::{Location, Plan, ReadOptions, Steer};
+use packetrig_engine::stream::Shift;
+use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
+use packetrig_plan::{Location, Plan, Problem, Problems, ReadOptions, Steer};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
@@ -16,6 +18,11 @@ pub trait DataPlane {
     fn arm(&mut self) -> Result<(), Error>;
     /// Sends from `at` on.
     fn start_at(&mut self, at: MonoTime);
+    /// Tells how the clocks of nodes that send streams to this one relate to its own; again whenever that is known better.
+    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+        let _ = shifts;
+        Ok(())
+    }
     /// All counts now.
     fn sample(&mut self) -> Result<Sample, Error>;
     /// Changes something of a steered run; `at` is the instant of a start that nodes have in common. An error leaves
@@ -45,17 +52,54 @@ pub trait Planes {
 }
 
 /// The engine's rig on this machine's interfaces.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct EnginePlane {
+    node: NodeName,
     known: Option<(String, u64, Plan)>,
 }
 
+impl Default for EnginePlane {
+    fn default() -> Self {
+        Self::for_node(NodeName::local())
+    }
+}
+
 impl EnginePlane {
-    fn plan_of(&mut self, document: &str, seed: u64) -> Result<Plan, Error> {
+    /// Of a node with this name: of a plan whose ports are on several, it opens those that are here.
+    pub const fn for_node(node: NodeName) -> Self {
+        Self { node, known: None }
+    }
+
+    /// Where each port is, if it is here; empty if all are.
+    fn places(&self, preparation: &Preparation) -> Result<Vec<Option<Location>>, Error> {
+        let places = preparation.places.iter().map(|place| {
+            let is_here = place.node == self.node;
+            is_here
+                .then(|| place.interface.parse::<Location>())
+                .transpose()
+                .map_err(|message| Error::Plan(Problems(vec![Problem::error("ports", message)])))
+        });
+        places.collect()
+    }
+
+    fn plan_of(&mut self, preparation: &Preparation) -> Result<Plan, Error> {
+        let Preparation { document, seed, .. } = preparation;
+        let fleet = !preparation.places.is_empty();
         match self.known.take() {
-            Some((known, its_seed, plan)) if known == document && its_seed == seed => Ok(plan),
-            _ => Ok(Plan::read_with(document, ReadOptions { seed })?),
+            Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
+            _ => Ok(Plan::read_with(document, ReadOptions { seed: *seed, fleet })?),
         }
+    }
+
+    /// Interfaces here that the user confirmed. In a fleet they may be written with this node's name.
+    fn confirmed(&self, preparation: &Preparation) -> BTreeSet<Location> {
+        let own = format!("{}/", self.node);
+        let here = |text: &String| {
+            let of_fleet = text.strip_prefix(&own).filter(|_| !preparation.places.is_empty());
+            // What is no location cannot be a port of the plan either.
+            of_fleet.unwrap_or(text).parse::<Location>().ok()
+        };
+        preparation.confirmed.iter().filter_map(here).collect()
     }
 }
 
@@ -65,12 +109,10 @@ impl Planes for EnginePlane {
     }
 
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error> {
-        let plan = self.plan_of(&preparation.document, preparation.seed)?;
-        // What is no location cannot be a port of the plan either.
-        let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<Location>().ok());
+        let plan = self.plan_of(preparation)?;
         let options = RigOptions {
             key: TagKey(preparation.tag_key),
-            confirmed: confirmed.collect(),
+            confirmed: self.confirmed(preparation),
             capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
             capture_all: preparation.capture_all,
             captures_wait: preparation.steered,
@@ -78,9 +120,10 @@ impl Planes for EnginePlane {
             limits: preparation.limits.clone(),
             steered: preparation.steered,
             seed: preparation.seed,
+            places: self.places(preparation)?,
         };
         let rig = Rig::prepare(plan, &options)?;
-        let ports = rig.ports().to_vec();
+        let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))
     }
 }
@@ -91,6 +134,9 @@ impl DataPlane for Rig {
     }
     fn start_at(&mut self, at: MonoTime) {
         Self::start_at(self, at);
+    }
+    fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+        Self::shift(self, shifts)
     }
     fn sample(&mut self) -> Result<Sample, Error> {
         Self::sample(self)

@@ -68,12 +68,35 @@ impl fmt::Display for Location {
     }
 }
 
+impl Location {
+    /// Stands for a location that is not known yet; no interface is called so.
+    pub const fn unsettled() -> Self {
+        Self { namespace: None, interface: String::new() }
+    }
+}
+
+/// On which machine a port is. A plan for this machine alone knows only [`Site::Here`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Site {
+    /// This machine.
+    #[default]
+    Here,
+    /// The node of this name.
+    Node(String),
+    /// Any port of a fleet with this label. Which one is settled when the nodes are known; until then the port's
+    /// location is [`Location::unsettled`].
+    Any(String),
+}
+
 /// A network interface used for test traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name in the plan.
     pub name: String,
-    /// Where it is.
+    /// On which machine.
+    pub site: Site,
+    /// Where it is there.
     pub location: Location,
     /// Nominal speed (layer1.speed), if given.
     pub speed: Option<BitRate>,
@@ -81,6 +104,17 @@ pub struct Port {
     pub mtu: Option<u32>,
     /// Whether it should receive everything (default yes).
     pub promiscuous: bool,
+}
+
+impl Port {
+    /// Where it is, as the document says it: `eth1`, `node7/eth1`, `any-tx`.
+    pub fn whereabouts(&self) -> String {
+        match &self.site {
+            Site::Here => self.location.to_string(),
+            Site::Node(node) => format!("{node}/{}", self.location),
+            Site::Any(label) => format!("any-{label}"),
+        }
+    }
 }
 
 /// Frames from one port to others: one OTG flow, or what one pair of emulated interfaces has of it.
@@ -263,6 +297,8 @@ pub struct BoundPlan {
 pub struct BoundStream {
     /// When each frame is due.
     pub timeline: Timeline,
+    /// It depends on the speed of a link that is not known here: the schedule is a guess, good enough to receive by.
+    pub assumed: bool,
 }
 
 /// Options of reading a document.
@@ -270,9 +306,12 @@ pub struct BoundStream {
 pub struct ReadOptions {
     /// From which seeds are drawn where the document leaves them open, so that a report can name it.
     pub seed: u64,
+    /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
+    pub fleet: bool,
 }
 
-/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can.
+/// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can, or that another node
+/// sends.
 const FAST: BitRate = BitRate::new(10_000_000_000);
 
 impl Plan {
@@ -289,13 +328,31 @@ impl Plan {
     /// Settles rates and gaps for the given port speeds (one per port; `layer1.speed` wins over the link's own).
     /// Refuses a port asked for more than its speed.
     pub fn bind(self, speeds: &[Option<BitRate>]) -> Result<BoundPlan, Problems> {
+        self.bind_part(speeds, &|_| true)
+    }
+
+    /// As [`Self::bind`], on a node that has those ports only of which `is_here` is true: what others send may have a schedule
+    /// that is assumed.
+    pub fn bind_part(
+        self,
+        speeds: &[Option<BitRate>],
+        is_here: &dyn Fn(usize) -> bool,
+    ) -> Result<BoundPlan, Problems> {
         let speed_of = |port: usize| self.ports[port].speed.or_else(|| speeds.get(port).copied().flatten());
         let speeds: Vec<_> = (0..self.ports.len()).map(speed_of).collect();
         let mut problems = Vec::new();
         let mut streams = Vec::with_capacity(self.streams.len());
         for stream in &self.streams {
-            match stream.bind(speeds[stream.tx]) {
-                Ok(timeline) => streams.push(BoundStream { timeline }),
+            let exact =
+                stream.bind(speeds[stream.tx]).map(|timeline| BoundStream { timeline, assumed: false });
+            let bound = match exact {
+                Err(_) if !is_here(stream.tx) => {
+                    stream.bind(Some(FAST)).map(|timeline| BoundStream { timeline, assumed: true })
+                }
+                exact => exact,
+            };
+            match bound {
+                Ok(bound) => streams.push(bound),
                 Err(problem) => problems.push(stream.place.locate(*problem)),
             }
         }

@@ -107,6 +107,9 @@ pub struct StreamRxCounts {
     pub unnumbered: u64,
     /// Frames stamped earlier than they were sent: the clocks disagree.
     pub negative: u64,
+    /// The least of those delays, in nanoseconds; 0 if none was negative.
+    #[serde(default)]
+    pub least_delay_ns: i64,
     /// First arrival.
     pub first: Option<MonoTime>,
     /// Last arrival.

@@ -101,6 +101,7 @@ fn spec(number: u16) -> Arc<StreamSpec> {
         source: Source::Made(Arc::new(Template::new(frame).unwrap())),
         timeline: Timeline { rate, delay: Nanos::ZERO, shape },
         latency: true,
+        sent_elsewhere: false,
     })
 }
 

@@ -20,7 +20,7 @@ fn stream(file: PathBuf, timing: Timing) -> Arc<StreamSpec> {
     let rate = recording.mean_rate().or_else(|| FrameRate::per_second(1_000_000)).unwrap();
     let timeline = Timeline { rate, delay: Nanos::ZERO, shape: recording.shape() };
     let source = Source::Recorded(Arc::new(Track::new(Arc::new(recording))));
-    Arc::new(StreamSpec { number: 0, source, timeline, latency: true })
+    Arc::new(StreamSpec { number: 0, source, timeline, latency: true, sent_elsewhere: false })
 }
 
 #[test]

@@ -40,6 +40,7 @@ fn read(changes: &[(&str, &str)]) -> Result<options::Settings, Vec<String>> {
         source: crate::stream::Source::of(&bound.plan.streams[0].frames),
         timeline: bound.streams[0].timeline,
         latency: false,
+        sent_elsewhere: false,
     };
     options::read(&spec).map_err(|problems| problems.iter().map(ToString::to_string).collect())
 }

@@ -3,7 +3,7 @@
 use crate::capture::Captured;
 use crate::sender::LATE_AFTER;
 use crate::stream::{Source, StreamSpec};
-use packetrig_plan::BoundPlan;
+use packetrig_plan::{BoundPlan, BoundStream};
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
@@ -15,29 +15,35 @@ use std::sync::Arc;
 /// A receiver's final word: its streams, the port's counters (if it received at all), the doubt of its clock.
 pub(super) type Received = (Vec<ReceiveResult>, Option<RxCounters>, Nanos);
 
+/// What a port that is here counted.
+pub(super) struct PortBook {
+    pub(super) port: usize,
+    pub(super) info: PortInfo,
+    pub(super) tx: TxCounters,
+    /// If it received at all.
+    pub(super) rx: Option<RxCounters>,
+    pub(super) clock_bound: Nanos,
+    /// Its own doubts, in words.
+    pub(super) caveats: Vec<String>,
+}
+
 /// Everything needed to close them.
 pub(super) struct Books<'a> {
     pub(super) plan: &'a BoundPlan,
-    pub(super) infos: &'a [PortInfo],
-    pub(super) tx: &'a [TxCounters],
-    pub(super) rx: &'a [(Option<RxCounters>, Nanos)],
+    pub(super) specs: &'a [Arc<StreamSpec>],
+    pub(super) ports: &'a [PortBook],
     pub(super) interrupted: bool,
 }
 
 impl Books<'_> {
     /// Fills in ports, captures and caveats.
-    pub(super) fn close(
-        &self,
-        result: &mut NodeResult,
-        captured: Vec<(usize, Captured)>,
-        port_caveats: &[Vec<String>],
-    ) {
-        for (port, texts) in port_caveats.iter().enumerate() {
-            let caveat = |text: &String| self.port_caveat(port, Doubt::NotQuiet, text.clone(), false);
-            result.caveats.extend(texts.iter().map(caveat));
+    pub(super) fn close(&self, result: &mut NodeResult, captured: Vec<(usize, Captured)>) {
+        for book in self.ports {
+            let caveat = |text: &String| self.port_caveat(book.port, Doubt::NotQuiet, text.clone(), false);
+            result.caveats.extend(book.caveats.iter().map(caveat));
         }
-        for port in 0..self.infos.len() {
-            let port = self.port(port, result);
+        for book in self.ports {
+            let port = self.port(book, result);
             self.doubt_port(&port, &mut result.caveats);
             result.ports.push(port);
         }
@@ -63,13 +69,13 @@ impl Books<'_> {
     }
 
     /// What is to be said of the capture files that were replayed from here, and of their frames without a tag.
-    pub(super) fn doubt_recordings(&self, specs: &[Arc<StreamSpec>], result: &mut NodeResult) {
+    pub(super) fn doubt_recordings(&self, result: &mut NodeResult) {
         for sent in &result.send {
             let name = &self.plan.plan.streams[sent.stream].name;
             let mut say = |doubt, text, matters| {
                 result.caveats.push(Caveat { doubt, subject: name.clone(), text, matters });
             };
-            if let Some(Source::Recorded(track)) = specs.get(sent.stream).map(|spec| &spec.source) {
+            if let Some(Source::Recorded(track)) = self.specs.get(sent.stream).map(|spec| &spec.source) {
                 for (text, matters) in track.remarks() {
                     say(Doubt::Recording, text, matters);
                 }
@@ -89,7 +95,8 @@ impl Books<'_> {
         self.plan.streams[sent.stream].timeline.total().is_some_and(|total| sent.counts.frames < total)
     }
 
-    fn port(&self, port: usize, result: &NodeResult) -> PortResult {
+    fn port(&self, book: &PortBook, result: &NodeResult) -> PortResult {
+        let port = book.port;
         let mut tx_series = RateSeries::default();
         let sent: Vec<&SendResult> =
             result.send.iter().filter(|s| self.plan.plan.streams[s.stream].tx == port).collect();
@@ -103,21 +110,20 @@ impl Books<'_> {
         }
         let mut ledger = Ledger::default();
         if !sent.is_empty() {
-            sender_accounts(&mut ledger, &sent, &self.tx[port]);
+            sender_accounts(&mut ledger, &sent, &book.tx);
         }
-        let (rx, clock_bound) = &self.rx[port];
-        if let Some(rx) = rx {
+        if let Some(rx) = &book.rx {
             receiver_accounts(&mut ledger, &received, rx);
         }
         PortResult {
             port,
-            info: self.infos[port].clone(),
-            tx: self.tx[port],
-            rx: rx.unwrap_or_default(),
+            info: book.info.clone(),
+            tx: book.tx,
+            rx: book.rx.unwrap_or_default(),
             ledger,
             tx_series,
             rx_series,
-            clock_bound: *clock_bound,
+            clock_bound: book.clock_bound,
         }
     }
 
@@ -191,16 +197,35 @@ impl Books<'_> {
         if received.counts.negative > 0 {
             say(
                 Doubt::Clock,
-                format!("{} frames arrived before they were sent", received.counts.negative),
+                format!(
+                    "{} frames arrived before they were sent, by {} at most: the clocks disagree",
+                    received.counts.negative,
+                    Nanos::new(received.counts.least_delay_ns.unsigned_abs())
+                ),
                 false,
             );
         }
+        let sent_elsewhere = self.specs.get(received.stream).is_some_and(|spec| spec.sent_elsewhere);
         if stream.metrics.enable
             && stream.metrics.latency
             && received.latency.is_none()
             && received.counts.frames > 0
         {
-            say(Doubt::NoSendTime, "its frames leave no room for a send time: no latency".to_owned(), false);
+            let why = if sent_elsewhere {
+                "its sender's clock could not be related to this node's, or its frames leave no room for a send time"
+            } else {
+                "its frames leave no room for a send time"
+            };
+            say(Doubt::NoSendTime, format!("{why}: no latency"), false);
+        }
+        let has_seconds = |bound: &BoundStream| !bound.assumed && stream.frames.recording().is_none();
+        if sent_elsewhere
+            && received.counts.sequence.lost > 0
+            && !self.plan.streams.get(received.stream).is_some_and(has_seconds)
+        {
+            let text = "it is sent from another node, and when its frames were due is not known exactly here: \
+                        the number of seconds with loss is an estimate";
+            say(Doubt::NotMeasured, text.to_owned(), false);
         }
     }
 

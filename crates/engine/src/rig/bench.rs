@@ -8,7 +8,7 @@ use crate::clock::RealClock;
 use crate::device::Machine;
 use crate::device::host::{Host, HostLatest};
 use crate::port::Clock;
-use crate::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use crate::stream::{Control, RxJob, Shift, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
 use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
 use packetrig_plan::device::Interface;
@@ -100,6 +100,15 @@ impl Bench {
             taps: Vec::new(),
             hold: open.hold,
         }
+    }
+
+    /// Its index in the plan.
+    pub(super) const fn port(&self) -> usize {
+        self.port
+    }
+
+    pub(super) const fn info(&self) -> &PortInfo {
+        &self.info
     }
 
     pub(super) fn caveats(&self) -> Vec<String> {
@@ -248,6 +257,17 @@ impl Bench {
         let counts = worker.ask(|sending| sending.stream_counts())?;
         let at_work = self.sends.iter().zip(counts).filter(|(_, counts)| counts.is_sending);
         Ok(at_work.map(|(stream, _)| *stream).filter(|stream| streams.contains(stream)).collect())
+    }
+
+    /// Tells the receiver how the clocks of these streams' senders relate to this node's.
+    pub(super) fn shift(&mut self, shifts: &[(u16, Shift)]) -> Result<(), Error> {
+        match self.rx.working() {
+            Some(worker) => {
+                let shifts = shifts.to_vec();
+                worker.ask(move |receiving| receiving.shift(&shifts))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Tells the receiver of the takes that concern it.

@@ -4,6 +4,7 @@
 //! told of the takes that follow; the senders go on with them. So no frame arrives of which its receiver does not know what
 //! it should look like, and streams that are not concerned never notice.
 
+use super::places::Places;
 use super::{Rig, stream_spec};
 use crate::Error;
 use crate::port::Clock;
@@ -55,8 +56,9 @@ impl Rig {
 
     fn capture(&mut self, ports: &[usize], on: bool) -> Result<(), Error> {
         let captures = self.captures();
-        let bare = ports.iter().find(|port| !captures.iter().any(|(of, _)| of == *port));
-        if let Some(port) = bare.and_then(|port| self.infos.get(*port)) {
+        let is_bare =
+            |port: &&usize| self.places.is_here(**port) && !captures.iter().any(|(of, _)| of == *port);
+        if let Some(port) = ports.iter().find(is_bare).and_then(|port| self.plan.plan.ports.get(*port)) {
             let message = format!("port `{}` has no capture", port.name);
             return Err(Error::Plan(Problems(vec![Problem::error("captures", message)])));
         }
@@ -71,9 +73,8 @@ impl Rig {
     }
 
     fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
-        for port in ports {
-            let bench =
-                self.benches.get_mut(*port).ok_or(Error::Bug("a port was switched that is not there"))?;
+        for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
+            let bench = self.bench(port).ok_or(Error::Bug("a port was switched that is not there"))?;
             bench.switch_link(up)?;
         }
         Ok(())
@@ -171,7 +172,9 @@ impl Rig {
 
     /// Changes rates and sizes, takes on new streams, stops those that are gone.
     fn replan(&mut self, document: &str) -> Result<(), Error> {
-        let newer = Plan::read_with(document, ReadOptions { seed: self.seed })?;
+        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given() };
+        let mut newer = Plan::read_with(document, read)?;
+        self.places.settle(&mut newer);
         if newer.ports != self.plan.plan.ports {
             let problem = Problem::error("ports", "the ports of a run under way cannot be changed");
             return Err(Error::Plan(Problems(vec![problem])));
@@ -180,14 +183,15 @@ impl Rig {
             let problem = Problem::error("devices", "the devices of a run under way cannot be changed");
             return Err(Error::Plan(Problems(vec![problem])));
         }
-        check(&newer)?;
-        super::check_sizes(&newer, &self.infos)?;
-        let newer = newer.bind(&self.speeds())?;
+        check(&newer, &self.places)?;
+        let infos = self.ports();
+        super::check_sizes(&newer, &infos)?;
+        let newer = super::bind(newer, &self.places, &infos)?;
         let known = self.specs.len();
         let mut grown = self.plan.clone();
         let places: BTreeSet<usize> = grown.grow(&newer).into_iter().collect();
         let specs: Vec<Arc<StreamSpec>> = (0..grown.streams.len())
-            .map(|s| stream_spec(&grown, s, self.resolved.get(&s).copied()))
+            .map(|s| stream_spec(&grown, &self.places, s, self.resolved.get(&s).copied()))
             .collect::<Result<_, _>>()?;
         let gone: BTreeSet<usize> = (0..known).filter(|stream| !places.contains(stream)).collect();
         let changed: BTreeSet<usize> =
@@ -200,10 +204,6 @@ impl Rig {
         let all = self.specs.len();
         self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, Course::default()));
         self.change(&changed)
-    }
-
-    fn speeds(&self) -> Vec<Option<packetrig_units::BitRate>> {
-        self.infos.iter().map(|info| info.speed).collect()
     }
 
     /// Streams that are being sent go on with their new frames and rates; the others follow them when they begin again.
@@ -225,13 +225,20 @@ impl Rig {
 }
 
 /// What can be steered has templates: a file is read once, from its beginning to its end.
-pub(super) fn check(plan: &Plan) -> Result<(), Error> {
-    let recorded = plan.streams.iter().enumerate().filter(|(_, stream)| stream.frames.recording().is_some());
-    let problem = |(index, _)| {
-        let message = "frames of a capture file cannot be started and stopped by themselves";
-        Problem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`")
-    };
-    let problems: Vec<Problem> = recorded.map(problem).collect();
+pub(super) fn check(plan: &Plan, places: &Places) -> Result<(), Error> {
+    let mut problems = Vec::new();
+    for (index, stream) in plan.streams.iter().enumerate() {
+        if stream.frames.recording().is_some() {
+            let message = "frames of a capture file cannot be started and stopped by themselves";
+            problems
+                .push(Problem::error(format!("flows[{index}]"), message).with_hint("use `packetrig replay`"));
+        }
+        if places.is_split(stream) {
+            let message = "a flow from one node to another cannot be started and stopped by itself";
+            let hint = "use `packetrig run`, where all flows begin together";
+            problems.push(Problem::error(format!("flows[{}]", stream.flow), message).with_hint(hint));
+        }
+    }
     if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
 }
 

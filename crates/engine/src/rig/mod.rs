@@ -12,6 +12,7 @@ pub mod choose;
 mod course;
 mod neighbours;
 mod open;
+mod places;
 
 pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
@@ -20,7 +21,7 @@ use crate::Error;
 use crate::capture::PortCapture;
 use crate::clock::RealClock;
 use crate::port::Clock;
-use crate::stream::{Control, Source, StreamSpec};
+use crate::stream::{Control, Shift, Source, StreamSpec};
 use bench::Bench;
 use course::Course;
 use neighbours::PingOrder;
@@ -31,6 +32,7 @@ use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
 use packetrig_units::{FrameSize, MonoTime};
 use packetrig_wire::tag::TagKey;
+use places::Places;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -57,6 +59,9 @@ pub struct RigOptions {
     pub steered: bool,
     /// From which seeds are drawn that a document leaves open.
     pub seed: u64,
+    /// Where each port of the plan is, by its index: an interface of this machine, or `None` on another node. Empty: all are
+    /// here, where the plan says.
+    pub places: Vec<Option<Location>>,
 }
 
 /// See the module.
@@ -67,7 +72,8 @@ pub struct Rig {
     specs: Vec<Arc<StreamSpec>>,
     /// MAC addresses that streams awaited, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
-    infos: Vec<PortInfo>,
+    places: Places,
+    /// One for each port that is here, in plan order.
     benches: Vec<Bench>,
     /// Echo requests that were asked for, of late.
     pings: VecDeque<PingOrder>,
@@ -82,7 +88,7 @@ pub struct Rig {
 impl std::fmt::Debug for Rig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rig")
-            .field("ports", &self.infos)
+            .field("ports", &self.ports())
             .field("started", &self.started)
             .finish_non_exhaustive()
     }
@@ -97,22 +103,25 @@ impl Rig {
 
     /// As [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
+        let mut plan = plan;
+        let places = Places::of(&plan, &options.places)?;
+        places.settle(&mut plan);
         if options.steered {
-            course::check(&plan)?;
+            course::check(&plan, &places)?;
         }
-        let mut open = open_all(&plan, opener)?;
-        for port in &mut open {
+        let mut open = open_all(&plan, &places, opener)?;
+        for (_, port) in &mut open {
             port.hold.settle()?;
             port.hold.revise(&mut port.info);
         }
-        let infos: Vec<PortInfo> = open.iter().map(|port| port.info.clone()).collect();
+        let infos: Vec<(usize, PortInfo)> =
+            open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
-        let speeds: Vec<_> = infos.iter().map(|info| info.speed).collect();
-        let plan = plan.bind(&speeds)?;
+        let plan = bind(plan, &places, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
-            .map(|stream| stream_spec(&plan, stream, None))
+            .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
-        let open = open.into_iter().enumerate();
+        let open = open.into_iter();
         let mut benches: Vec<Bench> = open.map(|(port, open)| Bench::new(port, open, &plan.plan)).collect();
         let mut files = Vec::new();
         for bench in &mut benches {
@@ -131,7 +140,7 @@ impl Rig {
             key: options.key,
             seed: options.seed,
             specs,
-            infos,
+            places,
             benches,
             courses,
             started: None,
@@ -143,9 +152,13 @@ impl Rig {
         Ok(rig)
     }
 
-    /// What the ports turned out to be, in plan order.
-    pub fn ports(&self) -> &[PortInfo] {
-        &self.infos
+    /// The ports that are here, with their indices in the plan, and what they turned out to be. In plan order.
+    pub fn ports(&self) -> Vec<(usize, PortInfo)> {
+        self.benches.iter().map(|bench| (bench.port(), bench.info().clone())).collect()
+    }
+
+    fn bench(&mut self, port: usize) -> Option<&mut Bench> {
+        self.benches.iter_mut().find(|bench| bench.port() == port)
     }
 
     /// The plan with its schedules.
@@ -164,7 +177,7 @@ impl Rig {
     pub fn arm(&mut self) -> Result<(), Error> {
         let steered = self.courses.is_some();
         if !steered {
-            self.resolve(&(0..self.specs.len()).collect())?;
+            self.resolve(&self.sent_here().collect())?;
         }
         for bench in &mut self.benches {
             bench.arm_receiver(self.key, &self.specs, steered)?;
@@ -173,6 +186,12 @@ impl Rig {
             bench.arm_sender(self.key, &self.specs, steered)?;
         }
         Ok(())
+    }
+
+    /// The streams that ports of this rig send.
+    fn sent_here(&self) -> impl Iterator<Item = usize> {
+        let is_here = |stream: &usize| !self.specs[*stream].sent_elsewhere;
+        (0..self.specs.len()).filter(is_here)
     }
 
     /// Sends from `at` on.
@@ -184,6 +203,15 @@ impl Rig {
         for bench in &self.benches {
             bench.control_sender(Control::StartAt(at));
         }
+    }
+
+    /// Tells how the clocks of nodes that send streams to this one relate to its own: (stream, shift). Once the rig is armed,
+    /// and again whenever it is known better; frames that arrived before keep the latency they were given. A stream sent
+    /// elsewhere without a shift has no latency.
+    pub fn shift(&mut self, shifts: &[(usize, Shift)]) -> Result<(), Error> {
+        let number = |(stream, shift): &(usize, Shift)| Some((u16::try_from(*stream).ok()?, *shift));
+        let shifts: Vec<_> = shifts.iter().filter_map(number).collect();
+        self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
     }
 
     /// All counts as last published, at most about 100 ms old. Finds workers that failed.
@@ -246,24 +274,23 @@ impl Rig {
         }
         result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
         let totals = self.totals(&result, sent_elsewhere);
-        let mut rx = Vec::with_capacity(self.benches.len());
-        for bench in &mut self.benches {
-            let (received, counters, bound) = bench.finish_receiver(&self.clock, &totals)?;
+        let mut ports = Vec::with_capacity(self.benches.len());
+        for (bench, tx) in self.benches.iter_mut().zip(tx) {
+            let (received, rx, clock_bound) = bench.finish_receiver(&self.clock, &totals)?;
             result.receive.extend(received);
-            rx.push((counters, bound));
+            let (info, caveats) = (bench.info().clone(), bench.caveats());
+            ports.push(account::PortBook { port: bench.port(), info, tx, rx, clock_bound, caveats });
         }
         result.ended = self.clock.now();
         let mut captured = Vec::new();
         for bench in &mut self.benches {
             captured.extend(bench.finish_captures()?);
         }
-        let port_caveats: Vec<_> = self.benches.iter().map(Bench::caveats).collect();
-        let (plan, infos) = (&self.plan, &self.infos[..]);
         // A steered run has no end of its own to be stopped before.
         let interrupted = self.interrupted && self.courses.is_none();
-        let books = account::Books { plan, infos, tx: &tx, rx: &rx, interrupted };
-        books.close(&mut result, captured, &port_caveats);
-        books.doubt_recordings(&self.specs, &mut result);
+        let books = account::Books { plan: &self.plan, specs: &self.specs, ports: &ports, interrupted };
+        books.close(&mut result, captured);
+        books.doubt_recordings(&mut result);
         Ok(result)
     }
 
@@ -286,41 +313,64 @@ impl Drop for Rig {
     }
 }
 
-/// Opens the plan's ports at once: the kernel takes its time to make rings.
-fn open_all(plan: &Plan, opener: &dyn Opener) -> Result<Vec<OpenPort>, Error> {
+/// Opens the ports that are here at once: the kernel takes its time to make rings.
+fn open_all(plan: &Plan, places: &Places, opener: &dyn Opener) -> Result<Vec<(usize, OpenPort)>, Error> {
     let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
     std::thread::scope(|scope| {
-        let ports = plan.ports.iter().enumerate();
-        let opening: Vec<_> =
-            ports.map(|(index, port)| scope.spawn(move || opener.open(port, largest(index)))).collect();
-        let outcome = |opened: ScopedJoinHandle<'_, _>| {
-            opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_here(*index));
+        let opening: Vec<_> = ports
+            .map(|(index, port)| (index, scope.spawn(move || opener.open(port, largest(index)))))
+            .collect();
+        let outcome = |(index, opened): (usize, ScopedJoinHandle<'_, _>)| {
+            let opened: Result<OpenPort, Error> =
+                opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            opened.map(|port| (index, port))
         };
         // All are waited for before the first that failed is told: the others are given back then.
-        let outcomes: Vec<Result<OpenPort, Error>> = opening.into_iter().map(outcome).collect();
+        let outcomes: Vec<Result<(usize, OpenPort), Error>> = opening.into_iter().map(outcome).collect();
         outcomes.into_iter().collect()
     })
 }
 
+/// Settles rates and gaps for the links of the ports that are here.
+fn bind(plan: Plan, places: &Places, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
+    let mut speeds = vec![None; plan.ports.len()];
+    for (port, info) in infos {
+        speeds[*port] = info.speed;
+    }
+    Ok(plan.bind_part(&speeds, &|port| places.is_here(port))?)
+}
+
 /// Template and schedule of a stream of the plan.
-fn stream_spec(plan: &BoundPlan, stream: usize, mac: Option<Mac>) -> Result<Arc<StreamSpec>, Error> {
+fn stream_spec(
+    plan: &BoundPlan,
+    places: &Places,
+    stream: usize,
+    mac: Option<Mac>,
+) -> Result<Arc<StreamSpec>, Error> {
     let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
     let number =
         u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
+    let sent_elsewhere = !places.is_here(of_plan.tx);
+    // What another node asks its neighbours is not heard here. If the neighbour is the plan's, the answer is known.
+    let mac = mac.or_else(|| {
+        of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
+    });
     let source = match mac {
         Some(mac) => {
             Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
         }
         None => Source::of(&of_plan.frames),
     };
-    Ok(Arc::new(StreamSpec { number, source, timeline: bound.timeline, latency: of_plan.metrics.latency }))
+    let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);
+    Ok(Arc::new(StreamSpec { number, source, timeline, latency, sent_elsewhere }))
 }
 
-/// Frames must fit their ports.
-fn check_sizes(plan: &Plan, infos: &[PortInfo]) -> Result<(), Error> {
+/// Frames must fit their ports, as far as those are here.
+fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest();
-        let info = infos.iter().enumerate().find(|(port, info)| {
+        let info = infos.iter().find(|(port, info)| {
             (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
         });
         info.map(|(_, info)| {

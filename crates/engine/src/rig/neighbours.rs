@@ -40,6 +40,9 @@ impl Rig {
     /// Sends an echo request each. A source that does not exist is a mistake in all of them.
     pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
         for ping in pings {
+            if self.is_elsewhere(&ping.source) {
+                continue;
+            }
             let Some(id) = self.ping(&ping.source, ping.to)? else {
                 let message = format!("there is no address `{}` to ping {} from", ping.source, ping.to);
                 return Err(Error::Plan(Problems(vec![Problem::error("devices", message)])));
@@ -50,6 +53,12 @@ impl Rig {
             self.pings.push_back(PingOrder { number: ping.number, id: Some(id), succeeded: None });
         }
         Ok(())
+    }
+
+    /// Whether an address or interface of this name is another node's.
+    fn is_elsewhere(&self, source: &str) -> bool {
+        let mut elsewhere = self.plan.plan.interfaces.iter().filter(|of| !self.places.is_here(of.port));
+        elsewhere.any(|of| of.name == source || of.addresses.iter().any(|address| address.name == source))
     }
 
     /// What has become of them.
@@ -71,6 +80,9 @@ impl Rig {
         let found = self.last_found();
         let mut states = Vec::new();
         for (index, interface) in self.plan.plan.interfaces.iter().enumerate() {
+            if !self.places.is_here(interface.port) {
+                continue;
+            }
             let mut told = BTreeSet::new();
             for (address, of) in interface.addresses.iter().enumerate() {
                 let Some(ip) = of.gateway.filter(|gateway| told.insert(*gateway)) else { continue };
@@ -110,7 +122,7 @@ impl Rig {
                 .map(move |(address, _)| (interface.port, index, address))
         });
         let Some((port, interface, address)) = found.take(1).next() else { return Ok(None) };
-        let Some(host) = self.benches.get_mut(port).and_then(|bench| bench.host.as_mut()) else {
+        let Some(host) = self.bench(port).and_then(|bench| bench.host.as_mut()) else {
             return Ok(None);
         };
         let number = host.ask(move |host| host.ping(interface, address, to, PING_PATIENCE))?;
@@ -119,7 +131,7 @@ impl Rig {
 
     /// What became of a ping. Once it is known it is forgotten, and then failed.
     pub fn ping_state(&mut self, ping: PingId) -> Result<PingState, Error> {
-        let host = self.benches.get_mut(ping.port).and_then(|bench| bench.host.as_mut());
+        let host = self.bench(ping.port).and_then(|bench| bench.host.as_mut());
         let state = host.map_or(Ok(None), |host| host.ask(move |host| host.ping_state(ping.number)))?;
         Ok(state.unwrap_or(PingState::Failed))
     }
@@ -143,7 +155,7 @@ impl Rig {
         for (stream, neighbour) in awaited {
             let mac = found.get(&neighbour).copied();
             if mac != self.resolved.get(&stream).copied() {
-                self.specs[stream] = stream_spec(&self.plan, stream, mac)?;
+                self.specs[stream] = stream_spec(&self.plan, &self.places, stream, mac)?;
                 self.resolved.extend(mac.map(|mac| (stream, mac)));
             }
         }
@@ -153,7 +165,8 @@ impl Rig {
     /// Has the interfaces ask for these neighbours; gives those found.
     fn ask_for(&mut self, awaited: &[(usize, Neighbour)]) -> Result<BTreeMap<Neighbour, Mac>, Error> {
         let mut found = BTreeMap::new();
-        for (port, bench) in self.benches.iter_mut().enumerate() {
+        for bench in &mut self.benches {
+            let port = bench.port();
             let Some(host) = bench.host.as_mut() else { continue };
             let of_port = |neighbour: &Neighbour| self.plan.plan.interfaces[neighbour.interface].port == port;
             let wanted: BTreeSet<Neighbour> = awaited.iter().map(|(_, n)| *n).filter(of_port).collect();

@@ -134,8 +134,7 @@ impl MachinePorts {
     fn open_here(&self, port: &Port, largest: Option<FrameSize>) -> Result<OpenPort, Error> {
         let confirmed = self.confirmed.contains(&port.location);
         // Emulated interfaces have to see what neighbours say.
-        let is_here = |location: &Location| *location == port.location;
-        let has_devices = self.plan.interfaces.iter().any(|of| is_here(&self.plan.ports[of.port].location));
+        let has_devices = self.plan.interfaces.iter().any(|of| self.plan.ports[of.port].name == port.name);
         let options = OpenOptions { confirmed, largest, has_devices };
         // A steered run may get longer frames later, and from any port.
         let of_rings = OpenOptions { largest: largest.filter(|_| !self.steered), ..options };

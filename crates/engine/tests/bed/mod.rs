@@ -50,7 +50,13 @@ pub fn timeline(pps: u64, shape: Shape) -> Timeline {
 
 /// A UDP stream.
 pub fn stream(number: u16, size: u32, timeline: Timeline) -> Arc<StreamSpec> {
-    Arc::new(StreamSpec { number, source: Source::Made(template(Kind::Udp, size)), timeline, latency: true })
+    Arc::new(StreamSpec {
+        number,
+        source: Source::Made(template(Kind::Udp, size)),
+        timeline,
+        latency: true,
+        sent_elsewhere: false,
+    })
 }
 
 /// A trial in virtual time: one port sends to another.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::message::PlanHash;
 use crate::outcome::Blame;
 
 const DOCUMENT: &str = "plan";

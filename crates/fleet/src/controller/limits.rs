@@ -1,5 +1,6 @@
 //! How long the controller waits for what.
 
+use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
 /// Times of a run's protocol.
@@ -13,6 +14,8 @@ pub struct Limits {
     pub attempts: u32,
     /// For every node to prepare, and again to arm.
     pub prepare: Nanos,
+    /// After T, for confirmations to be acknowledged: who has not by then counts as not started.
+    pub confirm: Nanos,
     /// After T, for every node to say that it has started.
     pub start: Nanos,
     /// Without a word from a node that runs, until it is given up.
@@ -23,8 +26,14 @@ pub struct Limits {
     pub drain: Nanos,
     /// For results to come in.
     pub collect: Nanos,
+    /// Of that, for those of nodes that were given up.
+    pub late: Nanos,
     /// Until an unanswered command is repeated.
     pub repeat: Nanos,
+    /// The same between the decision on T and T.
+    pub insist: Nanos,
+    /// On what terms nodes may send; `None` where they cannot outlive the controller.
+    pub lease: Option<LeaseTerms>,
 }
 
 impl Limits {
@@ -35,12 +44,35 @@ impl Limits {
             guard: Nanos::from_millis(50),
             attempts: 5,
             prepare: Nanos::from_secs(30),
+            confirm: Nanos::from_secs(10),
             start: Nanos::from_secs(10),
             silence: Nanos::from_secs(30),
             stop: Nanos::from_secs(10),
             drain,
             collect: Nanos::from_secs(60),
+            late: Nanos::ZERO,
             repeat: Nanos::from_secs(1),
+            insist: Nanos::from_secs(1),
+            lease: None,
+        }
+    }
+
+    /// For a fleet whose slowest command is acknowledged after `round_trip`.
+    pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
+        let round_trip = round_trip.max(Nanos::from_millis(2));
+        let times = |factor: u64| Nanos::new(round_trip.as_u64().saturating_mul(factor));
+        let guard = times(4).max(Nanos::from_millis(15));
+        Self {
+            lead: guard + times(10).max(Nanos::from_millis(60)),
+            guard,
+            confirm: round_trip,
+            start: Nanos::from_secs(5),
+            silence: Nanos::from_secs(10),
+            late: Nanos::from_secs(10),
+            repeat: Nanos::from_millis(500),
+            insist: times(2).max(Nanos::from_millis(20)),
+            lease: Some(LeaseTerms::FLEET),
+            ..Self::local(drain)
         }
     }
 }

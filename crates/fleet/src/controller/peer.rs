@@ -15,10 +15,13 @@ pub(super) enum Progress {
     Confirmed,
     Started,
     Done,
+    /// Its result is safe with itself.
+    Spooled,
     Reported,
 }
 
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 pub(super) struct Peer {
     pub(super) progress: Progress,
     /// Last sign of life that fits the state of the run.
@@ -27,6 +30,10 @@ pub(super) struct Peer {
     pub(super) released: bool,
     /// Not waited for any more.
     pub(super) lost: bool,
+    /// Nothing of the run is open there any more: its agent failed or was started again.
+    pub(super) gone: bool,
+    /// When it was last told that it may go on sending.
+    pub(super) granted: Option<MonoTime>,
     pub(super) sampled: Option<MonoTime>,
     pub(super) sent: Vec<SentTotal>,
     pub(super) result: Option<Arc<NodeResult>>,
@@ -40,6 +47,8 @@ impl Peer {
             shown: false,
             released: false,
             lost: false,
+            gone: false,
+            granted: None,
             sampled: None,
             sent: Vec::new(),
             result: None,

@@ -29,7 +29,7 @@ fn say(controller: &mut Controller, name: &str, reply: Reply, ms: u64) -> Vec<Ac
 fn commands<'a>(actions: &'a [Action]) -> Vec<(&'a str, &'a Command)> {
     let sent = |action: &'a Action| match action {
         Action::Send(to, _, what) => Some((to.0.as_str(), what)),
-        Action::Emit(_) => None,
+        _ => None,
     };
     actions.iter().filter_map(sent).collect()
 }
@@ -70,7 +70,8 @@ fn a_start_is_given_out_only_when_all_are_armed() {
 #[test]
 fn receivers_are_told_to_finish_when_every_sender_is_done_and_the_path_has_drained() {
     let mut controller = running(&["a", "b"]);
-    let done = |stream| Reply::SendersDone { sent: vec![SentTotal { stream, frames: 5 }] };
+    let done =
+        |stream| Reply::SendersDone { sent: vec![SentTotal { stream, frames: 5 }], why: StopReason::Done };
     say(&mut controller, "a", done(0), 200);
     assert_eq!(commands(&controller.handle(Event::Tick, at(900))), [], "b still sends");
     say(&mut controller, "b", done(1), 1000);
@@ -124,7 +125,7 @@ fn unanswered_commands_are_repeated_to_those_who_did_not_answer() {
 #[test]
 fn a_result_is_taken_once_and_each_copy_is_acknowledged() {
     let mut controller = running(&["a"]);
-    say(&mut controller, "a", Reply::SendersDone { sent: vec![] }, 200);
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Done }, 200);
     controller.handle(Event::Tick, at(400));
     let result = || Reply::Result(Arc::new(NodeResult { node: "a".into(), ..NodeResult::default() }));
     let first = say(&mut controller, "a", result(), 410);
@@ -234,7 +235,7 @@ fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
     let mut controller = steered(&["a"]);
     controller.handle(Event::Stop, at(10));
     assert_eq!(outcomes(&controller.handle(Event::Steer(Steer::Start(vec![0])), at(11))), [(1, false)]);
-    say(&mut controller, "a", Reply::SendersDone { sent: vec![] }, 20);
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
     controller.handle(Event::Tick, at(300));
     say(&mut controller, "a", Reply::Result(Arc::default()), 301);
     assert_eq!(controller.outcome(), Some(&Outcome::Complete { stopped: false }));

@@ -5,6 +5,7 @@
 use super::meaning::{Clock, Meaning, Rank};
 use super::options::About;
 use super::reader::{low8, low16, low32, number};
+use super::sampling::Sampling;
 use super::template::Field;
 use crate::packet::{MAPPED, Tunnel};
 use crate::record::{EndReason, FlowRecord, Half};
@@ -25,9 +26,17 @@ pub(super) struct Moment {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Times {
-    start: Option<(Clock, u64)>,
-    end: Option<(Clock, u64)>,
+    start: Told,
+    end: Told,
     duration_ns: Option<u64>,
+}
+
+/// One time, as finely as it was told.
+#[derive(Clone, Copy, Debug, Default)]
+struct Told {
+    finest: Option<(Clock, u64)>,
+    /// Apart, as it may be worth nothing: it needs to be known when the exporter began.
+    uptime: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -43,31 +52,27 @@ pub(super) struct Draft {
     times: [Times; 2],
     ranks: [Ranks; 2],
     vlan: Option<Rank>,
-    sampling: Option<u64>,
-    sampling_taken: Option<u64>,
-    sampling_space: Option<u64>,
-    sampler: Option<u64>,
+    sampling: Sampling,
 }
 
 impl Draft {
     /// Takes a field's value.
     pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
-        if self.take_bytes(field, bytes) {
+        if self.take_bytes(field.meaning, bytes) {
             return;
         }
         let Some(value) = number(bytes) else { return };
-        if !self.take_half(field, value) && !field.reverse {
+        if !self.take_half(field, value) && !self.sampling.take(field.meaning, value) {
             self.take_whole(field.meaning, value);
         }
     }
 
     /// Values that are not numbers. Says whether it was one.
-    fn take_bytes(&mut self, field: Field, bytes: &[u8]) -> bool {
+    fn take_bytes(&mut self, meaning: Meaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
         let key = &mut record.key;
-        match field.meaning {
+        match meaning {
             Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
-            _ if field.reverse && !is_half(field.meaning) => {}
             Meaning::Source4 => address4(&mut key.source, bytes),
             Meaning::Destination4 => address4(&mut key.destination, bytes),
             Meaning::Source6 => address6(&mut key.source, bytes),
@@ -95,8 +100,8 @@ impl Draft {
             Meaning::AnswerPackets => self.record.reverse.packets = value,
             Meaning::AnswerOctets => self.record.reverse.bytes = value,
             Meaning::TcpFlags => half.tcp_flags = low8(value),
-            Meaning::Start(clock) => finer(&mut times.start, clock, value),
-            Meaning::End(clock) => finer(&mut times.end, clock, value),
+            Meaning::Start(clock) => times.start.take(clock, value),
+            Meaning::End(clock) => times.end.take(clock, value),
             Meaning::DurationMillis => times.duration_ns = Some(value.saturating_mul(1_000_000)),
             Meaning::DurationMicros => times.duration_ns = Some(value.saturating_mul(1_000)),
             _ => return false,
@@ -136,10 +141,6 @@ impl Draft {
             Meaning::EndReason => record.end = end_reason(value),
             Meaning::FlowId => record.flow_id = value,
             Meaning::Input => record.input = low32(value),
-            Meaning::SamplingInterval => self.sampling = Some(value),
-            Meaning::SamplingTaken => self.sampling_taken = Some(value),
-            Meaning::SamplingSpace => self.sampling_space = Some(value),
-            Meaning::Sampler => self.sampler = Some(value),
             _ => {}
         }
     }
@@ -165,46 +166,14 @@ impl Draft {
         } else {
             record.reverse = Half::default();
         }
-        let said = match (self.sampling, self.sampling_taken, self.sampling_space) {
-            (_, Some(taken), Some(space)) => Some(interval(taken, space)),
-            (Some(interval), ..) => Some(interval),
-            _ => None,
-        };
-        let known = || about.interval(self.sampler);
-        record.sampling = said.map_or_else(known, |said| u32::try_from(said).unwrap_or(u32::MAX)).max(1);
+        record.sampling = self.sampling.interval().unwrap_or_else(|| about.interval(self.sampling.sampler));
         (self.record, forward.is_some())
     }
-}
-
-/// One packet of how many is taken.
-pub(super) const fn interval(taken: u64, space: u64) -> u64 {
-    let Some(interval) = taken.saturating_add(space).checked_div(taken) else { return 1 };
-    interval
-}
-
-const fn is_half(meaning: Meaning) -> bool {
-    matches!(
-        meaning,
-        Meaning::Packets(_)
-            | Meaning::Octets(_)
-            | Meaning::FrameOctets(_)
-            | Meaning::TcpFlags
-            | Meaning::Start(_)
-            | Meaning::End(_)
-            | Meaning::DurationMillis
-            | Meaning::DurationMicros
-    )
 }
 
 fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
     if have.is_none_or(|have| have <= rank) {
         (*have, *place) = (Some(rank), value);
-    }
-}
-
-fn finer(have: &mut Option<(Clock, u64)>, clock: Clock, value: u64) {
-    if have.is_none_or(|(known, _)| known <= clock) {
-        *have = Some((clock, value));
     }
 }
 
@@ -256,12 +225,28 @@ const fn end_reason(value: u64) -> EndReason {
     }
 }
 
+impl Told {
+    fn take(&mut self, clock: Clock, raw: u64) {
+        if clock == Clock::Uptime {
+            self.uptime = Some(raw);
+        } else if self.finest.is_none_or(|(known, _)| known <= clock) {
+            self.finest = Some((clock, raw));
+        }
+    }
+
+    fn read(&self, moment: &Moment) -> Option<u64> {
+        let finest = self.finest.and_then(|(clock, raw)| moment.read(clock, raw));
+        let uptime = self.uptime.and_then(|raw| moment.read(Clock::Uptime, raw));
+        let is_finer = self.finest.is_some_and(|(clock, _)| clock > Clock::Uptime);
+        if is_finer { finest.or(uptime) } else { uptime.or(finest) }
+    }
+}
+
 impl Times {
     /// First and last, nanoseconds since 1970; one that is missing follows from the duration, or is the other.
     fn resolve(&self, moment: &Moment) -> Option<(u64, u64)> {
-        let read = |time: Option<(Clock, u64)>| time.and_then(|(clock, raw)| moment.read(clock, raw));
         let duration = self.duration_ns.unwrap_or(0);
-        match (read(self.start), read(self.end)) {
+        match (self.start.read(moment), self.end.read(moment)) {
             (Some(start), Some(end)) => Some((start, end)),
             (Some(start), None) => Some((start, start.saturating_add(duration))),
             (None, Some(end)) => Some((end.saturating_sub(duration), end)),
@@ -336,6 +321,29 @@ mod tests {
         let booted = Moment { sent_ns: 5_000_000_000_000, uptime_ms: None, boot_ms: Some(4_990_000) };
         assert_eq!(booted.read(Clock::Uptime, 9_500), Some(4_999_500_000_000));
         assert_eq!(Moment::default().read(Clock::Uptime, 1), None);
+    }
+
+    /// An uptime says nothing where nobody knows when the exporter began.
+    #[test]
+    fn a_time_that_cannot_be_read_does_not_replace_one_that_can() {
+        let field = |meaning| Field { length: 4, reverse: false, meaning };
+        let mut draft = Draft::default();
+        for (meaning, value) in [
+            (Meaning::Start(Clock::Seconds), 5_u32),
+            (Meaning::Start(Clock::Uptime), 70),
+            (Meaning::End(Clock::Uptime), 90),
+            (Meaning::End(Clock::Seconds), 6),
+        ] {
+            draft.take(field(meaning), &value.to_be_bytes());
+        }
+        let (record, timed) = draft.clone().finish(&Moment::default(), &About::default());
+        assert_eq!(
+            (record.forward.first_ns, record.forward.last_ns, timed),
+            (5_000_000_000, 6_000_000_000, true)
+        );
+        let known = Moment { sent_ns: 7_000_000_000, uptime_ms: Some(100), boot_ms: None };
+        let (record, _) = draft.finish(&known, &About::default());
+        assert_eq!((record.forward.first_ns, record.forward.last_ns), (6_970_000_000, 6_990_000_000));
     }
 
     #[test]

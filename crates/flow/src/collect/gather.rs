@@ -63,7 +63,7 @@ impl<E: Copy + Eq + Hash> Gather<E> {
             SimEvent::Flow { flow_id, key, .. } => {
                 let open = self.open((of, flow_id), now_ns, out);
                 // A new flow of the same number begins only when the old one is over.
-                if open.record.forward.packets > 0 && open.record.key != FlowKey::default() {
+                if open.record.key != FlowKey::default() {
                     report(of, open, EndReason::EndOfFlow, now_ns, out);
                     open.record.part = 0;
                 }
@@ -170,6 +170,22 @@ mod tests {
             records.push(record);
         });
         assert_eq!((records[1].flow_id, records[1].end, gather.packets()), (2, EndReason::Forced, 0));
+    }
+
+    /// Also where all of the former one was reported before.
+    #[test]
+    fn a_new_flow_of_the_same_number_begins_with_its_first_part() {
+        let options = GatherOptions { active: Nanos::from_secs(10), ..GatherOptions::default() };
+        let mut gather = Gather::new(options);
+        let mut parts = Vec::new();
+        let told =
+            SimEvent::Flow { flow_id: 1, key: FlowKey { source_port: 5, ..FlowKey::default() }, at_ns: 0 };
+        for (event, second) in [(told, 0), (packet(1, 1), 1), (told, 12), (packet(1, 2), 13)] {
+            gather.advance(second * 1_000_000_000, &mut |(), record| parts.push((record.part, record.end)));
+            gather.take((), event, second * 1_000_000_000, &mut |(), _| {});
+        }
+        gather.finish(&mut |(), record| parts.push((record.part, record.end)));
+        assert_eq!(parts, [(0, EndReason::Active), (0, EndReason::Forced)]);
     }
 
     #[test]

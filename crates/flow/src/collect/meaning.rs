@@ -2,6 +2,7 @@
 
 use super::template::{FieldName, REVERSE};
 use crate::account::{ENTERPRISE, by_id};
+use crate::element::ELEMENTS;
 use crate::export::section::own;
 
 /// How a time is written.
@@ -125,14 +126,27 @@ impl Statistic {
     ];
 }
 
+impl Meaning {
+    /// What each direction has of its own; the other one has no place for anything else.
+    const fn of_a_half(self) -> Self {
+        match self {
+            Self::Packets(_)
+            | Self::Octets(_)
+            | Self::FrameOctets(_)
+            | Self::TcpFlags
+            | Self::Start(_)
+            | Self::End(_)
+            | Self::DurationMillis
+            | Self::DurationMicros => self,
+            _ => Self::Skipped,
+        }
+    }
+}
+
 pub(super) fn meaning(name: FieldName) -> Meaning {
     match name.enterprise {
         0 => of_iana(name.id),
-        REVERSE => match of_iana(name.id) {
-            // Counts about the exporter, and what two ends cannot have apart.
-            Meaning::Statistic(_) | Meaning::Boot | Meaning::Sampler => Meaning::Skipped,
-            meaning => meaning,
-        },
+        REVERSE => of_iana(name.id).of_a_half(),
         ENTERPRISE => of_ours(name.id),
         _ => Meaning::Skipped,
     }
@@ -245,11 +259,24 @@ fn of_ours(id: u16) -> Meaning {
 
 /// A field's name in remarks, for people.
 pub(super) fn spelled(name: FieldName) -> String {
-    match (name.enterprise, known_name(name.id)) {
+    match (name.enterprise, known_name(name.id).or_else(|| column_name(name.id))) {
         (0, Some(known)) => known.to_owned(),
         (0, None) => format!("element {}", name.id),
+        (REVERSE, Some(known)) => reverse_name(known),
+        (REVERSE, None) => format!("reverse element {}", name.id),
         (enterprise, _) => format!("element {} of enterprise {enterprise}", name.id),
     }
+}
+
+/// As RFC 5103 spells it.
+fn reverse_name(name: &str) -> String {
+    let (first, rest) = name.split_at(name.len().min(1));
+    format!("reverse{}{rest}", first.to_ascii_uppercase())
+}
+
+/// The column of a record that has this number in the forward direction.
+fn column_name(id: u16) -> Option<&'static str> {
+    ELEMENTS.iter().find(|element| element.id == id && !element.reverse).map(|element| element.name)
 }
 
 /// Names of what exporters often send and records here have no place for.
@@ -311,7 +338,6 @@ const fn known_name(id: u16) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::element::ELEMENTS;
 
     #[test]
     fn every_numbered_column_is_understood() {
@@ -332,5 +358,7 @@ mod tests {
         assert_eq!(spelled(FieldName { enterprise: 0, id: 14 }), "egressInterface");
         assert_eq!(spelled(FieldName { enterprise: 0, id: 9999 }), "element 9999");
         assert_eq!(spelled(FieldName { enterprise: 9, id: 14 }), "element 14 of enterprise 9");
+        assert_eq!(spelled(FieldName { enterprise: REVERSE, id: 14 }), "reverseEgressInterface");
+        assert_eq!(spelled(FieldName { enterprise: REVERSE, id: 9999 }), "reverse element 9999");
     }
 }

@@ -26,6 +26,7 @@ mod netflow9;
 mod options;
 mod reader;
 mod received;
+mod sampling;
 mod sequence;
 mod session;
 mod sim;

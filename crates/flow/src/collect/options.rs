@@ -1,8 +1,8 @@
 //! Records about the exporter: how it samples, when it was started, what it lost.
 
-use super::draft::interval;
 use super::meaning::{Meaning, Rank, Statistic};
-use super::reader::{low32, number};
+use super::reader::number;
+use super::sampling::Sampling;
 use super::template::Field;
 use crate::account::{UNKNOWN, by_id};
 use crate::ledger::Ledger;
@@ -81,10 +81,7 @@ impl Reported {
 pub(super) struct OptionsDraft {
     reported: Reported,
     boot_ms: Option<u64>,
-    interval: Option<u64>,
-    taken: Option<u64>,
-    space: Option<u64>,
-    sampler: Option<u64>,
+    sampling: Sampling,
     observed_ms: Option<u64>,
 }
 
@@ -99,15 +96,12 @@ pub(super) struct About {
 impl OptionsDraft {
     pub(super) fn take(&mut self, field: Field, bytes: &[u8]) {
         let Some(value) = number(bytes) else { return };
-        if field.reverse {
+        // An exporter has no directions.
+        if field.reverse || self.sampling.take(field.meaning, value) {
             return;
         }
         match field.meaning {
             Meaning::Boot => self.boot_ms = Some(value),
-            Meaning::SamplingInterval => self.interval = Some(value),
-            Meaning::SamplingTaken => self.taken = Some(value),
-            Meaning::SamplingSpace => self.space = Some(value),
-            Meaning::Sampler => self.sampler = Some(value),
             Meaning::Packets(Rank::Total) => self.reported.packets = Some(value),
             Meaning::Observed => self.observed_ms = Some(value),
             Meaning::Account(id) => {
@@ -124,15 +118,11 @@ impl OptionsDraft {
     /// What is news to the session, and the exporter's numbers about itself, if it was about those.
     pub(super) fn finish(self, at_ns: u64, about: &mut About) -> Option<Reported> {
         about.boot_ms = self.boot_ms.or(about.boot_ms);
-        let said = match (self.interval, self.taken, self.space) {
-            (_, Some(taken), Some(space)) => Some(interval(taken, space)),
-            (Some(interval), ..) => Some(interval),
-            _ => None,
-        };
-        if let Some(said) = said
-            && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&self.sampler))
+        let sampler = self.sampling.sampler;
+        if let Some(said) = self.sampling.interval()
+            && (about.samplers.len() < SAMPLERS || about.samplers.contains_key(&sampler))
         {
-            about.samplers.insert(self.sampler, low32(said.min(u64::from(u32::MAX))).max(1));
+            about.samplers.insert(sampler, said);
         }
         let at_ns = self.observed_ms.map_or(at_ns, |observed| observed.saturating_mul(1_000_000));
         (!self.reported.is_empty()).then_some(Reported { at_ns, ..self.reported })
@@ -162,8 +152,9 @@ mod tests {
     fn samplers_are_told_apart() {
         let mut about = About::default();
         for (sampler, taken, space) in [(Some(3), 1, 99), (None, 2, 18)] {
-            let draft =
-                OptionsDraft { sampler, taken: Some(taken), space: Some(space), ..OptionsDraft::default() };
+            let sampling =
+                Sampling { sampler, taken: Some(taken), space: Some(space), ..Sampling::default() };
+            let draft = OptionsDraft { sampling, ..OptionsDraft::default() };
             assert_eq!(draft.finish(0, &mut about), None);
         }
         assert_eq!((about.interval(Some(3)), about.interval(Some(4)), about.interval(None)), (100, 10, 10));

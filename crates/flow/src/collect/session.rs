@@ -153,6 +153,8 @@ impl Session {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
                 self.counts.templates_dropped += self.templates.expire(old);
+                // Templates of the new life say nothing of them, nor do its numbers.
+                self.counts.undecoded_bytes += self.waiting.clear() as u64;
                 self.about = About::default();
                 out(Received::Restart);
             }

@@ -1,8 +1,9 @@
 //! Messages made by hand, and hostile ones.
 
+mod hostile;
+
 use super::*;
 use crate::record::{EndReason, FlowRecord};
-use proptest::prelude::*;
 use std::net::{IpAddr, Ipv4Addr};
 
 /// A message while it is made.
@@ -122,6 +123,23 @@ fn ipfix_records_are_read() {
 }
 
 #[test]
+fn a_field_of_the_other_direction_without_a_place_is_named() {
+    let fields = [(8_u16, 4_u16), (12, 4), (2, 4), (0x8002, 4), (0x8007, 2), (0x8088, 1)];
+    let head = Bytes::default().u16(300).u16(6);
+    let template = fields.into_iter().fold(head, |bytes, (id, length)| {
+        let field = bytes.u16(id).u16(length);
+        if id < 0x8000 { field } else { field.u32(29305) }
+    });
+    let data = Bytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(3).u32(4).u16(53).u8(2);
+    let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(300, data))]);
+    let [record] = heard.records[..] else { panic!("one record") };
+    assert_eq!((record.forward.packets, record.reverse.packets), (3, 4));
+    assert_eq!((record.key.source_port, record.end), (0, EndReason::Idle));
+    let skipped: Vec<_> = heard.counts().skipped.into_iter().collect();
+    assert_eq!(skipped, ["reverseFlowEndReason", "reverseSourceTransportPort"]);
+}
+
+#[test]
 fn data_waits_for_its_template() {
     let data = |number| ipfix(number, Bytes::default().set(256, record(1).bytes(&record(2).0)));
     let mut heard = heard(&[data(0), data(2)]);
@@ -182,6 +200,12 @@ fn lost_late_and_doubled_messages_are_told_apart() {
     assert_eq!(heard.others, [Received::Gap { units: 2 }, Received::Gap { units: 1 }]);
 }
 
+/// A minute later.
+fn later(mut message: Vec<u8>) -> Vec<u8> {
+    message[7] += 60;
+    message
+}
+
 #[test]
 fn an_exporter_that_begins_anew_has_lost_nothing() {
     let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
@@ -189,15 +213,29 @@ fn an_exporter_that_begins_anew_has_lost_nothing() {
     let mut heard = heard(&[begin(), data(0), data(1), data(2), data(3)]);
     heard.now_ns += 5_000_000_000;
     // Templates come first; those of the former life that were not repeated are forgotten.
-    let mut again = begin();
-    again[7] += 60;
-    let mut first = data(0);
-    first[7] += 60;
-    for message in [again, first] {
+    for message in [later(begin()), later(data(0))] {
         heard.take(&message).expect("reads");
     }
     let counts = heard.counts();
     assert_eq!((counts.restarts, counts.lost, counts.records), (1, 0, 5));
+}
+
+/// A template of the new life says nothing of the former one's data, nor of its numbers.
+#[test]
+fn what_waited_when_an_exporter_began_anew_is_dropped_and_counted() {
+    let data = |number| ipfix(number, Bytes::default().set(256, record(1)));
+    let mut heard = heard(&[data(5_000), data(5_001)]);
+    let waited = 2 * record(1).0.len() as u64;
+    assert_eq!(heard.counts().pending_bytes, waited);
+    heard.now_ns += 5_000_000_000;
+    heard.take(&later(data(0))).expect("reads");
+    let counts = heard.counts();
+    assert_eq!((counts.restarts, counts.undecoded_bytes, counts.pending_bytes), (1, waited, waited / 2));
+    heard.take(&later(ipfix(1, Bytes::default().set(2, template(256))))).expect("reads");
+    heard.take(&later(data(1))).expect("reads");
+    let counts = heard.counts();
+    assert_eq!((heard.records.len(), counts.lost, counts.untold), (2, 0, 1));
+    assert_eq!((counts.undecoded_bytes, counts.pending_bytes), (waited, 0));
 }
 
 #[test]
@@ -317,62 +355,4 @@ fn streams_are_cut_into_messages() {
     assert_eq!(message_length(&message[..3]), Ok(None));
     assert_eq!(message_length(&message), Ok(Some(16)));
     assert!(message_length(&[0, 9, 0, 40, 0, 0]).is_err() && message_length(&[0, 10, 0, 15, 0, 0]).is_err());
-}
-
-/// Sets of templates and data that fit each other now and then.
-fn sets() -> impl Strategy<Value = Bytes> {
-    let field = (prop_oneof![0_u16..400, any::<u16>()], prop_oneof![0_u16..9, Just(0xffff), any::<u16>()]);
-    let template =
-        (256_u16..260, prop::collection::vec(field, 0..12), 2_u16..4).prop_map(|(id, fields, kind)| {
-            let count = u16::try_from(fields.len()).expect("few");
-            let head = Bytes::default().u16(id).u16(count);
-            let head = if kind == 3 { head.u16(1) } else { head };
-            Bytes::default()
-                .set(kind, fields.iter().fold(head, |bytes, (id, length)| bytes.u16(*id).u16(*length)))
-        });
-    let data = (256_u16..260, prop::collection::vec(any::<u8>(), 0..300))
-        .prop_map(|(id, content)| Bytes::default().set(id, Bytes(content)));
-    prop::collection::vec(prop_oneof![template, data], 0..6)
-        .prop_map(|sets| sets.into_iter().fold(Bytes::default(), |all, set| all.bytes(&set.0)))
-}
-
-proptest! {
-    #[test]
-    fn any_bytes_are_fine(messages in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..200), 0..20)) {
-        let mut heard = Heard::new(CollectorOptions::default());
-        for mut message in messages {
-            for version in [5, 9, 10] {
-                if message.len() > 4 {
-                    let length = u16::try_from(message.len()).expect("short").to_be_bytes();
-                    message[..4].copy_from_slice(&[0, version, length[0], length[1]]);
-                }
-                heard.take(&message).unwrap_or(());
-            }
-        }
-    }
-
-    /// Every unit of a stream is decoded, lost, or was in sets that could not be read, and memory stays bounded.
-    #[test]
-    fn memory_is_bounded(stream in prop::collection::vec((any::<u32>(), sets(), any::<bool>()), 0..40)) {
-        let session = SessionOptions { templates: 3, template_fields: 9000, hold_bytes: 500, ..SessionOptions::default() };
-        let mut heard = Heard::new(CollectorOptions { session, ..CollectorOptions::default() });
-        let mut refused = 0;
-        for (number, sets, as_nine) in stream {
-            heard.now_ns += 1_000_000_000;
-            let taken = if as_nine {
-                let mut nine = sets.0.clone();
-                // Templates are sets 0 and 1 there.
-                if nine.len() > 1 {
-                    nine[1] = nine[1].saturating_sub(2);
-                }
-                heard.take(&netflow9(number, number, number, Bytes(nine)))
-            } else {
-                heard.take(&ipfix(number, sets))
-            };
-            refused += u64::from(taken.is_err());
-            prop_assert!(heard.counts().pending_bytes <= 2 * 500);
-        }
-        prop_assert_eq!(heard.counts().records, heard.records.len() as u64);
-        prop_assert_eq!(heard.counts().malformed, refused);
-    }
 }

@@ -92,8 +92,7 @@ impl Open {
 
     /// Goes on where the other one is.
     pub(super) const fn follow(&mut self, other: &Self) {
-        self.sequence = other.sequence;
-        self.messages = other.messages;
+        (self.sequence, self.messages, self.begun_ns) = (other.sequence, other.messages, other.begun_ns);
     }
 
     /// The transport begins anew, and so do the numbers of its messages.

@@ -127,6 +127,17 @@ fn netflow_9_counts_messages_and_its_sets_end_on_multiples_of_four() {
 }
 
 #[test]
+fn netflow_9_has_one_beginning_also_when_templates_go_first() {
+    let mut exporter = exporter(Format::NetFlow9);
+    let mut wire = Wire::default();
+    exporter.announce_first(NOW, &mut wire);
+    exporter.record(&record(), NOW + 3 * SECOND, &mut wire);
+    exporter.flush(NOW + 5 * SECOND, &mut wire);
+    let up_ms: Vec<_> = wire.messages.iter().map(|message| be32(message, 4)).collect();
+    assert_eq!((up_ms.first(), up_ms.last()), (Some(&0), Some(&5000)));
+}
+
+#[test]
 fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
     let refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 1000 };
     let by = |refresh, step_ns: u64| {

@@ -6,6 +6,7 @@
 use super::ParseOptions;
 use super::ip::FragmentId;
 use crate::Packet;
+use crate::hash::Hasher;
 
 const WAYS: usize = 4;
 
@@ -28,7 +29,7 @@ pub struct FragmentCounts {
 pub(super) struct Fragments {
     sets: Vec<[Entry; WAYS]>,
     keep_ns: u64,
-    hash_key: u64,
+    hasher: Hasher,
     counts: FragmentCounts,
 }
 
@@ -66,26 +67,18 @@ impl Key {
         }
     }
 
-    fn hash(&self, key: u64) -> u64 {
-        let [a, b] = halves(self.source);
-        let [c, d] = halves(self.destination);
-        let rest = u64::from(self.id) << 32 | u64::from(self.protocol) << 24 | u64::from(self.vlan);
-        let first = fold(a ^ key, b ^ 0x9e37_79b9_7f4a_7c15);
-        let second = fold(c ^ first, d ^ key.rotate_left(32) ^ 0xc2b2_ae3d_27d4_eb4f);
-        fold(rest ^ second, u64::from(self.tunnel_id) ^ first ^ 0x1656_67b1_9e37_79f9)
+    fn hash(&self, hasher: &Hasher) -> u64 {
+        let [[a, b], [c, d]] = [self.source, self.destination].map(halves);
+        let number = u64::from(self.id) << 32 | u64::from(self.vlan) << 16 | u64::from(self.inner_vlan);
+        let tunnel = u64::from(self.tunnel_id) << 32 | u64::from(self.protocol);
+        hasher.six(&[a, b, c, d, number, tunnel])[0]
     }
 }
 
-fn halves(address: [u8; 16]) -> [u64; 2] {
-    let (first, last) = address.split_at(8);
-    [first, last].map(|half| half.first_chunk().map_or(0, |half| u64::from_ne_bytes(*half)))
-}
-
-/// The two halves of a product, folded.
-fn fold(a: u64, b: u64) -> u64 {
-    let product = u128::from(a) * u128::from(b);
-    let [low, high] = halves(product.to_ne_bytes());
-    low ^ high
+#[expect(clippy::cast_possible_truncation, reason = "an address is taken apart")]
+const fn halves(address: [u8; 16]) -> [u64; 2] {
+    let word = u128::from_be_bytes(address);
+    [(word >> 64) as u64, word as u64]
 }
 
 impl Fragments {
@@ -95,7 +88,7 @@ impl Fragments {
         Self {
             sets: vec![[Entry::default(); WAYS]; sets],
             keep_ns: options.fragment_ns,
-            hash_key: options.hash_key,
+            hasher: Hasher::new(options.hash_key),
             counts: FragmentCounts::default(),
         }
     }
@@ -146,7 +139,7 @@ impl Fragments {
 
     fn set(&mut self, key: &Key) -> Option<&mut [Entry; WAYS]> {
         let mask = self.sets.len().wrapping_sub(1);
-        let hash = key.hash(self.hash_key);
+        let hash = key.hash(&self.hasher);
         self.sets.get_mut(usize::try_from(hash >> 32).unwrap_or(0) & mask)
     }
 }

@@ -103,7 +103,8 @@ pub(super) fn v6<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>,
 /// Follows the chain from `packet.protocol` to what is not an extension. Of a header that is cut, its number stays.
 fn extensions<'a>(bytes: Span<'a>, packet: &mut Packet) -> Result<Inside<'a>, Ignored> {
     let (mut bytes, mut part) = (bytes, Part::Whole);
-    for _ in 0..MOST {
+    // The last turn finds no extension any more.
+    for _ in 0..=MOST {
         let next = match packet.protocol {
             HOP_BY_HOP | ROUTING | DESTINATION | MOBILITY | HIP | SHIM6 => option(bytes, 8, 1),
             AUTHENTICATION => option(bytes, 4, 2),

@@ -64,7 +64,8 @@ pub(super) fn ip(bytes: Span<'_>) -> Result<Layer3<'_>, Ignored> {
 #[inline]
 pub(super) fn walk<'a>(first: Next, bytes: Span<'a>, packet: &mut Packet) -> Result<Layer3<'a>, Ignored> {
     let (mut next, mut bytes, mut tags) = (first, bytes, 0);
-    for _ in 0..MOST {
+    // The last turn finds IP.
+    for _ in 0..=MOST {
         (next, bytes) = match next {
             Next::Ethernet => {
                 tags = 0;

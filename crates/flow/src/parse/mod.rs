@@ -42,12 +42,12 @@ pub struct ParseOptions {
     /// For how long ports are kept for later fragments, ns.
     pub fragment_ns: u64,
     /// Spreads kept ports; random per process, so that nobody knows which ones share a place.
-    pub hash_key: u64,
+    pub hash_key: [u64; 2],
 }
 
 impl Default for ParseOptions {
     fn default() -> Self {
-        Self { depth: 2, fragments: 4096, fragment_ns: 3_000_000_000, hash_key: 0 }
+        Self { depth: 2, fragments: 4096, fragment_ns: 3_000_000_000, hash_key: [0; 2] }
     }
 }
 

@@ -60,8 +60,8 @@ impl<H: Hints> FlowTable<H> {
 
     fn rings(&mut self, slot: usize, now_ns: u64, outlet: &mut impl Outlet) {
         if self.settle(slot, now_ns, outlet) {
-            let (deadline, _) = self.limits.deadline(&self.hot[slot]);
-            self.wheel.set(number(slot), wheel::tick_after(deadline));
+            let (tick, wait) = self.limits.ring(&self.hot[slot]);
+            self.wheel.set(number(slot), tick, wait);
         } else {
             self.release(slot);
         }

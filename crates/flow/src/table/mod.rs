@@ -34,7 +34,7 @@ use index::{Index, NONE};
 use look::{Lens, Look};
 use slot::{CLOSING, Cold, ENDED, Hot, Rare};
 use std::marker::PhantomData;
-use wheel::Wheel;
+use wheel::{Wait, Wheel};
 
 /// Packets whose memory is asked for together.
 const BATCH: usize = 32;
@@ -84,6 +84,13 @@ impl Limits {
         let end = hot.last().saturating_add(silence);
         let part = hot.start.saturating_add(self.active);
         if !hot.is_empty() && part < end { (part, EndReason::Active) } else { (end, reason) }
+    }
+
+    /// When its timer shall ring, and for what.
+    fn ring(&self, hot: &Hot) -> (u64, Wait) {
+        let (deadline, reason) = self.deadline(hot);
+        let wait = if reason == EndReason::Active { Wait::Part } else { Wait::Silence };
+        (wheel::tick_after(deadline), wait)
     }
 }
 
@@ -281,8 +288,8 @@ impl<H: Hints> FlowTable<H> {
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
         hot.hears_end(hot.direction(look.flipped), packet, self.limits.biflow);
-        let (deadline, _) = self.limits.deadline(hot);
-        self.wheel.bring_forward(number(slot), wheel::tick_after(deadline));
+        let (tick, wait) = self.limits.ring(hot);
+        self.wheel.bring_forward(number(slot), tick, wait);
     }
 
     #[inline]

@@ -4,7 +4,8 @@
 
 use super::look::Look;
 use super::slot::{self, Cold, HAS_RARE, Hot};
-use super::{FlowTable, Hints, MADE, Outlet, WhenFull, number, wheel};
+use super::wheel::Wait;
+use super::{FlowTable, Hints, MADE, Outlet, WhenFull, number};
 use crate::packet::Packet;
 use crate::record::EndReason;
 
@@ -25,8 +26,8 @@ impl<H: Hints> FlowTable<H> {
         self.count(slot, look.flipped, packet);
         let hot = &mut self.hot[slot];
         hot.hears_end(0, packet, self.limits.biflow);
-        let (deadline, _) = self.limits.deadline(hot);
-        self.wheel.set(number(slot), wheel::tick_after(deadline));
+        let (tick, wait) = self.limits.ring(hot);
+        self.wheel.set(number(slot), tick, wait);
     }
 
     /// Asks for the memory of the nth next flow that opens.
@@ -75,30 +76,45 @@ impl<H: Hints> FlowTable<H> {
         after > before
     }
 
-    /// Ends the flow that has been silent longest, as far as the timers say: those that rang first, looked at again.
+    /// Ends the flow that has been silent longest, as far as the timers say.
     #[cold]
     fn evict_one(&mut self, outlet: &mut impl Outlet) {
         if self.limits.when_full == WhenFull::Refuse {
             return;
         }
+        if let Some(slot) = self.most_silent().or_else(|| self.most_silent_of_a_part()) {
+            self.evict(slot as usize, outlet);
+        }
+    }
+
+    /// Of those whose timers wait for silence, the ones that ring first are looked at again.
+    fn most_silent(&mut self) -> Option<u32> {
         let mut silent: Option<u32> = None;
         for _ in 0..LOOKS {
-            let Some((slot, rings)) = self.wheel.earliest() else { break };
-            let hot = &self.hot[slot as usize];
-            let (deadline, _) = self.limits.deadline(hot);
+            let Some((slot, rings)) = self.wheel.earliest(Wait::Silence) else { break };
             self.prefetch_next(slot);
-            if silent.is_none_or(|other| hot.last() < self.hot[other as usize].last()) {
-                silent = Some(slot);
-            }
-            if wheel::tick_after(deadline) <= rings {
+            silent = Some(silent.map_or(slot, |one| self.more_silent(one, slot)));
+            let (tick, wait) = self.limits.ring(&self.hot[slot as usize]);
+            if wait == Wait::Silence && tick <= rings {
                 break;
             }
             self.wheel.clear(slot);
-            self.wheel.set(slot, wheel::tick_after(deadline));
+            self.wheel.set(slot, tick, wait);
         }
-        if let Some(slot) = silent {
-            self.evict(slot as usize, outlet);
-        }
+        silent
+    }
+
+    /// When no timer waits for silence: of those whose parts end next.
+    fn most_silent_of_a_part(&self) -> Option<u32> {
+        let (first, _) = self.wheel.earliest(Wait::Part)?;
+        let ring = std::iter::successors(Some(first), |&slot| Some(self.wheel.after(slot)));
+        ring.take(LOOKS).reduce(|one, other| self.more_silent(one, other))
+    }
+
+    /// The one of two that has been silent longer.
+    fn more_silent(&self, one: u32, other: u32) -> u32 {
+        let last = |slot: u32| self.hot[slot as usize].last();
+        if last(other) < last(one) { other } else { one }
     }
 
     /// The next to be evicted is mostly the one whose timer was set next.

@@ -227,6 +227,43 @@ fn a_full_table_ends_the_flow_that_was_silent_longest() {
     assert_eq!((table.counts().evicted, table.counts().untracked, table.flows()), (1, 0, 4));
 }
 
+/// Their timers ring first, for their parts: they are not the ones that are silent.
+#[test]
+fn busy_flows_whose_parts_end_soon_stay_when_the_table_is_full() {
+    const BUSY: u8 = 40;
+    let mut table = FlowTable::<()>::new(&TableOptions { active: Nanos::from_secs(65), ..small() });
+    let mut records = Vec::new();
+    for second in 0..64 {
+        let talk: Vec<_> = (0..BUSY).map(|host| packet(host, 200, second * SECOND)).collect();
+        records.extend(metered(&mut table, &talk));
+    }
+    let silent: Vec<_> = (BUSY..64).map(|host| packet(host, 200, 56 * SECOND + u64::from(host))).collect();
+    records.extend(metered(&mut table, &silent));
+    assert_eq!((records.len(), table.flows()), (0, 64));
+    let new: Vec<_> = (64..64 + 20).map(|host| packet(host, 200, 64 * SECOND)).collect();
+    let evicted = metered(&mut table, &new);
+    let hosts: Vec<_> = evicted.iter().map(|record| (record.key.source[15], record.end)).collect();
+    let expected: Vec<_> = (BUSY..BUSY + 20).map(|host| (host, EndReason::LackOfResources)).collect();
+    assert_eq!(hosts, expected);
+    // The parts are still reported in time.
+    let mut parts = Vec::new();
+    table.advance(65 * SECOND + TICK, &mut parts);
+    let active = parts.iter().filter(|record| record.end == EndReason::Active);
+    assert_eq!(active.count(), usize::from(BUSY));
+    table.audit();
+}
+
+/// Nobody is silent, and the timers ring for parts only.
+#[test]
+fn a_full_table_of_busy_flows_ends_one_all_the_same() {
+    let options = TableOptions { capacity: 4, active: Nanos::from_secs(5), ..small() };
+    let mut table = FlowTable::<()>::new(&options);
+    let opened: Vec<_> = (1..=4).map(|host| packet(host, 100, u64::from(host))).collect();
+    let mut records = metered(&mut table, &opened);
+    records.extend(metered(&mut table, &[packet(1, 100, SECOND), packet(5, 100, SECOND)]));
+    assert_eq!((records.len(), records[0].key.source, table.flows()), (1, v4(2), 4));
+}
+
 #[test]
 fn a_full_table_that_refuses_counts_what_it_does_not_track() {
     let options = TableOptions { capacity: 2, when_full: WhenFull::Refuse, ..small() };

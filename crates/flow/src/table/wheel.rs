@@ -4,6 +4,9 @@
 //! move its flow's end; when it rings, the flow is asked again. So a packet costs nothing here, and a flow one look in a
 //! timeout. What lies beyond the wheel rings at its end.
 //!
+//! Every tick has two rings: of flows that may be silent by then, and of those that may go on and whose part ends. So whoever
+//! needs room is not led to flows that are busy.
+//!
 //! Invariant: a set slot is in exactly one ring, of a tick that has not been passed.
 
 use super::hints::Hints;
@@ -15,8 +18,21 @@ const TICK_BITS: u32 = 26;
 /// The longest wheel, 73 minutes.
 const LONGEST: u64 = 1 << 16;
 
+/// What a timer waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// That the flow has been silent for long enough.
+    Silence,
+    /// That its part ends.
+    Part,
+}
+
+/// In a timer's tick: it waits for [`Wait::Part`].
+const PART: u64 = 1 << 63;
+
 #[derive(Clone, Copy, Debug)]
 struct Timer {
+    /// With [`PART`], if that is so.
     tick: u64,
     next: u32,
     previous: u32,
@@ -26,10 +42,12 @@ struct Timer {
 #[derive(Debug)]
 pub(super) struct Wheel {
     timers: Vec<Timer>,
-    /// The first slot of each ring.
+    /// The first slot of each ring: first those of silence, then those of parts.
     rings: Vec<u32>,
     /// A bit for every ring that is not empty.
     busy: Vec<u64>,
+    /// Ticks ahead that have rings; a power of two.
+    ticks: u64,
     /// Every tick up to this one has been passed.
     passed: u64,
 }
@@ -47,12 +65,13 @@ pub(super) const fn tick_after(at_ns: u64) -> u64 {
 impl Wheel {
     /// For so many slots [at most](Self::hold), and times up to `furthest_ns` ahead.
     pub(super) fn new<H: Hints>(capacity: usize, furthest_ns: u64) -> Self {
-        let size = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
-        let size = usize::try_from(size).unwrap_or(64);
+        let ticks = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
+        let size = 2 * usize::try_from(ticks).unwrap_or(64);
         Self {
             timers: memory::reserved::<H, _>(capacity),
             rings: vec![NONE; size],
             busy: vec![0; size / 64],
+            ticks,
             passed: 0,
         }
     }
@@ -77,9 +96,10 @@ impl Wheel {
         self.passed = tick;
     }
 
-    /// Sets the timer of a slot that has none; returns the tick at which it will ring.
-    pub(super) fn set(&mut self, slot: u32, tick: u64) {
-        let tick = tick.clamp(self.passed + 1, self.passed + self.rings.len() as u64 - 1);
+    /// Sets the timer of a slot that has none.
+    pub(super) fn set(&mut self, slot: u32, tick: u64, wait: Wait) {
+        let tick = tick.clamp(self.passed + 1, self.passed + self.ticks - 1);
+        let tick = if wait == Wait::Part { tick | PART } else { tick };
         let ring = self.ring(tick);
         let first = self.rings[ring];
         let (next, previous) = if first == NONE {
@@ -96,10 +116,10 @@ impl Wheel {
     }
 
     /// Lets a slot's timer ring at a tick if it was set to a later one.
-    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64) {
-        if tick < self.timers[slot as usize].tick {
+    pub(super) fn bring_forward(&mut self, slot: u32, tick: u64, wait: Wait) {
+        if tick < self.timers[slot as usize].tick & !PART {
             self.clear(slot);
-            self.set(slot, tick);
+            self.set(slot, tick, wait);
         }
     }
 
@@ -121,7 +141,9 @@ impl Wheel {
 
     /// The next slot that rings by a tick, its timer taken away; when there is none, that tick has been passed.
     pub(super) fn ring_by(&mut self, tick: u64) -> Option<u32> {
-        match self.earliest() {
+        let words = (tick.saturating_sub(self.passed) / 64).min(self.ticks / 64) as usize + 1;
+        let both = [Wait::Silence, Wait::Part].into_iter().filter_map(|wait| self.earliest_of(wait, words));
+        match both.min_by_key(|&(_, at)| at) {
             Some((slot, at)) if at <= tick => {
                 self.passed = at - 1;
                 self.clear(slot);
@@ -134,12 +156,18 @@ impl Wheel {
         }
     }
 
-    /// The slot that rings first, and when.
-    pub(super) fn earliest(&self) -> Option<(u32, u64)> {
+    /// Of the slots that wait for this, the one that rings first, and when.
+    pub(super) fn earliest(&self, wait: Wait) -> Option<(u32, u64)> {
+        self.earliest_of(wait, usize::MAX)
+    }
+
+    /// The same, if it rings within so many times 64 ticks; somewhat later ones are found, too.
+    fn earliest_of(&self, wait: Wait, most_words: usize) -> Option<(u32, u64)> {
         let start = self.ring(self.passed + 1);
-        let words = self.busy.len();
+        let words = self.busy.len() / 2;
+        let first = if wait == Wait::Part { words } else { 0 };
         let masked = |word: usize| {
-            let at = (start / 64 + word) % words;
+            let at = first + (start / 64 + word) % words;
             let bits = self.busy[at];
             // The first word is looked at twice: its upper part first, its lower part last.
             let bits = match word {
@@ -149,8 +177,8 @@ impl Wheel {
             };
             (bits != 0).then(|| at * 64 + bits.trailing_zeros() as usize)
         };
-        let slot = self.rings[(0..=words).find_map(masked)?];
-        Some((slot, self.timers[slot as usize].tick))
+        let slot = self.rings[(0..=words.min(most_words)).find_map(masked)?];
+        Some((slot, self.timers[slot as usize].tick & !PART))
     }
 
     /// The slot whose timer was set after this one's, in the same tick: soon looked at.
@@ -158,10 +186,11 @@ impl Wheel {
         self.timers[slot as usize].next
     }
 
-    /// The place of a tick.
+    /// The ring of a timer's tick.
     #[expect(clippy::cast_possible_truncation, reason = "below the number of rings")]
     const fn ring(&self, tick: u64) -> usize {
-        (tick & (self.rings.len() as u64 - 1)) as usize
+        let behind = if tick & PART == 0 { 0 } else { self.ticks };
+        (behind + (tick & (self.ticks - 1))) as usize
     }
 }
 
@@ -180,14 +209,20 @@ mod tests {
         wheel.hold(8);
         wheel.begin(1000);
         for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
-            wheel.set(slot, tick);
+            wheel.set(slot, tick, Wait::Silence);
         }
+        wheel.set(5, 1004, Wait::Part);
         assert_eq!(due(&mut wheel, 1002), [4]);
-        assert_eq!(due(&mut wheel, 1004), [1]);
-        wheel.bring_forward(3, 1006);
+        assert_eq!(
+            (wheel.earliest(Wait::Silence), wheel.earliest(Wait::Part)),
+            (Some((1, 1003)), Some((5, 1004)))
+        );
+        assert_eq!(due(&mut wheel, 1004), [1, 5]);
+        wheel.bring_forward(3, 1006, Wait::Part);
         assert_eq!(due(&mut wheel, 1005), [0, 2]);
+        assert_eq!((wheel.earliest(Wait::Silence), wheel.earliest(Wait::Part)), (None, Some((3, 1006))));
         assert_eq!(due(&mut wheel, 5000), [3]);
-        assert_eq!(wheel.earliest(), None);
+        assert_eq!(wheel.earliest(Wait::Part), None);
     }
 
     proptest! {
@@ -197,12 +232,13 @@ mod tests {
             let mut wheel = Wheel::new::<()>(16, 0);
             wheel.hold(16);
             let mut list: Vec<(u32, u64)> = Vec::new();
+            let wait = |slot: u32| if slot.is_multiple_of(3) { Wait::Part } else { Wait::Silence };
             let mut now = 0;
             for (slot, ahead, kind) in steps {
                 let known = list.iter().position(|&(there, _)| there == slot);
                 match (kind, known) {
                     (0..=2, None) => {
-                        wheel.set(slot, now + ahead);
+                        wheel.set(slot, now + ahead, wait(slot));
                         list.push((slot, (now + ahead).clamp(now + 1, now + 63)));
                     }
                     (3, Some(known)) => {
@@ -219,7 +255,10 @@ mod tests {
                         prop_assert_eq!(rung, expected);
                     }
                 }
-                prop_assert_eq!(wheel.earliest().map(|(_, tick)| tick), list.iter().map(|&(_, tick)| tick).min());
+                for of in [Wait::Silence, Wait::Part] {
+                    let earliest = list.iter().filter(|&&(slot, _)| wait(slot) == of).map(|&(_, tick)| tick).min();
+                    prop_assert_eq!(wheel.earliest(of).map(|(_, tick)| tick), earliest);
+                }
             }
         }
     }

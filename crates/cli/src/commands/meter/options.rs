@@ -30,7 +30,8 @@ pub(super) fn understand(arguments: &Arguments) -> Result<MeterOptions, Error> {
         sampling: arguments.sample,
         ..TableOptions::default()
     };
-    let parse = ParseOptions { depth: arguments.depth, hash_key: entropy(), ..ParseOptions::default() };
+    let parse =
+        ParseOptions { depth: arguments.depth, hash_key: [entropy(), entropy()], ..ParseOptions::default() };
     Ok(MeterOptions { input: input(arguments)?, parse, table, has_top: arguments.top })
 }
 

@@ -9,7 +9,13 @@ use proptest::prelude::*;
 fn spec(number: u16, size: SizePattern, timeline: Timeline) -> Arc<StreamSpec> {
     let frames = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: true };
     let template = Arc::new(Template::new(frames).unwrap());
-    Arc::new(StreamSpec { number, source: crate::stream::Source::Made(template), timeline, latency: true })
+    Arc::new(StreamSpec {
+        number,
+        source: crate::stream::Source::Made(template),
+        timeline,
+        latency: true,
+        sent_elsewhere: false,
+    })
 }
 
 fn any_size() -> impl Strategy<Value = SizePattern> {

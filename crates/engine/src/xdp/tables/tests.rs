@@ -27,6 +27,7 @@ fn streams(flows: &[(&str, &str)]) -> Vec<Arc<StreamSpec>> {
                 shape: packetrig_plan::timeline::Shape::Frames(10),
             },
             latency: true,
+            sent_elsewhere: false,
         })
     });
     specs.collect()

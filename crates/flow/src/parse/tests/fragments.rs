@@ -91,7 +91,7 @@ fn fragments_of_others_are_told_apart() {
 
 #[test]
 fn the_cache_is_bounded_and_says_what_it_gave_up() {
-    let options = ParseOptions { fragments: 64, hash_key: 77, ..ParseOptions::default() };
+    let options = ParseOptions { fragments: 64, hash_key: [77, 78], ..ParseOptions::default() };
     let mut parser = Parser::new(options);
     let numbered = |frame: &[u8], n: u16| {
         let mut frame = frame.to_vec();

@@ -85,11 +85,13 @@ fn two_tags_are_kept_and_more_are_passed_over() {
         let three = parsed(&three).unwrap();
         assert_eq!((three.vlan, three.inner_vlan, three.destination_port), (5, 0, 2000));
     }
-    let mut endless = four;
-    for _ in 0..40 {
-        endless = tag(5, 0x8100, &endless);
-    }
-    assert_eq!(parsed(&eth(0x8100, &endless)), Err(Ignored::TooDeep));
+    // With the Ethernet header, 24 at most.
+    let deep = |tags| {
+        let innermost = tag(5, 0x0800, &four);
+        let tagged = (1..tags).fold(innermost, |inside, _| tag(5, 0x8100, &inside));
+        parsed(&eth(0x8100, &tagged)).map(|packet| packet.destination_port)
+    };
+    assert_eq!([deep(23), deep(24)], [Ok(2000), Err(Ignored::TooDeep)]);
 }
 
 #[test]
@@ -131,11 +133,12 @@ fn extension_headers_are_passed_over_and_esp_is_not() {
     assert_eq!(protocol(&eth(0x86dd, &v6(50, &plain()))), Ok((50, 0)));
     assert_eq!(protocol(&eth(0x86dd, &v6(135, &extension(59, 3, b"")))), Ok((59, 0)));
     assert_eq!(protocol(&eth(0x86dd, &v6(59, b""))), Ok((59, 0)));
-    let mut endless = plain();
-    for _ in 0..20 {
-        endless = extension(60, 0, &endless);
-    }
-    assert_eq!(parsed(&eth(0x86dd, &v6(60, &endless))), Err(Ignored::TooDeep));
+    let deep = |extensions| {
+        let innermost = extension(17, 0, &plain());
+        let extended = (1..extensions).fold(innermost, |inside, _| extension(60, 0, &inside));
+        protocol(&eth(0x86dd, &v6(60, &extended)))
+    };
+    assert_eq!([deep(12), deep(13)], [Ok((17, 2000)), Err(Ignored::TooDeep)]);
 }
 
 #[test]

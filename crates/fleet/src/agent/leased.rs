@@ -1,0 +1,193 @@
+//! What is different in a fleet: leases, a controller that may be another one, a result that waits on the disk.
+
+use super::{Action, Agent, Kept, State};
+use crate::lease::{Answer, Lease};
+use crate::message::{Command, Grant, Head, Nonce, Reply, StopReason};
+use packetrig_stats::result::NodeResult;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::Arc;
+
+/// What an agent of a fleet brings along when it starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// Highest epoch it has seen, kept over restarts by [`Action::Remember`].
+    pub epoch: u64,
+    /// First nonce; no earlier start of this agent came near to it.
+    pub nonce: Nonce,
+    /// Longest time that the node's owner lets anything be sent, from T.
+    pub longest: Option<Nanos>,
+}
+
+impl Agent {
+    /// Raises the epoch and keeps it, before anything is done on it.
+    pub(super) fn see_epoch(&mut self, epoch: u64) -> Vec<Action> {
+        let rises = epoch > self.epoch;
+        self.epoch = self.epoch.max(epoch);
+        if rises && self.lease.is_some() { vec![Action::Remember(epoch)] } else { Vec::new() }
+    }
+
+    /// A later controller ends what an earlier one began: the run is the same, from now on it answers to the later one.
+    pub(super) fn adopt(&mut self, head: &Head, command: &Command) {
+        let ends = matches!(
+            command,
+            Command::Query | Command::Stop | Command::Finish { .. } | Command::Collected | Command::Abort
+        );
+        let Some(own) = self.head.as_mut().filter(|_| ends) else { return };
+        if own.run == head.run
+            && own.attempt == head.attempt
+            && own.plan == head.plan
+            && own.epoch < head.epoch
+        {
+            own.epoch = head.epoch;
+            if let Some(lease) = &mut self.lease {
+                lease.disown();
+            }
+        }
+    }
+
+    pub(super) fn begin_lease(&mut self, now: MonoTime) -> Vec<Action> {
+        if let Some(lease) = &mut self.lease {
+            lease.begin(now);
+        }
+        self.renew(now)
+    }
+
+    pub(super) fn end_lease(&mut self) {
+        if let Some(lease) = &mut self.lease {
+            lease.end();
+        }
+    }
+
+    /// Asks whether it may go on, when it is time.
+    pub(super) fn renew(&mut self, now: MonoTime) -> Vec<Action> {
+        let nonce = self.lease.as_mut().and_then(|lease| lease.due(now));
+        let asked = self.head.iter().zip(nonce);
+        asked.map(|(head, nonce)| Action::Renew(head.clone(), nonce)).collect()
+    }
+
+    pub(super) fn granted(&mut self, head: &Head, grant: Grant, now: MonoTime) -> Vec<Action> {
+        if self.head.as_ref() != Some(head) || head.epoch < self.epoch {
+            return Vec::new();
+        }
+        let Some(lease) = &mut self.lease else { return Vec::new() };
+        match lease.answered(grant, now) {
+            Answer::Nothing => Vec::new(),
+            Answer::Until(until) => {
+                self.hear(now);
+                let mut actions = vec![Action::Extend(until)];
+                actions.extend(self.outcome(&State::Leasing, State::Armed, Reply::Armed));
+                actions
+            }
+            Answer::Stop => self.told_to_stop(head.clone()),
+        }
+    }
+
+    fn told_to_stop(&mut self, head: Head) -> Vec<Action> {
+        match self.state {
+            State::Running => self.stop_senders(StopReason::Told),
+            State::Leasing | State::Armed | State::Waiting { .. } => {
+                self.forget(head.clone());
+                vec![Action::Release, Action::Reply(head, Reply::Aborted)]
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Whatever else forbids to go on sending. The senders' own gate is shut at the lease's end without being told; this
+    /// says why.
+    pub(super) fn guard_senders(&mut self, now: MonoTime) -> Vec<Action> {
+        if self.state != State::Running || self.why.is_some() {
+            return Vec::new();
+        }
+        if self.stop_at.is_some_and(|at| now >= at) {
+            return self.stop_senders(StopReason::OwnersLimit);
+        }
+        if self.lease.as_ref().is_some_and(|lease| !lease.is_valid_at(now)) {
+            return self.stop_senders(StopReason::LeaseOver);
+        }
+        Vec::new()
+    }
+
+    /// When [`Agent::guard_senders`] has something to do.
+    pub(super) fn senders_deadline(&self) -> Option<MonoTime> {
+        if self.state != State::Running || self.why.is_some() {
+            return None;
+        }
+        let lease = self.lease.as_ref().and_then(Lease::until);
+        lease.into_iter().chain(self.stop_at).min()
+    }
+
+    /// When it does without its controller, if that stays silent.
+    pub(super) fn silence_ends(&self) -> Option<MonoTime> {
+        let Some(lease) = &self.lease else {
+            return (self.state != State::Idle).then(|| self.heard + self.patience);
+        };
+        let orphaned = lease.terms().orphaned;
+        match self.state {
+            // What the data plane or the disk is asked for ends by itself.
+            State::Idle | State::Finishing | State::Spooling => None,
+            // As long as the lease holds the controller is not silent; then the senders are waited for.
+            State::Running if self.why.is_none() => None,
+            State::Stopped(_) | State::Spooled(_) => Some(self.heard + orphaned),
+            // Others may take longer to get ready: that is silence without a fault.
+            _ => Some(self.heard + orphaned + orphaned),
+        }
+    }
+
+    /// The controller is silent: nobody can stop what runs here, so it stops. What was received is kept.
+    pub(super) fn deserted(&mut self) -> Vec<Action> {
+        let leased = self.lease.is_some();
+        if leased && let State::Stopped(sent) = &self.state {
+            let sent = sent.clone();
+            (self.state, self.orphan) = (State::Finishing, true);
+            return vec![Action::Finish(sent)];
+        }
+        let spooled = leased && matches!(self.state, State::Spooled(_));
+        if let Some(head) = self.head.clone() {
+            self.forget(head);
+        }
+        if spooled { Vec::new() } else { vec![Action::Release] }
+    }
+
+    pub(super) fn spool(&mut self, result: Arc<NodeResult>) -> Vec<Action> {
+        if self.state != State::Finishing {
+            return Vec::new();
+        }
+        self.state = State::Spooling;
+        vec![Action::Spool(result)]
+    }
+
+    pub(super) fn spooled(&mut self, segments: u64) -> Vec<Action> {
+        let kept = State::Spooled(Kept::Segments(segments));
+        let actions = self.outcome(&State::Spooling, kept, Reply::Spooled { segments });
+        if self.orphan
+            && let Some(head) = self.head.clone()
+        {
+            // Nobody waits for it here; the spool keeps it for whoever collects.
+            self.forget(head);
+        }
+        actions
+    }
+
+    /// What is safe on the disk does not keep the next run waiting, nor does what failed.
+    pub(super) fn make_room(&mut self, next: &Head) {
+        if let Some(own) = self.head.clone()
+            && self.has_let_go()
+            && own.run != next.run
+        {
+            self.forget(own);
+        }
+    }
+
+    /// Whether no port is open any more, although the run is not forgotten.
+    pub(super) fn has_let_go(&self) -> bool {
+        let done = matches!(self.state, State::Spooled(Kept::Segments(_)) | State::Failed(_));
+        self.lease.is_some() && done
+    }
+
+    /// A sign of life from the controller.
+    pub(super) fn hear(&mut self, now: MonoTime) {
+        self.heard = now;
+        self.orphan = false;
+    }
+}

@@ -1,0 +1,59 @@
+//! A run that an earlier controller began and cannot end: it is stopped and what there is of it is collected.
+
+use super::peer::Progress;
+use super::{Controller, Limits, Phase, RunRecord};
+use crate::event::RunEventKind;
+use crate::message::Preparation;
+use crate::outcome::{Blame, Fault, Outcome, RunState};
+use packetrig_units::MonoTime;
+
+/// What is missing of such a run.
+const LOST: &str = "controller_lost: the controller of this run was lost";
+
+impl Controller {
+    /// The end of the run of `record`, in `epoch`, which is higher than the record's. Nothing is started.
+    pub fn collecting(record: RunRecord, epoch: u64, limits: Limits) -> Self {
+        let mut head = record.head.clone();
+        head.epoch = epoch.max(head.epoch);
+        let mut controller = Self::new(head, Preparation::default(), &record.nodes, limits);
+        controller.inherited = Some(record);
+        controller
+    }
+
+    pub(super) fn begin(&mut self, now: MonoTime) {
+        let Some(record) = &self.inherited else { return self.prepare(now) };
+        if !record.may_have_sent() {
+            let text = format!("{LOST} before its start");
+            for peer in self.peers.values_mut() {
+                peer.granted = Some(now);
+            }
+            return self.fail(Fault { blame: Blame::Peer, text }, now);
+        }
+        for peer in self.peers.values_mut() {
+            // Whatever the other one answered last, it was before now.
+            (peer.progress, peer.heard, peer.granted) = (Progress::Started, now, Some(now));
+        }
+        self.reasons.push((None, LOST.to_owned()));
+        self.phase = Phase::Running { start: now };
+        self.enter(RunState::Running);
+        self.stop_senders(now);
+    }
+
+    /// Another controller has taken over: nothing more may be said to anyone.
+    pub(super) fn depose(&mut self) {
+        let began = self.has_started() || matches!(self.phase, Phase::Confirming { .. });
+        let text = "controller_lost: another controller has taken over".to_owned();
+        let outcome = if began {
+            let reasons = vec![text];
+            Outcome::Partial { reasons, stopped: self.stopped_by_user }
+        } else {
+            Outcome::Failed { fault: Fault { blame: Blame::Peer, text } }
+        };
+        if !matches!(self.phase, Phase::Ended(_)) {
+            // The record is the other one's now.
+            self.emit(RunEventKind::StateChanged(outcome.state()));
+            self.emit(RunEventKind::Ended(outcome.clone()));
+            self.phase = Phase::Ended(outcome);
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Leases of the nodes, as the controller grants them.
+
+use super::peer::Progress;
+use super::{Action, Controller, Phase};
+use crate::message::{Grant, Head, NodeName, Nonce};
+use packetrig_units::MonoTime;
+
+impl Controller {
+    /// A node asks whether it may go on.
+    pub(super) fn renewal(&mut self, node: NodeName, head: Head, nonce: Nonce, now: MonoTime) {
+        let Some(go_on) = self.may_go_on(&node, &head) else { return };
+        if let Some(peer) = self.peers.get_mut(&node)
+            && head == self.head
+        {
+            peer.heard = now;
+            if go_on {
+                peer.granted = Some(now);
+            }
+        }
+        self.actions.push(Action::Grant(node, head, Grant { nonce, go_on }));
+    }
+
+    /// `None`: that is not for this controller to say, or will be clear soon; silence lets the lease run out.
+    fn may_go_on(&self, node: &NodeName, head: &Head) -> Option<bool> {
+        let peer = self.peers.get(node);
+        if head.epoch > self.head.epoch {
+            return None;
+        }
+        if *head == self.head {
+            let may = |peer: &super::Peer| !peer.lost && peer.progress < Progress::Done;
+            return Some(peer.is_some_and(may) && self.is_sending_time());
+        }
+        // It is about to hear of the attempt under way, and keeps its ports until then.
+        let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
+        let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.is_sending_time();
+        if is_expected { None } else { Some(false) }
+    }
+
+    const fn is_sending_time(&self) -> bool {
+        match self.phase {
+            Phase::Preparing { .. }
+            | Phase::Arming { .. }
+            | Phase::Committing { .. }
+            | Phase::Confirming { .. }
+            | Phase::Running { .. } => self.stopping.is_none(),
+            Phase::Draft
+            | Phase::Draining { .. }
+            | Phase::Collecting { .. }
+            | Phase::Cancelling { .. }
+            | Phase::Ended(_) => false,
+        }
+    }
+
+    /// When the last node that cannot be heard has certainly stopped; `None` if all have said so, or there are no leases.
+    pub(super) fn quiet_at(&self) -> Option<MonoTime> {
+        let terms = self.limits.lease?;
+        let unheard = self.peers.values().filter(|peer| !peer.has_stopped() && !peer.released);
+        unheard.filter_map(|peer| peer.granted).map(|at| terms.certainly_stopped(at)).max()
+    }
+
+    pub(super) fn is_quiet(&self, now: MonoTime) -> bool {
+        self.quiet_at().is_none_or(|at| now >= at)
+    }
+}

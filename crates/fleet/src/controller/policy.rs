@@ -1,0 +1,153 @@
+//! What happens without a node: before T it may be left out, after T the others stop or go on.
+
+use super::peer::{Peer, Progress};
+use super::{Controller, Phase};
+use crate::event::RunEventKind;
+use crate::message::{Command, NodeName};
+use crate::outcome::{Blame, Fault};
+use packetrig_units::{MonoTime, Share};
+
+/// What the user accepts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Policies {
+    /// Who has to be there at T.
+    pub start: Start,
+    /// What happens to the others when a node is lost after T.
+    pub on_loss: OnLoss,
+}
+
+/// With how many nodes a run is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Start {
+    /// With all or not at all.
+    #[default]
+    All,
+    /// With so many at least.
+    Quorum(usize),
+    /// With that part of them at least.
+    AtLeast(Share),
+}
+
+/// What the loss of a node means for the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnLoss {
+    /// They stop and report.
+    #[default]
+    Abort,
+    /// They go on to the end of the plan.
+    Continue,
+}
+
+impl Start {
+    /// Whether `present` of `all` nodes are enough.
+    fn is_enough(self, present: usize, all: usize) -> bool {
+        let wide = |count: usize| u128::try_from(count).unwrap_or(u128::MAX);
+        present > 0
+            && match self {
+                Self::All => present == all,
+                Self::Quorum(wanted) => present >= wanted,
+                Self::AtLeast(share) => {
+                    wide(present) * u128::from(Share::WHOLE.billionths())
+                        >= wide(all) * u128::from(share.billionths())
+                }
+            }
+    }
+}
+
+impl Controller {
+    /// What the user accepts, if it is not the default.
+    #[must_use]
+    pub const fn with_policies(mut self, policies: Policies) -> Self {
+        self.policies = policies;
+        self
+    }
+
+    /// Whether the run may be started without `missing` of its nodes.
+    fn may_go_without(&self, missing: usize) -> bool {
+        let all = self.peers.len() + self.left_out.len();
+        let present = self.peers.values().filter(|peer| !peer.lost).count();
+        self.policies.start.is_enough(present.saturating_sub(missing), all)
+    }
+
+    /// A node is not ready, or never will be: goes on without it in a new attempt, if the user accepts that.
+    pub(super) fn do_without(&mut self, stragglers: Vec<(NodeName, String)>, now: MonoTime) -> bool {
+        if !self.may_go_without(stragglers.len()) {
+            return false;
+        }
+        self.head.attempt += 1;
+        for (node, why) in stragglers {
+            self.peers.remove(&node);
+            let text = format!("node {node} was left out: {why}");
+            self.emit(RunEventKind::Finding(text.clone()));
+            self.left_out.insert(node.clone(), Out { why: text, released: false });
+            self.send(node, Command::Abort);
+        }
+        self.prepare(now);
+        true
+    }
+
+    /// Who has not got as far as `wanted`, with the reason.
+    pub(super) fn stragglers(&self, wanted: Progress, why: &str) -> Vec<(NodeName, String)> {
+        self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
+    }
+
+    /// Those who have not acknowledged the confirmation count as not started.
+    pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
+        if now < start + self.limits.confirm {
+            return;
+        }
+        let behind = self.stragglers(Progress::Confirmed, "did not confirm the start (split_start)");
+        for (node, why) in behind {
+            self.lose(&node, format!("node {node}: {why}"), now);
+        }
+    }
+
+    /// Goes on without a node, whose data may still come in.
+    pub(super) fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
+        let leased = self.limits.lease.is_some();
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if peer.lost || peer.progress == Progress::Reported {
+            return;
+        }
+        peer.lost = true;
+        let never_started = peer.progress < Progress::Confirmed;
+        self.emit(RunEventKind::Finding(reason.clone()));
+        self.reasons.push((Some(node.clone()), reason));
+        if !leased {
+            // Its ports are needed more than what it has counted.
+            self.send(node.clone(), Command::Abort);
+        }
+        // For who is missing at the start there is a policy of its own.
+        let goes_on =
+            if never_started { self.may_go_without(0) } else { self.policies.on_loss == OnLoss::Continue };
+        if !goes_on {
+            self.stop_senders(now);
+        }
+    }
+
+    /// Before T nothing has been sent, and a run without this node may do; else it has failed.
+    pub(super) fn trouble_before_start(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+        let can_begin_again =
+            matches!(self.phase, Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. });
+        if can_begin_again && self.do_without(vec![(node.clone(), what.to_owned())], now) {
+            return;
+        }
+        // One machine needs no node name in its errors.
+        let text = if *node == NodeName::local() { what.to_owned() } else { format!("node {node}: {what}") };
+        self.fail(Fault { blame, text }, now);
+    }
+}
+
+/// A node that was left out.
+#[derive(Clone, Debug)]
+pub(super) struct Out {
+    pub(super) why: String,
+    pub(super) released: bool,
+}
+
+impl Peer {
+    /// Whether it sends nothing any more, by what it said itself.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.gone || self.progress >= Progress::Done
+    }
+}

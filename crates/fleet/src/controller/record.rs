@@ -1,0 +1,55 @@
+//! The run as it is written down: what a later controller has to know of it.
+
+use super::{Action, Controller, Phase};
+use crate::message::{Head, NodeName, RunId};
+use crate::outcome::RunState;
+use packetrig_units::MonoTime;
+use serde::{Deserialize, Serialize};
+
+/// A run in the records. It is replaced before anything is sent that it says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRecord {
+    /// Run, attempt, epoch and plan.
+    pub head: Head,
+    /// Where it is.
+    pub state: RunState,
+    /// Who takes part.
+    pub nodes: Vec<NodeName>,
+    /// Who was left out of this attempt.
+    pub left_out: Vec<NodeName>,
+    /// T, on the clock of the controller of that epoch.
+    pub start: Option<MonoTime>,
+}
+
+impl RunRecord {
+    /// The key it is kept under.
+    pub fn key(run: &RunId) -> String {
+        format!("run.{run}")
+    }
+    /// Whether its controller has not seen its end.
+    pub const fn is_unfinished(&self) -> bool {
+        !self.state.is_final()
+    }
+    /// Whether a node may have sent something: only then was T confirmed to any.
+    pub fn may_have_sent(&self) -> bool {
+        self.state >= RunState::Confirmed
+    }
+}
+
+impl Controller {
+    pub(super) fn record(&mut self, state: RunState) {
+        let start = match self.phase {
+            Phase::Committing { start } | Phase::Confirming { start } | Phase::Running { start } => {
+                Some(start)
+            }
+            _ => None,
+        };
+        self.actions.push(Action::Record(RunRecord {
+            head: self.head.clone(),
+            state,
+            nodes: self.peers.keys().cloned().collect(),
+            left_out: self.left_out.keys().cloned().collect(),
+            start,
+        }));
+    }
+}

@@ -1,0 +1,233 @@
+//! The dead man's switch: a node may send only while its controller answers.
+//!
+//! The agent asks for renewal with a [`Nonce`]; an answer lets its senders go on until the *sending* of that question
+//! plus the term, so that delay on the way can only shorten a lease. The controller remembers when it answered, and
+//! from that, without another message, when a node that it cannot hear has certainly stopped.
+//!
+//! It sends nothing and stops nothing itself. Whether an answer is authentic is decided before it comes here.
+//!
+//! Invariant: a lease never ends later than the sending of the last answered question plus the term.
+
+use crate::message::{Grant, Nonce};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::VecDeque;
+
+/// What both sides know of leases without asking each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTerms {
+    /// From the sending of an answered question to the end of the lease.
+    pub ttl: Nanos,
+    /// How much longer senders may go on without their controller; zero unless the owner of the nodes wants it.
+    pub grace: Nanos,
+    /// For how long receivers go on, and a result is waited for, when the controller is silent.
+    pub orphaned: Nanos,
+}
+
+/// Slowest reaction behind a lease's end: the node's supervisor kills at 500 ms, and has 200 ms for it.
+const SECOND_LINE: Nanos = Nanos::from_millis(700);
+
+impl LeaseTerms {
+    /// What a fleet uses.
+    pub const FLEET: Self = Self::of(Nanos::from_secs(2));
+
+    /// Leases of `ttl`, without grace.
+    pub const fn of(ttl: Nanos) -> Self {
+        Self { ttl, grace: Nanos::ZERO, orphaned: Nanos::from_secs(30) }
+    }
+
+    /// Between two questions.
+    pub const fn renew_every(self) -> Nanos {
+        Nanos::new(self.ttl.as_u64() / 4)
+    }
+
+    /// When a lease ends whose question was sent at `sent`.
+    pub fn end(self, sent: MonoTime) -> MonoTime {
+        sent + self.ttl + self.grace
+    }
+
+    /// When, on the controller's clock, a node has certainly stopped whose last question it answered at `answered`: the
+    /// clocks may run differently by a thousandth.
+    pub fn certainly_stopped(self, answered: MonoTime) -> MonoTime {
+        let term = self.ttl + self.grace;
+        answered + term + Nanos::new(term.as_u64() / 1000) + SECOND_LINE
+    }
+}
+
+/// What an answer came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// To no question that is open, or too late to be worth anything.
+    Nothing,
+    /// Senders may go on until then.
+    Until(MonoTime),
+    /// Nothing more may be sent.
+    Stop,
+}
+
+/// The agent's side: one lease after another, with nonces that are never used twice.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    terms: LeaseTerms,
+    next: u64,
+    /// Questions that an answer would still be worth something to.
+    open: VecDeque<(Nonce, MonoTime)>,
+    /// The next question; `None` while no lease is wanted.
+    renew_at: Option<MonoTime>,
+    until: Option<MonoTime>,
+}
+
+impl Lease {
+    /// No lease yet. Nonces count from `first`, which no earlier start of this agent came near to.
+    pub const fn new(terms: LeaseTerms, first: Nonce) -> Self {
+        Self { terms, next: first.0, open: VecDeque::new(), renew_at: None, until: None }
+    }
+
+    /// Its terms.
+    pub const fn terms(&self) -> LeaseTerms {
+        self.terms
+    }
+
+    /// A lease is wanted from now on; nothing of an earlier one holds.
+    pub fn begin(&mut self, now: MonoTime) {
+        self.end();
+        self.renew_at = Some(now);
+    }
+
+    /// No lease is wanted any more, and no answer will be taken.
+    pub fn end(&mut self) {
+        (self.renew_at, self.until) = (None, None);
+        self.open.clear();
+    }
+
+    /// Answers to what was asked so far are not taken any more: another controller is in charge.
+    pub fn disown(&mut self) {
+        self.open.clear();
+    }
+
+    /// The question to send now, if it is time.
+    pub fn due(&mut self, now: MonoTime) -> Option<Nonce> {
+        if self.renew_at.is_none_or(|at| now < at) {
+            return None;
+        }
+        // Questions that were missed are not made up for.
+        self.renew_at = Some(now + self.terms.renew_every());
+        self.open.retain(|(_, sent)| now < self.terms.end(*sent));
+        let nonce = Nonce(self.next);
+        self.next += 1;
+        self.open.push_back((nonce, now));
+        Some(nonce)
+    }
+
+    /// Takes in an answer.
+    pub fn answered(&mut self, grant: Grant, now: MonoTime) -> Answer {
+        let Some(index) = self.open.iter().position(|(nonce, _)| *nonce == grant.nonce) else {
+            return Answer::Nothing;
+        };
+        let Some((_, sent)) = self.open.remove(index) else { return Answer::Nothing };
+        if !grant.go_on {
+            self.end();
+            return Answer::Stop;
+        }
+        let until = self.terms.end(sent);
+        if until <= now || self.until.is_some_and(|other| until <= other) {
+            return Answer::Nothing;
+        }
+        self.until = Some(until);
+        Answer::Until(until)
+    }
+
+    /// Whether senders may be at work at `time`.
+    pub fn is_valid_at(&self, time: MonoTime) -> bool {
+        self.until.is_some_and(|until| time < until)
+    }
+
+    /// When it has to be looked at next.
+    pub fn next_deadline(&self) -> Option<MonoTime> {
+        self.renew_at
+    }
+
+    /// When it ends, unless it is renewed.
+    pub const fn until(&self) -> Option<MonoTime> {
+        self.until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::from_nanos(ms * 1_000_000)
+    }
+
+    fn lease() -> Lease {
+        let mut lease = Lease::new(LeaseTerms::of(Nanos::from_millis(2000)), Nonce(100));
+        lease.begin(at(0));
+        lease
+    }
+
+    fn yes(nonce: u64) -> Grant {
+        Grant { nonce: Nonce(nonce), go_on: true }
+    }
+
+    #[test]
+    fn the_term_counts_from_the_sending_of_the_question() {
+        let mut lease = lease();
+        assert!(!lease.is_valid_at(at(0)), "a question alone is worth nothing");
+        assert_eq!(lease.due(at(0)), Some(Nonce(100)));
+        assert_eq!(lease.due(at(499)), None);
+        assert_eq!(lease.answered(yes(100), at(1500)), Answer::Until(at(2000)));
+        assert!(lease.is_valid_at(at(1999)));
+        assert!(!lease.is_valid_at(at(2000)));
+    }
+
+    #[test]
+    fn an_answer_is_taken_once_only_to_a_question_and_only_in_time() {
+        let mut lease = lease();
+        assert_eq!(lease.answered(yes(100), at(1)), Answer::Nothing, "never asked");
+        lease.due(at(0));
+        assert_eq!(lease.answered(yes(100), at(2000)), Answer::Nothing, "as late as the end itself");
+        lease.due(at(2000));
+        assert_eq!(lease.answered(yes(101), at(2001)), Answer::Until(at(4000)));
+        assert_eq!(lease.answered(yes(101), at(2002)), Answer::Nothing, "once more");
+    }
+
+    #[test]
+    fn answers_that_overtake_each_other_never_shorten_a_lease() {
+        let mut lease = lease();
+        lease.due(at(0));
+        lease.due(at(500));
+        assert_eq!(lease.answered(yes(101), at(600)), Answer::Until(at(2500)));
+        assert_eq!(lease.answered(yes(100), at(601)), Answer::Nothing);
+        assert_eq!(lease.until(), Some(at(2500)));
+    }
+
+    #[test]
+    fn a_stop_is_final() {
+        let mut lease = lease();
+        lease.due(at(0));
+        lease.due(at(500));
+        assert_eq!(lease.answered(Grant { nonce: Nonce(100), go_on: false }, at(501)), Answer::Stop);
+        assert_eq!(lease.answered(yes(101), at(502)), Answer::Nothing);
+        assert!(!lease.is_valid_at(at(502)));
+        assert_eq!(lease.due(at(5000)), None);
+    }
+
+    #[test]
+    fn nonces_are_not_used_again_by_the_next_lease() {
+        let mut lease = lease();
+        lease.due(at(0));
+        lease.end();
+        lease.begin(at(10));
+        assert_eq!(lease.due(at(10)), Some(Nonce(101)));
+        assert_eq!(lease.answered(yes(100), at(11)), Answer::Nothing, "of the lease before");
+    }
+
+    #[test]
+    fn certainly_stopped_leaves_room_for_drift_and_the_second_line() {
+        let terms = LeaseTerms::of(Nanos::from_secs(2));
+        assert_eq!(terms.certainly_stopped(at(1000)), at(1000 + 2002 + 700));
+        let longer = LeaseTerms { grace: Nanos::from_secs(60), ..terms };
+        assert_eq!(longer.certainly_stopped(at(0)), at(62_062 + 700));
+    }
+}
