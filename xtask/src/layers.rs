@@ -17,7 +17,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
-    ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet"]),
+    ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "store"]),
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("store", &["units", "stats", "flow", "fleet"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
