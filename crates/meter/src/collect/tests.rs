@@ -309,6 +309,21 @@ fn what_cannot_be_listened_to_is_refused() {
     assert!(matches!(refused(&missing), Error::File { .. }));
 }
 
+/// The listener looks now and then who waits; most of these come in between.
+#[test]
+fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
+    let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
+    for _ in 0..10 {
+        let collecting = start(&["tcp://127.0.0.1:0".to_owned()], &[], None);
+        let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+        stream.write_all(&message).unwrap();
+        drop(stream);
+        let (ledger, _) = collecting.stop().unwrap();
+        let counts = &ledger.intake[0];
+        assert_eq!((counts.connections, counts.messages, counts.broken), (1, 1, 0));
+    }
+}
+
 /// An outlet that is wrong.
 struct Wrong;
 
