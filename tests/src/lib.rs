@@ -11,4 +11,5 @@ pub mod fuzz;
 pub mod program;
 pub mod recording;
 pub mod skip;
+pub mod small_disk;
 pub mod tools;

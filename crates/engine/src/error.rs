@@ -31,6 +31,16 @@ pub enum Error {
         /// Which.
         back_end: &'static str,
     },
+    /// User: the back end that was asked for cannot be stopped without being told to.
+    #[error(
+        "port {port}: back end {back_end} sends on when its node is cut off, so it is not for runs of a fleet"
+    )]
+    NoLease {
+        /// Where.
+        port: String,
+        /// Which.
+        back_end: &'static str,
+    },
     /// User: the port is none that emulated interfaces can be on.
     #[error("port {port} cannot have emulated interfaces: they need an interface of the kernel")]
     NoDevices {

@@ -16,6 +16,7 @@ pub mod clock;
 pub mod device;
 pub mod doctor;
 pub mod filter;
+pub mod gate;
 pub mod packet;
 pub mod pktgen;
 pub mod port;

@@ -10,6 +10,7 @@
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
 
 use crate::Error;
+use crate::gate::Gate;
 use crate::port::{Clock, FrameTx};
 use crate::replay::Frames;
 use crate::stream::{Control, Steering, Step, StreamSpec, StreamTx, TxJob};
@@ -173,6 +174,7 @@ pub struct Sender<T, C> {
     steered: bool,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
+    gate: Gate,
     /// Frames built and not yet known to be taken: (lane, stamp).
     unconfirmed: Vec<(usize, MonoTime)>,
 }
@@ -198,7 +200,20 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
             steered: false,
             start: None,
             stopped: None,
+            gate: Gate::open(),
             unconfirmed: Vec::with_capacity(BATCH),
+        }
+    }
+
+    /// Stops for good if the lease has ended, which is looked at when something is due.
+    fn heed_gate(&mut self, start: MonoTime, now: MonoTime) {
+        if self.due.peek().is_none_or(|Reverse((due, _))| *due > now) {
+            return;
+        }
+        let Some(since) = self.gate.shut_since(now, start) else { return };
+        self.stopped.get_or_insert(since);
+        for Reverse((_, lane)) in self.due.drain() {
+            self.lanes[lane].counts.lease_ended = true;
         }
     }
 
@@ -251,7 +266,7 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
 impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
     fn arm(&mut self, job: TxJob) -> Result<(), Error> {
         let streams = job.streams.len();
-        (self.key, self.steered) = (job.key, job.steered);
+        (self.key, self.steered, self.gate) = (job.key, job.steered, job.gate);
         self.lanes =
             job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect::<Result<_, _>>()?;
         self.due = BinaryHeap::with_capacity(self.lanes.len());
@@ -284,6 +299,7 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
             let idle = Step::IdleUntil(now + Nanos::from_millis(5));
             return Ok(if self.stopped.is_some() { Step::Done } else { idle });
         };
+        self.heed_gate(start, now);
         self.build_batch(start);
         self.hand_over()?;
         if !self.unconfirmed.is_empty() || self.port.pending() > 0 {

@@ -4,6 +4,7 @@
 //! [`crate::sender::Sender`] and [`crate::receiver::Receiver`]. Workers and the rig know nothing below this level.
 
 use crate::capture::Tap;
+use crate::gate::Gate;
 use crate::replay::Track;
 use crate::take::Take;
 use packetrig_plan::recording::{Frames, Timing};
@@ -100,6 +101,8 @@ pub struct TxJob {
     pub streams: Vec<Arc<StreamSpec>>,
     /// Streams do not begin at T but each when it is told to, see [`Steering`].
     pub steered: bool,
+    /// Until when they may be sent. Looked at before each piece of work; found shut, the half stops for good.
+    pub gate: Gate,
 }
 
 /// What a receive half is asked to account.

@@ -4,6 +4,7 @@ mod bed;
 
 use bed::{KEY, START, Trial, stream, template, timeline};
 use packetrig_engine::chaos::Mood;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::sender::GRACE;
 use packetrig_engine::sim::{Chance, LinkSpec, Skew};
 use packetrig_engine::stream::{Source, StreamSpec};
@@ -24,6 +25,48 @@ fn delayed(ns: u64) -> LinkSpec {
 
 fn thousand(pps: u64) -> Vec<Arc<StreamSpec>> {
     vec![stream(0, 128, timeline(pps, Shape::Frames(1000)))]
+}
+
+/// A gate under a lease of an hour.
+fn leased() -> Gate {
+    let gate = Gate::leased();
+    gate.set_deadline(packetrig_sys::clock::boottime_ns() + 3_600_000_000_000);
+    gate
+}
+
+#[test]
+fn a_lease_that_ends_ends_every_stream_and_what_was_due_by_then_is_planned() {
+    let streams = vec![
+        stream(0, 128, timeline(10_000, Shape::Endless)),
+        stream(1, 128, timeline(1_000, Shape::Frames(20))),
+    ];
+    let shut = Some(Nanos::from_millis(50));
+    let outcome = Trial { gate: leased(), shut, ..Trial::of(streams, delayed(1_000)) }.run().unwrap();
+    let told: Vec<_> =
+        outcome.send.iter().map(|sent| (sent.counts.frames, sent.counts.lease_ended)).collect();
+    // Those due up to that instant. The other one had sent all it had to before.
+    assert_eq!(told, [(501, true), (20, false)]);
+    assert_eq!(outcome.send[0].planned, 501, "nothing was due that was not sent");
+    assert_eq!(outcome.receive[0].counts.sequence.lost, 0);
+}
+
+#[test]
+fn a_lease_that_never_began_sends_nothing_and_one_that_lasts_changes_nothing() {
+    let never = Trial { gate: Gate::leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
+    let sent = &never.send[0];
+    assert_eq!((sent.counts.frames, sent.planned, sent.counts.lease_ended), (0, 0, true));
+    let lasting = Trial { gate: leased(), ..Trial::of(thousand(10_000), delayed(10)) }.run().unwrap();
+    let sent = &lasting.send[0];
+    assert_eq!((sent.counts.frames, sent.planned, sent.counts.lease_ended), (1000, 1000, false));
+}
+
+#[test]
+fn the_first_frame_of_each_stream_is_stamped_when_it_leaves() {
+    let late = Timeline { delay: Nanos::from_millis(7), ..timeline(1_000, Shape::Frames(3)) };
+    let streams = vec![stream(0, 128, timeline(1_000, Shape::Frames(3))), stream(1, 128, late)];
+    let outcome = Trial::of(streams, delayed(10)).run().unwrap();
+    let first: Vec<_> = outcome.send.iter().map(|sent| sent.counts.first).collect();
+    assert_eq!(first, [Some(START), Some(START + Nanos::from_millis(7))], "at T and its delay");
 }
 
 #[test]
@@ -265,7 +308,12 @@ fn frames_of_another_run_are_foreign() {
         .arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new(), has_devices: false })
         .unwrap();
     sender
-        .arm(TxJob { key: packetrig_wire::tag::TagKey(78), streams: vec![theirs], steered: false })
+        .arm(TxJob {
+            key: packetrig_wire::tag::TagKey(78),
+            streams: vec![theirs],
+            steered: false,
+            gate: Gate::open(),
+        })
         .unwrap();
     sender.control(Control::StartAt(START));
     sender.step(START).unwrap();

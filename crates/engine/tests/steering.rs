@@ -4,6 +4,7 @@
 mod bed;
 
 use bed::{KEY, START, timeline};
+use packetrig_engine::gate::Gate;
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::{LinkSpec, SimLink, SimRx, SimTx, Stage, VirtualClock};
@@ -46,7 +47,7 @@ impl Bed {
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
         rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new(), has_devices: false })
             .expect("armed");
-        tx.arm(TxJob { key: KEY, streams: specs, steered: true }).expect("armed");
+        tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate: Gate::open() }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
         bed.stage(|stage| stage.control(Control::StartAt(START)));
         bed

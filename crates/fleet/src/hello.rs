@@ -45,6 +45,9 @@ pub struct Hello {
     pub busy: Option<Head>,
     /// Results that wait to be collected: (run, attempt, segments).
     pub spooled: Vec<(RunId, u32, u64)>,
+    /// What stands in the way of its work, in words.
+    #[serde(default)]
+    pub troubles: Vec<String>,
 }
 
 /// An interface that may carry test traffic.

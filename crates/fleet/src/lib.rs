@@ -12,9 +12,13 @@
 
 pub mod agent;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod controller;
 pub mod event;
 pub mod fabric;
+#[cfg(feature = "conformance")]
+pub mod faulty;
 pub mod hello;
 pub mod lease;
 pub mod local;

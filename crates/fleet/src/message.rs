@@ -6,6 +6,7 @@
 use crate::hello::Hello;
 use crate::outcome::Fault;
 use packetrig_plan::Steer;
+use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
@@ -13,6 +14,7 @@ use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fmt;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Names a run; sorts by the time it began.
@@ -111,6 +113,31 @@ pub struct Preparation {
     /// Where each port of the plan is, by its index; empty when all are here.
     #[serde(default)]
     pub places: Vec<Place>,
+    /// With whom nodes compare their clocks.
+    #[serde(default)]
+    pub clock: Option<ClockServer>,
+}
+
+/// Where the controller's clock can be asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockServer {
+    /// Its addresses; whichever answers fastest.
+    pub at: Vec<SocketAddr>,
+    /// Seals questions and answers.
+    pub key: ClockKey,
+    /// Names the clock itself, as [`crate::hello::ClockFacts::identity`] does.
+    pub identity: String,
+}
+
+/// Seals the probes of clocks of one run.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClockKey(pub [u8; 32]);
+
+impl fmt::Debug for ClockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClockKey(..)")
+    }
 }
 
 /// Where a port is.
@@ -257,6 +284,10 @@ pub enum Body {
     Reply(Head, Reply),
     /// Agent to controller: counts so far. May be lost.
     Telemetry(Head, Box<Sample>),
+    /// Agent to controller: how its clock compares with the controller's. Said when it is armed.
+    Clock(Head, Box<ClockRecord>),
+    /// Controller to agent: how the clocks of those who send to it compare. Said before every confirmation.
+    Clocks(Head, Vec<(NodeName, Fit)>),
     /// Agent to controller: may I go on? See [`crate::lease`].
     Renew(Head, Nonce),
     /// Controller to agent: the answer.

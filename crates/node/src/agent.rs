@@ -1,12 +1,18 @@
 //! The loop around the agent machine: messages in, orders to the data plane, replies and samples out.
+//!
+//! On one machine that is all. In a fleet the node's [`Membership`] stands beside it, and what it knows of clocks, leases
+//! and the spool is used here and nowhere else.
 
-use crate::error::fault_of;
+use crate::error::{Error, fault_of};
+use crate::membership::Membership;
 use crate::plane::{DataPlane, Planes};
-use packetrig_engine::Error;
+use packetrig_engine::Error as EngineError;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Envelope};
+use packetrig_fleet::message::{Body, Order, Preparation, SentTotal};
+use packetrig_fleet::outcome::Fault;
+use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
@@ -25,13 +31,19 @@ pub fn serve<E: Endpoint>(
     planes: &mut dyn Planes,
     agent: Agent,
     over: &AtomicBool,
-) -> Option<Error> {
-    let mut shell =
-        Shell { endpoint, planes, agent, plane: None, failure: None, sample_at: MonoTime::default() };
-    while !over.load(Ordering::Acquire) {
-        shell.turn();
-    }
-    shell.failure
+) -> Option<EngineError> {
+    Shell::new(endpoint, planes, agent, None).serve(over)
+}
+
+/// Serves as a member of a fleet; see [`serve`].
+pub fn serve_fleet<E: Endpoint>(
+    endpoint: E,
+    planes: &mut dyn Planes,
+    agent: Agent,
+    membership: Membership,
+    over: &AtomicBool,
+) -> Option<EngineError> {
+    Shell::new(endpoint, planes, agent, Some(membership)).serve(over)
 }
 
 pub(crate) fn now() -> MonoTime {
@@ -42,22 +54,71 @@ struct Shell<'a, E> {
     endpoint: E,
     planes: &'a mut dyn Planes,
     agent: Agent,
+    membership: Option<Membership>,
     plane: Option<Box<dyn DataPlane>>,
-    failure: Option<Error>,
+    failure: Option<EngineError>,
     sample_at: MonoTime,
 }
 
-impl<E: Endpoint> Shell<'_, E> {
+impl<'a, E: Endpoint> Shell<'a, E> {
+    fn new(endpoint: E, planes: &'a mut dyn Planes, agent: Agent, membership: Option<Membership>) -> Self {
+        let (plane, failure, sample_at) = (None, None, MonoTime::default());
+        Self { endpoint, planes, agent, membership, plane, failure, sample_at }
+    }
+
+    fn serve(mut self, over: &AtomicBool) -> Option<EngineError> {
+        while !over.load(Ordering::Acquire) {
+            self.turn();
+        }
+        self.failure
+    }
+
     fn turn(&mut self) {
         let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
-        match self.endpoint.receive(wait).map(|Envelope { body, .. }| body) {
-            Some(Body::Command(head, command)) => self.feed(Event::Command(head, command)),
-            Some(Body::Granted(head, grant)) => self.feed(Event::Granted(head, grant)),
-            _ => {}
+        if let Some(letter) = self.endpoint.receive(wait) {
+            self.hear(letter.body);
         }
         self.feed(Event::Tick);
         self.watch_senders();
         self.sample();
+        if self.membership.as_mut().is_some_and(Membership::is_beat) {
+            self.greet();
+        }
+    }
+
+    fn hear(&mut self, body: Body) {
+        match (body, &mut self.membership) {
+            (Body::Command(head, command), None) => self.feed(Event::Command(head, command)),
+            (Body::Command(head, command), Some(member)) => {
+                let command = member.local(command);
+                self.feed(Event::Command(head, command));
+            }
+            (Body::Granted(head, grant), Some(_)) => self.feed(Event::Granted(head, grant)),
+            (Body::RollCall, Some(_)) => self.greet(),
+            (Body::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
+                let shifts = member.shifts(&fits);
+                let shifted = self.plane.as_mut().map_or(Ok(()), |plane| plane.shift(&shifts));
+                if let Err(error) = shifted {
+                    let event = self.failed(error);
+                    self.feed(event);
+                }
+            }
+            (Body::Stored(mark), Some(member)) => {
+                let stored = member.stored(&mark);
+                self.insist(stored);
+            }
+            // Not for an agent, or not here.
+            _ => {}
+        }
+    }
+
+    /// Says that it is there.
+    fn greet(&mut self) {
+        let (epoch, busy) = (self.agent.epoch(), self.agent.head().cloned());
+        if let Some(member) = &mut self.membership {
+            let hello = member.hello(epoch, busy);
+            self.post(Body::Hello(hello));
+        }
     }
 
     /// Hands an event to the machine and performs what it asks; outcomes go before anything else.
@@ -71,49 +132,88 @@ impl<E: Endpoint> Shell<'_, E> {
     }
 
     fn perform(&mut self, action: Action) -> Option<Event> {
-        let done = match action {
-            Action::Reply(head, reply) => {
-                self.post(Body::Reply(head, reply));
-                return None;
-            }
+        match action {
+            Action::Reply(head, reply) => self.post(Body::Reply(head, reply)),
             Action::Release => {
                 self.plane = None;
-                return None;
+                let left = self.membership.as_mut().map_or(Ok(()), Membership::leave);
+                return Self::mind(left);
             }
-            Action::Renew(head, nonce) => {
-                self.post(Body::Renew(head, nonce));
-                return None;
-            }
-            // Only an agent of a fleet has leases, a spool and an epoch to keep.
-            Action::Extend(_) | Action::Spool(_) | Action::Remember(_) => return None,
-            Action::StartAt(at) => {
+            Action::StartAt(told) => {
+                let at = self.membership.as_mut().map_or(told, |member| member.settled_start(told));
                 self.plane.as_mut()?.start_at(at);
-                return None;
             }
-            Action::StopSenders => {
-                self.plane.as_mut()?.stop_senders();
-                return None;
+            Action::StopSenders => self.plane.as_mut()?.stop_senders(),
+            Action::Steer(order) => return self.steer(&order),
+            Action::Prepare(preparation) => return Some(self.prepare(&preparation)),
+            Action::Arm => return self.arm(),
+            Action::Finish(sent) => return self.finish(&sent),
+            Action::Remember(epoch) => {
+                let kept = self.membership.as_ref().map_or(Ok(()), |member| member.remember(epoch));
+                return Self::mind(kept);
             }
-            Action::Steer(order) => {
-                let plane = self.plane.as_mut()?;
-                // A change that cannot be made ends nothing; a worker that died is found by the next sample.
-                let fault = plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error));
-                return Some(match plane.sample() {
-                    Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
-                    Err(error) => self.failed(error),
-                });
+            Action::Renew(head, nonce) => self.post(Body::Renew(head, nonce)),
+            Action::Extend(until) => {
+                let extended = self.membership.as_ref().map_or(Ok(()), |member| member.extend(until));
+                return Self::mind(extended);
             }
-            Action::Prepare(preparation) => self.planes.prepare(&preparation).map(|(plane, ports)| {
+            Action::Spool(result) => return self.spool(&result),
+        }
+        None
+    }
+
+    fn prepare(&mut self, preparation: &Preparation) -> Event {
+        let own = match (&mut self.membership, self.agent.head()) {
+            (Some(member), Some(head)) => match member.prepare(head, preparation) {
+                Ok(own) => own,
+                Err(error) => return Event::Failed(error.fault()),
+            },
+            _ => preparation.clone(),
+        };
+        match self.planes.prepare(&own) {
+            Ok((plane, ports)) => {
                 self.plane = Some(plane);
                 Event::Prepared(ports)
-            }),
-            Action::Arm => self.plane.as_mut()?.arm().map(|()| Event::Armed),
-            Action::Finish(sent) => {
-                let name = self.endpoint.name().to_string();
-                self.plane.take()?.finish(&name, &sent).map(|result| Event::Finished(Arc::new(result)))
             }
-        };
-        Some(done.unwrap_or_else(|error| self.failed(error)))
+            Err(error) => self.failed(error),
+        }
+    }
+
+    fn arm(&mut self) -> Option<Event> {
+        if let Err(error) = self.plane.as_mut()?.arm() {
+            return Some(self.failed(error));
+        }
+        let clock = self.membership.as_mut().and_then(Membership::clock);
+        if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {
+            self.post(Body::Clock(head, Box::new(clock)));
+        }
+        Some(Event::Armed)
+    }
+
+    fn steer(&mut self, order: &Order) -> Option<Event> {
+        let plane = self.plane.as_mut()?;
+        // A change that cannot be made ends nothing; a worker that died is found by the next sample.
+        let fault = plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error));
+        Some(match plane.sample() {
+            Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
+            Err(error) => self.failed(error),
+        })
+    }
+
+    fn finish(&mut self, sent: &[SentTotal]) -> Option<Event> {
+        let name = self.endpoint.name().to_string();
+        Some(match self.plane.take()?.finish(&name, sent) {
+            Ok(result) => Event::Finished(Arc::new(result)),
+            Err(error) => self.failed(error),
+        })
+    }
+
+    fn spool(&mut self, result: &NodeResult) -> Option<Event> {
+        let spooled = self.membership.as_mut()?.spool(result);
+        Some(match spooled {
+            Ok(segments) => Event::Spooled { segments },
+            Err(error) => Event::Failed(error.fault()),
+        })
     }
 
     fn watch_senders(&mut self) {
@@ -122,10 +222,14 @@ impl<E: Endpoint> Shell<'_, E> {
         }
         let Some(plane) = self.plane.as_mut() else { return };
         if plane.senders_done() {
-            let event = plane
-                .sent()
-                .map_or_else(|error| self.failed(error), |sent| Event::SendersDone { sent, shut: false });
+            let shut = self.membership.as_ref().is_some_and(Membership::is_shut);
+            let event = match plane.sent() {
+                Ok(sent) => Event::SendersDone { sent, shut },
+                Err(error) => self.failed(error),
+            };
             self.feed(event);
+            let rested = self.membership.as_ref().map_or(Ok(()), Membership::rest);
+            self.insist(rested);
         }
     }
 
@@ -137,9 +241,11 @@ impl<E: Endpoint> Shell<'_, E> {
         self.sample_at = now() + SAMPLE_EVERY;
         match plane.sample() {
             Ok(sample) => {
+                let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep(&sample));
                 if let Some(head) = self.agent.head().cloned() {
                     self.post(Body::Telemetry(head, Box::new(sample)));
                 }
+                self.insist(kept);
             }
             Err(error) => {
                 let event = self.failed(error);
@@ -153,8 +259,19 @@ impl<E: Endpoint> Shell<'_, E> {
         self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
-    fn failed(&mut self, error: Error) -> Event {
-        let fault = fault_of(&error);
+    /// What went wrong beside the data plane ends the run here, too.
+    fn mind(outcome: Result<(), Error>) -> Option<Event> {
+        outcome.err().map(|error| Event::Failed(error.fault()))
+    }
+
+    fn insist(&mut self, outcome: Result<(), Error>) {
+        if let Some(event) = Self::mind(outcome) {
+            self.feed(event);
+        }
+    }
+
+    fn failed(&mut self, error: EngineError) -> Event {
+        let fault: Fault = fault_of(&error);
         self.failure.get_or_insert(error);
         Event::Failed(fault)
     }

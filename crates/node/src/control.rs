@@ -6,11 +6,12 @@
 use crate::agent::now;
 use crate::error::Error;
 use packetrig_fleet::NodeName;
-use packetrig_fleet::controller::{Action, Controller, Event};
+use packetrig_fleet::controller::{Action, Controller, Event, RunRecord};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Envelope};
+use packetrig_fleet::message::{Body, Command, Envelope, Head};
+use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_units::Nanos;
 
 /// Who sees everything that happens.
@@ -26,13 +27,32 @@ pub struct User<'a> {
     pub(crate) on_event: OnEvent<'a>,
 }
 
+/// Something that happened beside the messages.
+pub(crate) enum News {
+    /// For the machine.
+    Event(Event),
+    /// To be said to a node.
+    Post(NodeName, Body),
+    /// To be told to the readers of the event stream.
+    Finding(String),
+}
+
 /// Whatever a run has beside its machine and its messages.
 pub(crate) trait Crew {
     /// What happened since it was asked last; an error ends the run.
-    fn news(&mut self) -> Result<Option<Event>, Error>;
+    fn news(&mut self) -> Result<Option<News>, Error>;
     /// A node says who it is.
-    fn hello(&mut self, _from: NodeName, _hello: Hello) -> Option<Event> {
+    fn hello(&mut self, _from: &NodeName, _hello: Hello) {}
+    /// A node says how its clock compares with this one.
+    fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
+    /// How the clocks of the run's nodes compare with this one, as far as it is known.
+    fn fits(&self) -> Option<Vec<(NodeName, Fit)>> {
         None
+    }
+    /// Keeps what a later controller has to know of the run. `false` if another controller has taken over.
+    fn record(&mut self, _record: &RunRecord) -> Result<bool, Error> {
+        // On one machine a run ends with its process: nobody would read it.
+        Ok(true)
     }
 }
 
@@ -63,20 +83,29 @@ struct Loop<'a, 'u, E> {
 
 impl<E: Endpoint> Loop<'_, '_, E> {
     fn run(&mut self) -> Result<(), Error> {
-        self.feed(Event::Begin);
+        self.feed(Event::Begin)?;
         while let Some(deadline) = self.machine.next_deadline() {
-            while let Some(event) = self.crew.news()? {
-                self.feed(event);
+            while let Some(news) = self.crew.news()? {
+                self.take(news)?;
             }
             if let Some(wish) = (self.user.wishes)() {
-                self.feed(wish);
+                self.feed(wish)?;
             }
             let letter = self.endpoint.receive(deadline.since(now()).min(self.user.turn));
             let event = letter.and_then(|letter| self.meaning(letter));
-            self.feed(event.unwrap_or(Event::Tick));
+            self.feed(event.unwrap_or(Event::Tick))?;
             for trouble in self.endpoint.troubles() {
                 self.tell(RunEventKind::Finding(trouble.to_string()));
             }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, news: News) -> Result<(), Error> {
+        match news {
+            News::Event(event) => self.feed(event)?,
+            News::Post(to, body) => self.post(&to, body),
+            News::Finding(text) => self.tell(RunEventKind::Finding(text)),
         }
         Ok(())
     }
@@ -86,26 +115,44 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             Body::Reply(head, reply) => Some(Event::Reply(from, head, reply)),
             Body::Telemetry(head, sample) => Some(Event::Telemetry(from, head, sample)),
             Body::Renew(head, nonce) => Some(Event::Renewal(from, head, nonce)),
-            Body::Hello(hello) => self.crew.hello(from, *hello),
+            Body::Clock(head, record) => {
+                if head == *self.machine.head() {
+                    self.crew.clock(from, *record);
+                }
+                None
+            }
+            Body::Hello(hello) => {
+                self.crew.hello(&from, *hello);
+                None
+            }
             _ => None,
         }
     }
 
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: Event) -> Result<(), Error> {
         for action in self.machine.handle(event, now()) {
             match action {
                 Action::Emit(kind) => self.tell(kind),
-                Action::Send(to, head, command) => {
-                    // A node that is gone is noticed by its silence, or by its thread's end.
-                    self.endpoint.post(&to, Body::Command(head, command)).unwrap_or(());
-                }
-                Action::Grant(to, head, grant) => {
-                    self.endpoint.post(&to, Body::Granted(head, grant)).unwrap_or(());
-                }
-                // On one machine a run ends with its process: nobody would read the record.
+                Action::Send(to, head, command) => self.command(&to, head, command),
+                Action::Grant(to, head, grant) => self.post(&to, Body::Granted(head, grant)),
+                // What follows would be sent on somebody else's watch.
+                Action::Record(record) if !self.crew.record(&record)? => return self.feed(Event::Deposed),
                 Action::Record(_) => {}
             }
         }
+        Ok(())
+    }
+
+    fn command(&mut self, to: &NodeName, head: Head, command: Command) {
+        if let (Command::Confirm { .. }, Some(fits)) = (&command, self.crew.fits()) {
+            self.post(to, Body::Clocks(head.clone(), fits));
+        }
+        self.post(to, Body::Command(head, command));
+    }
+
+    fn post(&mut self, to: &NodeName, body: Body) {
+        // A node that is gone is noticed by its silence, or by its thread's end.
+        self.endpoint.post(to, body).unwrap_or(());
     }
 
     fn tell(&mut self, kind: RunEventKind) {

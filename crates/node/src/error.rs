@@ -4,6 +4,7 @@ use packetrig_engine::Error as EngineError;
 use packetrig_fleet::outcome::{Blame, Fault};
 use packetrig_fleet::{NodeName, fabric};
 use packetrig_plan::Problems;
+use packetrig_store::spool;
 use packetrig_sys::Error as KernelError;
 
 /// By whose fault: see each variant.
@@ -31,6 +32,27 @@ pub enum Error {
     /// World: a steered run ended before anything could be started.
     #[error("the run ended before it was under way")]
     NeverRan,
+    /// World: another controller has the fleet.
+    #[error("the fleet is in charge of another controller{}", .0.as_ref().map(|host| format!(" on {host}")).unwrap_or_default())]
+    Taken(Option<String>),
+    /// User: the owner of the node does not allow the plan.
+    #[error("not permitted by the owner of this node: {}", .0.join("; "))]
+    NotPermitted(Vec<String>),
+    /// World: the spool could not keep something.
+    #[error(transparent)]
+    Spool(#[from] spool::Error),
+    /// Bug: a result without a run.
+    #[error("a result came without a journal to keep it in")]
+    NoJournal,
+    /// World: the supervisor could not be told.
+    #[error("cannot write for the supervisor: {0}")]
+    Watch(std::io::Error),
+    /// World: the epoch could not be kept.
+    #[error("cannot keep the epoch: {0}")]
+    Epoch(std::io::Error),
+    /// World: no socket for comparing clocks.
+    #[error("no socket for comparing clocks: {0}")]
+    ClockSocket(std::io::Error),
     /// World: no thread could be started.
     #[error("no thread for the agent: {0}")]
     Thread(std::io::Error),
@@ -40,11 +62,17 @@ impl Error {
     /// The same as it is told to somebody else.
     pub fn fault(&self) -> Fault {
         let blame = match self {
-            Self::Plan(_) => Blame::User,
+            Self::Plan(_) | Self::NotPermitted(_) => Blame::User,
             Self::Engine(error) => return fault_of(error),
             Self::Failed { fault } => return fault.clone(),
-            Self::Fabric(_) | Self::AgentDied(_) => Blame::Bug,
-            Self::NeverRan | Self::Thread(_) => Blame::World,
+            Self::Fabric(_) | Self::AgentDied(_) | Self::NoJournal => Blame::Bug,
+            Self::NeverRan
+            | Self::Taken(_)
+            | Self::Spool(_)
+            | Self::Watch(_)
+            | Self::Epoch(_)
+            | Self::ClockSocket(_)
+            | Self::Thread(_) => Blame::World,
         };
         Fault { blame, text: self.to_string() }
     }

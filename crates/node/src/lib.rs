@@ -7,18 +7,25 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+pub mod clock;
 mod control;
+pub mod epoch;
 mod error;
+pub mod fleet;
 mod local;
+mod membership;
 mod plane;
 mod session;
 pub mod supervisor;
 #[cfg(test)]
 mod tests;
+mod uplink;
 
-pub use agent::serve;
+pub use agent::{serve, serve_fleet};
 pub use control::{OnEvent, User};
 pub use error::Error;
 pub use local::{Ended, Ground, Here, RunOptions, run_local, run_on};
+pub use membership::{Membership, Permits, Site};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};
 pub use session::Session;
+pub use uplink::{Open, Uplink};

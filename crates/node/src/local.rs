@@ -1,7 +1,7 @@
 //! A run on one machine.
 
 use crate::agent::serve;
-use crate::control::{Crew, OnEvent, User, control};
+use crate::control::{Crew, News, OnEvent, User, control};
 use crate::error::Error;
 use crate::plane::{EnginePlane, Planes};
 use packetrig_fleet::agent::Agent;
@@ -188,6 +188,7 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
         limits: options.limits,
         steered: options.steered,
         places: Vec::new(),
+        clock: None,
     }
 }
 
@@ -195,7 +196,7 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
 struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
 impl<T> Crew for OneThread<'_, T> {
-    fn news(&mut self) -> Result<Option<Event>, Error> {
+    fn news(&mut self) -> Result<Option<News>, Error> {
         if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }
 }

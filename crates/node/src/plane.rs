@@ -1,6 +1,7 @@
 //! What the agent's shell asks of a data plane, and the real one.
 
 use packetrig_engine::Error;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
@@ -30,6 +31,10 @@ pub trait DataPlane {
     fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error>;
     /// Whether every sender is done.
     fn senders_done(&mut self) -> bool;
+    /// Whether a sender has stopped because its lease was over.
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Ok(false)
+    }
     /// What each stream sent from here has sent; final once the senders are done.
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
     /// Stops the senders; what is unsent stays unsent.
@@ -55,6 +60,7 @@ pub trait Planes {
 #[derive(Clone, Debug)]
 pub struct EnginePlane {
     node: NodeName,
+    gate: Gate,
     known: Option<(String, u64, Plan)>,
 }
 
@@ -66,8 +72,14 @@ impl Default for EnginePlane {
 
 impl EnginePlane {
     /// Of a node with this name: of a plan whose ports are on several, it opens those that are here.
-    pub const fn for_node(node: NodeName) -> Self {
-        Self { node, known: None }
+    pub fn for_node(node: NodeName) -> Self {
+        Self { node, gate: Gate::open(), known: None }
+    }
+
+    /// Under a lease: its ports send as long as `gate` is not shut.
+    #[must_use]
+    pub fn under(self, gate: Gate) -> Self {
+        Self { gate, ..self }
     }
 
     /// Where each port is, if it is here; empty if all are.
@@ -121,6 +133,7 @@ impl Planes for EnginePlane {
             steered: preparation.steered,
             seed: preparation.seed,
             places: self.places(preparation)?,
+            gate: self.gate.clone(),
         };
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
@@ -146,6 +159,9 @@ impl DataPlane for Rig {
     }
     fn senders_done(&mut self) -> bool {
         Self::senders_done(self)
+    }
+    fn lease_ended(&mut self) -> Result<bool, Error> {
+        Self::lease_ended(self)
     }
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error> {
         let totals = Self::sent(self)?;

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_engine::clock::RealClock;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::port::Clock;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
@@ -48,6 +49,7 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
         steered,
         seed: 0,
         places: places.map(place).to_vec(),
+        gate: Gate::open(),
     }
 }
 

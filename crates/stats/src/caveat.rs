@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 pub enum Doubt {
     /// The sender did not reach its rate.
     SenderShort,
+    /// The sender stopped by itself because nobody renewed its lease.
+    LeaseEnded,
     /// Frames left later than their instant.
     SentLate,
     /// Our own receiver lost frames.

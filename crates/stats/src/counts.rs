@@ -81,6 +81,9 @@ pub struct StreamTxCounts {
     /// Whether it was paused and has frames left.
     #[serde(default)]
     pub is_paused: bool,
+    /// Whether it was cut short because the node's lease ended.
+    #[serde(default)]
+    pub lease_ended: bool,
 }
 
 impl StreamTxCounts {

@@ -1,4 +1,10 @@
-//! Past runs, in SQLite.
+//! Past runs and runs under way, in SQLite.
+
+mod segments;
+mod unfinished;
+
+pub(crate) use segments::SegmentRow;
+pub use unfinished::Unfinished;
 
 use crate::draft::Draft;
 use crate::files::REPORT;
@@ -152,7 +158,18 @@ impl Catalogue {
             integer(report.lost.total),
             directory.to_string_lossy(),
         ];
-        self.connection.execute(&sql, row).map(drop).map_err(|source| self.error(source))
+        let commit = || {
+            // At once: a run is under way or listed, never both, never neither.
+            let step = self.connection.unchecked_transaction()?;
+            step.execute(&sql, row)?;
+            step.execute("DELETE FROM unfinished WHERE run = ?1", params![report.run.0])?;
+            step.commit()
+        };
+        commit().map_err(|source| self.error(source))
+    }
+
+    pub(crate) fn place(&self) -> &Path {
+        &self.place
     }
 
     fn query(&self, sql: &str, parameters: impl rusqlite::Params) -> Result<Vec<Summary>, Error> {

@@ -1,5 +1,8 @@
 //! What can go wrong with stored runs.
 
+use crate::spool::segment::Broken;
+use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::{NodeName, RunId};
 use std::path::PathBuf;
 
 /// By whose fault: see each variant.
@@ -64,6 +67,26 @@ pub enum Error {
     /// User: an id becomes a directory's name.
     #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
     BadId(String),
+    /// Peer: a node's name becomes a directory's name.
+    #[error("`{0}` cannot be the name of a node; use letters, digits, `-`, `_` and `.`")]
+    BadNode(NodeName),
+    /// Peer or world: what came is no segment of that name.
+    #[error("segment {id}: {source}")]
+    BadSegment {
+        /// Which it should be.
+        id: SegmentId,
+        /// Why it is not.
+        source: Broken,
+    },
+    /// Peer: stored before, and not the same. What was stored first is kept.
+    #[error("segment {0} is stored with other bytes")]
+    Differs(SegmentId),
+    /// Bug: brought to another run's draft.
+    #[error("segment {0} belongs to another run")]
+    Foreign(SegmentId),
+    /// User: no such run is under way.
+    #[error("run `{0}` is not under way")]
+    NotUnfinished(RunId),
 }
 
 impl Error {

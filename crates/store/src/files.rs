@@ -7,10 +7,8 @@ mod tables;
 pub use junit::junit;
 pub use tables::{nodes_csv, ports_csv, series_csv, streams_csv};
 
-use crate::Error;
+use crate::{Error, disk};
 use packetrig_fleet::report::RunReport;
-use std::fs;
-use std::io::Write as _;
 use std::path::Path;
 
 /// Name of the report's file.
@@ -41,14 +39,7 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
 }
 
 fn write_whole(directory: &Path, name: &str, text: &str) -> Result<(), Error> {
-    let (path, temporary) = (directory.join(name), directory.join(format!(".{name}.tmp")));
-    let write = || {
-        let mut file = fs::File::create(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)
-    };
-    write().map_err(Error::file("write", &path))
+    disk::write_whole(directory, name, text.as_bytes()).map_err(Error::file("write", directory.join(name)))
 }
 
 #[cfg(test)]

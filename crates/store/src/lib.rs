@@ -4,25 +4,35 @@
 //! <store>/catalogue.sqlite                      one row per run: the row is the commit
 //! <store>/runs/<id>/plan.yaml report.json streams.csv ports.csv nodes.csv series.csv junit.xml captures/...
 //! <store>/runs/<id>.partial/                    a run under way, or one that was cut short
+//! <store>/runs/<id>.partial/segments/<node>.<attempt>/<number>.seg     what nodes of a fleet sent; a row each
+//! <store>/stray/<id>/segments/...               the same, of runs that are not known here
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
-//! a directory that no row names, never half a report that is listed.
+//! a directory that no row names, never half a report that is listed. A run of a fleet has a row from its beginning, so
+//! that who comes after a crash finds it ([`Unfinished`]), and each of its segments is a file first and a row then.
+//!
+//! A node has a directory of its own, the [`spool`].
 //!
 //! It measures nothing and judges nothing; it knows neither ports nor controllers.
 #![forbid(unsafe_code)]
 
 mod catalogue;
+mod disk;
 mod draft;
 mod error;
 pub mod files;
 pub mod flows;
+mod gather;
 mod migrations;
 mod place;
 #[cfg(test)]
 mod sample;
+mod segments;
 pub mod spool;
 
-pub use catalogue::{Catalogue, Summary};
+pub use catalogue::{Catalogue, Summary, Unfinished};
 pub use draft::Draft;
 pub use error::Error;
+pub use gather::{Gathered, GatheredCapture};
 pub use place::default_place;
+pub use segments::Stored;

@@ -24,6 +24,26 @@ CREATE INDEX runs_by_time ON runs (started_wall_ns);",
     value TEXT NOT NULL,
     PRIMARY KEY (kernel, back_end, driver, size)
 ) STRICT;",
+    "CREATE TABLE segments (
+    run TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    node TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    bytes INTEGER NOT NULL,
+    sha256 TEXT NOT NULL,
+    stored_at INTEGER NOT NULL,
+    PRIMARY KEY (run, attempt, node, number)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE unfinished (
+    run TEXT PRIMARY KEY,
+    attempt INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    record TEXT NOT NULL,
+    plan TEXT NOT NULL,
+    directory TEXT NOT NULL,
+    begun_at INTEGER NOT NULL
+) STRICT;",
 ];
 
 /// The newest version of the tables.

@@ -173,8 +173,9 @@ pub(crate) fn sample(seconds: u64) -> Sample {
 pub(crate) fn node_result(streams: usize, spread: u64) -> NodeResult {
     let receive = |stream: usize| {
         let mut latency = Latency::with_digits(3);
-        // Spread so that they do not compress to nothing.
-        let value = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
+        // Other values in every stream, so that they do not compress to nothing.
+        let seed = u64::try_from(stream).unwrap() << 32;
+        let value = |n: u64| (seed + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
         (0..spread).for_each(|n| latency.record(Nanos::new(value(n))));
         ReceiveResult {
             stream,

@@ -3,6 +3,10 @@
 //! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is read to
 //! find its distance from it, because the kernel stamps frames with it, and to date reports.
 
+mod state;
+
+pub use state::{ClockState, boot_id, identity};
+
 use crate::Error;
 use rustix::time::{ClockId, Timespec};
 use std::num::NonZeroU64;
@@ -105,6 +109,13 @@ mod tests {
             assert!(now >= last);
             last = now;
         }
+    }
+
+    #[test]
+    fn time_asleep_is_counted_by_one_clock_only() {
+        let monotonic = monotonic_ns();
+        let boottime = boottime_ns();
+        assert!(boottime >= monotonic && boottime_ns() >= boottime);
     }
 
     #[test]

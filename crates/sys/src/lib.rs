@@ -8,6 +8,7 @@ mod area;
 pub mod bpf;
 pub mod bulk;
 pub mod caps;
+pub mod child;
 pub mod clock;
 pub mod error;
 pub mod ethtool;

@@ -165,6 +165,12 @@ impl Links {
         Ok(addresses)
     }
 
+    /// Addresses at which other machines may reach this one: neither loopback nor of one link only. In order, each once.
+    pub fn global_addresses(&mut self) -> Result<Vec<IpAddr>, Error> {
+        let all = self.addresses()?.into_iter().map(|address| address.ip).filter(is_global);
+        Ok(all.collect::<BTreeSet<_>>().into_iter().collect())
+    }
+
     /// Numbers of the interfaces that a default route, of either family and in any table, leaves through.
     pub fn default_routes(&mut self) -> Result<BTreeSet<u32>, Error> {
         let mut indices = BTreeSet::new();
@@ -280,6 +286,13 @@ fn counters_of(stats: &Stats64) -> Counters {
         tx_bytes: stats.tx_bytes,
         tx_errors: stats.tx_errors,
         tx_dropped: stats.tx_dropped,
+    }
+}
+
+fn is_global(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => !ip.is_loopback() && !ip.is_link_local() && !ip.is_unspecified(),
+        IpAddr::V6(ip) => !ip.is_loopback() && !ip.is_unicast_link_local() && !ip.is_unspecified(),
     }
 }
 

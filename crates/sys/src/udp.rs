@@ -4,6 +4,10 @@
 //!
 //! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped`].
 
+mod stamped;
+
+pub use stamped::{Arrival, StampedSocket};
+
 use crate::Error;
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};

@@ -221,7 +221,9 @@ fn send_these(streams: Vec<Arc<StreamSpec>>, total: u64) -> (Tape, u64) {
         taken: 0,
     };
     let mut sender = Sender::new(recorder, clock.clone());
-    sender.arm(TxJob { key: KEY, streams, steered: false }).unwrap();
+    sender
+        .arm(TxJob { key: KEY, streams, steered: false, gate: packetrig_engine::gate::Gate::open() })
+        .unwrap();
     sender.control(Control::StartAt(START));
     let allocated = allocations(|| {
         loop {

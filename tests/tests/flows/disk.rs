@@ -3,32 +3,13 @@
 use super::SOURCE;
 use super::made::Made;
 use packetrig_store::flows::{Error, ParquetOptions, ParquetSink, RecordSink};
-use packetrig_tests::skip;
+use packetrig_tests::small_disk::SmallDisk;
 use packetrig_units::MonoTime;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
-use std::ffi::CStr;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
-const SIZE: &CStr = c"size=1m";
 const BALLAST: usize = 1 << 20;
-
-struct SmallDisk(tempfile::TempDir);
-
-impl SmallDisk {
-    fn mount() -> Option<Self> {
-        let place = tempfile::tempdir().unwrap();
-        let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        skip::may_mount(mount("tmpfs", place.path(), "tmpfs", flags, Some(SIZE))).then(|| Self(place))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        unmount(self.0.path(), UnmountFlags::DETACH).ok();
-    }
-}
 
 fn files_below(directory: &Path) -> Vec<String> {
     let mut names = Vec::new();
@@ -46,10 +27,10 @@ fn files_below(directory: &Path) -> Vec<String> {
 
 #[test]
 fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
-    let Some(disk) = SmallDisk::mount() else { return };
-    let ballast = disk.0.path().join("ballast");
+    let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
+    let ballast = disk.path().join("ballast");
     fs::write(&ballast, vec![1; BALLAST]).unwrap();
-    let mut sink = ParquetSink::new(ParquetOptions::new(disk.0.path())).unwrap();
+    let mut sink = ParquetSink::new(ParquetOptions::new(disk.path())).unwrap();
     let made = Made::new(5000);
     let count = made.records.len() as u64;
     sink.tick(MonoTime::from_nanos(1)).unwrap();
@@ -58,9 +39,9 @@ fn a_full_disk_holds_no_half_file_and_costs_nothing_once_there_is_room() {
     let Error::File { source, .. } = &error else { panic!("{error}") };
     assert_eq!(source.kind(), ErrorKind::StorageFull, "{error}");
     assert_eq!((sink.kept().waiting.records, sink.kept().lost.records), (count, 0));
-    assert_eq!(files_below(disk.0.path()), ["ballast"]);
+    assert_eq!(files_below(disk.path()), ["ballast"]);
     fs::remove_file(ballast).unwrap();
     sink.tick(MonoTime::from_nanos(60_000_000_000)).unwrap();
     assert_eq!((sink.kept().stored.records, sink.kept().waiting.records), (count, 0));
-    assert!(files_below(disk.0.path()).iter().all(|name| name.starts_with("flows-")));
+    assert!(files_below(disk.path()).iter().all(|name| name.starts_with("flows-")));
 }

@@ -2,6 +2,7 @@
 
 use super::document;
 use packetrig_engine::device::PingState;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_plan::Plan;
 use packetrig_sys::clock;
@@ -135,6 +136,8 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         captures_wait: false,
         seed: 1,
         limits: Vec::new(),
+        places: Vec::new(),
+        gate: Gate::open(),
     };
     let mut rig = Rig::prepare(Plan::read(&text).unwrap(), &options).unwrap();
     eventually("the kernel answers ARP and neighbour discovery", || {

@@ -3,6 +3,7 @@
 use super::{document, inside};
 use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
+use packetrig_engine::gate::Gate;
 use packetrig_engine::port::Clock;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_plan::Plan;
@@ -44,6 +45,8 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         steered: false,
         seed: 0,
         limits: Vec::new(),
+        places: Vec::new(),
+        gate: Gate::open(),
     };
     let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;
     rig.arm()?;

@@ -179,6 +179,15 @@ impl Books<'_> {
             );
             say(Doubt::SenderShort, text, true);
         }
+        if sent.counts.lease_ended {
+            let total = self.plan.streams[sent.stream].timeline.total();
+            let of = total.map_or(String::new(), |total| format!(" of {total}"));
+            let text = format!(
+                "the lease ended: nobody renewed it, and the sender stopped by itself after {}{of} frames",
+                sent.counts.frames
+            );
+            say(Doubt::LeaseEnded, text, true);
+        }
         if sent.counts.late > 0 {
             let share = Ratio::new(sent.counts.late, sent.counts.frames);
             let text = format!(

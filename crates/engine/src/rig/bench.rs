@@ -7,6 +7,7 @@ use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
 use crate::clock::RealClock;
 use crate::device::Machine;
 use crate::device::host::{Host, HostLatest};
+use crate::gate::Gate;
 use crate::port::Clock;
 use crate::stream::{Control, RxJob, Shift, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
@@ -214,6 +215,7 @@ impl Bench {
         key: TagKey,
         specs: &[Arc<StreamSpec>],
         steered: bool,
+        gate: Gate,
     ) -> Result<(), Error> {
         if self.sends.is_empty() && !steered {
             return Ok(());
@@ -223,7 +225,7 @@ impl Bench {
             return Err(self.cannot_steer());
         }
         let streams = self.sends.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
-        tx.arm(TxJob { key, streams, steered })?;
+        tx.arm(TxJob { key, streams, steered, gate })?;
         let name = format!("tx-{}", self.port);
         self.tx = Half::Working(Worker::start(name, Sending::new(tx), Box::new(RealClock::new()))?);
         Ok(())

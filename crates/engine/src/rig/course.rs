@@ -4,8 +4,9 @@
 //! told of the takes that follow; the senders go on with them. So no frame arrives of which its receiver does not know what
 //! it should look like, and streams that are not concerned never notice.
 
+use super::Rig;
 use super::places::Places;
-use super::{Rig, stream_spec};
+use super::prepare::{bind, check_sizes, stream_spec};
 use crate::Error;
 use crate::port::Clock;
 use crate::stream::StreamSpec;
@@ -185,8 +186,8 @@ impl Rig {
         }
         check(&newer, &self.places)?;
         let infos = self.ports();
-        super::check_sizes(&newer, &infos)?;
-        let newer = super::bind(newer, &self.places, &infos)?;
+        check_sizes(&newer, &infos)?;
+        let newer = bind(newer, &self.places, &infos)?;
         let known = self.specs.len();
         let mut grown = self.plan.clone();
         let places: BTreeSet<usize> = grown.grow(&newer).into_iter().collect();

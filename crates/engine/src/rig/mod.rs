@@ -13,6 +13,7 @@ mod course;
 mod neighbours;
 mod open;
 mod places;
+mod prepare;
 
 pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
@@ -20,23 +21,24 @@ pub use open::{Hold, MachinePorts, OpenPort, Opener};
 use crate::Error;
 use crate::capture::PortCapture;
 use crate::clock::RealClock;
+use crate::gate::Gate;
 use crate::port::Clock;
-use crate::stream::{Control, Shift, Source, StreamSpec};
+use crate::stream::{Control, Shift, StreamSpec};
 use bench::Bench;
 use course::Course;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
-use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_plan::{BoundPlan, Location, Plan};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{CaptureState, NodeResult, Sample};
-use packetrig_units::{FrameSize, MonoTime};
+use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use places::Places;
+use prepare::{bind, check_sizes, open_all, stream_spec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread::ScopedJoinHandle;
 
 /// What the user may insist on.
 #[derive(Clone, Debug)]
@@ -62,6 +64,8 @@ pub struct RigOptions {
     /// Where each port of the plan is, by its index: an interface of this machine, or `None` on another node. Empty: all are
     /// here, where the plan says.
     pub places: Vec<Option<Location>>,
+    /// Until when the ports that are here may send; open without a lease.
+    pub gate: Gate,
 }
 
 /// See the module.
@@ -73,6 +77,7 @@ pub struct Rig {
     /// MAC addresses that streams awaited, as far as they were found.
     resolved: BTreeMap<usize, Mac>,
     places: Places,
+    gate: Gate,
     /// One for each port that is here, in plan order.
     benches: Vec<Bench>,
     /// Echo requests that were asked for, of late.
@@ -141,6 +146,7 @@ impl Rig {
             seed: options.seed,
             specs,
             places,
+            gate: options.gate.clone(),
             benches,
             courses,
             started: None,
@@ -183,7 +189,8 @@ impl Rig {
             bench.arm_receiver(self.key, &self.specs, steered)?;
         }
         for bench in &mut self.benches {
-            bench.arm_sender(self.key, &self.specs, steered)?;
+            let gate = self.gate.clone();
+            bench.arm_sender(self.key, &self.specs, steered, gate)?;
         }
         Ok(())
     }
@@ -254,6 +261,11 @@ impl Rig {
         }
     }
 
+    /// Whether a sender has stopped because its lease was over. Final once they are done.
+    pub fn lease_ended(&mut self) -> Result<bool, Error> {
+        Ok(self.sample()?.tx.iter().any(|(_, counts)| counts.lease_ended))
+    }
+
     /// What each stream of this node's senders has sent that can be known again: (stream, frames). Final once they are done.
     pub fn sent(&mut self) -> Result<Vec<(usize, u64)>, Error> {
         Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.numbered())).collect())
@@ -311,82 +323,4 @@ impl Drop for Rig {
     fn drop(&mut self) {
         bench::close(&mut self.benches);
     }
-}
-
-/// Opens the ports that are here at once: the kernel takes its time to make rings.
-fn open_all(plan: &Plan, places: &Places, opener: &dyn Opener) -> Result<Vec<(usize, OpenPort)>, Error> {
-    let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
-    std::thread::scope(|scope| {
-        let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_here(*index));
-        let opening: Vec<_> = ports
-            .map(|(index, port)| (index, scope.spawn(move || opener.open(port, largest(index)))))
-            .collect();
-        let outcome = |(index, opened): (usize, ScopedJoinHandle<'_, _>)| {
-            let opened: Result<OpenPort, Error> =
-                opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            opened.map(|port| (index, port))
-        };
-        // All are waited for before the first that failed is told: the others are given back then.
-        let outcomes: Vec<Result<(usize, OpenPort), Error>> = opening.into_iter().map(outcome).collect();
-        outcomes.into_iter().collect()
-    })
-}
-
-/// Settles rates and gaps for the links of the ports that are here.
-fn bind(plan: Plan, places: &Places, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
-    let mut speeds = vec![None; plan.ports.len()];
-    for (port, info) in infos {
-        speeds[*port] = info.speed;
-    }
-    Ok(plan.bind_part(&speeds, &|port| places.is_here(port))?)
-}
-
-/// Template and schedule of a stream of the plan.
-fn stream_spec(
-    plan: &BoundPlan,
-    places: &Places,
-    stream: usize,
-    mac: Option<Mac>,
-) -> Result<Arc<StreamSpec>, Error> {
-    let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
-    let number =
-        u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
-    let sent_elsewhere = !places.is_here(of_plan.tx);
-    // What another node asks its neighbours is not heard here. If the neighbour is the plan's, the answer is known.
-    let mac = mac.or_else(|| {
-        of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
-    });
-    let source = match mac {
-        Some(mac) => {
-            Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
-        }
-        None => Source::of(&of_plan.frames),
-    };
-    let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);
-    Ok(Arc::new(StreamSpec { number, source, timeline, latency, sent_elsewhere }))
-}
-
-/// Frames must fit their ports, as far as those are here.
-fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
-    let too_large = plan.streams.iter().filter_map(|stream| {
-        let largest: FrameSize = stream.frames.largest();
-        let info = infos.iter().find(|(port, info)| {
-            (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
-        });
-        info.map(|(_, info)| {
-            Problem::error(
-                format!("flows[{}].size", stream.flow),
-                format!(
-                    "frames of {} B do not fit port `{}` ({}), which takes {} B",
-                    largest.bytes(),
-                    info.name,
-                    info.location,
-                    info.max_frame
-                ),
-            )
-            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`")
-        })
-    });
-    let problems: Vec<Problem> = too_large.collect();
-    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
 }

@@ -1,6 +1,7 @@
 //! The rig's side of emulated interfaces: whom they find, pings, and frames that wait for a MAC address.
 
-use super::{Rig, stream_spec};
+use super::Rig;
+use super::prepare::stream_spec;
 use crate::Error;
 use crate::device::PingState;
 use crate::port::Clock;

@@ -109,6 +109,8 @@ pub struct MachinePorts {
     limits: Vec<RigLimit>,
     /// Streams are to be steered.
     steered: bool,
+    /// There is a lease.
+    leased: bool,
 }
 
 impl Opener for MachinePorts {
@@ -128,6 +130,7 @@ impl MachinePorts {
             plan: plan.clone(),
             limits: options.limits.clone(),
             steered: options.steered,
+            leased: options.gate.is_leased(),
         }
     }
 
@@ -144,6 +147,10 @@ impl MachinePorts {
         match self.back_end {
             Some(BackEnd::Xdp) => xdp::open(port, of_xdp, self.way(port), why()),
             Some(BackEnd::AfXdp) => xdp::open(port, of_xdp, Way::Socket(None), why()),
+            // Told to begin, it goes on by itself.
+            Some(BackEnd::Pktgen) if largest.is_some() && self.leased => {
+                Err(Error::NoLease { port: port.name.clone(), back_end: BackEnd::Pktgen.name() })
+            }
             // It only sends: a port that receives is on rings.
             Some(BackEnd::Pktgen) if largest.is_some() => pktgen::open(port, options),
             Some(_) => {

@@ -1,11 +1,12 @@
 //! The transmit half at the stream level: plans runs a little ahead, watches the program's counters.
 //!
 //! The program has no more work than [`GRANT`] ahead, so a sender whose process stops sending orders stops by itself soon
-//! after. Each second's frames are counted when they are seen in the counters, within [`PERIOD`] of leaving.
+//! after; under a lease it has no more than [`MOST_AHEAD`], and nothing that is due after the lease. Each second's frames are counted when they are seen in the counters, within [`PERIOD`] of leaving.
 
 use super::runs::Runs;
 use super::tables::{self, Compiled};
 use crate::Error;
+use crate::gate::{Gate, MOST_AHEAD};
 use crate::packet::{Claim, Meter};
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
@@ -43,6 +44,9 @@ pub struct LiveSender {
     runs: Option<Runs>,
     start: Option<MonoTime>,
     stopped: Option<MonoTime>,
+    gate: Gate,
+    /// The gate was found shut.
+    lease_ended: bool,
     series: Vec<RateSeries>,
     counted: Vec<LaneCounts>,
     /// Calls of the program when everything was made: two batches later it has left.
@@ -66,6 +70,8 @@ impl LiveSender {
             runs: None,
             start: None,
             stopped: None,
+            gate: Gate::open(),
+            lease_ended: false,
             series: Vec::new(),
             counted: Vec::new(),
             drained_at: None,
@@ -77,7 +83,7 @@ impl LiveSender {
     fn begin(&mut self, start: MonoTime) -> Result<(), Error> {
         self.start = Some(start);
         self.runs = Some(Runs::new(&self.streams, start));
-        self.plan_ahead(start)?;
+        self.plan_ahead(MonoTime::from_nanos(clock::monotonic_ns()))?;
         let name = format!("live-{}", self.location);
         if let Some(live) = &mut self.live {
             live.start(&self.netns, name)?;
@@ -85,12 +91,32 @@ impl LiveSender {
         Ok(())
     }
 
+    /// Stops for good if the lease has ended.
+    fn heed_gate(&mut self, start: MonoTime, now: MonoTime) {
+        // Sooner there is nothing to stop, and the lease may be renewed by then.
+        if self.stopped.is_some() || now + MOST_AHEAD < start {
+            return;
+        }
+        let Some(since) = self.gate.shut_since(now, start) else { return };
+        if self.has_left() {
+            return;
+        }
+        if let Some(live) = &self.live {
+            live.stop();
+        }
+        (self.stopped, self.lease_ended, self.runs) = (Some(since), true, None);
+    }
+
     /// Pushes the runs that are due before the grant ends.
     fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
         let (Some(live), Some(runs), Some(start)) = (&mut self.live, &mut self.runs, self.start) else {
             return Ok(());
         };
-        let until = now.max(start) + GRANT;
+        // A lease that ends sooner ends what is granted: nothing is due after it.
+        let until = match self.gate.left() {
+            None => now.max(start) + GRANT,
+            Some(left) => now + left.min(MOST_AHEAD),
+        };
         let mut room = RUNS - live.waiting();
         while room > 0 {
             let Some(run) = runs.next(until) else { break };
@@ -146,6 +172,12 @@ impl LiveSender {
         Ok(())
     }
 
+    /// Whether the end of the lease kept frames of this lane from being sent.
+    fn is_cut(&self, lane: usize) -> bool {
+        let total = self.streams[lane].timeline.total();
+        self.lease_ended && total.is_none_or(|total| self.counted[lane].frames < total)
+    }
+
     fn result(&self, lane: usize) -> SendResult {
         let spec = &self.streams[lane];
         let counts = self.counted[lane];
@@ -161,7 +193,7 @@ impl LiveSender {
         }
         SendResult {
             stream: spec.number.into(),
-            counts: stream_counts(counts, false),
+            counts: StreamTxCounts { lease_ended: self.is_cut(lane), ..stream_counts(counts, false) },
             planned: spec.planned(self.start, self.stopped, counts.frames),
             send_error,
             stamp_bound,
@@ -183,6 +215,7 @@ fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
         since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },
         is_sending,
         is_paused: false,
+        lease_ended: false,
         untagged: 0,
         frames: counts.frames,
         bytes: counts.bytes,
@@ -220,6 +253,7 @@ impl StreamTx for LiveSender {
         let streams = job.streams.len();
         let series = |spec: &Arc<StreamSpec>| RateSeries::with_room(spec.series_room(streams));
         self.series = job.streams.iter().map(series).collect();
+        self.gate = job.gate;
         self.counted = vec![LaneCounts::default(); streams];
         self.streams = job.streams;
         Ok(())
@@ -256,6 +290,7 @@ impl StreamTx for LiveSender {
         if let Some(trouble) = self.trouble.take() {
             return Err(trouble);
         }
+        self.heed_gate(start, now);
         self.plan_ahead(now)?;
         self.look(now);
         if self.stopped.is_some() || self.has_left() {
@@ -272,7 +307,12 @@ impl StreamTx for LiveSender {
 
     fn counts(&self) -> Vec<StreamTxCounts> {
         let is_sending = self.start.is_some() && !self.ended;
-        self.counted.iter().map(|counts| stream_counts(*counts, is_sending)).collect()
+        let lanes = self.counted.iter().enumerate();
+        let counts = lanes.map(|(lane, counts)| StreamTxCounts {
+            lease_ended: self.is_cut(lane),
+            ..stream_counts(*counts, is_sending)
+        });
+        counts.collect()
     }
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {

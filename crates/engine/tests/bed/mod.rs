@@ -12,6 +12,7 @@ pub mod plans;
 
 use packetrig_engine::Error;
 use packetrig_engine::chaos::{Chaos, Mood};
+use packetrig_engine::gate::Gate;
 use packetrig_engine::receiver::Receiver;
 use packetrig_engine::sender::Sender;
 use packetrig_engine::sim::{Chance, LinkSpec, SimLink, SimRx, SimTx, Skew, Stage, Truth, VirtualClock};
@@ -67,8 +68,11 @@ pub struct Trial {
     pub skew: Skew,
     pub tx_mood: Mood,
     pub rx_mood: Mood,
+    pub gate: Gate,
     /// Stop this long after the start.
     pub stop: Option<Nanos>,
+    /// Shut the gate this long after the start.
+    pub shut: Option<Nanos>,
 }
 
 pub struct Outcome {
@@ -88,7 +92,9 @@ impl Trial {
             skew: Skew::default(),
             tx_mood: Mood::default(),
             rx_mood: Mood::default(),
+            gate: Gate::open(),
             stop: None,
+            shut: None,
         }
     }
 
@@ -106,7 +112,8 @@ impl Trial {
             taps: Vec::new(),
             has_devices: false,
         })?;
-        sender.arm(TxJob { key: KEY, streams: self.streams, steered: false })?;
+        let gate = self.gate.clone();
+        sender.arm(TxJob { key: KEY, streams: self.streams, steered: false, gate: self.gate })?;
         let mut stage = Stage {
             clock,
             links: vec![link.clone()],
@@ -117,6 +124,10 @@ impl Trial {
         if let Some(stop) = self.stop {
             assert!(!stage.run_until(START + stop)?, "nothing was left to stop");
             stage.control(Control::Stop);
+        }
+        if let Some(shut) = self.shut {
+            assert!(!stage.run_until(START + shut)?, "nothing was left to send");
+            gate.shut();
         }
         assert!(stage.run_until(START + Nanos::from_secs(3_600))?, "it came to no end");
         let (tx, rx) = (sender.port_counters()?, receiver.port_counters()?);

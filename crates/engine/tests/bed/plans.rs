@@ -57,6 +57,7 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         steered: false,
         seed: 0,
         places: Vec::new(),
+        gate: packetrig_engine::gate::Gate::open(),
     }
 }
 

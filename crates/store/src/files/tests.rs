@@ -1,6 +1,7 @@
 use super::*;
 use crate::sample::report;
 use packetrig_fleet::report::{NodeReport, Verdict};
+use std::fs;
 
 /// Fields of a line without quotes inside.
 fn fields(line: &str) -> Vec<&str> {

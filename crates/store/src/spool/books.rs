@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 /// Segments so far and the chain over them. `Lost` ones count, too: each has its number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Tally {
-    pub(super) counts: Counts,
-    pub(super) chain: Hash,
+pub(crate) struct Tally {
+    pub(crate) counts: Counts,
+    pub(crate) chain: Hash,
 }
 
 /// Segments by kind.
@@ -41,7 +41,7 @@ impl Counts {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, kind: Kind, hash: &Hash) {
+    pub(crate) fn add(&mut self, kind: Kind, hash: &Hash) {
         self.counts.add(kind);
         if kind != Kind::End {
             self.chain = link(&self.chain, hash);

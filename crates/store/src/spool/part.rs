@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! <spool>/<run>.<attempt>/00000000000000000007.seg   a segment, whole
-//! <spool>/<run>.<attempt>/00000000000000000008.tmp   one that was being written
+//! <spool>/<run>.<attempt>/.00000000000000000008.seg.tmp   one that was being written
 //! <spool>/<run>.<attempt>/released                   what is known of the segments that are gone
 //! ```
 //! Invariant: a number that was seen outside means the same bytes for ever. Where a file was lost or torn, a segment
@@ -11,10 +11,11 @@
 use super::books::{Manifest, Released, Tally};
 use super::error::Error;
 use super::segment::{Broken, Hash, Key, Kind, Segment};
+use crate::disk;
 use packetrig_fleet::RunId;
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{ErrorKind, Write as _};
+use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 const RELEASED: &str = "released";
@@ -54,7 +55,7 @@ impl Part {
     pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
         match fs::create_dir(&directory) {
-            Ok(()) => sync(spool)?,
+            Ok(()) => disk::sync(spool).map_err(Error::file("sync", spool))?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(Error::Taken { run, attempt });
             }
@@ -124,7 +125,7 @@ impl Part {
         let number = self.next;
         let encoded = segment.encode(&self.key(number));
         let bytes = encoded.map_err(|source| Error::Broken { path: self.path(number), source })?;
-        write_whole(&self.directory, &file_name(number), &temporary_name(number), &bytes)?;
+        write_whole(&self.directory, &file_name(number), &bytes)?;
         self.keep(number, segment.kind, &bytes);
         Ok(number)
     }
@@ -206,7 +207,15 @@ impl Part {
         }
         let over = self.ended && self.kept.is_empty();
         let released = Released::new(below, &gone, over);
-        if let Err(error) = self.write_released(&released) {
+        let written = self.write_released(&released).or_else(|error| match going.keys().next() {
+            // A full disk gets room for the note by the first of those that go: the controller has it.
+            Some(first) if error.is_full_disk() => {
+                remove(&self.path(*first))?;
+                self.write_released(&released)
+            }
+            _ => Err(error),
+        });
+        if let Err(error) = written {
             self.kept.extend(going);
             return Err(error);
         }
@@ -229,7 +238,7 @@ impl Part {
 
     fn write_released(&self, released: &Released) -> Result<(), Error> {
         let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
-        write_whole(&self.directory, RELEASED, "released.tmp", &text)
+        write_whole(&self.directory, RELEASED, &text)
     }
 
     fn path(&self, number: u64) -> PathBuf {
@@ -241,10 +250,6 @@ fn file_name(number: u64) -> String {
     format!("{number:020}.seg")
 }
 
-fn temporary_name(number: u64) -> String {
-    format!("{number:020}.tmp")
-}
-
 /// Numbers of the segments in a directory; how many files were being written when the process ended, which are removed.
 fn scan(directory: &Path) -> Result<(std::collections::BTreeSet<u64>, u64), Error> {
     let (mut numbers, mut torn) = (std::collections::BTreeSet::new(), 0);
@@ -253,7 +258,7 @@ fn scan(directory: &Path) -> Result<(std::collections::BTreeSet<u64>, u64), Erro
     for entry in entries {
         let name = entry.file_name();
         let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-        if end == "tmp" {
+        if end == disk::UNFINISHED {
             remove(&entry.path())?;
             torn += 1;
         } else if let ("seg", Ok(number)) = (end, stem.parse()) {
@@ -274,21 +279,8 @@ fn read_released(directory: &Path, lowest: u64) -> Result<Released, Error> {
     }
 }
 
-/// The file is there under its name, whole and synced, or it is not.
-fn write_whole(directory: &Path, name: &str, temporary: &str, bytes: &[u8]) -> Result<(), Error> {
-    let (path, temporary) = (directory.join(name), directory.join(temporary));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()?;
-        fs::rename(&temporary, &path)
-    };
-    write().map_err(|error| {
-        // Room for others; what cannot be removed now is when the spool is opened again.
-        fs::remove_file(&temporary).unwrap_or(());
-        Error::file("write", &path)(error)
-    })?;
-    sync(directory)
+fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> Result<(), Error> {
+    disk::write_whole(directory, name, bytes).map_err(Error::file("write", directory.join(name)))
 }
 
 fn remove(path: &Path) -> Result<(), Error> {
@@ -296,8 +288,4 @@ fn remove(path: &Path) -> Result<(), Error> {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
         _ => Ok(()),
     }
-}
-
-fn sync(directory: &Path) -> Result<(), Error> {
-    File::open(directory).and_then(|file| file.sync_all()).map_err(Error::file("sync", directory))
 }

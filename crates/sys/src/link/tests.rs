@@ -109,6 +109,7 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
     let addresses = links.addresses().unwrap();
     assert!(addresses.contains(&Address { index: a, ip: four, prefix: 24 }));
     assert!(addresses.contains(&Address { index: a, ip: six, prefix: 64 }));
+    assert_eq!(links.global_addresses().unwrap(), [four, six], "neither loopback nor of one link");
     assert!(links.default_routes().unwrap().is_empty());
     let route = |arguments: &'static [&'static str]| {
         let run = move || std::process::Command::new("ip").args(arguments).status();

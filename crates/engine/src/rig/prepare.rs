@@ -1,0 +1,94 @@
+//! From a plan to what a rig is made of: open ports, schedules, templates.
+
+use super::places::{self, Places};
+use super::{OpenPort, Opener};
+use crate::Error;
+use crate::stream::{Source, StreamSpec};
+use packetrig_plan::device::Mac;
+use packetrig_plan::{BoundPlan, Plan, Problem, Problems};
+use packetrig_stats::port::PortInfo;
+use packetrig_units::FrameSize;
+use std::sync::Arc;
+use std::thread::ScopedJoinHandle;
+
+/// Opens the ports that are here at once: the kernel takes its time to make rings.
+pub(super) fn open_all(
+    plan: &Plan,
+    places: &Places,
+    opener: &dyn Opener,
+) -> Result<Vec<(usize, OpenPort)>, Error> {
+    let largest = |port| plan.streams.iter().filter(|s| s.tx == port).map(|s| s.frames.largest()).max();
+    std::thread::scope(|scope| {
+        let ports = plan.ports.iter().enumerate().filter(|(index, _)| places.is_here(*index));
+        let opening: Vec<_> = ports
+            .map(|(index, port)| (index, scope.spawn(move || opener.open(port, largest(index)))))
+            .collect();
+        let outcome = |(index, opened): (usize, ScopedJoinHandle<'_, _>)| {
+            let opened: Result<OpenPort, Error> =
+                opened.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            opened.map(|port| (index, port))
+        };
+        // All are waited for before the first that failed is told: the others are given back then.
+        let outcomes: Vec<Result<(usize, OpenPort), Error>> = opening.into_iter().map(outcome).collect();
+        outcomes.into_iter().collect()
+    })
+}
+
+/// Settles rates and gaps for the links of the ports that are here.
+pub(super) fn bind(plan: Plan, places: &Places, infos: &[(usize, PortInfo)]) -> Result<BoundPlan, Error> {
+    let mut speeds = vec![None; plan.ports.len()];
+    for (port, info) in infos {
+        speeds[*port] = info.speed;
+    }
+    Ok(plan.bind_part(&speeds, &|port| places.is_here(port))?)
+}
+
+/// Template and schedule of a stream of the plan.
+pub(super) fn stream_spec(
+    plan: &BoundPlan,
+    places: &Places,
+    stream: usize,
+    mac: Option<Mac>,
+) -> Result<Arc<StreamSpec>, Error> {
+    let (of_plan, bound) = (&plan.plan.streams[stream], &plan.streams[stream]);
+    let number =
+        u16::try_from(stream).map_err(|_| Error::Bug("a plan has more streams than tags can name"))?;
+    let sent_elsewhere = !places.is_here(of_plan.tx);
+    // What another node asks its neighbours is not heard here. If the neighbour is the plan's, the answer is known.
+    let mac = mac.or_else(|| {
+        of_plan.awaits.filter(|_| sent_elsewhere).and_then(|of| places::mac_of(&plan.plan, of.ip))
+    });
+    let source = match mac {
+        Some(mac) => {
+            Source::of(&of_plan.frames_to(mac).map_err(|_| Error::Bug("a MAC address changed a size"))?)
+        }
+        None => Source::of(&of_plan.frames),
+    };
+    let (timeline, latency) = (bound.timeline, of_plan.metrics.latency);
+    Ok(Arc::new(StreamSpec { number, source, timeline, latency, sent_elsewhere }))
+}
+
+/// Frames must fit their ports, as far as those are here.
+pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
+    let too_large = plan.streams.iter().filter_map(|stream| {
+        let largest: FrameSize = stream.frames.largest();
+        let info = infos.iter().find(|(port, info)| {
+            (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
+        });
+        info.map(|(_, info)| {
+            Problem::error(
+                format!("flows[{}].size", stream.flow),
+                format!(
+                    "frames of {} B do not fit port `{}` ({}), which takes {} B",
+                    largest.bytes(),
+                    info.name,
+                    info.location,
+                    info.max_frame
+                ),
+            )
+            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`")
+        })
+    });
+    let problems: Vec<Problem> = too_large.collect();
+    if problems.is_empty() { Ok(()) } else { Err(Error::Plan(Problems(problems))) }
+}

@@ -1,0 +1,103 @@
+//! The form of a probe and of its answer.
+//!
+//! ```text
+//!  0        8      16        24        32                48
+//! +--------+--------+---------+---------+-----------------+
+//! | mark   | number | heard   | answered| seal (HMAC/2)   |
+//! +--------+--------+---------+---------+-----------------+
+//! ```
+//! Big-endian; times are nanoseconds of the controller's monotonic clock, zero in a question.
+
+use hmac::{Hmac, KeyInit, Mac};
+use packetrig_fleet::message::ClockKey;
+use packetrig_units::MonoTime;
+use sha2::Sha256;
+
+/// Bytes of a probe, and of its answer.
+pub(super) const PROBE: usize = 48;
+const SEAL: usize = 16;
+const QUESTION: [u8; 8] = *b"prigask1";
+const ANSWER: [u8; 8] = *b"prigans1";
+
+/// A question or an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Probe {
+    Question { number: u64 },
+    Answer { number: u64, heard: MonoTime, answered: MonoTime },
+}
+
+impl Probe {
+    pub(super) fn write(self, key: &ClockKey) -> [u8; PROBE] {
+        let (mark, number, heard, answered) = match self {
+            Self::Question { number } => (QUESTION, number, 0, 0),
+            Self::Answer { number, heard, answered } => {
+                (ANSWER, number, heard.as_nanos(), answered.as_nanos())
+            }
+        };
+        let mut bytes = [0; PROBE];
+        bytes[..8].copy_from_slice(&mark);
+        for (place, value) in bytes[8..32].chunks_exact_mut(8).zip([number, heard, answered]) {
+            place.copy_from_slice(&value.to_be_bytes());
+        }
+        let seal = seal(key, &bytes[..32]).finalize().into_bytes();
+        bytes[32..].copy_from_slice(&seal[..SEAL]);
+        bytes
+    }
+
+    /// `None` for what is not sealed with `key`.
+    pub(super) fn read(bytes: &[u8], key: &ClockKey) -> Option<Self> {
+        let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
+        seal(key, &bytes[..32]).verify_truncated_left(&bytes[32..]).ok()?;
+        let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
+        let number = word(8)?;
+        match bytes[..8].try_into().ok()? {
+            QUESTION => Some(Self::Question { number }),
+            ANSWER => Some(Self::Answer {
+                number,
+                heard: MonoTime::from_nanos(word(16)?),
+                answered: MonoTime::from_nanos(word(24)?),
+            }),
+            _ => None,
+        }
+    }
+}
+
+fn seal(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
+    // 32 bytes fit a block of any hash: they are never refused.
+    let mut block = [0; 64];
+    block[..key.0.len()].copy_from_slice(&key.0);
+    let mut mac = <Hmac<Sha256> as KeyInit>::new(&block.into());
+    mac.update(bytes);
+    mac
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: ClockKey = ClockKey([7; 32]);
+
+    #[test]
+    fn probes_are_read_as_they_were_written() {
+        let answer = Probe::Answer {
+            number: 5,
+            heard: MonoTime::from_nanos(77),
+            answered: MonoTime::from_nanos(u64::MAX),
+        };
+        for probe in [Probe::Question { number: 9 }, answer] {
+            assert_eq!(Probe::read(&probe.write(&KEY), &KEY), Some(probe));
+        }
+    }
+
+    #[test]
+    fn what_is_not_sealed_with_the_key_says_nothing() {
+        let bytes = Probe::Question { number: 1 }.write(&KEY);
+        assert_eq!(Probe::read(&bytes, &ClockKey([8; 32])), None);
+        assert_eq!(Probe::read(&bytes[..47], &KEY), None);
+        for at in 0..PROBE {
+            let mut bent = bytes;
+            bent[at] ^= 1;
+            assert_eq!(Probe::read(&bent, &KEY), None, "byte {at}");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! A node's end: asks the controller's clock again and again while a run goes on.
+//!
+//! First a quick series, so that a run can be armed at once; then a probe every quarter of a second, so that the drift
+//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept.
+
+use super::probe::{PROBE, Probe};
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_fleet::clock::{Exchange, Probes};
+use packetrig_fleet::message::ClockServer;
+use packetrig_stats::clock::Fit;
+use packetrig_units::{MonoTime, Nanos};
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Probes of the first series.
+const FIRST: u64 = 64;
+/// Between two probes later.
+const EVERY: Nanos = Nanos::from_millis(250);
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// See the module.
+#[derive(Debug)]
+pub struct Prober {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    probes: Probes,
+    /// The first series is over.
+    is_settled: bool,
+    /// Probes wanted at once, for the end of a run.
+    burst: u64,
+    over: bool,
+}
+
+impl Shared {
+    fn own(&self) -> MutexGuard<'_, State> {
+        // Whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Prober {
+    /// Begins to compare this node's clock with that of `server`.
+    pub fn start(server: ClockServer) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let thread = {
+            let shared = Arc::clone(&shared);
+            let body = move || Asking { shared: &shared, server: &server, number: 0 }.run();
+            Builder::new().name("clock".to_owned()).spawn(body).map_err(Error::Thread)?
+        };
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// What is known by now, once the first series is over; waits for that at most so long.
+    pub fn fit(&self, within: Nanos) -> Option<Fit> {
+        let state = self.shared.own();
+        let unsettled = |state: &mut State| !state.is_settled;
+        let waited = self.shared.changed.wait_timeout_while(state, within.to_std(), unsettled);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.probes.fit()
+    }
+
+    /// What is known after a last quick series; waits for that at most so long.
+    pub fn last_fit(&self, within: Nanos) -> Option<Fit> {
+        let mut state = self.shared.own();
+        (state.burst, state.is_settled) = (FIRST / 4, false);
+        drop(state);
+        self.shared.changed.notify_all();
+        self.fit(within)
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.shared.own().over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // Nothing of it is needed any more.
+            drop(thread.join());
+        }
+    }
+}
+
+struct Asking<'a> {
+    shared: &'a Shared,
+    server: &'a ClockServer,
+    number: u64,
+}
+
+impl Asking<'_> {
+    fn run(&mut self) {
+        let Some(socket) = self.choose() else { return };
+        let mut burst = FIRST;
+        loop {
+            for _ in 0..burst {
+                self.ask(&socket);
+            }
+            let mut state = self.shared.own();
+            state.is_settled |= burst > 1;
+            self.shared.changed.notify_all();
+            let waits = |state: &mut State| !state.over && state.burst == 0;
+            let waited = self.shared.changed.wait_timeout_while(state, EVERY.to_std(), waits);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.over {
+                return;
+            }
+            burst = std::mem::take(&mut state.burst).max(1);
+        }
+    }
+
+    /// The way to the controller that answers fastest. Keeps asking until one does.
+    fn choose(&mut self) -> Option<UdpSocket> {
+        let ways: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| way(*to)).collect();
+        while !self.shared.own().over {
+            let mut best: Option<(Nanos, usize)> = None;
+            for (index, socket) in ways.iter().enumerate() {
+                let took = self.exchange(socket).map(|it| it.back.since(it.sent));
+                let quickest =
+                    took.into_iter().chain(self.exchange(socket).map(|it| it.back.since(it.sent))).min();
+                best = quickest.map(|took| (took, index)).into_iter().chain(best).min();
+            }
+            if let Some((_, index)) = best {
+                return ways.into_iter().nth(index);
+            }
+            std::thread::sleep(PATIENCE);
+        }
+        None
+    }
+
+    fn ask(&mut self, socket: &UdpSocket) {
+        if let Some(exchange) = self.exchange(socket) {
+            self.shared.own().probes.add(&exchange);
+        }
+    }
+
+    /// One probe and its answer.
+    fn exchange(&mut self, socket: &UdpSocket) -> Option<Exchange> {
+        self.number += 1;
+        let number = self.number;
+        let question = Probe::Question { number }.write(&self.server.key);
+        let sent = now();
+        socket.send(&question).ok()?;
+        let mut bytes = [0; PROBE + 1];
+        loop {
+            let length = socket.recv(&mut bytes).ok()?;
+            let back: MonoTime = now();
+            match Probe::read(&bytes[..length], &self.server.key) {
+                Some(Probe::Answer { number: of, heard, answered }) if of == number => {
+                    return Some(Exchange { sent, heard, answered, back });
+                }
+                // A late answer to an earlier one, or nobody's.
+                _ if back.since(sent) > Nanos::from_millis(100) => return None,
+                _ => {}
+            }
+        }
+    }
+}
+
+fn way(to: SocketAddr) -> Option<UdpSocket> {
+    let from: SocketAddr = if to.is_ipv4() { ([0; 4], 0).into() } else { ([0_u16; 8], 0).into() };
+    let socket = UdpSocket::bind(from).ok()?;
+    socket.connect(to).ok()?;
+    socket.set_read_timeout(Some(PATIENCE)).ok()?;
+    Some(socket)
+}

@@ -1,0 +1,82 @@
+//! The controller's end: says when a probe came and when the answer left, by the controller's clock.
+
+use super::probe::Probe;
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_fleet::message::{ClockKey, ClockServer};
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_units::MonoTime;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+/// Answers probes until it is dropped.
+#[derive(Debug)]
+pub struct Responder {
+    server: ClockServer,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Responder {
+    /// Answers at a free port of every address of this machine what is sealed with `key`. The clock it tells is called
+    /// `identity`.
+    pub fn start(key: ClockKey, identity: String) -> Result<Self, Error> {
+        let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
+        let socket = bound.map_err(Error::ClockSocket)?;
+        socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(Error::ClockSocket)?;
+        let port = socket.local_addr().map_err(Error::ClockSocket)?.port();
+        let at = addresses()?.into_iter().filter(usable).map(|ip| SocketAddr::new(ip, port)).collect();
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let over = Arc::clone(&over);
+            Builder::new().name("clock".to_owned()).spawn(move || answer(&socket, &key, &over))
+        };
+        let server = ClockServer { at, key, identity };
+        Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
+    }
+
+    /// Where nodes find it.
+    pub fn server(&self) -> &ClockServer {
+        &self.server
+    }
+}
+
+fn addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
+    let mut links = Links::open(&NetNs::current()?)?;
+    Ok(links.addresses()?.into_iter().map(|address| address.ip).collect())
+}
+
+/// Link-local addresses mean something on one link only, which the node cannot know.
+fn usable(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => !address.is_link_local(),
+        IpAddr::V6(address) => !address.is_unicast_link_local(),
+    }
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic, and nothing depends on it any more.
+            drop(thread.join());
+        }
+    }
+}
+
+fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
+    let mut bytes = [0; 128];
+    while !over.load(Ordering::Acquire) {
+        let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
+        let heard: MonoTime = now();
+        if let Some(Probe::Question { number }) = Probe::read(&bytes[..length], key) {
+            let answer = Probe::Answer { number, heard, answered: now() };
+            // A node that is gone asks no more.
+            drop(socket.send_to(&answer.write(key), from));
+        }
+    }
+}

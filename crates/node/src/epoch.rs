@@ -1,0 +1,43 @@
+//! The highest epoch a node has seen, kept over its restarts.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::Path;
+
+/// What was written last; 0 if nothing was.
+pub fn read(path: &Path) -> io::Result<u64> {
+    match fs::read_to_string(path) {
+        Ok(text) => text.trim().parse().map_err(|_| io::Error::from(io::ErrorKind::InvalidData)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// Writes it so that a crash leaves the old one or the new one.
+pub(crate) fn write(path: &Path, epoch: u64) -> io::Result<()> {
+    let draft = path.with_extension("new");
+    let mut file = File::create(&draft)?;
+    writeln!(file, "{epoch}")?;
+    file.sync_all()?;
+    fs::rename(&draft, path)?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_epoch_is_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("epoch");
+        assert_eq!(read(&path).unwrap(), 0);
+        for epoch in [7, 9] {
+            write(&path, epoch).unwrap();
+            assert_eq!(read(&path).unwrap(), epoch);
+        }
+        fs::write(&path, "nonsense").unwrap();
+        assert!(read(&path).is_err(), "a guess could let an old controller in");
+    }
+}

@@ -1,0 +1,149 @@
+//! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
+
+use super::Note;
+use super::collector::{Arrival, Collector, Told};
+use super::throne::Throne;
+use crate::agent::now;
+use crate::control::{Crew, News};
+use crate::error::Error;
+use packetrig_fleet::controller::{Event, RunRecord};
+use packetrig_fleet::fabric::{self, Records};
+use packetrig_fleet::hello::Hello;
+use packetrig_fleet::members::{Change, Members};
+use packetrig_fleet::message::{Body, Watermark};
+use packetrig_fleet::outcome::RunState;
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_stats::clock::{ClockRecord, Fit};
+use std::collections::{BTreeMap, VecDeque};
+
+pub(super) struct FleetCrew<'a, R> {
+    run: RunId,
+    records: &'a mut R,
+    note: &'a mut Note,
+    /// The record's revision; `None` before this controller has written it.
+    revision: Option<u64>,
+    members: &'a mut Members,
+    collector: &'a Collector,
+    throne: &'a Throne,
+    clocks: BTreeMap<NodeName, ClockRecord>,
+    news: VecDeque<News>,
+    /// Up to where each node's segments are stored.
+    marks: BTreeMap<NodeName, Watermark>,
+    is_deposed: bool,
+    /// Troubles that were told already.
+    told: Vec<String>,
+}
+
+impl<'a, R: Records> FleetCrew<'a, R> {
+    pub(super) fn new(
+        run: RunId,
+        records: &'a mut R,
+        note: &'a mut Note,
+        members: &'a mut Members,
+        (collector, throne): (&'a Collector, &'a Throne),
+    ) -> Self {
+        Self {
+            run,
+            records,
+            note,
+            revision: None,
+            members,
+            collector,
+            throne,
+            clocks: BTreeMap::new(),
+            news: VecDeque::new(),
+            marks: BTreeMap::new(),
+            is_deposed: false,
+            told: Vec::new(),
+        }
+    }
+
+    /// Up to where everything is stored in the end.
+    pub(super) fn last_marks(self) -> BTreeMap<NodeName, Watermark> {
+        self.marks
+    }
+
+    fn arrived(&mut self, arrival: Arrival) {
+        let Arrival { node, mark, shelved } = arrival;
+        self.news.push_back(News::Post(node.clone(), Body::Stored(mark.clone())));
+        if mark.run != self.run {
+            return;
+        }
+        self.marks.insert(node.clone(), mark);
+        if let Some(result) = shelved.result {
+            self.news.push_back(News::Event(Event::Collected(node.clone(), result)));
+        }
+        if let Some(why) = shelved.cut_short {
+            self.find(format!("node {node} did not get to its end: {why}"));
+        }
+    }
+
+    /// Tells something once.
+    fn find(&mut self, text: String) {
+        if !self.told.contains(&text) {
+            self.news.push_back(News::Finding(text.clone()));
+            self.told.push(text);
+        }
+    }
+}
+
+impl<R: Records> Crew for FleetCrew<'_, R> {
+    fn news(&mut self) -> Result<Option<News>, Error> {
+        if self.throne.is_lost() && !std::mem::replace(&mut self.is_deposed, true) {
+            return Ok(Some(News::Event(Event::Deposed)));
+        }
+        match self.collector.news() {
+            Some(Told::Arrival(arrival)) => self.arrived(*arrival),
+            Some(Told::Trouble(text)) => self.find(text),
+            None => {}
+        }
+        Ok(self.news.pop_front())
+    }
+
+    fn hello(&mut self, from: &NodeName, hello: Hello) {
+        for trouble in &hello.troubles {
+            self.find(format!("node {from}: {trouble}"));
+        }
+        self.throne.hear(hello.epoch);
+        for change in self.members.hear(from, hello, now()) {
+            if matches!(change, Change::Restarted { .. }) {
+                self.news.push_back(News::Event(Event::Restarted(from.clone())));
+            }
+        }
+    }
+
+    fn clock(&mut self, from: NodeName, record: ClockRecord) {
+        self.clocks.insert(from, record);
+    }
+
+    fn fits(&self) -> Option<Vec<(NodeName, Fit)>> {
+        Some(self.clocks.iter().map(|(node, record)| (node.clone(), record.before)).collect())
+    }
+
+    fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
+        let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
+        if gives_start && !self.throne.may_commit() {
+            return Ok(false);
+        }
+        let key = RunRecord::key(&self.run);
+        let value = serde_json::to_vec(record).unwrap_or_default();
+        let written = match self.revision {
+            Some(revision) => self.records.replace(&key, revision, &value),
+            None => match self.records.get(&key)? {
+                Some(found) => self.records.replace(&key, found.revision, &value),
+                None => self.records.create(&key, &value),
+            },
+        };
+        match written {
+            Ok(revision) => {
+                self.revision = Some(revision);
+                if let Err(error) = (self.note)(record) {
+                    self.find(format!("the state of the run could not be noted: {error}"));
+                }
+                Ok(true)
+            }
+            Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! A fleet, and this process in charge of it: runs on many nodes, through the same controller machine as on one.
+//!
+//! Taking a fleet means taking its lock; from then on this process answers leases, compares clocks, collects results and
+//! gives out runs, until the [`Fleet`] is dropped.
+//!
+//! Invariant: nothing is said to a node in the name of an epoch that another controller has taken over.
+
+mod collector;
+mod crew;
+mod shelf;
+#[cfg(test)]
+mod tests;
+mod throne;
+
+pub use collector::{Shelf, Shelved};
+pub use shelf::RunShelf;
+
+use crate::agent::now;
+use crate::clock::Responder;
+use crate::control::{User, control};
+use crate::error::Error;
+use crate::local::{Ended, Ground, RunOptions, facts, preparation};
+use collector::Collector;
+use crew::FleetCrew;
+use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
+use packetrig_fleet::fabric::{Endpoint, Fabric, Records};
+use packetrig_fleet::members::{MemberRow, Members};
+use packetrig_fleet::message::{Body, ClockKey, Envelope, Head, Preparation};
+use packetrig_fleet::places;
+use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::{NodeName, PlanHash};
+use packetrig_plan::{Plan, ReadOptions};
+use packetrig_units::{MonoTime, Nanos};
+use throne::Throne;
+
+/// How long a roll call waits for the first answer, and after an answer for the next.
+const FIRST_ANSWER: Nanos = Nanos::from_millis(1500);
+const NEXT_ANSWER: Nanos = Nanos::from_millis(60);
+
+/// What a controller is told about itself.
+pub struct Charge {
+    /// Who it is.
+    pub identity: Identity,
+    /// Times of the lock.
+    pub terms: ReignTerms,
+    /// Names this machine's clock, as nodes name theirs.
+    pub clock: String,
+    /// Seals the probes of clocks.
+    pub key: ClockKey,
+    /// Where results are stored.
+    pub shelf: Box<dyn Shelf>,
+    /// Told how far a run is, before what that says is sent.
+    pub note: Note,
+    /// With how many nodes a run starts and goes on.
+    pub policies: Policies,
+}
+
+/// Keeps the record of a run at home, too.
+pub type Note = Box<dyn FnMut(&RunRecord) -> Result<(), String> + Send>;
+
+impl std::fmt::Debug for Charge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Charge").field("identity", &self.identity).finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+pub struct Fleet<F: Fabric> {
+    endpoint: F::Endpoint,
+    records: F::Records,
+    members: Members,
+    // In this order: nobody is answered any more when the lock is given back.
+    responder: Responder,
+    collector: Collector,
+    throne: Throne,
+    note: Note,
+    policies: Policies,
+    /// Worst time from a question to a node's answer.
+    round_trip: Nanos,
+}
+
+impl<F: Fabric> std::fmt::Debug for Fleet<F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fleet").field("members", &self.members).finish_non_exhaustive()
+    }
+}
+
+impl<F: Fabric> Fleet<F>
+where
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    /// Takes charge. `told` hears who has to be waited for, and says whether to wait.
+    pub fn take(
+        fabric: &F,
+        charge: Charge,
+        told: &mut dyn FnMut(Option<&Identity>) -> bool,
+    ) -> Result<Self, Error> {
+        let mut endpoint = fabric.join(NodeName::controller())?;
+        let mut members = Members::default();
+        let round_trip = roll_call(&mut endpoint, &mut members)?;
+        let epoch = members.highest_epoch();
+        let throne = Throne::take(fabric.records()?, charge.identity, charge.terms, epoch, told)?;
+        Ok(Self {
+            endpoint,
+            records: fabric.records()?,
+            members,
+            responder: Responder::start(charge.key, charge.clock)?,
+            collector: Collector::start(fabric.incoming()?, charge.shelf)?,
+            throne,
+            note: charge.note,
+            policies: charge.policies,
+            round_trip,
+        })
+    }
+
+    /// Who is there, as of now.
+    pub fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
+        self.call()?;
+        Ok(self.members.rows(now()))
+    }
+
+    /// Runs that an earlier controller began and did not end.
+    pub fn unfinished(&mut self) -> Result<Vec<RunRecord>, Error> {
+        let mut left = Vec::new();
+        for key in self.records.keys("run.")? {
+            let Some(found) = self.records.get(&key)? else { continue };
+            let record = serde_json::from_slice::<RunRecord>(&found.value);
+            left.extend(record.ok().filter(RunRecord::is_unfinished));
+        }
+        Ok(left)
+    }
+
+    /// Ends a run that an earlier controller left: stops what is still going on and collects what there is.
+    pub fn inherit(
+        &mut self,
+        record: RunRecord,
+        document: &str,
+        options: &RunOptions,
+        user: User<'_>,
+    ) -> Result<Ended, Error> {
+        self.call()?;
+        let facts = facts(document, options, record.nodes.clone());
+        let limits = Limits::fleet(self.round_trip, options.drain);
+        let machine = Controller::collecting(record, self.throne.epoch(), limits);
+        let controller = self.conduct(machine, user)?;
+        Ok(Ended { controller, failure: None, facts })
+    }
+
+    fn call(&mut self) -> Result<(), Error> {
+        self.round_trip = roll_call(&mut self.endpoint, &mut self.members)?;
+        self.throne.hear(self.members.highest_epoch());
+        Ok(())
+    }
+
+    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {
+        let run = machine.head().run.clone();
+        let Self { records, members, collector, throne, note, .. } = self;
+        let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
+        let controller = control(machine, &mut self.endpoint, &mut crew, user)?;
+        // The last watermarks: what is stored may be deleted.
+        let marks = crew.last_marks();
+        for (node, mark) in marks {
+            self.endpoint.post(&node, Body::Stored(mark)).unwrap_or(());
+        }
+        Ok(controller)
+    }
+}
+
+impl<F: Fabric> Ground for Fleet<F>
+where
+    F: Send,
+    F::Endpoint: Send,
+    F::Records: 'static,
+    F::Incoming: 'static,
+{
+    fn reading(&self, seed: u64) -> ReadOptions {
+        ReadOptions { seed, fleet: true }
+    }
+
+    fn execute(
+        &mut self,
+        document: &str,
+        plan: &Plan,
+        options: RunOptions,
+        user: User<'_>,
+    ) -> Result<Ended, Error> {
+        self.call()?;
+        let places = places::settle(plan, &self.members, Some(&options.run), now())?;
+        let nodes = places::nodes(&places);
+        let facts = facts(document, &options, nodes.clone());
+        let limits = Limits::fleet(self.round_trip, options.drain);
+        let head = Head {
+            run: options.run.clone(),
+            attempt: 1,
+            epoch: self.throne.epoch(),
+            plan: PlanHash::of(document),
+        };
+        let clock = Some(self.responder.server().clone());
+        let preparation = Preparation { places, clock, ..preparation(document, options) };
+        let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
+        let controller = self.conduct(machine, user)?;
+        Ok(Ended { controller, failure: None, facts })
+    }
+}
+
+/// Asks who is there, until nobody new answers. Says how long the slowest took.
+fn roll_call<E: Endpoint>(endpoint: &mut E, members: &mut Members) -> Result<Nanos, Error> {
+    let asked = now();
+    endpoint.post_all(Body::RollCall)?;
+    let known = members.iter().count();
+    let (mut heard, mut slowest) = (0, Nanos::ZERO);
+    let mut until: MonoTime = asked + FIRST_ANSWER;
+    while now() < until {
+        let Some(Envelope { from, body }) = endpoint.receive(until.since(now())) else { break };
+        if let Body::Hello(hello) = body {
+            members.hear(&from, *hello, now());
+            heard += 1;
+            slowest = now().since(asked);
+            until = if heard >= known.max(1) { now() + NEXT_ANSWER } else { until };
+        }
+    }
+    Ok(slowest)
+}

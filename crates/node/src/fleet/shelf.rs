@@ -1,0 +1,117 @@
+//! Results of a fleet in the catalogue: the one shelf there is beside those of tests.
+//!
+//! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
+
+use super::collector::{Shelf, Shelved};
+use packetrig_fleet::RunId;
+use packetrig_fleet::controller::RunRecord;
+use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::report::RunReport;
+use packetrig_store::{Catalogue, Draft, Error, Gathered, Unfinished};
+use packetrig_sys::clock;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A catalogue, and the run that is under way. Clones are the same shelf.
+#[derive(Clone)]
+pub struct RunShelf(Arc<Mutex<Slot>>);
+
+struct Slot {
+    catalogue: Catalogue,
+    draft: Option<Draft>,
+}
+
+impl std::fmt::Debug for RunShelf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunShelf").finish_non_exhaustive()
+    }
+}
+
+impl RunShelf {
+    /// Of a connection of its own.
+    pub fn new(catalogue: Catalogue) -> Self {
+        Self(Arc::new(Mutex::new(Slot { catalogue, draft: None })))
+    }
+
+    fn own(&self) -> MutexGuard<'_, Slot> {
+        // Whole between any two statements.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a run that a later controller can find.
+    pub fn begin(&self, unfinished: &Unfinished) -> Result<(), Error> {
+        let mut slot = self.own();
+        slot.draft = Some(slot.catalogue.begin_unfinished(unfinished)?);
+        Ok(())
+    }
+
+    /// Runs that have begun and have no report.
+    pub fn unfinished(&self) -> Result<Vec<Unfinished>, Error> {
+        self.own().catalogue.unfinished()
+    }
+
+    /// Takes up a run where another process left it.
+    pub fn resume(&self, run: &RunId) -> Result<Unfinished, Error> {
+        let mut slot = self.own();
+        let (draft, unfinished) = slot.catalogue.resume(run)?;
+        slot.draft = Some(draft);
+        Ok(unfinished)
+    }
+
+    /// Writes how far the run under way is.
+    pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
+        let text = serde_json::to_string(record).unwrap_or_default();
+        let head = &record.head;
+        self.own().catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
+    }
+
+    /// Writes the report of the run under way; gives its directory and the report as it was written.
+    pub fn commit(&self, report: RunReport, document: &str) -> Result<(PathBuf, RunReport), Error> {
+        let mut slot = self.own();
+        let draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
+        draft.commit(&slot.catalogue, report, document)
+    }
+
+    /// The run under way will have no report.
+    pub fn give_up(&self) -> Result<(), Error> {
+        let mut slot = self.own();
+        let draft = slot.draft.take();
+        draft.map_or(Ok(()), |draft| draft.give_up(&slot.catalogue))
+    }
+}
+
+impl Shelf for RunShelf {
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, String> {
+        self.own().store(id, body).map(Some).map_err(|error| error.to_string())
+    }
+}
+
+impl Slot {
+    fn store(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
+        let at = clock::wall_clock_ns();
+        let SegmentId { run, attempt, node, .. } = id;
+        let gathered = if let Some(draft) = self.draft.as_ref().filter(|draft| draft.run() == run) {
+            draft.store_segment(&self.catalogue, id, body, at)?;
+            draft.assemble(&self.catalogue, *attempt, node)?
+        } else {
+            self.catalogue.store_late(id, body, at)?;
+            None
+        };
+        let below = self.catalogue.watermark(run, *attempt, node)?;
+        let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
+        let result = gathered.and_then(|all| all.result).map(Arc::new);
+        Ok(Shelved { below, result, cut_short })
+    }
+}
+
+/// What is known of a node that kept no result.
+fn last_words(gathered: &Gathered) -> String {
+    let reason = gathered.end.as_ref().and_then(|end| end.reason.clone());
+    let counted = gathered.last_sample.as_ref().map(|sample| {
+        let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
+        let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();
+        format!("the last it kept: {sent} frames sent, {received} received")
+    });
+    let words: Vec<String> = reason.into_iter().chain(counted).collect();
+    if words.is_empty() { "nothing of it was kept".to_owned() } else { words.join("; ") }
+}

@@ -1,0 +1,337 @@
+//! Runs on several nodes in one process, on a data plane without frames.
+
+use super::{Charge, Fleet, Shelf, Shelved};
+use crate::clock::Responder;
+use crate::supervisor::Watch;
+use crate::uplink::Uplink;
+use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
+use packetrig_engine::Error as EngineError;
+use packetrig_engine::gate::Gate;
+use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::controller::Policies;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_fleet::fabric::{Fabric, Outgoing, SegmentId};
+use packetrig_fleet::hello::{ClockFacts, Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::local::Local;
+use packetrig_fleet::message::{ClockKey, Nonce, Preparation, SentTotal};
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_plan::Steer;
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_store::spool::segment::{Kind, Segment};
+use packetrig_store::spool::{self, Key, Spool, value};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+const DOCUMENT: &str = "
+ports: [{name: a, location: north/a0}, {name: b, location: south/b0}]
+flows:
+- name: s
+  tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}
+  packet: [{choice: ethernet, ethernet: {}}]
+  size: {choice: fixed, fixed: 128}
+  rate: {choice: pps, pps: 1000}
+  duration: {choice: fixed_packets, fixed_packets: {packets: 100}}
+  metrics: {enable: true}
+";
+
+/// Sends or receives 100 frames without any, or sends until it is told to stop.
+#[derive(Clone, Debug, Default)]
+struct Half {
+    node: String,
+    endless: bool,
+    started: Arc<Mutex<Vec<MonoTime>>>,
+    stopped: Arc<AtomicBool>,
+}
+
+impl Half {
+    fn sends(&self) -> bool {
+        self.node == "north"
+    }
+}
+
+impl Planes for Half {
+    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+        assert_eq!(preparation.places.len(), 2);
+        Ok((Box::new(self.clone()), vec![]))
+    }
+}
+
+impl DataPlane for Half {
+    fn arm(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn start_at(&mut self, at: MonoTime) {
+        self.started.lock().unwrap().push(at);
+    }
+    fn sample(&mut self) -> Result<Sample, EngineError> {
+        Ok(Sample { at: crate::agent::now(), ..Sample::default() })
+    }
+    fn steer(&mut self, _: &Steer, _: Option<MonoTime>) -> Result<(), EngineError> {
+        Ok(())
+    }
+    fn senders_done(&mut self) -> bool {
+        !(self.sends() && self.endless) || self.stopped.load(Ordering::Relaxed)
+    }
+    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+        Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
+    }
+    fn stop_senders(&mut self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+        assert_eq!(node, self.node);
+        let started = *self.started.lock().unwrap().last().unwrap();
+        let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
+        if self.sends() {
+            result.send = vec![sent_hundred()];
+        } else {
+            assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
+            result.receive = vec![received_hundred()];
+        }
+        Ok(result)
+    }
+}
+
+fn sent_hundred() -> SendResult {
+    SendResult {
+        stream: 0,
+        counts: StreamTxCounts { frames: 100, ..StreamTxCounts::default() },
+        planned: 100,
+        send_error: Latency::with_digits(2),
+        stamp_bound: Latency::with_digits(2),
+        series: RateSeries::default(),
+    }
+}
+
+fn received_hundred() -> ReceiveResult {
+    let sequence = SequenceCounts { unique: 100, ..SequenceCounts::default() };
+    ReceiveResult {
+        stream: 0,
+        port: 1,
+        counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },
+        latency: None,
+        jitter: None,
+        series: RateSeries::default(),
+    }
+}
+
+/// Keeps segments in memory and reads them as the store does.
+#[derive(Clone, Debug, Default)]
+struct Memory(Arc<Mutex<BTreeMap<SegmentId, Segment>>>);
+
+impl Shelf for Memory {
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, String> {
+        let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
+        let segment = Segment::decode(&key, body).map_err(|error| error.to_string())?;
+        let mut all = self.0.lock().unwrap();
+        all.insert(id.clone(), segment);
+        let of_node = |number| SegmentId { number, ..id.clone() };
+        let below = (0..10_000).find(|number| !all.contains_key(&of_node(*number))).unwrap();
+        let whole = below > 0 && all[&of_node(below - 1)].kind == Kind::End;
+        let pieces = (0..below).map(|number| &all[&of_node(number)]);
+        let result = pieces.filter(|segment| segment.kind == Kind::Result);
+        let bytes: Vec<u8> = result.flat_map(|segment| segment.payload.clone()).collect();
+        let result = (whole && !bytes.is_empty())
+            .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
+            .transpose()
+            .map_err(|error| error.to_string())?;
+        Ok(Some(Shelved { below, result, cut_short: None }))
+    }
+}
+
+struct Node {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    half: Half,
+    spool: Spool,
+}
+
+impl Node {
+    fn start(fabric: &Local, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
+        let place = place.join(name);
+        std::fs::create_dir_all(&place).unwrap();
+        let node = NodeName(name.into());
+        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
+        let spool = Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let way = fabric.clone();
+        let of = node.clone();
+        let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn Outgoing>));
+        let uplink = Uplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
+        let half = Half { node: name.into(), endless, ..Half::default() };
+        let interface = format!("{}0", if name == "north" { "a" } else { "b" });
+        let site = Site {
+            node: node.clone(),
+            describe: Box::new(move || hello(&interface)),
+            always_compare: compare,
+            epoch_file: place.join("epoch"),
+            watch: Some(Watch::open(&place.join("watch")).unwrap()),
+            captures: place.join("captures"),
+            limits: vec![],
+            confirmed: vec![],
+            permit: Box::new(|_, _| Ok(())),
+        };
+        let membership = Membership::new(site, Gate::leased(), uplink);
+        let terms =
+            LeaseTerms { orphaned: Nanos::from_millis(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
+        let agent = Agent::leased(terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
+        let over = Arc::new(AtomicBool::new(false));
+        let endpoint = fabric.join(node).unwrap();
+        let thread = {
+            let (over, mut planes) = (Arc::clone(&over), half.clone());
+            std::thread::spawn(move || {
+                let failure = serve_fleet(endpoint, &mut planes, agent, membership, &over);
+                assert!(failure.is_none(), "{failure:?}");
+            })
+        };
+        Self { over, thread: Some(thread), half, spool }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.thread.take().unwrap().join().unwrap();
+    }
+}
+
+fn hello(interface: &str) -> Hello {
+    let port = OfferedPort {
+        interface: interface.into(),
+        labels: vec![],
+        driver: "none".into(),
+        speed: None,
+        up: true,
+        back_ends: vec![],
+    };
+    let clock = ClockFacts { identity: "one machine".into(), ..ClockFacts::default() };
+    Hello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], clock, ..Hello::default() }
+}
+
+fn charge(name: &str, shelf: Memory) -> Charge {
+    let identity = Identity {
+        controller: name.into(),
+        host: "here".into(),
+        boot_id: "boot".into(),
+        pid: std::process::id(),
+    };
+    Charge {
+        identity,
+        terms: ReignTerms { gather: Nanos::ZERO, ..ReignTerms::default() },
+        clock: "one machine".into(),
+        key: ClockKey([7; 32]),
+        shelf: Box::new(shelf),
+        note: Box::new(|_| Ok(())),
+        policies: Policies::default(),
+    }
+}
+
+fn options() -> RunOptions {
+    RunOptions {
+        run: RunId("r1".into()),
+        name: "test".into(),
+        started_wall_ns: 1,
+        tag_key: 77,
+        seed: 5,
+        confirmed: vec![],
+        capture_dir: None,
+        capture_all: false,
+        back_end: None,
+        steered: false,
+        drain: Nanos::from_millis(1),
+        criteria: Criteria::default(),
+        limits: Vec::new(),
+    }
+}
+
+fn run(fleet: &mut Fleet<Local>, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
+    let mut events = vec![];
+    let mut note = |event: &RunEvent| events.push(event.clone());
+    let report = run_on(fleet, DOCUMENT, options(), (stop, &mut note));
+    (report, events)
+}
+
+#[test]
+fn a_run_on_two_nodes_starts_at_one_instant_and_its_results_come_by_themselves() {
+    for compare in [false, true] {
+        let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+        let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), false, compare));
+        let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+        let (report, events) = run(&mut fleet, &|| false);
+        let report = report.unwrap_or_else(|error| panic!("{error}: {events:?}"));
+        assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{events:?}");
+        assert_eq!((report.coverage.reported, report.coverage.expected), (2, 2));
+        let loss = report.streams[0].loss.unwrap();
+        assert_eq!((loss.expected, loss.lost), (100, 0));
+        let starts = nodes.each_ref().map(|node| node.half.started.lock().unwrap()[0].as_nanos());
+        let apart = starts[0].abs_diff(starts[1]);
+        assert!(apart < if compare { 20_000_000 } else { 1 }, "{starts:?}");
+        drop(fleet);
+        // What is stored with the controller is gone from the nodes.
+        let waits = || nodes.iter().any(|node| !node.spool.pending(1).is_empty());
+        let soon = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            !waits()
+        });
+        assert!(soon, "segments are left on the nodes");
+    }
+}
+
+#[test]
+fn the_users_stop_ends_a_run_on_a_fleet() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
+    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let sampled = AtomicBool::new(false);
+    let mut note = |event: &RunEvent| {
+        sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
+    };
+    let stop = || sampled.load(Ordering::Relaxed);
+    let report = run_on(&mut fleet, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    assert_eq!(report.outcome, Outcome::Complete { stopped: true });
+}
+
+#[test]
+fn a_node_that_is_not_there_is_a_problem_of_the_plan() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _node = Node::start(&fabric, "north", place.path(), false, false);
+    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let Err(Error::Plan(problems)) = run(&mut fleet, &|| false).0 else { panic!("it cannot run") };
+    assert!(problems.0[0].to_string().contains("south"), "{problems:?}");
+}
+
+#[test]
+fn a_second_controller_is_told_who_has_the_fleet() {
+    let fabric = Local::default();
+    let mut records = fabric.records().unwrap();
+    let one = Fleet::take(&fabric, charge("one", Memory::default()), &mut |_| false).unwrap();
+    drop(one.endpoint);
+    let again = super::Throne::take(
+        fabric.records().unwrap(),
+        charge("two", Memory::default()).identity,
+        ReignTerms { gather: Nanos::ZERO, ..ReignTerms::default() },
+        0,
+        &mut |holder| {
+            assert_eq!(holder.map(|holder| holder.controller.as_str()), Some("one"));
+            false
+        },
+    );
+    assert!(matches!(again, Err(Error::Taken(Some(host))) if host == "here"));
+    drop(one.throne);
+    let two = Fleet::take(&fabric, charge("two", Memory::default()), &mut |_| false).unwrap();
+    assert_eq!(two.throne.epoch(), 2, "given back, and taken at once");
+    use packetrig_fleet::fabric::Records as _;
+    assert!(records.get(packetrig_fleet::reign::LOCK).unwrap().is_some());
+    drop(Responder::start(ClockKey([1; 32]), String::new()));
+}

@@ -1,0 +1,320 @@
+//! What an agent of a fleet does beside its part in a run: it says that it is there, keeps its lease where its senders
+//! see it, compares clocks, keeps results until they are collected, and holds its owner's limits against every plan.
+//!
+//! It decides nothing of a run: that is the agent machine's business.
+//!
+//! Invariant: the instant until which senders may send only ever comes from a lease the controller renewed.
+
+use crate::agent::now;
+use crate::clock::Prober;
+use crate::error::Error;
+use crate::supervisor::Watch;
+use crate::uplink::Uplink;
+use packetrig_engine::gate::{Gate, slept_so_far};
+use packetrig_engine::stream::Shift;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::hello::Hello;
+use packetrig_fleet::message::{ClockServer, Command, Head, Place, Preparation, Watermark};
+use packetrig_plan::{Plan, ReadOptions, Stream};
+use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
+use packetrig_stats::limit::RigLimit;
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::fs;
+use std::path::PathBuf;
+
+/// Between two times it says that it is there.
+const BEAT: Nanos = Nanos::from_secs(1);
+/// Between two samples that are kept.
+const INTERVAL: Nanos = Nanos::from_secs(1);
+/// How long arming waits for the first comparison of clocks.
+const COMPARISON: Nanos = Nanos::from_millis(500);
+
+/// Says why a plan, with its ports at these places, is not allowed; all reasons.
+pub type Permits = Box<dyn FnMut(&Plan, &[Place]) -> Result<(), Vec<String>> + Send>;
+
+/// What a node is told about itself.
+pub struct Site {
+    /// Its name.
+    pub node: NodeName,
+    /// What it says of itself, but for what changes.
+    pub describe: Box<dyn FnMut() -> Hello + Send>,
+    /// Compare clocks over the network even with a controller on the same machine.
+    pub always_compare: bool,
+    /// Where the highest epoch is kept.
+    pub epoch_file: PathBuf,
+    /// What the supervisor looks at.
+    pub watch: Option<Watch>,
+    /// Where captures are written until they are collected: a directory for each run.
+    pub captures: PathBuf,
+    /// What this machine's back ends can do, as measured before.
+    pub limits: Vec<RigLimit>,
+    /// Interfaces that the owner confirmed for test traffic.
+    pub confirmed: Vec<String>,
+    /// Refuses a plan that its owner does not allow, with all reasons.
+    pub permit: Permits,
+}
+
+impl std::fmt::Debug for Site {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Site").field("epoch_file", &self.epoch_file).finish_non_exhaustive()
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Membership {
+    site: Site,
+    gate: Gate,
+    uplink: Uplink,
+    beat_at: MonoTime,
+    interval_at: MonoTime,
+    comparing: Comparing,
+    /// Streams that come from other nodes.
+    foreign: Vec<(usize, NodeName)>,
+    /// T as the controller says it, and as it was told to the machine.
+    start: Option<(MonoTime, MonoTime)>,
+    /// Something of the run at hand is in the spool.
+    is_kept: bool,
+    described: Option<Hello>,
+    /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
+    slept: Nanos,
+}
+
+/// How this node's clock compares with the controller's.
+#[derive(Debug)]
+enum Comparing {
+    /// Nobody has said with whom.
+    Not,
+    /// It is the same clock.
+    Same,
+    With(Prober, Option<Fit>),
+}
+
+impl Membership {
+    /// Of a node that keeps its results in `uplink` and whose senders look at `gate`.
+    pub fn new(site: Site, gate: Gate, uplink: Uplink) -> Self {
+        Self {
+            site,
+            gate,
+            uplink,
+            beat_at: MonoTime::default(),
+            interval_at: MonoTime::default(),
+            comparing: Comparing::Not,
+            foreign: Vec::new(),
+            start: None,
+            is_kept: false,
+            described: None,
+            slept: Nanos::ZERO,
+        }
+    }
+
+    /// What it says of itself, with what only the agent knows.
+    pub(crate) fn hello(&mut self, epoch: u64, busy: Option<Head>) -> Box<Hello> {
+        let (spooled, troubles) = (self.uplink.waiting(), self.uplink.troubles());
+        let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
+        Box::new(Hello { epoch, busy, spooled, troubles, ..described })
+    }
+
+    /// Whether it is time to say that it is there. What it says is looked up anew then.
+    pub(crate) fn is_beat(&mut self) -> bool {
+        let due = now() >= self.beat_at;
+        if due {
+            self.beat_at = now() + BEAT;
+            self.described = Some((self.site.describe)());
+        }
+        due
+    }
+
+    /// Holds the owner's limits against a plan, begins to keep what it comes to and to compare clocks. Gives back what
+    /// is to be prepared here.
+    pub(crate) fn prepare(&mut self, head: &Head, preparation: &Preparation) -> Result<Preparation, Error> {
+        let reading = ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() };
+        let plan = Plan::read_with(&preparation.document, reading)?;
+        (self.site.permit)(&plan, &preparation.places).map_err(Error::NotPermitted)?;
+        self.uplink.begin(head)?;
+        self.gate.shut();
+        self.slept = slept_so_far();
+        self.foreign = foreign(&plan, &preparation.places, &self.site.node);
+        (self.start, self.is_kept) = (None, false);
+        self.comparing = match &preparation.clock {
+            None => Comparing::Not,
+            Some(server) if self.is_same(server) => Comparing::Same,
+            Some(server) => Comparing::With(Prober::start(server.clone())?, None),
+        };
+        let captures = self.site.captures.join(&head.run.0);
+        Ok(Preparation {
+            capture_dir: Some(captures.to_string_lossy().into_owned()),
+            limits: self.site.limits.clone(),
+            confirmed: preparation.confirmed.iter().chain(&self.site.confirmed).cloned().collect(),
+            ..preparation.clone()
+        })
+    }
+
+    fn is_same(&mut self, server: &ClockServer) -> bool {
+        let described = self.described.get_or_insert_with(|| (self.site.describe)());
+        !self.site.always_compare && described.clock.identity == server.identity
+    }
+
+    /// How the clocks compare, for the controller; waits a moment for the first series of probes.
+    pub(crate) fn clock(&mut self) -> Option<ClockRecord> {
+        match &mut self.comparing {
+            Comparing::Not => None,
+            Comparing::Same => Some(ClockRecord::same()),
+            Comparing::With(prober, before) => {
+                *before = prober.fit(COMPARISON);
+                before.map(|before| ClockRecord {
+                    source: FitSource::InBand,
+                    before,
+                    after: None,
+                    unused: None,
+                })
+            }
+        }
+    }
+
+    /// The fit as of now.
+    pub(crate) fn fit(&self) -> Option<Fit> {
+        match &self.comparing {
+            Comparing::Not => None,
+            Comparing::Same => Some(Fit::same()),
+            Comparing::With(prober, before) => prober.fit(Nanos::ZERO).or(*before),
+        }
+    }
+
+    /// How the clocks of those who send to this node compare with the controller's: what that means for their streams.
+    pub(crate) fn shifts(&self, fits: &[(NodeName, Fit)]) -> Vec<(usize, Shift)> {
+        let Some(own) = self.fit() else { return Vec::new() };
+        let of = |(stream, node): &(usize, NodeName)| {
+            let (_, theirs) = fits.iter().find(|(name, _)| name == node)?;
+            Some((*stream, shift(&own, theirs, now())))
+        };
+        self.foreign.iter().filter_map(of).collect()
+    }
+
+    /// A command with its instants in this node's time.
+    pub(crate) fn local(&mut self, command: Command) -> Command {
+        match command {
+            Command::Commit { start, guard } => Command::Commit { start: self.local_start(start), guard },
+            Command::Confirm { start } => Command::Confirm { start: self.local_start(start) },
+            Command::Steer(mut order) => {
+                order.at = order.at.map(|at| self.to_local(at));
+                Command::Steer(order)
+            }
+            other => other,
+        }
+    }
+
+    /// The same T is the same instant however often it is said.
+    fn local_start(&mut self, start: MonoTime) -> MonoTime {
+        match self.start {
+            Some((said, local)) if said == start => local,
+            _ => {
+                let local = self.to_local(start);
+                self.start = Some((start, local));
+                local
+            }
+        }
+    }
+
+    /// T in this node's time by what is known now, for what the machine was told was `told`. From here on it is frozen.
+    pub(crate) fn settled_start(&mut self, told: MonoTime) -> MonoTime {
+        match self.start {
+            Some((said, local)) if local == told => self.to_local(said),
+            _ => told,
+        }
+    }
+
+    fn to_local(&self, at: MonoTime) -> MonoTime {
+        self.fit().map_or(at, |fit| fit.to_local(at))
+    }
+
+    /// Senders may send until then.
+    pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
+        self.gate.extend(until, self.slept);
+        let deadline = (until + self.slept).as_nanos();
+        self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(deadline)).map_err(Error::Watch)
+    }
+
+    /// Whether senders have to have stopped by now.
+    pub(crate) fn is_shut(&self) -> bool {
+        self.gate.deadline().is_some_and(|deadline| clock::boottime_ns() >= deadline)
+    }
+
+    /// Nobody sends any more.
+    pub(crate) fn rest(&self) -> Result<(), Error> {
+        self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(0)).map_err(Error::Watch)
+    }
+
+    /// Keeps a sample now and then, so that what was counted survives a crash.
+    pub(crate) fn keep(&mut self, sample: &Sample) -> Result<(), Error> {
+        if now() < self.interval_at {
+            return Ok(());
+        }
+        self.interval_at = now() + INTERVAL;
+        self.is_kept = true;
+        self.uplink.interval(sample)
+    }
+
+    /// Keeps the result until it is collected. Says in how many segments.
+    pub(crate) fn spool(&mut self, result: &NodeResult) -> Result<u64, Error> {
+        let clock = self.clock_record();
+        self.comparing = Comparing::Not;
+        self.uplink.finish(&NodeResult { clock, ..result.clone() })
+    }
+
+    fn clock_record(&mut self) -> Option<ClockRecord> {
+        match &mut self.comparing {
+            Comparing::Not => None,
+            Comparing::Same => Some(ClockRecord::same()),
+            Comparing::With(prober, before) => {
+                let after = prober.last_fit(COMPARISON);
+                let before = before.or(after)?;
+                Some(ClockRecord { source: FitSource::InBand, before, after, unused: None })
+            }
+        }
+    }
+
+    /// The run is given up here. What was counted of it is kept, if anything was.
+    pub(crate) fn leave(&mut self) -> Result<(), Error> {
+        self.comparing = Comparing::Not;
+        self.uplink.leave(self.is_kept)?;
+        self.rest()
+    }
+
+    /// The controller has these.
+    pub(crate) fn stored(&mut self, mark: &Watermark) -> Result<(), Error> {
+        if self.uplink.stored(mark)? {
+            // Captures that were too large to be sent stay.
+            drop(fs::remove_dir(self.site.captures.join(&mark.run.0)));
+        }
+        Ok(())
+    }
+
+    /// Keeps the highest epoch over a restart.
+    pub(crate) fn remember(&self, epoch: u64) -> Result<(), Error> {
+        crate::epoch::write(&self.site.epoch_file, epoch).map_err(Error::Epoch)
+    }
+}
+
+/// Streams that come to `own` from other nodes, and from which.
+fn foreign(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeName)> {
+    let node_of = |port: usize| places.get(port).map(|place| &place.node);
+    let comes = |(index, stream): (usize, &Stream)| {
+        let sender = node_of(stream.tx).filter(|sender| *sender != own)?;
+        stream.rx.iter().any(|port| node_of(*port) == Some(own)).then(|| (index, sender.clone()))
+    };
+    plan.streams.iter().enumerate().filter_map(comes).collect()
+}
+
+/// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
+/// receiver's.
+fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> Shift {
+    let at = receiver.to_controller(now);
+    Shift {
+        at: now,
+        offset_ns: receiver.offset_at(at).saturating_sub(sender.offset_at(at)),
+        rate_ppb: receiver.rate_ppb.saturating_sub(sender.rate_ppb),
+    }
+}

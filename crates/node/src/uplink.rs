@@ -1,0 +1,250 @@
+//! The way of a node's results to the controller: from the run to the spool, and in a thread of its own from the spool to
+//! the fabric.
+//!
+//! A segment leaves the spool only when the controller says that it has stored it. What was handed over and not heard of
+//! again is handed over once more: fabrics lose what their disk loses, and whoever collects knows a segment again.
+//!
+//! Invariant: segments of a run are handed over in order; none is deleted before the controller has stored it.
+
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_fleet::fabric::{self, Outgoing, SegmentId};
+use packetrig_fleet::message::{Head, Watermark};
+use packetrig_fleet::{NodeName, RunId};
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_store::spool::{self, Journal, Pending, Spool};
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// How often the spool is looked at when nobody says that something came.
+const LOOK: Nanos = Nanos::from_millis(500);
+/// Without a word of the controller, until what was handed over is handed over again.
+const AGAIN: Nanos = Nanos::from_secs(10);
+/// Segments that are looked at in one go.
+const MOST: usize = 64;
+
+/// Opens the way out; asked again when it is lost.
+pub type Open = Box<dyn FnMut() -> Result<Box<dyn Outgoing>, fabric::Error> + Send>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Uplink {
+    spool: Spool,
+    journal: Option<(RunId, u32, Journal)>,
+    /// Captures larger than this stay on the node.
+    capture_room: u64,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    over: bool,
+    /// Something new is in the spool.
+    fresh: bool,
+    /// What keeps segments from leaving.
+    obstacle: Option<String>,
+    /// What else is to be told, once.
+    remarks: Vec<String>,
+}
+
+impl Shared {
+    fn own(&self) -> MutexGuard<'_, State> {
+        // Whole between any two statements.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Uplink {
+    /// Begins to hand over what waits in `spool`, as segments of `node`.
+    pub fn start(spool: Spool, node: NodeName, capture_room: u64, open: Open) -> Result<Self, Error> {
+        let shared = Arc::new(Shared::default());
+        let carrier = Carrier {
+            spool: spool.clone(),
+            node,
+            shared: Arc::clone(&shared),
+            open,
+            way: None,
+            handed: BTreeMap::new(),
+        };
+        let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
+        let thread = Some(thread.map_err(Error::Thread)?);
+        Ok(Self { spool, journal: None, capture_room, shared, thread })
+    }
+
+    /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
+    /// earlier one.
+    pub(crate) fn begin(&mut self, head: &Head) -> Result<(), Error> {
+        if let Some((.., journal)) = self.journal.take() {
+            journal.discard()?;
+        }
+        let journal = self.spool.journal(&head.run, head.attempt)?;
+        self.journal = Some((head.run.clone(), head.attempt, journal));
+        Ok(())
+    }
+
+    /// Nothing more comes of the run; what was kept of it stays if it is worth something.
+    pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
+        match self.journal.take() {
+            // Ends it as cut short.
+            Some((.., journal)) if is_worth => {
+                drop(journal);
+                self.announce();
+            }
+            Some((.., journal)) => journal.discard()?,
+            None => {}
+        }
+        Ok(())
+    }
+
+    pub(crate) fn interval(&mut self, sample: &Sample) -> Result<(), Error> {
+        let Some((.., journal)) = &mut self.journal else { return Ok(()) };
+        match journal.interval(sample) {
+            Ok(_) => self.announce(),
+            // Counted in the End; the result is worth more than its course.
+            Err(spool::Error::Refused { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    /// Keeps captures, result and End. Says in how many segments.
+    pub(crate) fn finish(&mut self, result: &NodeResult) -> Result<u64, Error> {
+        let Some((run, attempt, mut journal)) = self.journal.take() else {
+            return Err(Error::NoJournal);
+        };
+        let mut left = Vec::new();
+        for capture in &result.captures {
+            let path = Path::new(&capture.file);
+            if let Err(why) = keep_capture(&mut journal, path, self.capture_room) {
+                left.push(format!("{} stays on the node: {why}", path.display()));
+            }
+        }
+        let kept = journal.result(result);
+        let reason = kept.as_ref().err().map(ToString::to_string);
+        let last = journal.end(reason);
+        self.shared.own().remarks.extend(left);
+        self.announce();
+        kept.and(last)?;
+        Ok(self.spool.finished(&run, attempt).unwrap_or_default())
+    }
+
+    /// The controller has these. Says whether that is all of the run.
+    pub(crate) fn stored(&mut self, mark: &Watermark) -> Result<bool, Error> {
+        self.spool.release(&mark.run, mark.attempt, mark.below)?;
+        Ok(self.spool.finished(&mark.run, mark.attempt).is_some_and(|all| all <= mark.below))
+    }
+
+    /// Runs whose results wait: (run, attempt, segments so far).
+    pub(crate) fn waiting(&self) -> Vec<(RunId, u32, u64)> {
+        let mut waiting: BTreeMap<(RunId, u32), u64> = BTreeMap::new();
+        for pending in self.spool.pending(usize::MAX) {
+            *waiting.entry((pending.key.run, pending.key.attempt)).or_default() += 1;
+        }
+        waiting.into_iter().map(|((run, attempt), segments)| (run, attempt, segments)).collect()
+    }
+
+    /// What is to be told: what stands in the way now, and what happened since it was asked last.
+    pub(crate) fn troubles(&self) -> Vec<String> {
+        let mut state = self.shared.own();
+        let remarks = std::mem::take(&mut state.remarks);
+        state.obstacle.iter().cloned().chain(remarks).collect()
+    }
+
+    fn announce(&self) {
+        self.shared.own().fresh = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+fn keep_capture(journal: &mut Journal, path: &Path, room: u64) -> Result<(), String> {
+    let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
+    if size > room {
+        return Err(format!("its {size} B are more than the {room} B that are sent"));
+    }
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
+}
+
+impl Drop for Uplink {
+    fn drop(&mut self) {
+        self.shared.own().over = true;
+        self.shared.changed.notify_all();
+        if let Some(thread) = self.thread.take() {
+            // What was not handed over waits in the spool.
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread.
+struct Carrier {
+    spool: Spool,
+    node: NodeName,
+    shared: Arc<Shared>,
+    open: Open,
+    way: Option<Box<dyn Outgoing>>,
+    /// When each segment that still waits was handed over.
+    handed: BTreeMap<SegmentId, MonoTime>,
+}
+
+impl Carrier {
+    fn run(mut self) {
+        loop {
+            let obstacle = self.carry().err().map(|error| error.to_string());
+            let is_free = obstacle.is_none();
+            let mut state = self.shared.own();
+            state.obstacle = obstacle;
+            let idle = |state: &mut State| !(state.over || is_free && state.fresh);
+            let waited = self.shared.changed.wait_timeout_while(state, LOOK.to_std(), idle);
+            let mut state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.over {
+                return;
+            }
+            state.fresh = false;
+        }
+    }
+
+    /// Hands over what has not been, or long ago.
+    fn carry(&mut self) -> Result<(), fabric::Error> {
+        let pending = self.spool.pending(usize::MAX);
+        let waits: Vec<SegmentId> = pending.iter().map(|one| one.id(&self.node)).collect();
+        self.handed.retain(|id, _| waits.binary_search(id).is_ok());
+        let is_due = |at: &MonoTime| now() >= *at + AGAIN;
+        let due = pending.into_iter().zip(waits).filter(|(_, id)| self.handed.get(id).is_none_or(is_due));
+        for (pending, id) in due.take(MOST).collect::<Vec<_>>() {
+            self.hand_over(&pending, id)?;
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self, pending: &Pending, id: SegmentId) -> Result<(), fabric::Error> {
+        // Released in the meantime.
+        let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
+        let way = match &mut self.way {
+            Some(way) => way,
+            None => self.way.insert((self.open)()?),
+        };
+        match way.append(&id, &bytes) {
+            Ok(()) => {
+                self.handed.insert(id, now());
+                Ok(())
+            }
+            Err(error) => {
+                if matches!(error, fabric::Error::Down(_)) {
+                    self.way = None;
+                }
+                Err(error)
+            }
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! From a node's segments back to what it found out.
+//!
+//! Invariant: what is not there whole is not there; a value is never made of pieces of two.
+
+use crate::Error;
+use crate::catalogue::{Catalogue, SegmentRow};
+use crate::draft::Draft;
+use crate::segments::{file_name, key, node_directory};
+use crate::spool::books::Tally;
+use crate::spool::segment::{Hash, hex};
+use crate::spool::value::unpack;
+use crate::spool::{Counts, Kind, Manifest, Segment};
+use captures::Captures;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::fabric::SegmentId;
+use packetrig_stats::result::{NodeResult, Sample};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod captures;
+
+/// What a node's part in a run comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Gathered {
+    /// The node's result, if it is there whole.
+    pub result: Option<NodeResult>,
+    /// The newest counts that are there whole.
+    pub last_sample: Option<Sample>,
+    /// Capture files, in the order their first pieces came.
+    pub captures: Vec<GatheredCapture>,
+    /// What the node said at its end.
+    pub end: Option<Manifest>,
+    /// Segments that are stored, by kind.
+    pub counts: Counts,
+    /// Numbers below the highest that are not stored, or not any more.
+    pub missing: u64,
+    /// What makes this less than everything; each names the node.
+    pub doubts: Vec<String>,
+}
+
+/// A capture file of a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GatheredCapture {
+    /// As the node called it.
+    pub name: String,
+    /// Where it is now.
+    pub file: PathBuf,
+    /// How many bytes of it came.
+    pub bytes: u64,
+    /// It is there whole.
+    pub is_whole: bool,
+}
+
+/// Reads what `rows` say is stored and writes the captures in it.
+pub(crate) fn gather(
+    draft: &Draft,
+    catalogue: &Catalogue,
+    attempt: u32,
+    node: &NodeName,
+    rows: &[SegmentRow],
+) -> Result<Gathered, Error> {
+    let directory = node_directory(draft.partial_directory(), attempt, node);
+    let others = catalogue.senders(draft.run(), attempt)?;
+    let mut captures = Captures::new(draft.captures(), node, &others);
+    let (mut interval, mut result) = (Value::default(), Value::default());
+    let mut tally = Tally::default();
+    let mut gathered = Gathered::default();
+    for SegmentRow { number, .. } in rows {
+        let id = SegmentId { run: draft.run().clone(), attempt, node: node.clone(), number: *number };
+        let (segment, hash) = match read(&directory, id) {
+            Ok(read) => read,
+            Err(error) => {
+                // This disk lost what was on it; the rest is worth as much as before.
+                gathered.doubts.push(format!("{node}: {error}"));
+                gathered.missing += 1;
+                continue;
+            }
+        };
+        tally.add(segment.kind, &hash);
+        match segment.kind {
+            Kind::Interval => interval.take(segment),
+            Kind::Result => result.take(segment),
+            Kind::Capture => captures.take(&segment)?,
+            Kind::End => gathered.end = serde_json::from_slice(&segment.payload).ok(),
+            Kind::Lost => {}
+        }
+    }
+    gathered.counts = tally.counts;
+    let highest = rows.last().map_or(0, |last| last.number + 1);
+    gathered.missing += highest - u64::try_from(rows.len()).unwrap_or(highest);
+    gathered.captures = captures.finish()?;
+    gathered.last_sample = gathered.read(node, "counts", &interval);
+    gathered.result = gathered.read(node, "result", &result);
+    gathered.doubt(node, &hex(&tally.chain));
+    gathered.name_captures(node);
+    Ok(gathered)
+}
+
+fn read(directory: &Path, id: SegmentId) -> Result<(Segment, Hash), Error> {
+    let path = directory.join(file_name(id.number));
+    let bytes = fs::read(&path).map_err(Error::file("read", &path))?;
+    let segment = Segment::decode(&key(&id), &bytes).map_err(|source| Error::BadSegment { id, source })?;
+    Ok((segment, Segment::hash(&bytes)))
+}
+
+impl Gathered {
+    fn read<T: serde::de::DeserializeOwned>(
+        &mut self,
+        node: &NodeName,
+        what: &str,
+        value: &Value,
+    ) -> Option<T> {
+        let read = unpack(value.whole.as_ref()?);
+        read.map_err(|error| self.doubts.push(format!("{node}: its {what} cannot be read: {error}"))).ok()
+    }
+
+    /// Everything that makes this less than what the node wanted to say.
+    fn doubt(&mut self, node: &NodeName, chain: &str) {
+        let mut doubts = Vec::new();
+        if self.missing > 0 {
+            doubts.push(format!("{} segments are not there", self.missing));
+        }
+        if self.counts.lost > 0 {
+            doubts.push(format!("{} segments were lost on its disk", self.counts.lost));
+        }
+        match &self.end {
+            None => doubts.push("it did not say that this is all".to_owned()),
+            Some(end) => {
+                if end.cut_short {
+                    doubts.push(end.reason.clone().unwrap_or_else(|| "it was cut short".to_owned()));
+                }
+                if end.refused_captures > 0 {
+                    doubts.push(format!("{} captures did not fit on its disk", end.refused_captures));
+                }
+                if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
+                    doubts.push("its segments are not those it counted".to_owned());
+                }
+            }
+        }
+        let torn = self.captures.iter().filter(|capture| !capture.is_whole);
+        doubts.extend(torn.map(|capture| format!("capture {} is not whole", capture.name)));
+        self.doubts.extend(doubts.into_iter().map(|doubt| format!("{node}: {doubt}")));
+    }
+
+    /// The result names captures where they are now; one that is not here, with its node.
+    fn name_captures(&mut self, node: &NodeName) {
+        for capture in self.result.iter_mut().flat_map(|result| &mut result.captures) {
+            let name = capture.file.rsplit('/').next().unwrap_or_default();
+            let here = self.captures.iter().find(|gathered| gathered.name == name);
+            capture.file = if let Some(gathered) = here {
+                gathered.file.to_string_lossy().into_owned()
+            } else {
+                self.doubts.push(format!("{node}: capture {name} did not come"));
+                format!("{node}:{}", capture.file)
+            };
+        }
+    }
+}
+
+/// A value from its pieces; the last that was whole.
+#[derive(Debug, Default)]
+struct Value {
+    pieces: Vec<u8>,
+    whole: Option<Vec<u8>>,
+}
+
+impl Value {
+    fn take(&mut self, segment: Segment) {
+        if segment.offset == 0 {
+            self.pieces.clear();
+        }
+        if u64::try_from(self.pieces.len()) != Ok(segment.offset) {
+            // Pieces between are missing; the next value begins at 0.
+            self.pieces.clear();
+            return;
+        }
+        self.pieces.extend(segment.payload);
+        if segment.last {
+            self.whole = Some(std::mem::take(&mut self.pieces));
+        }
+    }
+}

@@ -1,0 +1,369 @@
+use super::*;
+use crate::sample::{node_result, report, sample};
+use crate::spool::segment::{Broken, PAYLOAD_ROOM};
+use crate::spool::{Entry, Journal, Limits, Spool};
+use crate::{Draft, Unfinished};
+use packetrig_fleet::RunId;
+use packetrig_stats::result::CaptureResult;
+use proptest::prelude::*;
+use std::fs;
+
+struct Bench {
+    place: tempfile::TempDir,
+    catalogue: Catalogue,
+    draft: Draft,
+}
+
+fn run() -> RunId {
+    RunId("20261121-080000-aaaaaa".into())
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName(name.into())
+}
+
+fn begun() -> Unfinished {
+    Unfinished {
+        run: run(),
+        attempt: 1,
+        epoch: 4,
+        record: "{\"state\":\"running\"}".into(),
+        plan: "flows: []".into(),
+        directory: PathBuf::new(),
+        begun_at: 1_700_000_000_000_000_000,
+    }
+}
+
+fn bench() -> Bench {
+    let place = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(place.path()).unwrap();
+    let draft = catalogue.begin_unfinished(&begun()).unwrap();
+    Bench { place, catalogue, draft }
+}
+
+/// A node's spool, filled and ended; what it would send.
+fn sent(name: &str, fill: impl FnOnce(&mut Journal)) -> Vec<(SegmentId, Vec<u8>)> {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
+    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    fill(&mut journal);
+    journal.end(None).unwrap();
+    let read = |pending: &crate::spool::Pending| (pending.id(&node(name)), spool.read(&pending.key).unwrap());
+    spool.pending(usize::MAX).iter().map(read).collect()
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()[3]
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+impl Bench {
+    fn store(&self, segment: &(SegmentId, Vec<u8>)) -> Stored {
+        self.draft.store_segment(&self.catalogue, &segment.0, &segment.1, 5).unwrap()
+    }
+    fn below(&self, name: &str) -> u64 {
+        self.catalogue.watermark(&run(), 1, &node(name)).unwrap()
+    }
+    fn assemble(&self, name: &str) -> Option<crate::Gathered> {
+        self.draft.assemble(&self.catalogue, 1, &node(name)).unwrap()
+    }
+}
+
+#[test]
+fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
+    let bench = bench();
+    let (capture, result) = (noise(3 * PAYLOAD_ROOM + 7), node_result(160, 20_000));
+    let file = bench.place.path().join("rx.pcapng");
+    fs::write(&file, &capture).unwrap();
+    let sent = sent("a", |journal| {
+        journal.interval(&sample(1)).unwrap();
+        journal.capture("rx.pcapng", &file).unwrap();
+        journal.interval(&sample(2)).unwrap();
+        journal.result(&result).unwrap();
+    });
+    // Two intervals, four pieces of the capture, the End; the rest is the result.
+    assert!(sent.len() >= 9, "{} segments", sent.len());
+    for segment in &sent {
+        assert_eq!(bench.assemble("a"), None, "before the End");
+        assert_eq!(bench.store(segment), Stored::New);
+    }
+    let gathered = bench.assemble("a").unwrap();
+    assert_eq!(gathered.doubts, Vec::<String>::new());
+    assert_eq!(gathered.last_sample, Some(sample(2)));
+    assert_eq!((gathered.counts.interval, gathered.missing), (2, 0));
+    let [written] = &gathered.captures[..] else { panic!("{:?}", gathered.captures) };
+    assert!(written.is_whole && fs::read(&written.file).unwrap() == capture);
+    let mut expected = result;
+    expected.captures[0].file = written.file.to_string_lossy().into_owned();
+    assert!(gathered.result == Some(expected));
+
+    let mut report = report(&run().0);
+    report.captures = gathered.result.unwrap().captures;
+    let (directory, stored) = bench.draft.commit(&bench.catalogue, report, "flows: []").unwrap();
+    assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
+    assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
+    assert!(!directory.join(SEGMENTS).exists());
+    assert_eq!(bench.catalogue.unfinished().unwrap(), []);
+    for (id, bytes) in &sent {
+        assert_eq!(bench.catalogue.store_late(id, bytes, 6).unwrap(), Stored::Again, "known for ever");
+    }
+    assert!(!directory.join(SEGMENTS).exists());
+}
+
+#[test]
+fn the_same_again_is_answered_the_same_and_other_bytes_are_refused() {
+    let bench = bench();
+    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    assert_eq!(bench.store(&sent[0]), Stored::New);
+    assert_eq!(bench.store(&sent[0]), Stored::Again);
+    let other = self::sent("a", |journal| drop(journal.interval(&sample(2))));
+    let refused = bench.draft.store_segment(&bench.catalogue, &other[0].0, &other[0].1, 5);
+    assert!(matches!(refused, Err(Error::Differs(_))), "{refused:?}");
+    bench.store(&sent[1]);
+    let gathered = bench.assemble("a").unwrap();
+    assert_eq!((gathered.counts.segments, gathered.last_sample), (1, Some(sample(1))));
+}
+
+#[test]
+fn what_is_no_segment_of_that_name_is_refused() {
+    let bench = bench();
+    let (id, bytes) = sent("a", |_| ()).remove(0);
+    let store = |id: &SegmentId, bytes: &[u8]| bench.draft.store_segment(&bench.catalogue, id, bytes, 5);
+    let torn = store(&id, &bytes[..bytes.len() - 1]);
+    assert!(matches!(torn, Err(Error::BadSegment { source: Broken::Form, .. })), "{torn:?}");
+    let moved = store(&SegmentId { number: 1, ..id.clone() }, &bytes);
+    assert!(matches!(moved, Err(Error::BadSegment { source: Broken::Checksum, .. })), "{moved:?}");
+    let foreign = store(&SegmentId { run: RunId("x".into()), ..id.clone() }, &bytes);
+    assert!(matches!(foreign, Err(Error::Foreign(_))), "{foreign:?}");
+    for name in ["", "..", "a/b", ".a"] {
+        let bad = store(&SegmentId { node: node(name), ..id.clone() }, &bytes);
+        assert!(matches!(bad, Err(Error::BadNode(_))), "{bad:?}");
+    }
+    assert_eq!(bench.below("a"), 0);
+}
+
+#[test]
+fn the_watermark_is_the_first_number_that_is_not_stored() {
+    let bench = bench();
+    let sent = sent("a", |journal| (0..4).for_each(|second| drop(journal.interval(&sample(second)))));
+    for (number, below) in [(1, 0), (0, 2), (4, 2), (3, 2), (2, 5)] {
+        bench.store(&sent[number]);
+        assert_eq!(bench.below("a"), below, "after {number}");
+    }
+    assert_eq!((bench.below("b"), bench.catalogue.watermark(&run(), 2, &node("a")).unwrap()), (0, 0));
+}
+
+#[test]
+fn a_controller_that_was_killed_goes_on_where_it_was() {
+    let Bench { place, catalogue, draft } = bench();
+    let sent = sent("a", |journal| drop(journal.result(&node_result(1, 10))));
+    draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
+    catalogue.note_unfinished(&run(), 2, 7, "{}").unwrap();
+    drop((draft, catalogue));
+
+    let catalogue = Catalogue::open(place.path()).unwrap();
+    assert!(matches!(catalogue.begin(run()), Err(Error::Taken(_))));
+    let [found] = &catalogue.unfinished().unwrap()[..] else { panic!("one is unfinished") };
+    let (draft, resumed) = catalogue.resume(&run()).unwrap();
+    assert_eq!(resumed, *found);
+    let expected = Unfinished {
+        attempt: 2,
+        epoch: 7,
+        record: "{}".into(),
+        directory: found.directory.clone(),
+        ..begun()
+    };
+    assert_eq!(resumed, expected);
+    assert!(matches!(catalogue.find(&run().0), Err(Error::Unknown(_))), "not listed yet");
+    let bench = Bench { place, catalogue, draft };
+    assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, Stored::Again));
+    bench.store(&sent[1]);
+    assert!(bench.assemble("a").unwrap().result.is_some());
+    bench.draft.commit(&bench.catalogue, report(&run().0), &resumed.plan).unwrap();
+    assert!(matches!(bench.catalogue.resume(&run()), Err(Error::NotUnfinished(_))));
+    assert_eq!(bench.catalogue.find(&run().0).unwrap().run, run());
+}
+
+#[test]
+fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
+    let Bench { place, catalogue, draft } = bench();
+    let sent = sent("a", |_| ());
+    draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
+    // All that a commit does before its row.
+    crate::files::write_run(draft.partial_directory(), &report(&run().0), "").unwrap();
+    fs::rename(draft.partial_directory(), catalogue.directory(&run())).unwrap();
+    drop(draft);
+    let (draft, _) = catalogue.resume(&run()).unwrap();
+    let bench = Bench { place, catalogue, draft };
+    assert!(bench.assemble("a").is_some());
+    bench.draft.commit(&bench.catalogue, report(&run().0), "").unwrap();
+    assert!(bench.catalogue.find(&run().0).is_ok());
+}
+
+#[test]
+fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
+    let bench = bench();
+    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let directory = node_directory(bench.draft.partial_directory(), 1, &node("a"));
+    fs::create_dir_all(&directory).unwrap();
+    fs::write(directory.join(file_name(0)), "half").unwrap();
+    fs::write(directory.join(format!(".{}.tmp", file_name(1))), "half").unwrap();
+    assert_eq!(bench.below("a"), 0, "no row, not stored");
+    for segment in &sent {
+        assert_eq!(bench.store(segment), Stored::New);
+    }
+    assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
+    // And a file that the disk lost is missed, and comes back with a repeat.
+    fs::remove_file(directory.join(file_name(0))).unwrap();
+    let without = bench.assemble("a").unwrap();
+    assert_eq!((without.last_sample, without.missing, without.doubts.len()), (None, 1, 2));
+    assert_eq!(bench.store(&sent[0]), Stored::Again);
+    assert_eq!(bench.assemble("a").unwrap().last_sample, Some(sample(1)));
+}
+
+#[test]
+fn a_run_that_is_given_up_leaves_nothing() {
+    let Bench { place, catalogue, draft } = bench();
+    draft.give_up(&catalogue).unwrap();
+    assert_eq!(catalogue.unfinished().unwrap(), []);
+    assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
+fn of_a_node_that_never_finishes_there_is_what_came() {
+    let bench = bench();
+    let sent = sent("a", |journal| {
+        journal.interval(&sample(1)).unwrap();
+        journal.append(Entry::Capture { name: "rx.pcapng", offset: 0, last: false }, &[1; 50]).unwrap();
+        journal.interval(&sample(2)).unwrap();
+        journal.append(Entry::Result, &vec![1; PAYLOAD_ROOM + 1]).unwrap();
+    });
+    // All but the interval 2, the second half of the result, and the End.
+    for number in [0, 1, 3] {
+        bench.store(&sent[number]);
+    }
+    assert_eq!(bench.assemble("a"), None);
+    let there = bench.draft.partial(&bench.catalogue, 1, &node("a")).unwrap();
+    assert_eq!((there.last_sample, there.result, there.end, there.missing), (Some(sample(1)), None, None, 1));
+    assert_eq!((there.captures[0].is_whole, there.captures[0].bytes), (false, 50));
+    let doubts = [
+        "a: 1 segments are not there",
+        "a: it did not say that this is all",
+        "a: capture rx.pcapng is not whole",
+    ];
+    assert_eq!(there.doubts, doubts);
+    let nothing = bench.draft.partial(&bench.catalogue, 1, &node("b")).unwrap();
+    assert_eq!((nothing.last_sample, nothing.counts.segments), (None, 0));
+}
+
+#[test]
+fn an_agent_that_was_killed_and_one_whose_disk_lost_something_are_doubted() {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
+    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    (0..3).for_each(|second| drop(journal.interval(&sample(second))));
+    drop((journal, spool));
+    fs::write(place.path().join(format!("{}.1/{}", run(), file_name(1))), "torn").unwrap();
+    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let bench = bench();
+    for pending in spool.pending(9) {
+        bench.store(&(pending.id(&node("a")), spool.read(&pending.key).unwrap()));
+    }
+    let gathered = bench.assemble("a").unwrap();
+    assert_eq!((gathered.counts.lost, gathered.last_sample), (1, Some(sample(2))));
+    assert!(
+        gathered.doubts.contains(&"a: 1 segments were lost on its disk".to_owned()),
+        "{:?}",
+        gathered.doubts
+    );
+    assert!(gathered.doubts.contains(&"a: the agent gave the run up".to_owned()), "{:?}", gathered.doubts);
+}
+
+#[test]
+fn captures_of_two_nodes_never_share_a_file() {
+    let bench = bench();
+    let of = |name: &str, file: &str, byte: u8| {
+        sent(name, |journal| {
+            journal.append(Entry::Capture { name: file, offset: 0, last: true }, &[byte; 9]).unwrap();
+        })
+    };
+    for segment in of("a", "b-c", 1).iter().chain(&of("a-b", "c", 2)).chain(&of("z", "../.x y", 3)) {
+        bench.store(segment);
+    }
+    let file = |name: &str| bench.assemble(name).unwrap().captures[0].file.clone();
+    let files = [file("a"), file("a-b"), file("z")];
+    assert_eq!(files.each_ref().map(|file| fs::read(file).unwrap()[0]), [1, 2, 3]);
+    let inside = bench.draft.capture_dir().unwrap();
+    assert!(files.iter().all(|file| file.parent() == Some(&*inside)), "{files:?}");
+}
+
+#[test]
+fn a_capture_that_did_not_come_is_named_with_its_node() {
+    let bench = bench();
+    let mut result = node_result(1, 1);
+    result.captures =
+        vec![CaptureResult { port: 0, file: "/tmp/x/tx.pcapng".into(), written: 1, dropped: 0 }];
+    for segment in &sent("a", |journal| drop(journal.result(&result))) {
+        bench.store(segment);
+    }
+    let gathered = bench.assemble("a").unwrap();
+    assert_eq!(gathered.result.unwrap().captures[0].file, "a:/tmp/x/tx.pcapng");
+    assert_eq!(gathered.doubts, ["a: capture tx.pcapng did not come"]);
+}
+
+#[test]
+fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
+    let Bench { place, catalogue, draft } = bench();
+    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    let (early, bytes) = &sent[1];
+    assert_eq!(
+        catalogue.store_late(early, bytes, 5).unwrap(),
+        Stored::New,
+        "while it is under way, to its draft"
+    );
+    assert!(node_directory(draft.partial_directory(), 1, &node("a")).join(file_name(1)).exists());
+    let (directory, _) = draft.commit(&catalogue, report(&run().0), "").unwrap();
+    let (id, bytes) = &sent[0];
+    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::New);
+    assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::Again);
+    assert!(node_directory(&directory, 1, &node("a")).join(file_name(0)).exists());
+    let stranger = SegmentId { run: RunId("stranger".into()), ..id.clone() };
+    let key = key(&stranger);
+    let bytes = Segment::decode(&self::key(id), bytes).unwrap().encode(&key).unwrap();
+    assert_eq!(catalogue.store_late(&stranger, &bytes, 5).unwrap(), Stored::New);
+    assert!(place.path().join("stray/stranger/segments/a.1").join(file_name(0)).exists());
+    let bad = SegmentId { run: RunId("../x".into()), ..stranger };
+    assert!(matches!(catalogue.store_late(&bad, &bytes, 5), Err(Error::BadId(_))));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn two_nodes_in_any_order_with_repeats_come_to_what_each_said(order in prop::collection::vec(any::<prop::sample::Index>(), 40..60)) {
+        let bench = bench();
+        let of = |name: &str, seconds: u64| sent(name, |journal| {
+            (0..=seconds).for_each(|second| drop(journal.interval(&sample(second)).unwrap().to_string()));
+            journal.result(&node_result(2, seconds)).unwrap();
+        });
+        let all = [of("a", 3), of("b", 5)].concat();
+        let mut seen = std::collections::BTreeSet::new();
+        for segment in order.iter().map(|index| index.get(&all)).chain(&all) {
+            let expected = if seen.insert(segment.0.clone()) { Stored::New } else { Stored::Again };
+            prop_assert_eq!(bench.store(segment), expected);
+        }
+        for (name, seconds) in [("a", 3), ("b", 5)] {
+            let gathered = bench.assemble(name).unwrap();
+            prop_assert_eq!(gathered.counts.interval, seconds + 1);
+            prop_assert_eq!(gathered.last_sample, Some(sample(seconds)));
+            prop_assert_eq!(gathered.result.unwrap().receive, node_result(2, seconds).receive);
+        }
+    }
+}

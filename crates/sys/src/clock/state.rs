@@ -1,0 +1,84 @@
+//! What the kernel says of this machine's clocks: who they are, and how true.
+//!
+//! Nothing is owned or changed. Who disciplines the clock cannot be asked: the kernel says whether somebody does, and how far
+//! off it may be.
+
+use crate::Error;
+use std::fs;
+
+/// The kernel's word on its clock.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct ClockState {
+    /// Somebody keeps it with true time (chrony, ntpd, linuxptp, the hypervisor).
+    pub synchronised: bool,
+    /// True time is within this distance, in nanoseconds; absent when nobody keeps it.
+    pub max_error_ns: Option<u64>,
+    /// PTP clocks of this machine, by name: a card's, or the hypervisor's. That one is there does not say that it is used.
+    pub ptp_clocks: Vec<String>,
+}
+
+impl ClockState {
+    /// As it is now.
+    pub fn read() -> Result<Self, Error> {
+        // SAFETY: all fields are numbers, for which zero is a value; `modes` zero means that nothing is changed.
+        let mut state: libc::timex = unsafe { std::mem::zeroed() };
+        // SAFETY: the pointer is to a live value that may be written.
+        let answer = unsafe { libc::adjtimex(&raw mut state) };
+        if answer < 0 {
+            return Err(Error::last("adjtimex", "the system clock"));
+        }
+        let synchronised = answer != libc::TIME_ERROR && state.status & libc::STA_UNSYNC == 0;
+        // In microseconds.
+        let max_error = u64::try_from(state.maxerror).unwrap_or(0).saturating_mul(1_000);
+        Ok(Self { synchronised, max_error_ns: synchronised.then_some(max_error), ptp_clocks: ptp_clocks() })
+    }
+}
+
+/// None where there is no such directory.
+fn ptp_clocks() -> Vec<String> {
+    let entries = fs::read_dir("/sys/class/ptp").into_iter().flatten().flatten();
+    let name = |entry: fs::DirEntry| fs::read_to_string(entry.path().join("clock_name")).ok();
+    let mut names: Vec<String> = entries.filter_map(name).map(|name| name.trim().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// Names this process's `CLOCK_MONOTONIC` and `CLOCK_BOOTTIME`: processes with the same name, in whatever container, read the
+/// same clocks; another boot or another time namespace is another name.
+pub fn identity() -> Result<String, Error> {
+    let time = "/proc/self/ns/time";
+    let namespace = match fs::read_link(time) {
+        Ok(link) => link.to_string_lossy().into_owned(),
+        // A kernel without time namespaces has one.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "time".to_owned(),
+        Err(error) => return Err(Error::call("readlink", time, error)),
+    };
+    Ok(format!("{} {namespace}", boot_id()?))
+}
+
+/// Names this boot of this machine.
+pub fn boot_id() -> Result<String, Error> {
+    let path = "/proc/sys/kernel/random/boot_id";
+    let id = fs::read_to_string(path).map_err(|error| Error::call("read", path, error))?;
+    Ok(id.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_that_of_the_kernel_and_says_no_more_than_it_knows() {
+        let state = ClockState::read().unwrap();
+        assert_eq!(state.synchronised, state.max_error_ns.is_some());
+        let devices = fs::read_dir("/sys/class/ptp").map_or(0, Iterator::count);
+        assert!(state.ptp_clocks.len() <= devices);
+    }
+
+    #[test]
+    fn the_identity_names_boot_and_namespace_and_stays() {
+        let identity = identity().unwrap();
+        assert!(identity.starts_with(&boot_id().unwrap()) && identity.contains("time"), "{identity}");
+        assert_eq!(super::identity().unwrap(), identity);
+    }
+}

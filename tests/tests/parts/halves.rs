@@ -1,0 +1,115 @@
+//! Two nodes, each with its own data plane and one end of a cable: together they make one run.
+
+use packetrig_fleet::message::{NodeName, Place, PlanHash, Preparation, RunId, SentTotal};
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{Criteria, RunFacts, assemble};
+use packetrig_node::{DataPlane, EnginePlane, Planes};
+use packetrig_plan::{Plan, ReadOptions};
+use packetrig_stats::result::NodeResult;
+use packetrig_sys::clock;
+use packetrig_testkit::Lab;
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::skip;
+use packetrig_units::MonoTime;
+use serde_json::json;
+
+const NODES: [&str; 2] = ["east", "west"];
+
+fn wait_ms(ms: u64) {
+    clock::sleep_until_ns(clock::monotonic_ns() + ms * 1_000_000);
+}
+
+/// A share of a link of a known speed there, a rate back, both captured at the other end.
+fn document(lab: &Lab) -> String {
+    let locations: Vec<String> = (0..2).map(|n| format!("{}/{}", NODES[n], lab.location(n))).collect();
+    let back = json!({"choice": "port", "port": {"tx_name": "port 1", "rx_names": ["port 0"]}});
+    let packets = |packets: u64| json!({"choice": "fixed_packets", "fixed_packets": {"packets": packets}});
+    let there = Flow::new("there", 1)
+        .with("rate", json!({"choice": "percentage", "percentage": 0.1}))
+        .with("duration", packets(3000));
+    let back = Flow::new("back", 2)
+        .with("tx_rx", back)
+        .with("rate", json!({"choice": "pps", "pps": 4000}))
+        .with("duration", packets(2000));
+    Document::new(&locations).flow(there).flow(back).capture(1, "pcap").text()
+}
+
+fn places(lab: &Lab) -> Vec<Place> {
+    let place = |n: usize| Place { node: NodeName(NODES[n].into()), interface: lab.location(n) };
+    (0..2).map(place).collect()
+}
+
+/// Both halves from preparing to their accounts.
+fn run(preparation: &Preparation) -> Vec<NodeResult> {
+    let prepare = |node: &str| {
+        let mut planes = EnginePlane::for_node(NodeName(node.into()));
+        let (plane, ports) = planes.prepare(preparation).unwrap();
+        assert_eq!(ports.len(), 1, "one of the two ports is here");
+        plane
+    };
+    let mut rigs: Vec<Box<dyn DataPlane>> = NODES.into_iter().map(prepare).collect();
+    for rig in &mut rigs {
+        rig.arm().unwrap();
+    }
+    let start = MonoTime::from_nanos(clock::monotonic_ns() + 50_000_000);
+    for rig in &mut rigs {
+        rig.start_at(start);
+    }
+    let give_up = clock::monotonic_ns() + 60_000_000_000;
+    while !rigs.iter_mut().all(|rig| rig.senders_done()) {
+        assert!(clock::monotonic_ns() < give_up, "the run is stuck");
+        wait_ms(5);
+    }
+    let sent: Vec<SentTotal> = rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
+    wait_ms(100);
+    rigs.into_iter().zip(NODES).map(|(rig, node)| rig.finish(node, &sent).unwrap()).collect()
+}
+
+#[test]
+fn two_planes_make_one_run_over_a_cable() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let captures = tempfile::tempdir().unwrap();
+    let document = document(&lab);
+    let preparation = Preparation {
+        document: document.clone(),
+        tag_key: 77,
+        capture_dir: Some(captures.path().to_string_lossy().into_owned()),
+        places: places(&lab),
+        ..Preparation::default()
+    };
+    let results = run(&preparation);
+    let captured: Vec<_> = results.iter().map(|node| node.captures.len()).collect();
+    assert_eq!(captured, [0, 1], "a port is captured where it is");
+    assert_eq!(results[1].captures[0].written, 3000);
+    let facts = RunFacts {
+        run: RunId("r".into()),
+        name: "two planes".into(),
+        plan: PlanHash::of(&document),
+        started_wall_ns: 0,
+        seed: 0,
+        nodes: NODES.map(|node| NodeName(node.into())).to_vec(),
+        criteria: Criteria::default(),
+        limits: Vec::new(),
+        steered: false,
+    };
+    let plan = Plan::read_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+    let report = assemble(&facts, &plan, results, Outcome::Complete { stopped: false });
+    assert_eq!((report.imbalances.as_slice(), report.unchecked.as_slice()), (&[][..], &[][..]));
+    for (stream, frames) in report.streams.iter().zip([3000, 2000]) {
+        let (sent, received) = (stream.sent.as_ref().unwrap(), stream.received.as_ref().unwrap());
+        assert_eq!((sent.frames, received.sequence.unique, received.altered), (frames, frames, 0));
+        assert_eq!(stream.loss.unwrap().lost, 0);
+        assert!(stream.latency.is_none(), "nobody related the clocks of the two nodes");
+    }
+}
+
+#[test]
+fn one_interface_is_not_two_ports_of_a_node() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let mut places = places(&lab);
+    places[1] = places[0].clone();
+    let preparation = Preparation { document: document(&lab), places, ..Preparation::default() };
+    let refused = EnginePlane::for_node(NodeName("east".into())).prepare(&preparation);
+    let error = refused.err().unwrap().to_string();
+    assert!(error.contains("is port `port 0` already"), "{error}");
+}

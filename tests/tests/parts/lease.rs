@@ -1,0 +1,184 @@
+//! A lease that nobody renews ends what its node sends, on every back end that may be used under one.
+//!
+//! What is demanded is counted in frames, not in time: no more than were due by the deadline, and one batch.
+
+use packetrig_engine::Error;
+use packetrig_engine::gate::Gate;
+use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_plan::Plan;
+use packetrig_stats::caveat::Doubt;
+use packetrig_stats::port::BackEnd;
+use packetrig_stats::result::NodeResult;
+use packetrig_sys::{clock, xdp};
+use packetrig_testkit::Lab;
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::skip;
+use packetrig_units::MonoTime;
+use packetrig_wire::tag::TagKey;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Command, Stdio};
+
+const RATE: u64 = 20_000;
+/// Frames that a sender hands over at once.
+const BATCH: u64 = 64;
+const MS: u64 = 1_000_000;
+/// Says in a child of this test which back end it is to send on.
+const CHILD: &str = "PACKETRIG_TEST_LEASE";
+
+fn wait_ms(ms: u64) {
+    clock::sleep_until_ns(clock::monotonic_ns() + ms * MS);
+}
+
+fn document(locations: &[String]) -> String {
+    let flow = Flow::new("f", 1)
+        .with("rate", json!({"choice": "pps", "pps": RATE}))
+        .with("duration", json!({"choice": "continuous"}));
+    Document::new(locations).flow(flow).text()
+}
+
+fn options(back_end: BackEnd, gate: Gate) -> RigOptions {
+    RigOptions {
+        key: TagKey(9),
+        confirmed: BTreeSet::new(),
+        capture_dir: None,
+        capture_all: false,
+        captures_wait: false,
+        back_end: Some(back_end),
+        limits: Vec::new(),
+        steered: false,
+        seed: 0,
+        places: Vec::new(),
+        gate,
+    }
+}
+
+struct Outcome {
+    result: NodeResult,
+    /// Frames due before the lease ended.
+    due: u64,
+}
+
+/// Sends without an end under a lease that ends `ms` after the start. `meanwhile` is done once frames leave.
+fn run(lab: &Lab, back_end: BackEnd, ms: u64, meanwhile: impl FnOnce()) -> Outcome {
+    let plan = Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let gate = Gate::leased();
+    let mut rig = Rig::prepare(plan, &options(back_end, gate.clone())).unwrap();
+    let opened: Vec<_> = rig.ports().into_iter().map(|(_, info)| info.back_end).collect();
+    assert_eq!(opened[0], back_end);
+    rig.arm().unwrap();
+    let start = MonoTime::from_nanos(clock::monotonic_ns() + 50 * MS);
+    let left = 50 * MS + ms * MS;
+    gate.set_deadline(clock::boottime_ns() + left);
+    let deadline = clock::monotonic_ns() + left;
+    rig.start_at(start);
+    let give_up = clock::monotonic_ns() + 60_000 * MS;
+    while rig.sent().unwrap().iter().map(|(_, frames)| frames).sum::<u64>() == 0 {
+        assert!(clock::monotonic_ns() < give_up, "nothing is sent");
+        wait_ms(5);
+    }
+    meanwhile();
+    while !rig.senders_done() {
+        assert!(clock::monotonic_ns() < give_up, "the lease does not end it");
+        wait_ms(5);
+    }
+    assert!(rig.lease_ended().unwrap());
+    // Renewed too late: what has stopped has stopped.
+    gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
+    wait_ms(100);
+    let due = rig.plan().streams[0].timeline.due_before(MonoTime::from_nanos(deadline).since(start));
+    Outcome { result: rig.finish("node", &[]).unwrap(), due }
+}
+
+/// What every back end must make of it.
+fn demand(outcome: &Outcome, what: &str) {
+    let (sent, received) = (&outcome.result.send[0], &outcome.result.receive[0]);
+    let frames = sent.counts.frames;
+    println!("{what}: {frames} frames sent, {} were due before the lease ended", outcome.due);
+    assert!(frames > 0, "{what}");
+    assert!(frames <= outcome.due + BATCH, "{what}: {frames} of {}", outcome.due);
+    assert!(sent.counts.lease_ended, "{what}");
+    // A clock read apart from the deadline's is off by the time between the readings.
+    assert!(
+        sent.planned >= frames && sent.planned <= outcome.due + BATCH,
+        "{what}: {} planned",
+        sent.planned
+    );
+    assert_eq!((received.counts.sequence.unique, received.counts.sequence.lost), (frames, 0), "{what}");
+    let told = outcome.result.caveats.iter().find(|caveat| caveat.doubt == Doubt::LeaseEnded).unwrap();
+    assert!(told.matters && told.text.contains("the lease ended"), "{told:?}");
+    for port in &outcome.result.ports {
+        assert_eq!(port.ledger.balance(), vec![], "{what}");
+    }
+}
+
+const BACK_ENDS: [BackEnd; 3] = [BackEnd::Packet, BackEnd::AfXdp, BackEnd::Xdp];
+
+/// A lab in which every back end can send.
+fn lab(back_end: BackEnd) -> Option<skip::OwnLab> {
+    if back_end != BackEnd::Packet && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return None;
+    }
+    skip::lab(Lab::pair)
+}
+
+#[test]
+fn nothing_is_sent_after_the_lease() {
+    for back_end in BACK_ENDS {
+        let Some(lab) = lab(back_end) else { continue };
+        demand(&run(&lab, back_end, 400, || ()), back_end.name());
+    }
+}
+
+#[test]
+fn a_process_that_slept_through_the_end_of_its_lease_sends_one_batch_at_most() {
+    for back_end in BACK_ENDS {
+        // As much as to say whether it can be run here; the child makes its own.
+        if lab(back_end).is_none() {
+            continue;
+        }
+        let me = std::env::current_exe().unwrap();
+        let arguments = ["--exact", "lease::child", "--nocapture", "--include-ignored"];
+        let mut child = Command::new(me)
+            .args(arguments)
+            .env(CHILD, back_end.name())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.ends_with("sending")), "{}", back_end.name());
+        let pid = Pid::from_child(&child);
+        kill_process(pid, Signal::STOP).unwrap();
+        wait_ms(1_500);
+        kill_process(pid, Signal::CONT).unwrap();
+        let rest: Vec<String> = lines.collect();
+        assert!(child.wait().unwrap().success(), "{}: {rest:?}", back_end.name());
+        assert!(rest.iter().any(|line| line.contains("frames sent")), "{rest:?}");
+        println!("{}", rest.join("\n"));
+    }
+}
+
+/// What the test above stops and continues.
+#[test]
+#[ignore = "run by another test"]
+fn child() {
+    let name = std::env::var(CHILD).unwrap();
+    let back_end = BACK_ENDS.into_iter().find(|back_end| back_end.name() == name).unwrap();
+    let lab = Lab::pair().unwrap();
+    let outcome = run(&lab, back_end, 1_000, || {
+        println!("sending");
+        std::io::stdout().flush().unwrap();
+    });
+    demand(&outcome, &format!("{name}, asleep for a second and a half"));
+}
+
+#[test]
+fn what_cannot_be_stopped_without_a_message_is_refused() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let plan = || Plan::read(&document(&[lab.location(0), lab.location(1)])).unwrap();
+    let error = Rig::prepare(plan(), &options(BackEnd::Pktgen, Gate::leased())).unwrap_err();
+    assert!(matches!(error, Error::NoLease { .. }), "{error}");
+    assert!(error.to_string().contains("pktgen"), "{error}");
+}

@@ -1,0 +1,46 @@
+//! A node's spool on a disk that is really full.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use packetrig_fleet::RunId;
+use packetrig_store::spool::{Entry, Error, Kind, Limits, Recovered, Segment, Spool};
+use packetrig_tests::small_disk::SmallDisk;
+use std::path::Path;
+
+fn open(place: &Path) -> Spool {
+    // The limits promise more than there is, and nobody says how much is free.
+    Spool::open(place, Limits { bytes: 1 << 40, keep_free: 0 }, Box::new(|_| None)).unwrap()
+}
+
+#[test]
+fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
+    let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
+    let (spool, run) = (open(disk.path()), RunId("full".into()));
+    let mut journal = spool.journal(&run, 1).unwrap();
+    let mut kept = 0;
+    let error = loop {
+        match journal.append(Entry::Result, &[7; 3000]) {
+            Ok(number) => kept = number + 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(kept > 100, "{kept}");
+    let error = journal.end(None).unwrap_err();
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(!spool.is_finished(&run, 1));
+    for pending in spool.pending(usize::MAX) {
+        Segment::decode(&pending.key, &spool.read(&pending.key).unwrap()).unwrap();
+    }
+    assert_eq!(spool.pending(usize::MAX).len() as u64, kept);
+
+    // The agent is started again while the disk is still full.
+    drop(spool);
+    let spool = open(disk.path());
+    assert_eq!(spool.recovered(), Recovered { waiting: kept, torn: 0, cut_short: 1 });
+    assert!(!spool.is_finished(&run, 1));
+    spool.release(&run, 1, kept).unwrap();
+    assert_eq!(spool.finished(&run, 1), Some(kept + 1), "the End that was owed");
+    assert_eq!(spool.pending(9).iter().map(|pending| pending.kind).collect::<Vec<_>>(), [Kind::End]);
+    spool.release(&run, 1, kept + 1).unwrap();
+    assert_eq!((spool.pending(1), spool.used()), (vec![], 0));
+}
