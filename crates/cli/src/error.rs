@@ -127,10 +127,18 @@ impl Error {
 fn of_server(error: &packetrig_server::Error) -> Exit {
     use packetrig_server::Error as Server;
     match error {
-        Server::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Server::Listen { .. } => Exit::Busy,
+        Server::Listen { source, .. } => of_listening(source),
         Server::File { .. } | Server::Tls(_) | Server::Options(_) => Exit::Usage,
         Server::Runtime(_) => Exit::World,
+    }
+}
+
+/// Why an address cannot be listened at.
+fn of_listening(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Rights,
+        io::ErrorKind::AddrInUse => Exit::Busy,
+        _ => Exit::World,
     }
 }
 
@@ -159,8 +167,7 @@ fn of_meter(error: &packetrig_meter::Error) -> Exit {
         | Meter::NoCapture { .. }
         | Meter::TooManyInputs { .. }
         | Meter::OneWorker { .. } => Exit::Usage,
-        Meter::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Meter::Metrics { .. } => Exit::Busy,
+        Meter::Metrics { source, .. } => of_listening(source),
         Meter::Panicked(_) => Exit::Bug,
         _ => Exit::World,
     }
@@ -196,8 +203,7 @@ fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
             Exit::Busy
         }
         Collect::Kernel(error) => of_kernel(error),
-        Collect::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Collect::Listen { .. } => Exit::Busy,
+        Collect::Listen { source, .. } => of_listening(source),
         Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => Exit::Usage,
         Collect::Panicked(_) => Exit::Bug,
         _ => Exit::World,
@@ -259,6 +265,13 @@ mod tests {
             remedy: None,
         };
         assert_eq!(Error::from(forbidden).exit(), Exit::Rights);
+        let listening = |kind: io::ErrorKind| packetrig_meter::Error::Metrics {
+            address: "198.18.0.1:9".parse().unwrap(),
+            source: kind.into(),
+        };
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).exit(), Exit::Busy);
+        assert_eq!(Error::from(listening(io::ErrorKind::PermissionDenied)).exit(), Exit::Rights);
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrNotAvailable)).exit(), Exit::World);
         let missing =
             packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
         assert_eq!(Error::from(missing).exit(), Exit::World);

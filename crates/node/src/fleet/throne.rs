@@ -145,14 +145,15 @@ fn refresh<R: Records>(mut records: R, shared: &Shared) {
             drop(state);
             let answer = records.replace(LOCK, revision, &written(&lock));
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(LOCK));
+            let answer = answer.map(|revision| (lock, revision));
             settle_refresh(&mut shared.own().reign, answer, found.and_then(Result::ok).flatten());
         }
     }
 }
 
-fn settle_refresh(reign: &mut Reign, answer: Result<u64, fabric::Error>, found: Option<Record>) {
+fn settle_refresh(reign: &mut Reign, answer: Result<(Lock, u64), fabric::Error>, found: Option<Record>) {
     match answer {
-        Ok(revision) => reign.refreshed(revision),
+        Ok((lock, revision)) => reign.refreshed(lock, revision),
         Err(fabric::Error::Stale(_)) => {
             let lock = found.as_ref().and_then(read);
             reign.refused(lock.as_ref().map(|(lock, revision)| (lock, *revision)));
