@@ -25,6 +25,7 @@ pub mod local;
 pub mod members;
 pub mod message;
 pub mod outcome;
+pub mod permit;
 pub mod places;
 pub mod reign;
 pub mod report;

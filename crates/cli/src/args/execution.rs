@@ -27,6 +27,9 @@ pub(crate) struct Execution {
     /// Largest loss of a stream that still passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) max_loss: Percent,
+    /// How far apart senders on different nodes may begin, for PASS
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_skew: Option<Nanos>,
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,

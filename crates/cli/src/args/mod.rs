@@ -18,7 +18,7 @@ pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
-pub(crate) use run::{FromFlags, Run};
+pub(crate) use run::{FromFlags, PortText, Run};
 pub(crate) use serve::Serve;
 pub(crate) use test::{Calibrate, Test};
 

@@ -40,6 +40,7 @@ pub(crate) struct Request {
     /// The back end the user insists on.
     pub(crate) back_end: Option<BackEnd>,
     pub(crate) max_loss: Share,
+    pub(crate) max_skew: Option<Nanos>,
     pub(crate) drain: Nanos,
     /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
     pub(crate) seed: Option<u64>,
@@ -59,6 +60,7 @@ impl Request {
             confirmed: Vec::new(),
             back_end: None,
             max_loss: Share::from_billionths(0),
+            max_skew: None,
             drain: DRAIN,
             seed: None,
             json: false,
@@ -76,6 +78,7 @@ impl Request {
             confirmed: arguments.confirm,
             back_end: arguments.back_end.map(Into::into),
             max_loss: arguments.max_loss.0,
+            max_skew: arguments.max_skew,
             drain: arguments.drain,
             json: arguments.json,
             quiet: arguments.quiet,
@@ -105,7 +108,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         back_end: request.back_end,
         limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
-        criteria: Criteria { max_loss: request.max_loss },
+        criteria: Criteria { max_loss: request.max_loss, max_skew: request.max_skew },
     };
     // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
     signal::latch()?;

@@ -10,7 +10,7 @@ use crate::output::Output;
 pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
     let document = match &arguments.plan {
         Some(file) => Document::read(file)?,
-        None => super::quick::document(&arguments.flags)?,
+        None => super::quick::document(&arguments.flags, None)?,
     };
     if arguments.execution.print_plan {
         output.text(&document.text);

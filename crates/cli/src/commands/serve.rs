@@ -125,7 +125,7 @@ impl Rigs for MachineRigs {
             back_end: self.back_end,
             limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
             drain: DRAIN,
-            criteria: Criteria { max_loss: Share::from_billionths(0) },
+            criteria: Criteria { max_loss: Share::from_billionths(0), max_skew: None },
         };
         drop(catalogue);
         let opened = Session::open(
