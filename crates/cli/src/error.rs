@@ -73,6 +73,15 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Collect(#[from] packetrig_meter::collect::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Broker(#[from] packetrig_nats::broker::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Authority(#[from] packetrig_nats::authority::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Enrol(#[from] packetrig_nats::enrol::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -97,6 +106,9 @@ impl Error {
             Self::Store(error) => of_store(error),
             Self::Flows(error) => of_flows(error),
             Self::Collect(error) => of_collect(error),
+            Self::Broker(error) => of_broker(error),
+            Self::Authority(error) => of_authority(error),
+            Self::Enrol(error) => of_enrol(error),
         }
     }
 
@@ -210,6 +222,31 @@ fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
     }
 }
 
+fn of_broker(error: &packetrig_nats::broker::Error) -> Exit {
+    use packetrig_nats::broker::Error as Broker;
+    match error {
+        Broker::Missing | Broker::Version { .. } | Broker::Name(_) => Exit::Usage,
+        _ => Exit::World,
+    }
+}
+
+fn of_authority(error: &packetrig_nats::authority::Error) -> Exit {
+    use packetrig_nats::authority::Error as Authority;
+    match error {
+        Authority::Name(_) | Authority::Taken(_) | Authority::Secret => Exit::Usage,
+        Authority::Certificate(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_enrol(error: &packetrig_nats::enrol::Error) -> Exit {
+    use packetrig_nats::enrol::Error as Enrol;
+    match error {
+        Enrol::Line | Enrol::Name(_) | Enrol::Refused(_) => Exit::Usage,
+        _ => Exit::World,
+    }
+}
+
 fn of_run(error: &packetrig_node::Error) -> Exit {
     use packetrig_node::Error as Node;
     match error {
@@ -220,7 +257,15 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
             Blame::World | Blame::Peer => Exit::World,
             Blame::Bug => Exit::Bug,
         },
-        Node::Thread(_) => Exit::World,
+        Node::NotPermitted(_) => Exit::Usage,
+        Node::Taken(_) | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => Exit::Busy,
+        Node::Thread(_)
+        | Node::Fabric(_)
+        | Node::Spool(_)
+        | Node::Watch(_)
+        | Node::Epoch(_)
+        | Node::ClockSocket(_)
+        | Node::NeverRan => Exit::World,
         _ => Exit::Bug,
     }
 }

@@ -8,7 +8,7 @@ mod client;
 mod server;
 
 pub use client::{Membership, enrol};
-pub use server::{EnrolServer, OnJoin};
+pub use server::{EnrolServer, OnJoin, join_line};
 
 use crate::authority::{self, Admission, Secret};
 use base64::Engine as _;

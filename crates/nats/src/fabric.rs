@@ -4,6 +4,7 @@
 
 use crate::connection::Access;
 use crate::endpoint::NatsEndpoint;
+use crate::observer::Observer;
 use crate::records::NatsRecords;
 use crate::results::{NatsIncoming, NatsOutgoing};
 use crate::runtime::Runtime;
@@ -21,6 +22,13 @@ impl NatsFabric {
     /// A fabric that will be reached so. Nothing is connected before a part is opened.
     pub fn new(access: Access) -> Result<Self, Error> {
         Ok(Self { runtime: Runtime::start()?, access })
+    }
+}
+
+impl NatsFabric {
+    /// Listens to who is there, beside whoever is in charge.
+    pub fn observe(&self) -> Result<Observer, Error> {
+        Observer::open(self.runtime.clone(), self.access.clone())
     }
 }
 

@@ -75,6 +75,11 @@ pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
     (publish.to_vec(), subscribe.to_vec())
 }
 
+/// Where all nodes say that they are there.
+pub(crate) const fn presence_of_all() -> &'static str {
+    CONTROLLER_TELEMETRY[0]
+}
+
 /// Who published at `subject`: its last word, which the server vouches for.
 pub(crate) fn speaker(subject: &str) -> Option<NodeName> {
     let name = subject.rsplit('.').next()?;

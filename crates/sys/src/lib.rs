@@ -10,6 +10,7 @@ pub mod bulk;
 pub mod caps;
 pub mod child;
 pub mod clock;
+pub mod disk;
 pub mod error;
 pub mod ethtool;
 pub mod facts;

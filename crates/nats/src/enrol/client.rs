@@ -78,7 +78,8 @@ impl Membership {
             certificate: self.certificate.clone(),
             key: self.key.clone(),
         };
-        let mut access = Access::to(self.address.clone(), Some(credentials));
+        let mut access = Access::to(String::new(), Some(credentials));
+        access.servers = self.address.split(',').map(str::to_owned).collect();
         access.keys = Some(Keys::Node { controller, grants });
         Ok(access)
     }

@@ -69,14 +69,23 @@ impl EnrolServer {
         self.address
     }
 
-    /// The line for a node's owner. Both addresses are as the node reaches them.
+    /// See [`join_line`].
     pub fn line(&self, address: String, enrol: String, secret: Secret) -> Result<JoinLine, Error> {
-        let authority = self.authority.certificate()?;
-        let first = certificates(&authority).into_iter().next();
-        let authority =
-            print(&first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?);
-        Ok(JoinLine { address, enrol, authority, secret })
+        join_line(&self.authority, address, enrol, secret)
     }
+}
+
+/// The line for a node's owner. Both addresses are as the node reaches them; those of a cluster are joined by commas.
+pub fn join_line(
+    authority: &Authority,
+    address: String,
+    enrol: String,
+    secret: Secret,
+) -> Result<JoinLine, Error> {
+    let certificate = authority.certificate()?;
+    let first = certificates(&certificate).into_iter().next();
+    let authority = print(&first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?);
+    Ok(JoinLine { address, enrol, authority, secret })
 }
 
 impl Drop for EnrolServer {

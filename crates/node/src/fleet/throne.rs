@@ -101,6 +101,19 @@ impl Throne {
         }
     }
 
+    /// Has an epoch above what any node knows, once that is written: nodes would not obey another.
+    pub(super) fn outrank(&self, heard: u64, within: Nanos) -> Result<(), Error> {
+        self.hear(heard);
+        let until = now() + within;
+        while self.epoch() < heard {
+            if self.is_lost() || now() >= until {
+                return Err(Error::Taken(None));
+            }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+        }
+        Ok(())
+    }
+
     /// Another controller has taken over.
     pub(super) fn is_lost(&self) -> bool {
         self.shared.own().reign.is_lost()
