@@ -76,7 +76,8 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     std::io::stdin().read_to_end(&mut Vec::new())?;
     let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
     writeln!(out, "{} {} {}", figure(&totals.sent), figure(&totals.skipped), figure(&totals.dropped))?;
-    std::process::exit(0)
+    // The agents go with the process.
+    Ok(())
 }
 
 fn come(totals: &Totals) -> usize {
@@ -94,7 +95,8 @@ fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyh
 }
 
 fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {
-    let pair = |at: usize| u8::from_str_radix(text.get(at..at + 2).unwrap_or(""), 16).context("not hexadecimal");
+    let pair =
+        |at: usize| u8::from_str_radix(text.get(at..at + 2).unwrap_or(""), 16).context("not hexadecimal");
     (0..text.len()).step_by(2).map(pair).collect()
 }
 
@@ -197,7 +199,9 @@ impl Member {
         }
         let Some(head) = self.agent.head().cloned() else { return };
         let late = now().since(self.sample_at).as_u64() / EVERY.as_u64();
-        totals.skipped.fetch_add(if self.sample.at == MonoTime::default() { 0 } else { late }, Ordering::Relaxed);
+        totals
+            .skipped
+            .fetch_add(if self.sample.at == MonoTime::default() { 0 } else { late }, Ordering::Relaxed);
         self.sample_at = self.sample_at + Nanos::new(EVERY.as_u64() * (late + 1));
         self.sample.at = now();
         let rise = 1000 * (late + 1);

@@ -57,7 +57,16 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let mut rig = Rig::start(&[])?;
     let watcher = Watcher::start(&rig)?;
     let mut table = Table::new(&[
-        "killed", "while", "killed then", "outcome", "segments at nodes", "equal", "differ", "lost", "waiting", "unseen",
+        "killed",
+        "while",
+        "killed then",
+        "outcome",
+        "segments at nodes",
+        "equal",
+        "differ",
+        "lost",
+        "waiting",
+        "unseen",
     ]);
     let (mut kills, mut sum) = (0, Comparison::default());
     for state in states {
@@ -112,7 +121,8 @@ fn drill(rig: &mut Rig, watcher: &Watcher, state: &str, victim: Victim) -> anyho
     }
     let report = run.report().ok();
     let outcome = report.as_ref().and_then(|report| report["outcome"]["state"].as_str());
-    let outcome = outcome.unwrap_or(if victim == Victim::Controller { "collected later" } else { "no report" });
+    let outcome =
+        outcome.unwrap_or(if victim == Victim::Controller { "collected later" } else { "no report" });
     for _ in 0..COLLECTS {
         // While a server comes back it cannot be asked.
         let collected = rig.collect();

@@ -25,7 +25,7 @@ pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<f64> {
     Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? / 1024.0)
 }
 
-/// The child of `parent` that is called so.
+/// The child of `parent` whose name begins so; the kernel cuts names.
 pub(crate) fn child_of(parent: u32, name: &str) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
@@ -33,7 +33,7 @@ pub(crate) fn child_of(parent: u32, name: &str) -> Option<u32> {
         let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
         let Some((head, rest)) = text.rsplit_once(')') else { return false };
         let of = rest.split_whitespace().nth(1).and_then(|text| text.parse::<u32>().ok());
-        of == Some(parent) && head.split_once('(').is_some_and(|(_, called)| called == name)
+        of == Some(parent) && head.split_once('(').is_some_and(|(_, called)| called.starts_with(name))
     });
     children.next()
 }

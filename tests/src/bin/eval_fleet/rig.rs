@@ -20,6 +20,11 @@ pub(crate) const fn facing(node: usize) -> usize {
     if node > NODES / 2 { node - NODES / 2 } else { node + NODES / 2 }
 }
 
+/// Does it up to three times: on a machine that others load, too, a start can come too late for a node.
+pub(crate) fn again<T>(mut what: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    what().or_else(|_| what()).or_else(|_| what())
+}
+
 /// Namespaces and cables; they go with the lab.
 pub(crate) fn cable() -> anyhow::Result<()> {
     let mut lines = vec![
@@ -136,7 +141,10 @@ impl Rig {
             }
             pause(200);
         }
-        bail!("not all nodes came: {}", (1..=NODES).map(|n| self.said(&format!("agent{n}"))).collect::<String>())
+        bail!(
+            "not all nodes came: {}",
+            (1..=NODES).map(|n| self.said(&format!("agent{n}"))).collect::<String>()
+        )
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {

@@ -22,10 +22,15 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
          earliest first frame to the latest, by the senders' stamps on the controller's clock.\n",
         LOAD.frames, LOAD.pps
     ))?;
-    let shared = trials(&[], tries)?;
-    let compared = trials(&["--compare-clocks"], tries)?;
+    let shared = trials("shared", &[], tries)?;
+    let compared = trials("compared in band", &["--compare-clocks"], tries)?;
+    for of in [&shared, &compared] {
+        for why in &of.failed {
+            output.say(&format!("A trial with clocks {} did not begin: {}\n", of.name, why.trim()))?;
+        }
+    }
     skews(output, &shared, &compared)?;
-    overhead(output, &shared)
+    overhead(output, &shared.begun)
 }
 
 /// Of one trial; milliseconds, microseconds for clocks.
@@ -41,12 +46,30 @@ struct Trial {
     complete: bool,
 }
 
-fn trials(arguments: &[&str], tries: usize) -> anyhow::Result<Vec<Trial>> {
+fn trials(name: &'static str, arguments: &[&str], tries: usize) -> anyhow::Result<Trials> {
     let mut rig = Rig::start(arguments)?;
     let all: Vec<usize> = (1..=NODES).collect();
     let plan = from_each(&all, LOAD);
     let drain = format!("{DRAIN}ms");
-    (0..tries).map(|_| trial(&rig.run(&plan, &["--drain", &drain])?.report()?)).collect()
+    let mut trials = Trials { name, begun: Vec::new(), failed: Vec::new() };
+    while trials.begun.len() < tries && trials.failed.len() < tries {
+        // One that did not begin says nothing of how it began; it is counted.
+        let tried = rig.run(&plan, &["--drain", &drain])?.report().and_then(|report| trial(&report));
+        match tried {
+            Ok(trial) => trials.begun.push(trial),
+            Err(error) => trials.failed.push(format!("{error:#}")),
+        }
+    }
+    ensure!(!trials.begun.is_empty(), "no trial began: {:?}", trials.failed);
+    Ok(trials)
+}
+
+/// Trials with one kind of clocks.
+struct Trials {
+    name: &'static str,
+    begun: Vec<Trial>,
+    /// Why others did not begin, or came to no report.
+    failed: Vec<String>,
 }
 
 fn ms(value: &Value) -> Option<f64> {
@@ -90,13 +113,18 @@ fn worst(figures: &[f64]) -> f64 {
     figures.iter().copied().fold(0.0, f64::max)
 }
 
-fn skews(output: &mut Output, shared: &[Trial], compared: &[Trial]) -> anyhow::Result<()> {
-    let head =
-        ["clocks", "skew, median ms", "worst ms", "bound, worst ms", "|offset|, worst us", "its bound, worst us"];
+fn skews(output: &mut Output, shared: &Trials, compared: &Trials) -> anyhow::Result<()> {
+    let head = [
+        "clocks",
+        "skew, median ms",
+        "worst ms",
+        "bound, worst ms",
+        "|offset|, worst us",
+        "its bound, worst us",
+    ];
     let mut table = Table::new(&head);
-    for (name, goal, trials) in
-        [("shared", "start_skew_shared", shared), ("compared in band", "start_skew_compared", compared)]
-    {
+    for (goal, of) in [("start_skew_shared", shared), ("start_skew_compared", compared)] {
+        let (name, trials) = (of.name, of.begun.as_slice());
         let skew = column(trials, |trial| trial.skew_ms);
         let bound = column(trials, |trial| trial.bound_ms);
         let offsets: Vec<(f64, f64)> = trials.iter().flat_map(|trial| trial.offsets.clone()).collect();
@@ -113,7 +141,13 @@ fn skews(output: &mut Output, shared: &[Trial], compared: &[Trial]) -> anyhow::R
         let known = skew.len() == trials.len();
         output.goal(
             goal,
-            &format!("{:.4} ms +- {:.4} ms (worst of {})", worst(&skew), worst(&bound), trials.len()),
+            &format!(
+                "{:.4} ms +- {:.4} ms (worst of {}, {} did not begin)",
+                worst(&skew),
+                worst(&bound),
+                trials.len(),
+                of.failed.len()
+            ),
             &format!("<= {WANTED_SKEW_MS} ms, of 6 nodes in every trial"),
             &(known && worst(&skew) <= WANTED_SKEW_MS).into(),
         );
@@ -123,7 +157,10 @@ fn skews(output: &mut Output, shared: &[Trial], compared: &[Trial]) -> anyhow::R
         let inside = offsets.iter().filter(|(error, bound)| error <= bound).count();
         output.goal(
             "clock_bound",
-            &format!("{inside} of {} errors inside their bound (worst {error:.1} us, bound {error_bound:.1} us)", offsets.len()),
+            &format!(
+                "{inside} of {} errors inside their bound (worst {error:.1} us, bound {error_bound:.1} us)",
+                offsets.len()
+            ),
             "all",
             &(!offsets.is_empty() && inside == offsets.len()).into(),
         );

@@ -127,7 +127,12 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
         }
         let (middle, worst) =
             (median(&figures).unwrap_or_default(), figures.iter().copied().fold(0.0, f64::max));
-        table.rows.push(vec![name.to_owned(), format!("{middle:.1}"), format!("{worst:.1}"), tries.to_string()]);
+        table.rows.push(vec![
+            name.to_owned(),
+            format!("{middle:.1}"),
+            format!("{worst:.1}"),
+            tries.to_string(),
+        ]);
         groups.push((name.to_owned(), vec![middle, worst]));
         output.goal(
             goal,
@@ -184,13 +189,11 @@ struct Seen {
 impl Seen {
     fn hear(&mut self, node: NodeName, sample: &Sample) {
         self.told += 1;
-        let sum = |of: (u64, u64)| of;
-        let counts = sum((
-            sample.tx.iter().map(|(_, counts)| counts.frames).sum(),
-            sample.rx.iter().map(|(.., counts)| counts.frames).sum(),
-        ));
+        let sent: u64 = sample.tx.iter().map(|(_, counts)| counts.frames).sum();
+        let received: u64 = sample.rx.iter().map(|(.., counts)| counts.frames).sum();
         self.late_ms.push(now().since(sample.at).as_u64() as f64 / 1e6);
-        if self.last.insert(node, counts).is_some_and(|(tx, rx)| counts.0 < tx || counts.1 < rx) {
+        let before = self.last.insert(node, (sent, received));
+        if before.is_some_and(|before| sent < before.0 || received < before.1) {
             self.regressions += 1;
         }
     }
@@ -304,7 +307,12 @@ fn show(
     let whole = rate >= 0.95 * (AGENTS * 10) as f64;
     for (goal, (load, _)) in ["counters_server", "counters_controller"].into_iter().zip(loads) {
         let measured = format!("{load:.1} % of a core for {rate:.0} counters/s");
-        output.goal(goal, &measured, &format!("< {WANTED} % for {} /s", AGENTS * 10), &(whole && *load < WANTED).into());
+        output.goal(
+            goal,
+            &measured,
+            &format!("< {WANTED} % for {} /s", AGENTS * 10),
+            &(whole && *load < WANTED).into(),
+        );
     }
     output.goal(
         "counters_regressions",
