@@ -41,8 +41,8 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
          controller is a process of its own: the real machine and endpoint in a run as `serve` makes it, letters sealed. \
          Processor time by `/proc/PID/stat` over {seconds} s.\n"
     ))?;
-    fan_out(&mut hall, tries, output)?;
-    counters(&mut hall, seconds, output)
+    let round_trip = fan_out(&mut hall, tries, output)?;
+    counters(&mut hall, (seconds, round_trip), output)
 }
 
 /// The server, the crowd, and the controller's place. Fields drop in order.
@@ -112,9 +112,10 @@ fn head(run: &str) -> Head {
 }
 
 /// By one publication to all, and by a sealed letter to each.
-fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result<()> {
+/// Gives the longest that was seen.
+fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result<Nanos> {
     let mut table = Table::new(&["a command", "slowest receiver, median ms", "worst ms", "tries"]);
-    let mut groups = Vec::new();
+    let (mut groups, mut longest) = (Vec::new(), 0.0f64);
     let all = names(AGENTS);
     // The first time each node is asked which life of it speaks.
     slowest(hall, &all, false)?;
@@ -134,6 +135,7 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
             tries.to_string(),
         ]);
         groups.push((name.to_owned(), vec![middle, worst]));
+        longest = longest.max(worst);
         output.goal(
             goal,
             &format!("{middle:.1} ms to the slowest of {AGENTS} (worst of {tries}: {worst:.1} ms)"),
@@ -147,7 +149,8 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
     )?;
     let titles = plot::Titles { plot: "One command to 1000 agents", x: "", y: "ms to the slowest" };
     output.plot("fan_out", titles.plot, &plot::bars(titles, &["median", "worst"], &groups))?;
-    output.table("fan_out", &table)
+    output.table("fan_out", &table)?;
+    Ok(Nanos::from_millis(1 + longest as u64))
 }
 
 /// Milliseconds until the slowest had it.
@@ -245,10 +248,10 @@ impl Conductor<'_> {
     }
 }
 
-fn counters(hall: &mut Hall, seconds: u64, output: &mut Output) -> anyhow::Result<()> {
+fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
     let head = Head { plan: PlanHash::of("crowd"), ..head("crowd") };
     let preparation = Preparation { document: "crowd".to_owned(), steered: true, ..Preparation::default() };
-    let limits = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
+    let limits = Limits::fleet(round_trip, Nanos::ZERO);
     let machine = Controller::new(head, preparation, &names(AGENTS), limits);
     let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];
     let mut conductor = Conductor { endpoint: &mut hall.endpoint, machine, seen: Seen::default() };
