@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::catalogue::Catalogue;
-use crate::files;
+use crate::{files, whole};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::RunReport;
 use std::fs;
@@ -56,12 +56,8 @@ impl Draft {
             }
         }
         files::write_run(&self.partial, &report, document)?;
-        sync_directory(&self.partial)?;
-        fs::rename(&self.partial, &directory).map_err(Error::file("rename to", &directory))?;
+        whole::rename(&self.partial, &directory).map_err(Error::file("rename to", &directory))?;
         self.committed = true;
-        if let Some(parent) = directory.parent() {
-            sync_directory(parent)?;
-        }
         catalogue.insert(&report, &directory)?;
         Ok((directory, report))
     }
@@ -74,8 +70,4 @@ impl Drop for Draft {
             fs::remove_dir_all(&self.partial).unwrap_or(());
         }
     }
-}
-
-fn sync_directory(path: &Path) -> Result<(), Error> {
-    fs::File::open(path).and_then(|directory| directory.sync_all()).map_err(Error::file("sync", path))
 }

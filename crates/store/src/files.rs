@@ -7,7 +7,7 @@ mod tables;
 pub use junit::junit;
 pub use tables::{ports_csv, series_csv, streams_csv};
 
-use crate::Error;
+use crate::{Error, whole};
 use packetrig_fleet::report::RunReport;
 use std::fs;
 use std::io::Write as _;
@@ -23,7 +23,7 @@ pub fn json(report: &RunReport) -> String {
     text
 }
 
-/// Writes all files of a run into `directory`, which exists. Each is synced; none is there by half under its name.
+/// Writes all files of a run into `directory`, which exists. Each is synced, and so are their names; none is there by half.
 pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
     let files = [
         ("plan.yaml", document.to_owned()),
@@ -34,7 +34,9 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
         // Last: a directory with a report has everything.
         (REPORT, json(report)),
     ];
-    files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
+    files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))?;
+    // Once for all names: each time costs a write of its own.
+    whole::sync_directory(directory).map_err(Error::file("sync", directory))
 }
 
 fn write_whole(directory: &Path, name: &str, text: &str) -> Result<(), Error> {

@@ -20,6 +20,7 @@ mod migrations;
 mod place;
 #[cfg(test)]
 mod sample;
+mod whole;
 
 pub use catalogue::{Catalogue, Summary};
 pub use draft::Draft;
