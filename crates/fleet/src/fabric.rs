@@ -1,11 +1,19 @@
-//! What carries messages between controller and agents.
+//! What carries messages, records and results between controller and agents.
 //!
-//! Synchronous and message-shaped: post one, wait for the next with a deadline. Retries, barriers and timeouts live
-//! in the machines; a networked fabric keeps its runtime inside itself. Commands and replies arrive in order and are
-//! not lost while both ends live (a network may repeat them); telemetry may be dropped when the reader is slow.
+//! Synchronous: post a message, wait for the next with a deadline; change a record; append a segment. Retries, barriers
+//! and timeouts live in the machines; a networked fabric keeps its runtime inside itself. Each part is used by one
+//! thread, and a thread that waits for a part blocks no other.
+//!
+//! * [`Endpoint`]: messages. Commands and replies arrive in order and are not lost while both ends live (a network may
+//!   repeat them); telemetry may be dropped when the reader is slow.
+//! * [`Records`]: small values that change by compare-and-set only: the lock of the controller, the state of a run.
+//! * [`Outgoing`], [`Incoming`]: results. What was appended stays until the controller confirms it; it may be delivered
+//!   more than once, so whoever takes it must know it again.
 
-use crate::message::{Envelope, NodeName};
+use crate::message::{Body, Envelope, NodeName, RunId};
 use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::fmt;
 
 /// Why a fabric did not do it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -20,24 +28,135 @@ pub enum Error {
     /// User: the name is in use.
     #[error("{0} has already joined; two nodes need two names")]
     Taken(NodeName),
+    /// Peer: the record is there already.
+    #[error("record {0} exists")]
+    Exists(String),
+    /// Peer: somebody else has changed the record.
+    #[error("record {0} was changed by somebody else")]
+    Stale(String),
+    /// World: the store of the fabric is full; nothing was kept.
+    #[error("the fabric's store is full")]
+    Full,
+    /// Bug: larger than [`SEGMENT_ROOM`].
+    #[error("{0} B are too much for one piece")]
+    TooLarge(usize),
+    /// World: no answer in time. It may have happened or not: do the same again.
+    #[error("no answer from the fabric: {0}")]
+    Unanswered(String),
+    /// User: this place may not do that; the subject says what.
+    #[error("not permitted: {0}")]
+    NotPermitted(String),
+    /// World: the connection is down and nothing can be said now.
+    #[error("not connected: {0}")]
+    Down(String),
 }
 
 /// A place on the fabric: it has a name, posts and receives.
 pub trait Endpoint: Send {
     /// Its name.
     fn name(&self) -> &NodeName;
-    /// Sends `envelope` to `to`, without waiting for it to arrive.
-    fn post(&mut self, to: &NodeName, envelope: Envelope) -> Result<(), Error>;
+    /// Sends to `to`, without waiting for it to arrive.
+    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error>;
+    /// Sends to every node that has joined. Only the controller may.
+    fn post_all(&mut self, body: Body) -> Result<(), Error>;
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
     fn receive(&mut self, within: Nanos) -> Option<Envelope>;
     /// Telemetry that was dropped on the way here.
     fn dropped(&self) -> u64;
+    /// What went wrong on the way without an error of a call: lost connections, refused subjects. Takes them away.
+    fn troubles(&mut self) -> Vec<Error> {
+        Vec::new()
+    }
+}
+
+/// A record and how often it was changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its value.
+    pub value: Vec<u8>,
+    /// To be shown by whoever replaces it.
+    pub revision: u64,
+}
+
+/// Small values with compare-and-set. Keys are words joined by dots.
+pub trait Records: Send {
+    /// The record, if there is one.
+    fn get(&mut self, key: &str) -> Result<Option<Record>, Error>;
+    /// Makes it; [`Error::Exists`] if it is there. Gives its revision.
+    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error>;
+    /// Replaces what was seen as `revision`; [`Error::Stale`] if that has changed. Gives the new revision.
+    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error>;
+    /// Takes it away, whatever it says.
+    fn remove(&mut self, key: &str) -> Result<(), Error>;
+    /// Keys that begin so, in order.
+    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error>;
+}
+
+/// Largest segment.
+pub const SEGMENT_ROOM: usize = 512 * 1024;
+
+/// Names a piece of a node's results. The same name is the same bytes, for ever.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SegmentId {
+    /// The run.
+    pub run: RunId,
+    /// The attempt.
+    pub attempt: u32,
+    /// The node it comes from.
+    pub node: NodeName,
+    /// Its number, from 0 without gaps.
+    pub number: u64,
+}
+
+impl fmt::Display for SegmentId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}.{}", self.run, self.attempt, self.node, self.number)
+    }
+}
+
+/// The node's end of the results' way.
+pub trait Outgoing: Send {
+    /// Hands over a segment; returns when the fabric keeps it. Doing it again with the same name does no harm.
+    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error>;
+}
+
+/// A segment that came in, and by what it is confirmed.
+#[derive(Debug)]
+pub struct Delivery<T> {
+    /// Which; who sent it is vouched for by the fabric.
+    pub id: SegmentId,
+    /// Its bytes.
+    pub body: Vec<u8>,
+    /// To be given back to [`Incoming::confirm`].
+    pub token: T,
+}
+
+/// The controller's end of the results' way.
+pub trait Incoming: Send {
+    /// What confirms a delivery.
+    type Token: Send;
+    /// The next segment; `None` if there is none within that time. What is not confirmed comes again.
+    fn collect(&mut self, within: Nanos) -> Option<Delivery<Self::Token>>;
+    /// It is stored for good: the fabric may forget it. Returns when the fabric has.
+    fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
 }
 
 /// A fabric.
 pub trait Fabric {
     /// Its kind of place.
     type Endpoint: Endpoint;
+    /// Its kind of records.
+    type Records: Records;
+    /// Its nodes' end of the results' way.
+    type Outgoing: Outgoing;
+    /// Its controller's end.
+    type Incoming: Incoming;
     /// Takes a place. Messages to it are kept from now on.
     fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
+    /// Opens the records. Only the controller may.
+    fn records(&self) -> Result<Self::Records, Error>;
+    /// Opens the way out for the results of `node`.
+    fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error>;
+    /// Opens the way in for all results. Only the controller may.
+    fn incoming(&self) -> Result<Self::Incoming, Error>;
 }

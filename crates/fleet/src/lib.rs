@@ -11,12 +11,16 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod clock;
 pub mod controller;
 pub mod event;
 pub mod fabric;
+pub mod hello;
 pub mod local;
+pub mod members;
 pub mod message;
 pub mod outcome;
+pub mod places;
 pub mod report;
 
 pub use message::{NodeName, PlanHash, RunId};

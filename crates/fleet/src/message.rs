@@ -3,6 +3,7 @@
 //! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
+use crate::hello::Hello;
 use crate::outcome::Fault;
 use packetrig_plan::Steer;
 use packetrig_stats::limit::RigLimit;
@@ -107,6 +108,18 @@ pub struct Preparation {
     /// Streams do not begin at T: each does what later orders say, and the run goes on until it is stopped.
     #[serde(default)]
     pub steered: bool,
+    /// Where each port of the plan is, by its index; empty when all are here.
+    #[serde(default)]
+    pub places: Vec<Place>,
+}
+
+/// Where a port is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// The node.
+    pub node: NodeName,
+    /// The interface there, as a location of that machine.
+    pub interface: String,
 }
 
 /// A change to a steered run.
@@ -214,11 +227,46 @@ pub enum Reply {
 #[serde(rename_all = "snake_case")]
 pub enum Body {
     /// Controller to agent.
-    Command(Command),
+    Command(Head, Command),
     /// Agent to controller.
-    Reply(Reply),
+    Reply(Head, Reply),
     /// Agent to controller: counts so far. May be lost.
-    Telemetry(Box<Sample>),
+    Telemetry(Head, Box<Sample>),
+    /// Agent to controller: may I go on? See [`crate::lease`].
+    Renew(Head, Nonce),
+    /// Controller to agent: the answer.
+    Granted(Head, Grant),
+    /// Controller to everyone: who is there?
+    RollCall,
+    /// Agent to controller: I am; also said once a second without being asked. May be lost.
+    Hello(Box<Hello>),
+    /// Controller to agent: these segments are safe.
+    Stored(Watermark),
+}
+
+/// Tells the renewals of a lease apart; never used twice by an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Nonce(pub u64);
+
+/// The answer to a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// Of which renewal.
+    pub nonce: Nonce,
+    /// Go on, or stop sending now.
+    pub go_on: bool,
+}
+
+/// All segments of a node's part in a run below this number are stored by the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watermark {
+    /// The run.
+    pub run: RunId,
+    /// The attempt.
+    pub attempt: u32,
+    /// The first number that is not known to be stored.
+    pub below: u64,
 }
 
 /// A message under way.
@@ -226,8 +274,6 @@ pub enum Body {
 pub struct Envelope {
     /// Who sent it.
     pub from: NodeName,
-    /// What it belongs to.
-    pub head: Head,
     /// What it says.
     pub body: Body,
 }
@@ -235,7 +281,7 @@ pub struct Envelope {
 impl Body {
     /// Whether the fabric may drop it when the other side is slow.
     pub const fn may_be_dropped(&self) -> bool {
-        matches!(self, Self::Telemetry(_))
+        matches!(self, Self::Telemetry(..) | Self::Hello(_))
     }
 }
 
@@ -252,17 +298,20 @@ mod tests {
 
     #[test]
     fn only_telemetry_may_be_dropped() {
-        assert!(Body::Telemetry(Box::default()).may_be_dropped());
-        assert!(!Body::Command(Command::Stop).may_be_dropped());
-        assert!(!Body::Reply(Reply::Armed).may_be_dropped());
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+        assert!(Body::Telemetry(head.clone(), Box::default()).may_be_dropped());
+        assert!(!Body::Command(head.clone(), Command::Stop).may_be_dropped());
+        assert!(!Body::Reply(head, Reply::Armed).may_be_dropped());
     }
 
     #[test]
     fn envelopes_survive_json() {
         let envelope = Envelope {
             from: NodeName::local(),
-            head: Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
-            body: Body::Command(Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] }),
+            body: Body::Command(
+                Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
+                Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] },
+            ),
         };
         let text = serde_json::to_string(&envelope).expect("encodes");
         assert_eq!(serde_json::from_str::<Envelope>(&text).expect("decodes"), envelope);

@@ -6,7 +6,7 @@ use packetrig_engine::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Envelope, Head};
+use packetrig_fleet::message::{Body, Envelope};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
@@ -50,7 +50,7 @@ struct Shell<'a, E> {
 impl<E: Endpoint> Shell<'_, E> {
     fn turn(&mut self) {
         let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
-        if let Some(Envelope { head, body: Body::Command(command), .. }) = self.endpoint.receive(wait) {
+        if let Some(Envelope { body: Body::Command(head, command), .. }) = self.endpoint.receive(wait) {
             self.feed(Event::Command(head, command));
         }
         self.feed(Event::Tick);
@@ -71,7 +71,7 @@ impl<E: Endpoint> Shell<'_, E> {
     fn perform(&mut self, action: Action) -> Option<Event> {
         let done = match action {
             Action::Reply(head, reply) => {
-                self.post(head, Body::Reply(reply));
+                self.post(Body::Reply(head, reply));
                 return None;
             }
             Action::Release => {
@@ -128,7 +128,7 @@ impl<E: Endpoint> Shell<'_, E> {
         match plane.sample() {
             Ok(sample) => {
                 if let Some(head) = self.agent.head().cloned() {
-                    self.post(head, Body::Telemetry(Box::new(sample)));
+                    self.post(Body::Telemetry(head, Box::new(sample)));
                 }
             }
             Err(error) => {
@@ -138,10 +138,9 @@ impl<E: Endpoint> Shell<'_, E> {
         }
     }
 
-    fn post(&mut self, head: Head, body: Body) {
-        let envelope = Envelope { from: self.endpoint.name().clone(), head, body };
+    fn post(&mut self, body: Body) {
         // A controller that is gone is noticed by its silence; there is nobody to tell.
-        self.endpoint.post(&NodeName::controller(), envelope).unwrap_or(());
+        self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
     }
 
     fn failed(&mut self, error: Error) -> Event {

@@ -7,15 +7,18 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod control;
 mod error;
 mod local;
 mod plane;
 mod session;
+pub mod supervisor;
 #[cfg(test)]
 mod tests;
 
 pub use agent::serve;
+pub use control::OnEvent;
 pub use error::Error;
-pub use local::{OnEvent, RunOptions, run_local, run_local_on};
+pub use local::{RunOptions, run_local, run_local_on};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};
 pub use session::Session;

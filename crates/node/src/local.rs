@@ -1,14 +1,14 @@
 //! A run on one machine.
 
-use crate::agent::{now, serve};
+use crate::agent::serve;
+use crate::control::{Crew, OnEvent, User, control};
 use crate::error::Error;
 use crate::plane::{EnginePlane, Planes};
 use packetrig_fleet::agent::Agent;
-use packetrig_fleet::controller::{Action, Controller, Event, Limits};
-use packetrig_fleet::event::RunEvent;
-use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::local::{Local, LocalEndpoint};
-use packetrig_fleet::message::{Body, Envelope, Head, Preparation};
+use packetrig_fleet::controller::{Controller, Event, Limits};
+use packetrig_fleet::fabric::Fabric;
+use packetrig_fleet::local::Local;
+use packetrig_fleet::message::{Head, Preparation};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
@@ -25,9 +25,6 @@ const TURN: Nanos = Nanos::from_millis(20);
 /// How long the agent works for a silent controller. In one process silence means that a reader of the events blocks,
 /// for instance a pager; a controller that is gone ends the agent at once.
 const PATIENCE: Nanos = Nanos::from_secs(600);
-
-/// Who sees everything that happens.
-pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
 /// What a run needs beside its plan.
 #[derive(Clone, Debug)]
@@ -79,7 +76,7 @@ pub fn run_local_on<P: Planes + Send>(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
-    let plan = Plan::read_with(document, ReadOptions { seed: options.seed })?;
+    let plan = Plan::read_with(document, ReadOptions { seed: options.seed, ..ReadOptions::default() })?;
     planes.know(document, options.seed, plan.clone());
     let mut stopped = false;
     let mut wishes = || {
@@ -88,16 +85,6 @@ pub fn run_local_on<P: Planes + Send>(
         wish.then_some(Event::Stop)
     };
     execute(planes, document, options, User { wishes: &mut wishes, turn: TURN, on_event })?.report(&plan)
-}
-
-/// The user's side of a run.
-pub(crate) struct User<'a> {
-    /// Asked at every turn what is wanted now.
-    pub(crate) wishes: &'a mut dyn FnMut() -> Option<Event>,
-    /// Longest time between two turns.
-    pub(crate) turn: Nanos,
-    /// Told everything.
-    pub(crate) on_event: OnEvent<'a>,
 }
 
 /// A run that is over.
@@ -130,7 +117,7 @@ pub(crate) fn execute<P: Planes + Send>(
     let limits = Limits::local(options.drain);
     let machine = Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
     let fabric = Local::default();
-    let endpoint = fabric.join(NodeName::controller())?;
+    let mut endpoint = fabric.join(NodeName::controller())?;
     let agents = fabric.join(node.clone())?;
     let over = AtomicBool::new(false);
     let (controller, failure) = scope(|scope| {
@@ -138,11 +125,11 @@ pub(crate) fn execute<P: Planes + Send>(
         let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
         let agent =
             Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
-        let mut loops = Loop { machine, endpoint, user };
-        let ended = loops.run(&agent);
+        let mut crew = OneThread(agent);
+        let machine = control(machine, &mut endpoint, &mut crew, user);
         over.store(true, Ordering::Release);
-        let failure = agent.join().map_err(|_| Error::AgentDied(node.clone()))?;
-        if ended { Ok((loops.machine, failure)) } else { Err(Error::AgentDied(node.clone())) }
+        let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
+        Ok::<_, Error>((machine?, failure))
     })?;
     Ok(Ended { controller, failure, facts })
 }
@@ -167,55 +154,16 @@ fn preparation(document: &str, options: RunOptions) -> Preparation {
         back_end: options.back_end,
         limits: options.limits,
         steered: options.steered,
+        places: Vec::new(),
     }
 }
 
-/// The loop around the controller machine.
-struct Loop<'a> {
-    machine: Controller,
-    endpoint: LocalEndpoint,
-    user: User<'a>,
-}
+/// The one agent of a run on one machine.
+struct OneThread<'scope, T>(ScopedJoinHandle<'scope, T>);
 
-impl Loop<'_> {
-    /// Until the run is over; `false` if the agent ended first.
-    fn run<T>(&mut self, agent: &ScopedJoinHandle<'_, T>) -> bool {
-        self.feed(Event::Begin);
-        while let Some(deadline) = self.machine.next_deadline() {
-            if agent.is_finished() {
-                return false;
-            }
-            if let Some(wish) = (self.user.wishes)() {
-                self.feed(wish);
-            }
-            let event = match self.endpoint.receive(deadline.since(now()).min(self.user.turn)) {
-                Some(Envelope { from, head, body: Body::Reply(reply) }) => Event::Reply(from, head, reply),
-                Some(Envelope { from, head, body: Body::Telemetry(sample) }) => {
-                    Event::Telemetry(from, head, sample)
-                }
-                Some(Envelope { body: Body::Command(_), .. }) | None => Event::Tick,
-            };
-            self.feed(event);
-        }
-        true
-    }
-
-    fn feed(&mut self, event: Event) {
-        let at = now();
-        for action in self.machine.handle(event, at) {
-            match action {
-                Action::Emit(kind) => {
-                    (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at, kind });
-                }
-                Action::Send(to, head, command) => {
-                    let from = self.endpoint.name().clone();
-                    // A node that is gone is noticed by its silence, or by its thread's end.
-                    self.endpoint
-                        .post(&to, Envelope { from, head, body: Body::Command(command) })
-                        .unwrap_or(());
-                }
-            }
-        }
+impl<T> Crew for OneThread<'_, T> {
+    fn news(&mut self) -> Result<Option<Event>, Error> {
+        if self.0.is_finished() { Err(Error::AgentDied(NodeName::local())) } else { Ok(None) }
     }
 }
 

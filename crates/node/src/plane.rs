@@ -54,7 +54,7 @@ impl EnginePlane {
     fn plan_of(&mut self, document: &str, seed: u64) -> Result<Plan, Error> {
         match self.known.take() {
             Some((known, its_seed, plan)) if known == document && its_seed == seed => Ok(plan),
-            _ => Ok(Plan::read_with(document, ReadOptions { seed })?),
+            _ => Ok(Plan::read_with(document, ReadOptions { seed, ..ReadOptions::default() })?),
         }
     }
 }

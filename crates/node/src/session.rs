@@ -2,8 +2,9 @@
 //!
 //! Invariant: the thread is joined when the session is closed or dropped, and the ports are closed then.
 
+use crate::control::User;
 use crate::error::Error;
-use crate::local::{RunOptions, User, execute};
+use crate::local::{RunOptions, execute};
 use crate::plane::Planes;
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::Event;
@@ -156,7 +157,9 @@ impl Desk {
     fn answer(&self, outcome: &Result<(), Fault>) {
         let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
         let newer = document.filter(|_| outcome.is_ok());
-        let newer = newer.and_then(|text| Plan::read_with(&text, ReadOptions { seed: self.seed }).ok());
+        let newer = newer.and_then(|text| {
+            Plan::read_with(&text, ReadOptions { seed: self.seed, ..ReadOptions::default() }).ok()
+        });
         if let Some(newer) = newer {
             self.plan.borrow_mut().grow(&newer);
         }

@@ -252,7 +252,7 @@ fn a_document_that_is_no_plan_opens_nothing() {
 }
 
 fn plan() -> Plan {
-    Plan::read_with(DOCUMENT, ReadOptions { seed: options().seed }).unwrap()
+    Plan::read_with(DOCUMENT, ReadOptions { seed: options().seed, ..ReadOptions::default() }).unwrap()
 }
 
 #[test]

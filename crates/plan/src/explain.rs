@@ -98,7 +98,7 @@ fn port_of(bound: &BoundPlan, index: usize) -> PortExplanation {
     let load = sent.clone().map(|(stream, b)| stream.l1_rate(b.timeline.rate).bits_per_second()).sum();
     PortExplanation {
         name: port.name.clone(),
-        location: port.location.to_string(),
+        location: port.whereabouts(),
         speed: bound.speeds[index],
         sends_l1: BitRate::new(load),
         streams: (sent.count(), streams().filter(|(stream, _)| stream.rx.contains(&index)).count()),

@@ -23,7 +23,7 @@ pub mod timeline;
 
 pub use model::{
     Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
-    Port, ReadOptions, Stream,
+    Port, ReadOptions, Site, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
 pub use steer::{Ping, Steer};

@@ -68,12 +68,35 @@ impl fmt::Display for Location {
     }
 }
 
+impl Location {
+    /// Stands for a location that is not known yet; no interface is called so.
+    pub const fn unsettled() -> Self {
+        Self { namespace: None, interface: String::new() }
+    }
+}
+
+/// On which machine a port is. A plan for this machine alone knows only [`Site::Here`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Site {
+    /// This machine.
+    #[default]
+    Here,
+    /// The node of this name.
+    Node(String),
+    /// Any port of a fleet with this label. Which one is settled when the nodes are known; until then the port's
+    /// location is [`Location::unsettled`].
+    Any(String),
+}
+
 /// A network interface used for test traffic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
     /// Its name in the plan.
     pub name: String,
-    /// Where it is.
+    /// On which machine.
+    pub site: Site,
+    /// Where it is there.
     pub location: Location,
     /// Nominal speed (layer1.speed), if given.
     pub speed: Option<BitRate>,
@@ -81,6 +104,17 @@ pub struct Port {
     pub mtu: Option<u32>,
     /// Whether it should receive everything (default yes).
     pub promiscuous: bool,
+}
+
+impl Port {
+    /// Where it is, as the document says it: `eth1`, `node7/eth1`, `any-tx`.
+    pub fn whereabouts(&self) -> String {
+        match &self.site {
+            Site::Here => self.location.to_string(),
+            Site::Node(node) => format!("{node}/{}", self.location),
+            Site::Any(label) => format!("any-{label}"),
+        }
+    }
 }
 
 /// Frames from one port to others: one OTG flow, or what one pair of emulated interfaces has of it.
@@ -270,6 +304,8 @@ pub struct BoundStream {
 pub struct ReadOptions {
     /// From which seeds are drawn where the document leaves them open, so that a report can name it.
     pub seed: u64,
+    /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
+    pub fleet: bool,
 }
 
 /// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can.

@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod caveat;
+pub mod clock;
 pub mod counts;
 pub mod jitter;
 pub mod latency;

@@ -1,6 +1,7 @@
 //! What a node found out in a run: the value that travels from the data plane to the report.
 
 use crate::caveat::Caveat;
+use crate::clock::ClockRecord;
 use crate::counts::{StreamRxCounts, StreamTxCounts};
 use crate::jitter::JitterSummary;
 use crate::latency::Latency;
@@ -147,4 +148,7 @@ pub struct NodeResult {
     pub captures: Vec<CaptureResult>,
     /// Doubts.
     pub caveats: Vec<Caveat>,
+    /// How its clock stands to the controller's; absent if it is the only node or nothing is known.
+    #[serde(default)]
+    pub clock: Option<ClockRecord>,
 }

@@ -33,6 +33,11 @@ pub fn monotonic_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Monotonic))
 }
 
+/// Nanoseconds of `CLOCK_BOOTTIME`: as the monotonic clock, but it goes on while the machine is suspended.
+pub fn boottime_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::Boottime))
+}
+
 /// Nanoseconds since 1970 of `CLOCK_REALTIME`: for dates in reports, never for measuring.
 pub fn wall_clock_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))

@@ -22,6 +22,7 @@ pub mod netns;
 pub mod packet;
 pub mod pcap;
 pub mod pktgen;
+pub mod process;
 pub mod sched;
 pub mod signal;
 pub mod udp;

@@ -269,7 +269,8 @@ mod tests {
         for size in [64, 128, 512, 1500, 1518, 4096, 9000] {
             let text =
                 document(("a/eth0", "b/eth0"), size, as_fast_as_it_goes(size), Nanos::from_millis(100));
-            let plan = Plan::read_with(&text.unwrap(), ReadOptions { seed: 1 }).unwrap();
+            let plan =
+                Plan::read_with(&text.unwrap(), ReadOptions { seed: 1, ..ReadOptions::default() }).unwrap();
             let speeds: Vec<_> = plan.ports.iter().map(|port| port.speed).collect();
             assert!(speeds.iter().all(Option::is_some));
             plan.bind(&speeds).unwrap_or_else(|problems| panic!("{size} B: {problems}"));

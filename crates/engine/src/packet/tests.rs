@@ -41,6 +41,7 @@ impl Lab {
     fn port(&self, interface: &str) -> Port {
         Port {
             name: interface.into(),
+            site: packetrig_plan::Site::Here,
             location: Location { namespace: Some(self.name.clone()), interface: interface.into() },
             speed: None,
             mtu: None,
@@ -335,6 +336,7 @@ fn ipv6_addresses_are_not_lost() {
 fn missing_interfaces_and_namespaces_are_named() {
     let port = |namespace: Option<&str>, interface: &str| Port {
         name: "p".into(),
+        site: packetrig_plan::Site::Here,
         location: Location { namespace: namespace.map(str::to_owned), interface: interface.into() },
         speed: None,
         mtu: None,

@@ -171,7 +171,7 @@ impl Rig {
 
     /// Changes rates and sizes, takes on new streams, stops those that are gone.
     fn replan(&mut self, document: &str) -> Result<(), Error> {
-        let newer = Plan::read_with(document, ReadOptions { seed: self.seed })?;
+        let newer = Plan::read_with(document, ReadOptions { seed: self.seed, ..ReadOptions::default() })?;
         if newer.ports != self.plan.plan.ports {
             let problem = Problem::error("ports", "the ports of a run under way cannot be changed");
             return Err(Error::Plan(Problems(vec![problem])));

@@ -4,7 +4,7 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::port::Clock;
 use packetrig_engine::rig::{Opener, Rig, RigOptions};
-use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Part, Plan, Port, Stream};
+use packetrig_plan::{Amount, Duration, Gap, Location, Metrics, Part, Plan, Port, Site, Stream};
 use packetrig_stats::result::NodeResult;
 use packetrig_units::{FrameRate, Nanos, Rate};
 use packetrig_wire::header::Kind;
@@ -18,6 +18,7 @@ const PATIENCE: Nanos = Nanos::from_secs(20);
 pub fn plan(ports: &[&str]) -> Plan {
     let port = |name: &&str| Port {
         name: (*name).into(),
+        site: Site::Here,
         location: Location { namespace: None, interface: (*name).into() },
         speed: None,
         mtu: None,

@@ -14,6 +14,7 @@ mod metrics;
 mod packet;
 mod port;
 mod replay;
+mod site;
 mod size;
 #[cfg(test)]
 mod tests;
@@ -43,7 +44,7 @@ pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, Problems> {
 
 fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     let mut names = Names::default();
-    plan.ports = port::ports(config, &mut names);
+    plan.ports = port::ports(config, options, &mut names);
     port::layer1(config, &mut plan.ports, &mut names);
     plan.captures = capture::captures(config, &plan.ports, &mut names);
     let (interfaces, devices) = device::interfaces(config, &plan.ports, &mut names);

@@ -1,8 +1,8 @@
 //! Ports and their layer 1.
 
-use super::{Names, port_named};
-use crate::reader::{Item, Object};
-use crate::{Location, Port, Problem};
+use super::{Names, port_named, site};
+use crate::reader::Object;
+use crate::{Location, Port, ReadOptions, Site};
 use packetrig_units::BitRate;
 
 /// OTG's speeds, in Mbit/s.
@@ -22,38 +22,18 @@ const SPEEDS: &[(&str, u64)] = &[
     ("speed_800_gbps", 800_000),
 ];
 
-pub(super) fn ports(config: &Object<'_>, names: &mut Names) -> Vec<Port> {
+pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
     for item in config.items("ports") {
         let Some(object) = item.object() else { continue };
         let name = names.claim(&object);
-        let location = object.require("location").and_then(|item| location(&item, &ports));
+        let whereabouts = object.require("location").and_then(|item| site::of(&item, options, &ports));
         object.close();
-        ports.push(Port {
-            name,
-            // A port without a location is an error already; its name keeps references to it valid.
-            location: location.unwrap_or_else(|| Location { namespace: None, interface: String::new() }),
-            speed: None,
-            mtu: None,
-            promiscuous: true,
-        });
+        // A port without a location is an error already; its name keeps references to it valid.
+        let (site, location) = whereabouts.unwrap_or((Site::Here, Location::unsettled()));
+        ports.push(Port { name, site, location, speed: None, mtu: None, promiscuous: true });
     }
     ports
-}
-
-fn location(item: &Item<'_>, before: &[Port]) -> Option<Location> {
-    let location: Location = match item.text()?.parse() {
-        Ok(location) => location,
-        Err(message) => {
-            let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias, which comes with the server";
-            item.note(Problem::error(&*item.path, message).with_hint(hint));
-            return None;
-        }
-    };
-    if let Some(other) = before.iter().find(|port| port.location == location) {
-        item.error(format!("`{location}` is port `{}` already", other.name));
-    }
-    Some(location)
 }
 
 pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], names: &mut Names) {

@@ -111,7 +111,9 @@ fn every_pattern_kind_is_read() {
 fn seed_zero_is_drawn_from_the_seed_of_the_run() {
     let members = "size: {fixed: 128}\npacket: [{ipv4: {src: {random: {seed: 0, count: 9}}}}]";
     let of = |seed| {
-        let plan = Plan::read_with(&with(members), crate::ReadOptions { seed }).unwrap();
+        let plan =
+            Plan::read_with(&with(members), crate::ReadOptions { seed, ..crate::ReadOptions::default() })
+                .unwrap();
         setting(&plan, 0, "src")
     };
     assert_eq!(of(1), of(1));

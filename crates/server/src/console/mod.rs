@@ -128,7 +128,7 @@ impl<R: Rigs> Console<R> {
             }
         }
         let text = document.to_string();
-        let plan = Plan::read_with(&text, ReadOptions { seed: self.rigs.seed() })?;
+        let plan = Plan::read_with(&text, ReadOptions { seed: self.rigs.seed(), ..ReadOptions::default() })?;
         Ok((text, plan))
     }
 

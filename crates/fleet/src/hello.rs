@@ -1,0 +1,91 @@
+//! What a node says of itself: when it is asked, and once a second.
+//!
+//! Everything a controller needs to choose nodes and to refuse them by name is in it; nothing of it is a promise that
+//! outlives the node's *incarnation*.
+
+use crate::message::{Head, RunId};
+use packetrig_stats::port::BackEnd;
+use packetrig_units::{BitRate, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
+pub const PROTOCOL: Protocol = Protocol { major: 1, minor: 0 };
+
+/// Version of the messages' form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Protocol {
+    /// What is incompatible.
+    pub major: u16,
+    /// What is added.
+    pub minor: u16,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// New at each start of the agent: a changed one is a restart, however quick.
+    pub incarnation: u64,
+    /// Highest epoch it has seen.
+    pub epoch: u64,
+    /// Form of its messages.
+    pub protocol: Protocol,
+    /// Version of packetrig.
+    pub version: String,
+    /// What it can do beyond the protocol, by name; a plan that requires one is refused where it is missing.
+    pub features: Vec<String>,
+    /// What its owner calls it, for groups (`any-LABEL`).
+    pub labels: Vec<String>,
+    /// What its owner offers.
+    pub ports: Vec<OfferedPort>,
+    /// Its clock.
+    pub clock: ClockFacts,
+    /// Bytes free where it spools.
+    pub disk_free: u64,
+    /// The run it takes part in, if any.
+    pub busy: Option<Head>,
+    /// Results that wait to be collected: (run, attempt, segments).
+    pub spooled: Vec<(RunId, u32, u64)>,
+}
+
+/// An interface that may carry test traffic.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OfferedPort {
+    /// As a location of that machine: `eth1` or `ns/eth1`.
+    pub interface: String,
+    /// Labels of its own, beside those of the node.
+    pub labels: Vec<String>,
+    /// Driver name.
+    pub driver: String,
+    /// Link speed, if it says.
+    pub speed: Option<BitRate>,
+    /// Whether the link is up.
+    pub up: bool,
+    /// Ways to send and receive that can be asked for.
+    pub back_ends: Vec<BackEnd>,
+}
+
+/// What disciplines a clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClockSource {
+    /// Nothing says so.
+    #[default]
+    None,
+    /// NTP; the kernel's own figures.
+    Ntp,
+    /// PTP.
+    Ptp,
+}
+
+/// A node's clock as the node itself sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockFacts {
+    /// Who disciplines it.
+    pub source: ClockSource,
+    /// Whether the kernel calls it synchronised.
+    pub synchronised: bool,
+    /// The kernel's bound of its error against true time; absent when it is not synchronised.
+    pub max_error: Option<Nanos>,
+    /// Names the clock itself: nodes with the same one (containers and namespaces of one machine) need no comparison.
+    pub identity: String,
+}

@@ -1,0 +1,315 @@
+//! Who belongs to the fleet: what each node said of itself last, and how long ago that was.
+//!
+//! It is fed with [`Hello`]s and the time. That a node is lost means only that it was not heard: it may still send, until
+//! its lease ends.
+//!
+//! Invariant: a node that began anew is a restart, however quickly it came back; a late word of an earlier
+//! incarnation changes nothing.
+
+use crate::hello::{Hello, PROTOCOL, Protocol};
+use crate::message::{Head, NodeName, RunId};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// Silence after which a node is suspect. It says hello once a second.
+pub const SUSPECT: Nanos = Nanos::from_secs(3);
+/// Silence after which it is lost.
+pub const LOST: Nanos = Nanos::from_secs(10);
+
+/// How recently a node was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Presence {
+    /// A moment ago.
+    Fresh,
+    /// Not for [`SUSPECT`].
+    Suspect,
+    /// Not for [`LOST`].
+    Lost,
+}
+
+impl Presence {
+    const fn after(silence: Nanos) -> Self {
+        match silence.as_u64() {
+            silence if silence >= LOST.as_u64() => Self::Lost,
+            silence if silence >= SUSPECT.as_u64() => Self::Suspect,
+            _ => Self::Fresh,
+        }
+    }
+}
+
+impl fmt::Display for Presence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Fresh => "fresh",
+            Self::Suspect => "suspect",
+            Self::Lost => "lost",
+        })
+    }
+}
+
+/// Why a node and this controller cannot work together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[error(
+    "packetrig {version} there speaks protocol {}.{}; this controller speaks {}.{} and takes {}.{} too",
+    node.major, node.minor, ours.major, ours.minor, ours.major, ours.minor.saturating_sub(1)
+)]
+pub struct Skew {
+    /// Version of packetrig on the node.
+    pub version: String,
+    /// The node's protocol.
+    pub node: Protocol,
+    /// The controller's.
+    pub ours: Protocol,
+}
+
+impl Skew {
+    /// What is between `hello` and a controller that speaks `ours`: majors must be equal, minors equal or one less.
+    pub fn between(hello: &Hello, ours: Protocol) -> Option<Self> {
+        let node = hello.protocol;
+        let fits = node.major == ours.major && (node.minor == ours.minor || node.minor + 1 == ours.minor);
+        (!fits).then(|| Self { version: hello.version.clone(), node, ours })
+    }
+}
+
+/// Something about a node is other than before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    /// Heard for the first time.
+    Joined(NodeName),
+    /// Its agent began anew: whatever it was doing is over.
+    Restarted {
+        /// Which node.
+        node: NodeName,
+        /// The run it took part in, as far as was known.
+        lost: Option<Head>,
+    },
+    /// Heard more or less recently than before.
+    Presence(NodeName, Presence),
+}
+
+/// A node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Member {
+    hello: Hello,
+    heard: MonoTime,
+    presence: Presence,
+    earlier: BTreeSet<u64>,
+}
+
+impl Member {
+    /// What it said last.
+    pub const fn hello(&self) -> &Hello {
+        &self.hello
+    }
+    /// How recently it was heard.
+    pub const fn presence(&self, now: MonoTime) -> Presence {
+        Presence::after(now.since(self.heard))
+    }
+    /// Why it cannot be worked with.
+    pub fn skew(&self) -> Option<Skew> {
+        Skew::between(&self.hello, PROTOCOL)
+    }
+}
+
+/// The nodes heard so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Members {
+    nodes: BTreeMap<NodeName, Member>,
+}
+
+impl Members {
+    /// Takes in what a node says of itself.
+    pub fn hear(&mut self, from: &NodeName, hello: Hello, now: MonoTime) -> Vec<Change> {
+        let Some(member) = self.nodes.get_mut(from) else {
+            let member = Member { hello, heard: now, presence: Presence::Fresh, earlier: BTreeSet::new() };
+            self.nodes.insert(from.clone(), member);
+            return vec![Change::Joined(from.clone())];
+        };
+        if member.earlier.contains(&hello.incarnation) {
+            return Vec::new();
+        }
+        let mut changes = Vec::new();
+        if member.hello.incarnation != hello.incarnation {
+            member.earlier.insert(member.hello.incarnation);
+            changes.push(Change::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
+        }
+        if member.presence != Presence::Fresh {
+            member.presence = Presence::Fresh;
+            changes.push(Change::Presence(from.clone(), Presence::Fresh));
+        }
+        (member.hello, member.heard) = (hello, now);
+        changes
+    }
+
+    /// Who has been silent for long, since the last time this was asked.
+    pub fn tick(&mut self, now: MonoTime) -> Vec<Change> {
+        let silent = self.nodes.iter_mut().filter_map(|(name, member)| {
+            let presence = member.presence(now);
+            let is_new = presence != member.presence;
+            member.presence = presence;
+            is_new.then(|| Change::Presence(name.clone(), presence))
+        });
+        silent.collect()
+    }
+
+    /// Forgets a node: its owner took it out.
+    pub fn forget(&mut self, node: &NodeName) {
+        self.nodes.remove(node);
+    }
+
+    /// A node by name.
+    pub fn get(&self, node: &NodeName) -> Option<&Member> {
+        self.nodes.get(node)
+    }
+
+    /// All nodes by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&NodeName, &Member)> {
+        self.nodes.iter()
+    }
+
+    /// The highest epoch any node has seen: a controller's own must be above it.
+    pub fn highest_epoch(&self) -> u64 {
+        self.nodes.values().map(|member| member.hello.epoch).max().unwrap_or(0)
+    }
+
+    /// Nodes that hold results nobody has collected: (node, run, attempt, segments).
+    pub fn uncollected(&self) -> impl Iterator<Item = (&NodeName, &RunId, u32, u64)> {
+        self.nodes.iter().flat_map(|(name, member)| {
+            member.hello.spooled.iter().map(move |(run, attempt, segments)| (name, run, *attempt, *segments))
+        })
+    }
+
+    /// One row per node, by name.
+    pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
+        self.nodes.iter().map(|(name, member)| MemberRow::of(name, member, now)).collect()
+    }
+}
+
+/// A node as `fleet status` shows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberRow {
+    /// Its name.
+    pub node: NodeName,
+    /// How recently it was heard.
+    pub presence: Presence,
+    /// Time since.
+    pub silent: Nanos,
+    /// How often it began anew since this controller knows it.
+    pub restarts: usize,
+    /// Why it cannot be worked with.
+    pub skew: Option<Skew>,
+    /// What it said.
+    pub hello: Hello,
+}
+
+impl MemberRow {
+    fn of(name: &NodeName, member: &Member, now: MonoTime) -> Self {
+        Self {
+            node: name.clone(),
+            presence: member.presence(now),
+            silent: now.since(member.heard),
+            restarts: member.earlier.len(),
+            skew: member.skew(),
+            hello: member.hello.clone(),
+        }
+    }
+
+    /// What keeps it from taking part in a run other than `run`; `None` if nothing does.
+    pub fn hindrance(&self, run: Option<&RunId>) -> Option<String> {
+        let busy = self.hello.busy.as_ref().map(|head| &head.run).filter(|busy| Some(*busy) != run);
+        if self.presence == Presence::Lost {
+            Some(format!("not heard for {}", self.silent))
+        } else if let Some(skew) = &self.skew {
+            Some(skew.to_string())
+        } else {
+            busy.map(|run| format!("busy with run {run}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(text: &str) -> NodeName {
+        NodeName(text.to_owned())
+    }
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::from_nanos(ms * 1_000_000)
+    }
+
+    fn hello(incarnation: u64) -> Hello {
+        Hello { incarnation, protocol: PROTOCOL, ..Hello::default() }
+    }
+
+    #[test]
+    fn silence_makes_a_node_suspect_and_then_lost_and_a_word_fresh_again() {
+        let (mut members, a) = (Members::default(), name("a"));
+        assert_eq!(members.hear(&a, hello(1), at(0)), [Change::Joined(a.clone())]);
+        assert_eq!(members.tick(at(2_999)), []);
+        assert_eq!(members.tick(at(3_000)), [Change::Presence(a.clone(), Presence::Suspect)]);
+        assert_eq!(members.tick(at(9_999)), []);
+        assert_eq!(members.tick(at(10_000)), [Change::Presence(a.clone(), Presence::Lost)]);
+        assert_eq!(members.rows(at(10_500))[0].silent, Nanos::from_millis(10_500));
+        let back = members.hear(&a, hello(1), at(11_000));
+        assert_eq!(back, [Change::Presence(a.clone(), Presence::Fresh)]);
+        assert_eq!(members.hear(&a, hello(1), at(12_000)), []);
+    }
+
+    #[test]
+    fn a_new_incarnation_is_a_restart_and_a_late_word_of_the_old_one_is_nothing() {
+        let (mut members, a) = (Members::default(), name("a"));
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 4, plan: crate::PlanHash::of("") };
+        members.hear(&a, Hello { busy: Some(head.clone()), ..hello(7) }, at(0));
+        let restarted = Change::Restarted { node: a.clone(), lost: Some(head) };
+        assert_eq!(members.hear(&a, hello(3), at(1)), [restarted]);
+        assert_eq!(members.hear(&a, Hello { epoch: 99, ..hello(7) }, at(2)), []);
+        let row = &members.rows(at(2))[0];
+        assert_eq!((row.hello.incarnation, row.restarts, row.hello.epoch), (3, 1, 0));
+    }
+
+    #[test]
+    fn the_highest_epoch_is_that_of_any_node() {
+        let mut members = Members::default();
+        assert_eq!(members.highest_epoch(), 0);
+        for (node, epoch) in [("a", 4), ("b", 9), ("c", 2)] {
+            members.hear(&name(node), Hello { epoch, ..hello(1) }, at(0));
+        }
+        assert_eq!(members.highest_epoch(), 9);
+    }
+
+    #[test]
+    fn the_same_major_and_at_most_one_minor_back_work_together() {
+        let skew = |major, minor| {
+            let said =
+                Hello { protocol: Protocol { major, minor }, version: "9.9".into(), ..Hello::default() };
+            Skew::between(&said, Protocol { major: 2, minor: 5 })
+        };
+        assert_eq!((skew(2, 5), skew(2, 4)), (None, None));
+        for (major, minor) in [(2, 3), (2, 6), (1, 5), (3, 5)] {
+            assert!(skew(major, minor).is_some(), "{major}.{minor}");
+        }
+        let text = skew(2, 6).unwrap().to_string();
+        assert_eq!(
+            text,
+            "packetrig 9.9 there speaks protocol 2.6; this controller speaks 2.5 and takes 2.4 too"
+        );
+    }
+
+    #[test]
+    fn what_keeps_a_node_from_a_run_is_said() {
+        let mut members = Members::default();
+        let head =
+            |run: &str| Head { run: RunId(run.into()), attempt: 1, epoch: 1, plan: crate::PlanHash::of("") };
+        members.hear(&name("a"), Hello { busy: Some(head("r1")), ..hello(1) }, at(0));
+        let row = |now| members.rows(at(now)).remove(0);
+        assert_eq!(row(0).hindrance(None).unwrap(), "busy with run r1");
+        assert_eq!(row(0).hindrance(Some(&RunId("r1".into()))), None);
+        assert_eq!(row(20_000).hindrance(None).unwrap(), "not heard for 20s");
+    }
+}

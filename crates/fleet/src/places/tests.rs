@@ -1,0 +1,150 @@
+use super::*;
+use crate::hello::{Hello, OfferedPort, PROTOCOL, Protocol};
+use crate::message::{Head, PlanHash};
+use packetrig_plan::ReadOptions;
+use packetrig_units::Nanos;
+
+const NOW: MonoTime = MonoTime::from_nanos(60_000_000_000);
+
+fn offered(interface: &str, labels: &[&str]) -> OfferedPort {
+    OfferedPort {
+        interface: interface.into(),
+        labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+        driver: "veth".into(),
+        speed: None,
+        up: true,
+        back_ends: Vec::new(),
+    }
+}
+
+fn node(labels: &[&str], ports: Vec<OfferedPort>) -> Hello {
+    let labels = labels.iter().map(|label| (*label).to_owned()).collect();
+    Hello { protocol: PROTOCOL, labels, ports, ..Hello::default() }
+}
+
+fn fleet(nodes: Vec<(&str, Hello)>) -> Members {
+    let mut members = Members::default();
+    for (name, hello) in nodes {
+        members.hear(&NodeName(name.into()), hello, NOW);
+    }
+    members
+}
+
+fn plan(locations: &[&str]) -> Plan {
+    let ports: Vec<String> =
+        locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
+    let text = format!("ports: [{}]", ports.join(", "));
+    Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+}
+
+fn settled(locations: &[&str], members: &Members) -> Vec<String> {
+    let places = settle(&plan(locations), members, None, NOW).unwrap();
+    places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
+}
+
+/// Each problem as `path: message (hint)`.
+fn refused(locations: &[&str], members: &Members) -> Vec<String> {
+    let problems = settle(&plan(locations), members, None, NOW).unwrap_err().0;
+    let line = |problem: &Problem| {
+        format!("{}: {} ({})", problem.path, problem.message, problem.hint.as_deref().unwrap_or(""))
+    };
+    problems.iter().map(line).collect()
+}
+
+#[test]
+fn a_named_interface_is_the_place() {
+    let members = fleet(vec![("a", node(&[], vec![offered("eth1", &[]), offered("ns/eth1", &[])]))]);
+    assert_eq!(settled(&["a/ns/eth1", "a/eth1"], &members), ["a/ns/eth1", "a/eth1"]);
+}
+
+#[test]
+fn every_problem_is_told_at_once_by_the_ports_path() {
+    let skewed = Hello { protocol: Protocol { major: 99, minor: 0 }, ..node(&[], vec![offered("e", &[])]) };
+    let head = Head { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+    let busy = Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) };
+    let dark = OfferedPort { up: false, ..offered("dark", &[]) };
+    let mut members =
+        fleet(vec![("a", node(&[], vec![offered("eth1", &[]), dark])), ("new", skewed), ("busy", busy)]);
+    members.hear(&NodeName("gone".into()), node(&[], vec![offered("e", &[])]), NOW - Nanos::from_secs(11));
+    let wanted = ["a/eth1", "b/eth1", "a/eth9", "a/dark", "new/e", "busy/e", "gone/e", "any-x"];
+    let said = refused(&wanted, &members);
+    assert_eq!(
+        said,
+        [
+            "ports[1].location: there is no node `b` (nodes of this fleet: a, busy, gone, new)",
+            "ports[2].location: node `a` does not offer a port `eth9` (its owner offers: eth1, dark)",
+            "ports[3].location: the link of `a/dark` is down ()",
+            &format!(
+                "ports[4].location: node `new` cannot take part: packetrig  there speaks protocol 99.0; \
+                 this controller speaks {}.{} and takes {0}.{} too ()",
+                PROTOCOL.major,
+                PROTOCOL.minor,
+                PROTOCOL.minor.saturating_sub(1)
+            ),
+            "ports[5].location: node `busy` cannot take part: busy with run r9 ()",
+            "ports[6].location: node `gone` cannot take part: not heard for 11s ()",
+            "ports[7].location: no port is left for `any-x`: the plan wants 1, 0 can be had \
+             (no owner gave a port or node the label `x`)",
+        ]
+    );
+    assert!(refused(&["a/e"], &Members::default())[0].contains("no node has joined yet"));
+}
+
+#[test]
+fn a_run_may_have_the_nodes_that_are_busy_with_it() {
+    let head = Head { run: RunId("r9".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+    let members = fleet(vec![("a", Hello { busy: Some(head), ..node(&[], vec![offered("e", &[])]) })]);
+    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r9".into())), NOW).is_ok());
+    assert!(settle(&plan(&["a/e"]), &members, Some(&RunId("r8".into())), NOW).is_err());
+}
+
+#[test]
+fn ports_by_label_are_spread_over_nodes_before_one_gets_two() {
+    let two = || vec![offered("e0", &[]), offered("e1", &[])];
+    let members =
+        fleet(vec![("c", node(&["tx"], two())), ("a", node(&["tx"], two())), ("b", node(&["tx"], two()))]);
+    assert_eq!(settled(&["any-tx"; 3], &members), ["a/e0", "b/e0", "c/e0"]);
+    assert_eq!(settled(&["any-tx"; 5], &members), ["a/e0", "b/e0", "c/e0", "a/e1", "b/e1"]);
+    assert_eq!(settled(&["any-tx"; 6], &members).iter().collect::<BTreeSet<_>>().len(), 6);
+    let said = refused(&["any-tx"; 7], &members);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0]
+            .starts_with("ports[6].location: no port is left for `any-tx`: the plan wants 7, 6 can be had")
+    );
+}
+
+#[test]
+fn named_ports_are_not_given_to_others_and_count_for_the_spread() {
+    let two = || vec![offered("e0", &["x"]), offered("e1", &["x"])];
+    let members = fleet(vec![("a", node(&[], two())), ("b", node(&[], two()))]);
+    assert_eq!(settled(&["any-x", "a/e0"], &members), ["b/e0", "a/e0"]);
+    assert_eq!(settled(&["any-x", "any-x", "any-x", "a/e0"], &members), ["b/e0", "a/e1", "b/e1", "a/e0"]);
+}
+
+#[test]
+fn a_port_moves_when_another_has_no_other_choice() {
+    // Only a/e0 can receive, and it comes first for the sender as well.
+    let members = fleet(vec![
+        ("a", node(&[], vec![offered("e0", &["tx", "rx"])])),
+        ("b", node(&[], vec![offered("e0", &["tx"])])),
+    ]);
+    assert_eq!(settled(&["any-tx", "any-rx"], &members), ["b/e0", "a/e0"]);
+    let said = refused(&["any-tx", "any-rx", "any-rx"], &members);
+    assert!(said[0].contains("(other ports of the plan have the rest)"), "{said:?}");
+}
+
+#[test]
+fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
+    let dark = OfferedPort { up: false, ..offered("e0", &["x"]) };
+    let mut members = fleet(vec![("a", node(&[], vec![dark]))]);
+    members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[])]), NOW - Nanos::from_secs(30));
+    let said = refused(&["any-x"], &members);
+    assert!(
+        said[0].ends_with("(node `b` cannot take part: not heard for 30s, the link of `a/e0` is down)"),
+        "{said:?}"
+    );
+    assert_eq!(free("x", &members, NOW), 0);
+    members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[]), offered("e1", &["x"])]), NOW);
+    assert_eq!(free("x", &members, NOW), 2, "a port labelled twice is one port");
+}

@@ -1,0 +1,188 @@
+//! The second line behind the lease: a process that does nothing but watch the one that sends.
+//!
+//! The worker writes the instant by which it must have stopped sending into a small file that both have; the supervisor
+//! reads it. A worker that is past it by half a second is killed, whatever it is doing, and one that ended by itself is
+//! started again. It begins anew then: it is idle, its results are in its spool.
+//!
+//! Invariant: the worker never outlives its supervisor.
+
+use packetrig_sys::{clock, process};
+use packetrig_units::Nanos;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus};
+use std::time::Duration;
+
+/// How long after its deadline a worker that may still be sending is killed.
+pub const GRACE: Nanos = Nanos::from_millis(500);
+/// How often the supervisor looks.
+const LOOK: Duration = Duration::from_millis(50);
+/// Before a worker that ended is started again.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The instant by which the worker must not send any more; nanoseconds of CLOCK_BOOTTIME, 0 while it sends nothing.
+#[derive(Debug)]
+pub struct Watch(File);
+
+impl Watch {
+    /// Opens the file, makes it if it is not there.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+        Ok(Self(file))
+    }
+
+    /// Says until when something may be sent.
+    pub fn set(&self, deadline_ns: u64) -> io::Result<()> {
+        self.0.write_all_at(&deadline_ns.to_le_bytes(), 0)
+    }
+
+    fn get(&self) -> u64 {
+        let mut bytes = [0; 8];
+        // Nothing has been said yet.
+        self.0.read_exact_at(&mut bytes, 0).map_or(0, |()| u64::from_le_bytes(bytes))
+    }
+
+    fn is_overdue(&self, now_ns: u64) -> bool {
+        let deadline = self.get();
+        deadline > 0 && now_ns > deadline.saturating_add(GRACE.as_u64())
+    }
+}
+
+/// How a supervision ended.
+#[derive(Debug)]
+pub enum Ended {
+    /// The worker ended for good, so.
+    Worker(ExitStatus),
+    /// The user wanted it.
+    Told,
+}
+
+/// Keeps a worker at work until `stop` says so or it ends with success or with a fault of its user. `start` makes the
+/// command; `told` hears what happens.
+pub fn supervise(
+    watch: &Watch,
+    start: &mut dyn FnMut() -> Command,
+    stop: &dyn Fn() -> bool,
+    told: &mut dyn FnMut(String),
+) -> io::Result<Ended> {
+    loop {
+        watch.set(0)?;
+        let mut child = start().spawn()?;
+        match attend(watch, &mut child, stop, told)? {
+            Some(ended) => return Ok(ended),
+            None => std::thread::sleep(PAUSE),
+        }
+        if stop() {
+            return Ok(Ended::Told);
+        }
+    }
+}
+
+/// Until the worker has ended; `None` if it shall be started again.
+fn attend(
+    watch: &Watch,
+    child: &mut Child,
+    stop: &dyn Fn() -> bool,
+    told: &mut dyn FnMut(String),
+) -> io::Result<Option<Ended>> {
+    let mut asked = false;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(outcome(status, asked, told));
+        }
+        if stop() && !asked {
+            asked = true;
+            // One that has just ended needs not be asked.
+            process::ask_to_end(child.id()).unwrap_or(());
+        }
+        if watch.is_overdue(clock::boottime_ns()) {
+            told("the agent did not stop at the end of its lease and is killed".to_owned());
+            child.kill()?;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn outcome(status: ExitStatus, asked: bool, told: &mut dyn FnMut(String)) -> Option<Ended> {
+    if asked {
+        return Some(Ended::Told);
+    }
+    // What a user has to put right does not get better by trying again; a kill or a panic does.
+    if status.code().is_some_and(|code| code != 70 && code != 101) {
+        return Some(Ended::Worker(status));
+    }
+    told(format!("the agent ended ({status}) and is started again"));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    fn watch() -> (tempfile::TempDir, Watch) {
+        let place = tempfile::tempdir().unwrap();
+        let watch = Watch::open(&place.path().join("watch")).unwrap();
+        (place, watch)
+    }
+
+    #[test]
+    fn a_worker_that_ends_with_success_is_not_started_again() {
+        let (_place, watch) = watch();
+        let ended = supervise(&watch, &mut || sh("exit 0"), &|| false, &mut |_| ()).unwrap();
+        assert!(matches!(ended, Ended::Worker(status) if status.success()));
+    }
+
+    #[test]
+    fn one_that_is_killed_is_started_again() {
+        let (_place, watch) = watch();
+        let starts = Cell::new(0);
+        let mut start = || {
+            starts.set(starts.get() + 1);
+            sh(if starts.get() == 1 { "kill -9 $$" } else { "exit 0" })
+        };
+        supervise(&watch, &mut start, &|| false, &mut |_| ()).unwrap();
+        assert_eq!(starts.get(), 2);
+    }
+
+    #[test]
+    fn one_past_its_deadline_is_killed() {
+        let (place, watch) = watch();
+        let starts = Cell::new(0);
+        let mut said = Vec::new();
+        let mut start = || {
+            starts.set(starts.get() + 1);
+            if starts.get() > 1 {
+                return sh("exit 0");
+            }
+            Watch::open(&place.path().join("watch")).unwrap().set(1).unwrap();
+            sh("sleep 60")
+        };
+        supervise(&watch, &mut start, &|| false, &mut |text| said.push(text)).unwrap();
+        assert_eq!(starts.get(), 2);
+        assert!(said[0].contains("end of its lease"), "{said:?}");
+        assert_eq!(watch.get(), 0, "the next one begins with nothing");
+    }
+
+    #[test]
+    fn it_ends_when_the_user_wants_it_to() {
+        let (_place, watch) = watch();
+        let looks = Cell::new(0);
+        let stop = || {
+            looks.set(looks.get() + 1);
+            looks.get() > 3
+        };
+        assert!(matches!(
+            supervise(&watch, &mut || sh("sleep 60"), &stop, &mut |_| ()).unwrap(),
+            Ended::Told
+        ));
+    }
+}

@@ -1,0 +1,115 @@
+//! Where ports are: on this machine, on a named node, or on any node whose owner gave it a label.
+//!
+//! Whether that node exists is not asked here: a plan is read without the fleet.
+
+use crate::reader::Item;
+use crate::{Location, Port, Problem, ReadOptions, Site};
+
+/// What a location that stands for any port with a label begins with.
+const ANY: &str = "any-";
+/// Longest name of a node or a label.
+const LONGEST: usize = 63;
+
+/// Where the port of this `location` is; notes why it is nowhere.
+pub(super) fn of(item: &Item<'_>, options: ReadOptions, before: &[Port]) -> Option<(Site, Location)> {
+    let text = item.text()?;
+    let read = if options.fleet { in_fleet(text) } else { here(text) };
+    let (site, location) = match read {
+        Ok(found) => found,
+        Err((message, hint)) => {
+            item.note(Problem::error(&*item.path, message).with_hint(hint));
+            return None;
+        }
+    };
+    let same = |port: &&Port| port.site == site && port.location == location;
+    // Ports with the same label are different ports.
+    if let Some(other) = before.iter().find(same).filter(|_| !matches!(site, Site::Any(_))) {
+        item.error(format!("`{text}` is port `{}` already", other.name));
+    }
+    Some((site, location))
+}
+
+type Read = Result<(Site, Location), (String, String)>;
+
+fn here(text: &str) -> Read {
+    let location: Location = text.parse().map_err(|message| {
+        let hint = "locations of other testers (`host:port`, `chassis;card;port`) need an alias, which comes with the server";
+        (message, hint.to_owned())
+    })?;
+    Ok((Site::Here, location))
+}
+
+fn in_fleet(text: &str) -> Read {
+    let forms = "in a fleet a location is `NODE/eth1`, `NODE/namespace/eth1` or `any-LABEL`";
+    let wrong = |message: String| (message, forms.to_owned());
+    let Some((node, interface)) = text.split_once('/') else {
+        let Some(label) = text.strip_prefix(ANY) else {
+            let is_interface = text.parse::<Location>().is_ok();
+            let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
+            return Err((format!("`{text}` does not say on which node it is"), hint));
+        };
+        if !is_name(label) {
+            return Err(wrong(format!("`{label}` is not a label: letters, digits, `-` and `_`")));
+        }
+        return Ok((Site::Any(label.to_owned()), Location::unsettled()));
+    };
+    if !is_name(node) {
+        return Err(wrong(format!("`{node}` is not the name of a node: letters, digits, `-` and `_`")));
+    }
+    Ok((Site::Node(node.to_owned()), interface.parse().map_err(wrong)?))
+}
+
+/// Names of nodes and labels stand in subjects and certificates as well, hence no dots.
+fn is_name(text: &str) -> bool {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_good)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+
+    fn read(fleet: bool, locations: &[&str]) -> Result<Vec<(Site, String)>, String> {
+        let ports: Vec<String> =
+            locations.iter().enumerate().map(|(n, at)| format!("{{name: p{n}, location: '{at}'}}")).collect();
+        let text = format!("ports: [{}]", ports.join(", "));
+        let plan = Plan::read_with(&text, ReadOptions { fleet, ..ReadOptions::default() });
+        let said =
+            |problem: &Problem| format!("{} ({})", problem.message, problem.hint.clone().unwrap_or_default());
+        let plan = plan.map_err(|problems| problems.0.iter().map(said).collect::<Vec<_>>().join("; "))?;
+        Ok(plan.ports.into_iter().map(|port| (port.site.clone(), port.whereabouts())).collect())
+    }
+
+    #[test]
+    fn without_a_fleet_every_port_is_here() {
+        let ports = read(false, &["eth1", "ns/eth1", "any-tx"]).unwrap();
+        let names: Vec<&str> = ports.iter().map(|(_, at)| at.as_str()).collect();
+        assert_eq!(names, ["eth1", "ns/eth1", "any-tx"]);
+        assert!(ports.iter().all(|(site, _)| *site == Site::Here));
+        assert!(read(false, &["node/ns/eth1"]).is_err());
+        assert!(read(false, &["eth1", "eth1"]).is_err());
+    }
+
+    #[test]
+    fn in_a_fleet_a_location_names_its_node_or_a_label() {
+        let ports = read(true, &["node7/eth1", "node7/ns/eth1", "node8/eth1", "any-tx", "any-tx"]).unwrap();
+        let sites: Vec<Site> = ports.iter().map(|(site, _)| site.clone()).collect();
+        let node = |name: &str| Site::Node(name.to_owned());
+        let any = || Site::Any("tx".to_owned());
+        assert_eq!(sites, [node("node7"), node("node7"), node("node8"), any(), any()]);
+        assert_eq!((ports[1].1.as_str(), ports[3].1.as_str()), ("node7/ns/eth1", "any-tx"));
+    }
+
+    #[test]
+    fn what_is_nowhere_in_the_fleet_is_refused_with_a_hint() {
+        let lone = read(true, &["eth1"]).unwrap_err();
+        assert!(lone.contains("does not say on which node") && lone.contains("NODE/eth1"), "{lone}");
+        for wrong in ["no.de/eth1", "/eth1", "node/", "node/a/b/c", "any-", "any-a.b", "node/eth:1"] {
+            let problem = read(true, &[wrong]).unwrap_err();
+            assert!(problem.contains("any-LABEL"), "{wrong}: {problem}");
+        }
+        let twice = read(true, &["node7/eth1", "node7/eth1"]).unwrap_err();
+        assert!(twice.contains("is port `p0` already"), "{twice}");
+    }
+}

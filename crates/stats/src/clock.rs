@@ -1,0 +1,233 @@
+//! How a node's clock stands to the controller's: the value that turns instants of one into instants of the other.
+//!
+//! Every conversion has a bound: the true instant is at most that far off, as long as the clocks run apart no faster
+//! than the fit allows for. It measures nothing; `fleet::clock` makes fits from exchanges of messages.
+//!
+//! Invariant: a bound never shrinks with the distance from the instant a fit was made for.
+
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+const BILLION: i128 = 1_000_000_000;
+
+/// A node's clock against the controller's, near an instant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fit {
+    /// The instant it was made for, on the controller's clock.
+    pub at: MonoTime,
+    /// The node's clock less the controller's at that instant.
+    pub offset_ns: i64,
+    /// Nanoseconds by which that difference grows in a second.
+    pub rate_ppb: i64,
+    /// How far off the difference may be at that instant.
+    pub bound: Nanos,
+    /// Nanoseconds by which the bound grows with each second of distance from that instant.
+    pub drift_ppb: u64,
+}
+
+impl Fit {
+    /// One clock, read by two processes.
+    pub fn same() -> Self {
+        Self::default()
+    }
+
+    /// The node's clock less the controller's at an instant of the controller's.
+    pub fn offset_at(&self, at: MonoTime) -> i64 {
+        let distance = i128::from(at.signed_since(self.at));
+        narrow(i128::from(self.offset_ns) + distance * i128::from(self.rate_ppb) / BILLION)
+    }
+
+    /// How far off [`Self::offset_at`] may be.
+    pub fn bound_at(&self, at: MonoTime) -> Nanos {
+        let distance = u128::from(at.signed_since(self.at).unsigned_abs());
+        let grown = (distance * u128::from(self.drift_ppb)).div_ceil(1_000_000_000);
+        self.bound + Nanos::new(u64::try_from(grown).unwrap_or(u64::MAX))
+    }
+
+    /// The node's clock at an instant of the controller's.
+    pub fn to_local(&self, controller: MonoTime) -> MonoTime {
+        shifted(controller, i128::from(self.offset_at(controller)))
+    }
+
+    /// The controller's clock at an instant of the node's.
+    pub fn to_controller(&self, local: MonoTime) -> MonoTime {
+        let since =
+            i128::from(local.as_nanos()) - i128::from(self.at.as_nanos()) - i128::from(self.offset_ns);
+        // The node's clock does (1 + rate) seconds in one of the controller's.
+        shifted(self.at, since * BILLION / (BILLION + i128::from(self.rate_ppb)).max(1))
+    }
+
+    /// The same line and the same bounds, written down for another instant.
+    #[must_use]
+    pub fn moved_to(&self, at: MonoTime) -> Self {
+        Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
+    }
+
+    /// Whether both can be true.
+    pub fn agrees_with(&self, other: &Self) -> bool {
+        let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
+        Nanos::new(apart) <= self.bound_at(other.at) + other.bound
+    }
+}
+
+fn narrow(wide: i128) -> i64 {
+    i64::try_from(wide).unwrap_or(if wide < 0 { i64::MIN } else { i64::MAX })
+}
+
+fn shifted(at: MonoTime, by: i128) -> MonoTime {
+    let moved = (i128::from(at.as_nanos()) + by).max(0);
+    MonoTime::from_nanos(u64::try_from(moved).unwrap_or(u64::MAX))
+}
+
+/// How a fit came about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FitSource {
+    /// Node and controller read the same clock.
+    Same,
+    /// Messages went to and fro between them.
+    InBand,
+    /// Both follow true time by NTP, and say how closely.
+    Ntp,
+    /// Both follow true time by PTP, and say how closely.
+    Ptp,
+}
+
+impl FitSource {
+    /// As it is shown.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Same => "same",
+            Self::InBand => "in-band",
+            Self::Ntp => "ntp",
+            Self::Ptp => "ptp",
+        }
+    }
+}
+
+/// What is known of a node's clock over a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockRecord {
+    /// How the fits below came about.
+    pub source: FitSource,
+    /// The one by which the node started.
+    pub before: Fit,
+    /// One made after the run.
+    #[serde(default)]
+    pub after: Option<Fit>,
+    /// What was not used, because its bound was wider.
+    #[serde(default)]
+    pub unused: Option<(FitSource, Fit)>,
+}
+
+impl ClockRecord {
+    /// A node that reads the controller's own clock.
+    pub fn same() -> Self {
+        Self { source: FitSource::Same, before: Fit::same(), after: None, unused: None }
+    }
+
+    /// Whether what was found after the run is possible by what was known before it. If not, a clock ran less evenly
+    /// than its fit allows, and no bound can be relied on.
+    pub fn is_consistent(&self) -> bool {
+        self.after.is_none_or(|after| self.before.agrees_with(&after) && after.agrees_with(&self.before))
+    }
+
+    /// The relation of the clocks at an instant of the controller's: from before, from after, or from between both,
+    /// whichever is known best there. `None` if they contradict each other.
+    pub fn near(&self, at: MonoTime) -> Option<Fit> {
+        if !self.is_consistent() {
+            return None;
+        }
+        let between = self.after.and_then(|after| between(&self.before, &after, at));
+        let known = [Some(self.before.moved_to(at)), self.after.map(|after| after.moved_to(at)), between];
+        known.into_iter().flatten().min_by_key(|fit| fit.bound)
+    }
+
+    /// The controller's clock at an instant of the node's, and how far off that may be.
+    pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
+        let fit = self.near(self.before.to_controller(local))?;
+        let at = fit.to_controller(local);
+        Some((at, fit.bound_at(at)))
+    }
+}
+
+/// On the line from one fit to a later one. The clocks may have left the line on the way, but must be back at its end.
+fn between(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
+    let whole = u128::from(after.at.since(before.at).as_u64());
+    if at < before.at || at > after.at || whole == 0 {
+        return None;
+    }
+    let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
+    let drift_ppb = before.drift_ppb.max(after.drift_ppb);
+    let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
+    let strayed = (gone.min(left) * u128::from(drift_ppb)).div_ceil(1_000_000_000);
+    let signed = |value: u128| i128::try_from(value).ok();
+    let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
+    let offset = i128::from(before.offset_ns) + step.checked_mul(signed(gone)?)? / signed(whole)?;
+    let rate = step.checked_mul(BILLION)? / signed(whole)?;
+    Some(Fit {
+        at,
+        offset_ns: narrow(offset),
+        rate_ppb: narrow(rate),
+        bound: Nanos::new(u64::try_from(mixed.div_ceil(whole) + strayed).unwrap_or(u64::MAX)),
+        drift_ppb,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn fit(seconds: u64, offset_ns: i64, bound_ns: u64) -> Fit {
+        Fit { at: at(seconds), offset_ns, rate_ppb: 0, bound: Nanos::new(bound_ns), drift_ppb: 10_000 }
+    }
+
+    #[test]
+    fn a_bound_grows_with_the_distance_on_both_sides() {
+        let fit = Fit { rate_ppb: 30_000, ..fit(100, 5_000, 200) };
+        assert_eq!((fit.offset_at(at(160)), fit.bound_at(at(160))), (1_805_000, Nanos::new(600_200)));
+        assert_eq!((fit.offset_at(at(40)), fit.bound_at(at(40))), (-1_795_000, Nanos::new(600_200)));
+        assert_eq!(Fit::same().bound_at(at(1_000_000)), Nanos::ZERO);
+    }
+
+    #[test]
+    fn between_two_fits_the_drift_counts_only_to_the_nearer_one() {
+        let record = ClockRecord {
+            after: Some(fit(100, 3_000, 300)),
+            before: fit(0, 1_000, 100),
+            ..ClockRecord::same()
+        };
+        let near = record.near(at(75)).unwrap();
+        assert_eq!((near.offset_ns, near.bound), (2_500, Nanos::new(250 + 250_000)));
+        assert_eq!(record.near(at(0)).unwrap().bound, Nanos::new(100));
+        assert_eq!(record.near(at(100)).unwrap().bound, Nanos::new(300));
+    }
+
+    #[test]
+    fn fits_that_contradict_each_other_bound_nothing() {
+        let stepped = ClockRecord {
+            after: Some(fit(10, 5_000_000, 300)),
+            before: fit(0, 1_000, 100),
+            ..ClockRecord::same()
+        };
+        assert!(!stepped.is_consistent());
+        assert_eq!((stepped.near(at(5)), stepped.to_controller(at(5))), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn there_and_back_is_the_same_instant(
+            made in 0u64..1 << 60, offset in -(1i64 << 55)..1 << 55, rate in -500_000i64..500_000, when in 0u64..1 << 45,
+        ) {
+            let fit = Fit { at: MonoTime::from_nanos(made + (1 << 56)), offset_ns: offset, rate_ppb: rate, ..Fit::same() };
+            let when = fit.at + Nanos::new(when);
+            let back = fit.to_controller(fit.to_local(when));
+            prop_assert!(back.signed_since(when).abs() <= 1, "{back:?} {when:?}");
+        }
+    }
+}
