@@ -17,7 +17,7 @@ use packetrig_units::Nanos;
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
 /// The user's side of a run.
-pub(crate) struct User<'a> {
+pub struct User<'a> {
     /// Asked at every turn what is wanted now.
     pub(crate) wishes: &'a mut dyn FnMut() -> Option<Event>,
     /// Longest time between two turns.
@@ -33,6 +33,12 @@ pub(crate) trait Crew {
     /// A node says who it is.
     fn hello(&mut self, _from: NodeName, _hello: Hello) -> Option<Event> {
         None
+    }
+}
+
+impl std::fmt::Debug for User<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User").field("turn", &self.turn).finish_non_exhaustive()
     }
 }
 

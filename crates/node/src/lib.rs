@@ -17,8 +17,8 @@ pub mod supervisor;
 mod tests;
 
 pub use agent::serve;
-pub use control::OnEvent;
+pub use control::{OnEvent, User};
 pub use error::Error;
-pub use local::{RunOptions, run_local, run_local_on};
+pub use local::{Ended, Ground, Here, RunOptions, run_local, run_on};
 pub use plane::{DataPlane, EnginePlane, Planes, Prepared};
 pub use session::Session;

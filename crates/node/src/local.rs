@@ -57,81 +57,114 @@ pub struct RunOptions {
     pub criteria: Criteria,
 }
 
-/// Runs `document` on this machine's interfaces. `stop` is asked about every 20 ms whether the user wants it to end;
-/// `on_event` sees everything that happens, on the caller's thread. The report comes also when the run was stopped or
-/// is partial; an error means that it never started.
+/// Runs `document` on this machine's interfaces; see [`run_on`].
 pub fn run_local(
     document: &str,
     options: RunOptions,
     stop: &dyn Fn() -> bool,
     on_event: OnEvent<'_>,
 ) -> Result<RunReport, Error> {
-    run_local_on(&mut EnginePlane::default(), document, options, (stop, on_event))
+    run_on(&mut Here(EnginePlane::default()), document, options, (stop, on_event))
 }
 
-/// As [`run_local`], on a data plane of the caller's.
-pub fn run_local_on<P: Planes + Send>(
-    planes: &mut P,
+/// Runs `document` where `ground` is. `stop` is asked about every 20 ms whether the user wants it to end; `on_event` sees
+/// everything that happens, on the caller's thread. The report comes also when the run was stopped or is partial; an error
+/// means that it never started.
+pub fn run_on(
+    ground: &mut dyn Ground,
     document: &str,
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
-    let plan = Plan::read_with(document, ReadOptions { seed: options.seed, ..ReadOptions::default() })?;
-    planes.know(document, options.seed, plan.clone());
+    let plan = Plan::read_with(document, ground.reading(options.seed))?;
     let mut stopped = false;
     let mut wishes = || {
         let wish = !stopped && stop();
         stopped |= wish;
         wish.then_some(Event::Stop)
     };
-    execute(planes, document, options, User { wishes: &mut wishes, turn: TURN, on_event })?.report(&plan)
+    let user = User { wishes: &mut wishes, turn: TURN, on_event };
+    ground.execute(document, &plan, options, user)?.report(&plan)
 }
+
+/// Where runs take place: on this machine, or on a fleet.
+pub trait Ground: Send {
+    /// How documents are read here.
+    fn reading(&self, seed: u64) -> ReadOptions;
+    /// Runs `document`, which means `plan`, to its end.
+    fn execute(
+        &mut self,
+        document: &str,
+        plan: &Plan,
+        options: RunOptions,
+        user: User<'_>,
+    ) -> Result<Ended, Error>;
+}
+
+/// This machine, with ports from `P`.
+#[derive(Clone, Debug, Default)]
+pub struct Here<P = EnginePlane>(pub P);
 
 /// A run that is over.
-pub(crate) struct Ended {
-    controller: Controller,
-    failure: Option<packetrig_engine::Error>,
-    facts: RunFacts,
+#[derive(Debug)]
+pub struct Ended {
+    pub(crate) controller: Controller,
+    pub(crate) failure: Option<packetrig_engine::Error>,
+    pub(crate) facts: RunFacts,
 }
 
-/// Runs `document`, which is a plan, to its end.
-pub(crate) fn execute<P: Planes + Send>(
-    planes: &mut P,
-    document: &str,
-    options: RunOptions,
-    user: User<'_>,
-) -> Result<Ended, Error> {
-    let node = NodeName::local();
-    let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: PlanHash::of(document) };
-    let facts = RunFacts {
+/// What is known of a run of `document` on `nodes` before it begins.
+pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) -> RunFacts {
+    RunFacts {
         run: options.run.clone(),
         name: options.name.clone(),
-        plan: head.plan.clone(),
+        plan: PlanHash::of(document),
         started_wall_ns: options.started_wall_ns,
         seed: options.seed,
-        nodes: vec![node.clone()],
+        nodes,
         criteria: options.criteria,
         limits: options.limits.clone(),
         steered: options.steered,
-    };
-    let limits = Limits::local(options.drain);
-    let machine = Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
-    let fabric = Local::default();
-    let mut endpoint = fabric.join(NodeName::controller())?;
-    let agents = fabric.join(node.clone())?;
-    let over = AtomicBool::new(false);
-    let (controller, failure) = scope(|scope| {
-        let _leave = SetOnDrop(&over);
-        let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
-        let agent =
-            Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
-        let mut crew = OneThread(agent);
-        let machine = control(machine, &mut endpoint, &mut crew, user);
-        over.store(true, Ordering::Release);
-        let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
-        Ok::<_, Error>((machine?, failure))
-    })?;
-    Ok(Ended { controller, failure, facts })
+    }
+}
+
+impl<P: Planes + Send> Ground for Here<P> {
+    fn reading(&self, seed: u64) -> ReadOptions {
+        ReadOptions { seed, ..ReadOptions::default() }
+    }
+
+    fn execute(
+        &mut self,
+        document: &str,
+        plan: &Plan,
+        options: RunOptions,
+        user: User<'_>,
+    ) -> Result<Ended, Error> {
+        let planes = &mut self.0;
+        planes.know(document, options.seed, plan.clone());
+        let node = NodeName::local();
+        let facts = facts(document, &options, vec![node.clone()]);
+        let head = Head { run: options.run.clone(), attempt: 1, epoch: 1, plan: facts.plan.clone() };
+        let limits = Limits::local(options.drain);
+        let machine =
+            Controller::new(head, preparation(document, options), std::slice::from_ref(&node), limits);
+        let fabric = Local::default();
+        let mut endpoint = fabric.join(NodeName::controller())?;
+        let agents = fabric.join(node.clone())?;
+        let over = AtomicBool::new(false);
+        let (controller, failure) = scope(|scope| {
+            let _leave = SetOnDrop(&over);
+            let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
+            let agent =
+                Builder::new().name("agent".to_owned()).spawn_scoped(scope, body).map_err(Error::Thread)?;
+            let mut crew = OneThread(agent);
+            let machine = control(machine, &mut endpoint, &mut crew, user);
+            over.store(true, Ordering::Release);
+            let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
+            Ok::<_, Error>((machine?, failure))
+        })?;
+        Ok(Ended { controller, failure, facts })
+    }
 }
 
 /// However the scope is left, the agent is told to end before it is joined.
@@ -143,7 +176,7 @@ impl Drop for SetOnDrop<'_> {
     }
 }
 
-fn preparation(document: &str, options: RunOptions) -> Preparation {
+pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
     Preparation {
         document: document.to_owned(),
         tag_key: options.tag_key,

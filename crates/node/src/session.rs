@@ -4,8 +4,7 @@
 
 use crate::control::User;
 use crate::error::Error;
-use crate::local::{RunOptions, execute};
-use crate::plane::Planes;
+use crate::local::{Ground, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::Event;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -41,14 +40,13 @@ impl std::fmt::Debug for Session {
 impl Session {
     /// Opens the ports of `document`, which means `plan`, and begins to receive. Returns when streams can be started, or with the reason why they never
     /// will. `on_event` sees everything that happens, on the session's thread.
-    pub fn open<P: Planes + Send + 'static>(
-        mut planes: P,
+    pub fn open(
+        mut ground: impl Ground + 'static,
         document: String,
         plan: Plan,
         options: RunOptions,
         mut on_event: impl FnMut(&RunEvent) + Send + 'static,
     ) -> Result<Self, Error> {
-        planes.know(&document, options.seed, plan.clone());
         let options = RunOptions { steered: true, ..options };
         let (wishes, inbox) = unbounded();
         let (ready, is_ready) = bounded(1);
@@ -59,7 +57,8 @@ impl Session {
                     ready.try_send(()).unwrap_or(());
                 }
             };
-            Desk::new(plan, options.seed, inbox).serve(&mut planes, &document, options, &mut note)
+            let reading = ground.reading(options.seed);
+            Desk::new(plan, reading, inbox).serve(&mut ground, &document, options, &mut note)
         };
         let thread = Builder::new().name("session".to_owned()).spawn(body).map_err(Error::Thread)?;
         let mut session = Self { wishes, thread: Some(thread) };
@@ -112,20 +111,20 @@ type Pending = (Option<String>, Sender<Result<(), Fault>>);
 /// Between the session's user and the run's loop.
 struct Desk {
     plan: RefCell<Plan>,
-    seed: u64,
+    reading: ReadOptions,
     inbox: Receiver<Wish>,
     /// In the order in which they were asked for, which is the order of the answers.
     pending: RefCell<VecDeque<Pending>>,
 }
 
 impl Desk {
-    fn new(plan: Plan, seed: u64, inbox: Receiver<Wish>) -> Self {
-        Self { plan: RefCell::new(plan), seed, inbox, pending: RefCell::default() }
+    fn new(plan: Plan, reading: ReadOptions, inbox: Receiver<Wish>) -> Self {
+        Self { plan: RefCell::new(plan), reading, inbox, pending: RefCell::default() }
     }
 
-    fn serve<P: Planes + Send>(
+    fn serve(
         &self,
-        planes: &mut P,
+        ground: &mut dyn Ground,
         document: &str,
         options: RunOptions,
         note: &mut dyn FnMut(&RunEvent),
@@ -138,7 +137,8 @@ impl Desk {
         };
         let mut wishes = || self.wish();
         let user = User { wishes: &mut wishes, turn: TURN, on_event: &mut on_event };
-        let ended = execute(planes, document, options, user)?;
+        let plan = self.plan.borrow().clone();
+        let ended = ground.execute(document, &plan, options, user)?;
         ended.report(&self.plan.borrow())
     }
 
@@ -157,9 +157,7 @@ impl Desk {
     fn answer(&self, outcome: &Result<(), Fault>) {
         let Some((document, reply)) = self.pending.borrow_mut().pop_front() else { return };
         let newer = document.filter(|_| outcome.is_ok());
-        let newer = newer.and_then(|text| {
-            Plan::read_with(&text, ReadOptions { seed: self.seed, ..ReadOptions::default() }).ok()
-        });
+        let newer = newer.and_then(|text| Plan::read_with(&text, self.reading).ok());
         if let Some(newer) = newer {
             self.plan.borrow_mut().grow(&newer);
         }

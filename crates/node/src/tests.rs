@@ -1,6 +1,6 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{DataPlane, Error, Planes, Prepared, RunOptions, Session, run_local_on};
+use crate::{DataPlane, Error, Here, Planes, Prepared, RunOptions, Session, run_on};
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::RunId;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -151,7 +151,8 @@ fn options() -> RunOptions {
 
 fn run(fake: &mut Fake, stop: &dyn Fn() -> bool) -> (Result<RunReport, Error>, Vec<RunEvent>) {
     let mut events = vec![];
-    let report = run_local_on(fake, DOCUMENT, options(), (stop, &mut |event| events.push(event.clone())));
+    let report =
+        run_on(&mut Here(fake.clone()), DOCUMENT, options(), (stop, &mut |event| events.push(event.clone())));
     (report, events)
 }
 
@@ -177,13 +178,13 @@ fn a_run_goes_through_the_machines_and_gives_a_report() {
 
 #[test]
 fn the_users_stop_ends_an_endless_run_with_its_results() {
-    let mut fake = Fake { endless: true, ..Fake::default() };
+    let fake = Fake { endless: true, ..Fake::default() };
     let sampled = AtomicBool::new(false);
     let mut note = |event: &RunEvent| {
         sampled.fetch_or(matches!(event.kind, RunEventKind::Counters { .. }), Ordering::Relaxed);
     };
     let stop = || sampled.load(Ordering::Relaxed);
-    let report = run_local_on(&mut fake, DOCUMENT, options(), (&stop, &mut note)).unwrap();
+    let report = run_on(&mut Here(fake.clone()), DOCUMENT, options(), (&stop, &mut note)).unwrap();
     assert_eq!(report.outcome, Outcome::Complete { stopped: true });
     assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "start", "stop", "finish", "closed"]);
 }
@@ -225,7 +226,7 @@ fn an_agent_that_panics_is_an_error_and_not_a_hang() {
             panic!("on purpose")
         }
     }
-    let result = run_local_on(&mut Bomb, DOCUMENT, options(), (&|| false, &mut |_| ()));
+    let result = run_on(&mut Here(Bomb), DOCUMENT, options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::AgentDied(_))), "{result:?}");
 }
 
@@ -234,10 +235,9 @@ fn a_reader_that_panics_still_closes_the_ports() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
     let panicked = std::panic::catch_unwind(move || {
-        let mut fake = fake;
         let mut note =
             |event: &RunEvent| assert!(!matches!(event.kind, RunEventKind::Counters { .. }), "on purpose");
-        run_local_on(&mut fake, DOCUMENT, options(), (&|| false, &mut note)).map(drop)
+        run_on(&mut Here(fake.clone()), DOCUMENT, options(), (&|| false, &mut note)).map(drop)
     });
     assert!(panicked.is_err());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
@@ -245,8 +245,8 @@ fn a_reader_that_panics_still_closes_the_ports() {
 
 #[test]
 fn a_document_that_is_no_plan_opens_nothing() {
-    let mut fake = Fake::default();
-    let result = run_local_on(&mut fake, "ports: 5", options(), (&|| false, &mut |_| ()));
+    let fake = Fake::default();
+    let result = run_on(&mut Here(fake.clone()), "ports: 5", options(), (&|| false, &mut |_| ()));
     assert!(matches!(result, Err(Error::Plan(_))));
     assert!(fake.log.lock().unwrap().is_empty());
 }
@@ -259,7 +259,7 @@ fn plan() -> Plan {
 fn a_session_is_steered_and_closed_with_its_report() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
-    let session = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(Steer::Start(vec![0])), Ok(()));
     assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
     let report = session.close().unwrap();
@@ -271,7 +271,7 @@ fn a_session_is_steered_and_closed_with_its_report() {
 #[test]
 fn a_change_that_fails_says_why_and_the_session_goes_on() {
     let fake = Fake { endless: true, fails_at: "steer: start", ..Fake::default() };
-    let session = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
+    let session = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap();
     assert_eq!(session.steer(Steer::Start(vec![0])).unwrap_err().text, "made to fail");
     assert_eq!(session.steer(Steer::Stop(vec![0])), Ok(()));
     assert!(!session.has_ended());
@@ -281,7 +281,7 @@ fn a_change_that_fails_says_why_and_the_session_goes_on() {
 #[test]
 fn a_session_that_cannot_be_opened_says_why() {
     let fake = Fake { fails_at: "prepare", ..Fake::default() };
-    let opened = Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {});
+    let opened = Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {});
     assert!(matches!(opened, Err(Error::Engine(EngineError::Bug("made to fail")))), "{opened:?}");
 }
 
@@ -289,6 +289,6 @@ fn a_session_that_cannot_be_opened_says_why() {
 fn a_session_that_is_dropped_closes_its_ports() {
     let fake = Fake { endless: true, ..Fake::default() };
     let log = Arc::clone(&fake.log);
-    drop(Session::open(fake, DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
+    drop(Session::open(Here(fake), DOCUMENT.into(), plan(), options(), |_| {}).unwrap());
     assert_eq!(log.lock().unwrap().last(), Some(&"closed"));
 }

@@ -20,6 +20,7 @@ mod migrations;
 mod place;
 #[cfg(test)]
 mod sample;
+pub mod spool;
 mod whole;
 
 pub use catalogue::{Catalogue, Summary};

@@ -6,9 +6,11 @@ use packetrig_fleet::report::{
     SCHEMA_VERSION, Sent, StreamReport, Verdict,
 };
 use packetrig_fleet::{PlanHash, RunId};
+use packetrig_stats::counts::StreamRxCounts;
+use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::Ledger;
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, StampKind, TxCounters};
-use packetrig_stats::result::CaptureResult;
+use packetrig_stats::result::{CaptureResult, NodeResult, ReceiveResult, Sample};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
@@ -149,5 +151,48 @@ fn port() -> PortReport {
         rx_series: RateSeries::default(),
         ledger: Ledger::default(),
         clock_bound: Nanos::new(300),
+    }
+}
+
+/// Counts after so many seconds.
+pub(crate) fn sample(seconds: u64) -> Sample {
+    let counters =
+        TxCounters { handed_over: seconds * 10, refused: 0, on_wire: Some(seconds * 10), dropped: None };
+    Sample {
+        at: MonoTime::from_nanos(seconds * 1_000_000_000),
+        ports: vec![(0, counters, RxCounters::default())],
+        ..Sample::default()
+    }
+}
+
+/// A result with so many streams, each with a latency of `spread` different values.
+pub(crate) fn node_result(streams: usize, spread: u64) -> NodeResult {
+    let receive = |stream: usize| {
+        let mut latency = Latency::with_digits(3);
+        // Spread so that they do not compress to nothing.
+        let value = |n: u64| n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
+        (0..spread).for_each(|n| latency.record(Nanos::new(value(n))));
+        ReceiveResult {
+            stream,
+            port: 1,
+            counts: StreamRxCounts::default(),
+            latency: Some(latency),
+            jitter: None,
+            series: series(),
+        }
+    };
+    NodeResult {
+        node: "a".into(),
+        started: MonoTime::from_nanos(5),
+        senders_done: MonoTime::from_nanos(9),
+        ended: MonoTime::from_nanos(11),
+        receive: (0..streams).map(receive).collect(),
+        captures: vec![CaptureResult {
+            port: 1,
+            file: "/var/tmp/x/rx.pcapng".into(),
+            written: 7,
+            dropped: 0,
+        }],
+        ..NodeResult::default()
     }
 }

@@ -10,7 +10,7 @@ use crate::output::{Output, remark};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
 use packetrig_fleet::report::{Criteria, RunReport};
-use packetrig_node::{EnginePlane, RunOptions, Session};
+use packetrig_node::{EnginePlane, Here, RunOptions, Session};
 use packetrig_plan::{Plan, Steer};
 use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
 use packetrig_stats::port::BackEnd;
@@ -128,10 +128,15 @@ impl Rigs for MachineRigs {
             criteria: Criteria { max_loss: Share::from_billionths(0) },
         };
         drop(catalogue);
-        let opened =
-            Session::open(EnginePlane::default(), document.clone(), plan.clone(), options, move |event| {
+        let opened = Session::open(
+            Here::<EnginePlane>::default(),
+            document.clone(),
+            plan.clone(),
+            options,
+            move |event| {
                 sink(event);
-            });
+            },
+        );
         let session = opened.map_err(|error| match error {
             // Found when the links were known.
             packetrig_node::Error::Engine(packetrig_engine::Error::Plan(problems)) => Refusal::from(problems),

@@ -1,0 +1,101 @@
+//! What can go wrong with a spool.
+
+use super::segment::{Broken, Kind};
+use packetrig_fleet::RunId;
+use std::io::{self, ErrorKind};
+use std::path::PathBuf;
+
+/// By whose fault: see each variant.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// World: a file or directory.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// World: too full for this kind, not for others. Nothing was kept.
+    #[error("the spool is too full for more of kind {kind}: {used} B of {most} B are in use")]
+    Refused {
+        /// Of which kind.
+        kind: Kind,
+        /// Bytes in use.
+        used: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// World: full, even for results.
+    #[error("the spool is full: {used} B of {most} B are in use")]
+    Full {
+        /// Bytes in use.
+        used: u64,
+        /// The limit.
+        most: u64,
+    },
+    /// World: another process has it.
+    #[error("spool {} is in use by another process", .0.display())]
+    InUse(PathBuf),
+    /// Bug: this run and attempt was begun before.
+    #[error("run {run}, attempt {attempt} is already in the spool")]
+    Taken {
+        /// The run.
+        run: RunId,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// Bug: after its End.
+    #[error("run {run}, attempt {attempt} takes nothing more")]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// The attempt.
+        attempt: u32,
+    },
+    /// Peer: released, or never there.
+    #[error("run {run}, attempt {attempt} has no segment {number} in the spool")]
+    Unknown {
+        /// The run.
+        run: RunId,
+        /// The attempt.
+        attempt: u32,
+        /// The number.
+        number: u64,
+    },
+    /// Peer: a run's id becomes a directory's name.
+    #[error("`{0}` cannot be a run id; use letters, digits, `-` and `_`")]
+    BadId(String),
+    /// World or user: a file that is no segment.
+    #[error("{}: {source}", path.display())]
+    Broken {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: Broken,
+    },
+    /// Bug: a value that cannot be written as JSON, or a name too long for a segment.
+    #[error("not to be written as a segment: {0}")]
+    Value(String),
+}
+
+impl Error {
+    pub(super) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { what, path, source }
+    }
+
+    /// Nothing, if it is only that the spool is full.
+    pub(super) fn if_not_full(self) -> Result<(), Self> {
+        if matches!(self, Self::Full { .. }) { Ok(()) } else { Err(self) }
+    }
+
+    /// Whether the disk itself is full.
+    pub(super) fn is_full_disk(&self) -> bool {
+        let full = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
+        matches!(self, Self::File { source, .. } if full(source.kind()))
+    }
+}

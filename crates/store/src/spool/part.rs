@@ -1,0 +1,303 @@
+//! One run and attempt on the disk: a directory of segments, and what is known of it in memory.
+//!
+//! ```text
+//! <spool>/<run>.<attempt>/00000000000000000007.seg   a segment, whole
+//! <spool>/<run>.<attempt>/00000000000000000008.tmp   one that was being written
+//! <spool>/<run>.<attempt>/released                   what is known of the segments that are gone
+//! ```
+//! Invariant: a number that was seen outside means the same bytes for ever. Where a file was lost or torn, a segment
+//! of kind `Lost` stands at its number; it needs no room on the disk.
+
+use super::books::{Manifest, Released, Tally};
+use super::error::Error;
+use super::segment::{Broken, Hash, Key, Kind, Segment};
+use packetrig_fleet::RunId;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+const RELEASED: &str = "released";
+
+/// A segment that is there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Kept {
+    pub(super) kind: Kind,
+    pub(super) bytes: u64,
+    hash: Hash,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) run: RunId,
+    pub(super) attempt: u32,
+    directory: PathBuf,
+    /// Of the segments that are gone.
+    gone: Tally,
+    /// Of all.
+    tally: Tally,
+    pub(super) kept: BTreeMap<u64, Kept>,
+    pub(super) next: u64,
+    /// It has its End.
+    pub(super) ended: bool,
+    /// Its End is released: only the directory and one small file are left.
+    pub(super) over: bool,
+    pub(super) refused_captures: u64,
+    pub(super) refused_intervals: u64,
+    /// An End for which there was no room yet.
+    pub(super) owed: Option<(bool, Option<String>)>,
+}
+
+impl Part {
+    /// Begins one; [`Error::Taken`] if there is one.
+    pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
+        let directory = spool.join(format!("{run}.{attempt}"));
+        match fs::create_dir(&directory) {
+            Ok(()) => sync(spool)?,
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                return Err(Error::Taken { run, attempt });
+            }
+            Err(error) => return Err(Error::file("create", directory)(error)),
+        }
+        Ok(Self::new(directory, run, attempt, &Released::default()))
+    }
+
+    fn new(directory: PathBuf, run: RunId, attempt: u32, released: &Released) -> Self {
+        Self {
+            run,
+            attempt,
+            directory,
+            gone: released.tally(),
+            tally: released.tally(),
+            kept: BTreeMap::new(),
+            next: released.below,
+            ended: released.over,
+            over: released.over,
+            refused_captures: 0,
+            refused_intervals: 0,
+            owed: None,
+        }
+    }
+
+    /// Reads what is there after a restart. Also how many files were torn or missing.
+    pub(super) fn open(directory: PathBuf, run: RunId, attempt: u32) -> Result<(Self, u64), Error> {
+        let (mut numbers, mut torn) = scan(&directory)?;
+        let released = read_released(&directory, numbers.iter().next().copied().unwrap_or(0))?;
+        let mut part = Self::new(directory, run, attempt, &released);
+        let waiting = numbers.split_off(&released.below);
+        for number in numbers {
+            // Released, and the process ended before it was deleted.
+            remove(&part.path(number))?;
+        }
+        for number in released.below..waiting.last().map_or(released.below, |last| last + 1) {
+            match part.read_file(number) {
+                Ok((segment, bytes)) => part.keep(number, segment.kind, &bytes),
+                Err(Error::Broken { source: Broken::Version(version), path }) => {
+                    return Err(Error::Broken { path, source: Broken::Version(version) });
+                }
+                Err(Error::Broken { .. } | Error::Unknown { .. }) => {
+                    torn += 1;
+                    let bytes = part.lost(number)?;
+                    part.keep(number, Kind::Lost, &bytes);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((part, torn))
+    }
+
+    pub(super) fn key(&self, number: u64) -> Key {
+        Key { run: self.run.clone(), attempt: self.attempt, number }
+    }
+
+    /// Bytes of disk in use.
+    pub(super) fn used(&self) -> u64 {
+        self.kept.values().map(|kept| kept.bytes).sum()
+    }
+
+    /// Writes the next segment. On an error it is not there, and its number is still free.
+    pub(super) fn append(&mut self, segment: &Segment) -> Result<u64, Error> {
+        if self.ended {
+            return Err(Error::Ended { run: self.run.clone(), attempt: self.attempt });
+        }
+        let number = self.next;
+        let encoded = segment.encode(&self.key(number));
+        let bytes = encoded.map_err(|source| Error::Broken { path: self.path(number), source })?;
+        write_whole(&self.directory, &file_name(number), &temporary_name(number), &bytes)?;
+        self.keep(number, segment.kind, &bytes);
+        Ok(number)
+    }
+
+    fn keep(&mut self, number: u64, kind: Kind, bytes: &[u8]) {
+        let hash = Segment::hash(bytes);
+        // A segment that was lost takes no room.
+        let size = if kind == Kind::Lost { 0 } else { bytes.len() };
+        let bytes = u64::try_from(size).unwrap_or(u64::MAX);
+        self.kept.insert(number, Kept { kind, bytes, hash });
+        self.tally.add(kind, &hash);
+        self.next = number + 1;
+        self.ended |= kind == Kind::End;
+    }
+
+    /// Writes the End; if that fails, it is owed.
+    pub(super) fn end(&mut self, cut_short: bool, reason: Option<String>) -> Result<u64, Error> {
+        let manifest = serde_json::to_vec(&self.manifest(cut_short, reason.clone()));
+        let payload = manifest.map_err(|error| Error::Value(error.to_string()))?;
+        let end = Segment { kind: Kind::End, name: String::new(), offset: 0, last: true, payload };
+        let written = self.append(&end);
+        self.owed = written.is_err().then_some((cut_short, reason)).filter(|_| !self.ended);
+        written
+    }
+
+    fn manifest(&self, cut_short: bool, reason: Option<String>) -> Manifest {
+        Manifest {
+            counts: self.tally.counts,
+            sha256: super::segment::hex(&self.tally.chain),
+            cut_short,
+            reason,
+            refused_captures: self.refused_captures,
+            refused_intervals: self.refused_intervals,
+        }
+    }
+
+    /// The bytes of a segment that is there.
+    pub(super) fn read(&self, number: u64) -> Result<Vec<u8>, Error> {
+        match self.kept.get(&number).map(|kept| kept.kind) {
+            Some(Kind::Lost) => self.lost(number),
+            Some(_) => Ok(self.read_file(number)?.1),
+            None => Err(self.unknown(number)),
+        }
+    }
+
+    fn lost(&self, number: u64) -> Result<Vec<u8>, Error> {
+        let segment =
+            Segment { kind: Kind::Lost, name: String::new(), offset: 0, last: true, payload: Vec::new() };
+        let bytes = segment.encode(&self.key(number));
+        bytes.map_err(|source| Error::Broken { path: self.path(number), source })
+    }
+
+    fn read_file(&self, number: u64) -> Result<(Segment, Vec<u8>), Error> {
+        let path = self.path(number);
+        let bytes = match fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Err(self.unknown(number)),
+            Err(error) => return Err(Error::file("read", path)(error)),
+        };
+        let segment = Segment::decode(&self.key(number), &bytes);
+        Ok((segment.map_err(|source| Error::Broken { path, source })?, bytes))
+    }
+
+    fn unknown(&self, number: u64) -> Error {
+        Error::Unknown { run: self.run.clone(), attempt: self.attempt, number }
+    }
+
+    /// Deletes what is below, after it is on the disk that it may go.
+    pub(super) fn release(&mut self, below: u64) -> Result<(), Error> {
+        let below = below.min(self.next);
+        let rest = self.kept.split_off(&below);
+        let going = std::mem::replace(&mut self.kept, rest);
+        if going.is_empty() {
+            return Ok(());
+        }
+        let mut gone = self.gone.clone();
+        for kept in going.values() {
+            gone.add(kept.kind, &kept.hash);
+        }
+        let over = self.ended && self.kept.is_empty();
+        let released = Released::new(below, &gone, over);
+        if let Err(error) = self.write_released(&released) {
+            self.kept.extend(going);
+            return Err(error);
+        }
+        (self.gone, self.over) = (gone, over);
+        going.keys().try_for_each(|number| remove(&self.path(*number)))
+    }
+
+    /// Forgets everything but that it was there.
+    pub(super) fn discard(&mut self) -> Result<(), Error> {
+        self.write_released(&Released::new(self.next, &self.tally, true))?;
+        (self.ended, self.over) = (true, true);
+        let kept = std::mem::take(&mut self.kept);
+        kept.keys().try_for_each(|number| remove(&self.path(*number)))
+    }
+
+    /// Removes the last trace of one that is over.
+    pub(super) fn erase(&self) -> Result<(), Error> {
+        fs::remove_dir_all(&self.directory).map_err(Error::file("remove", &self.directory))
+    }
+
+    fn write_released(&self, released: &Released) -> Result<(), Error> {
+        let text = serde_json::to_vec(released).map_err(|error| Error::Value(error.to_string()))?;
+        write_whole(&self.directory, RELEASED, "released.tmp", &text)
+    }
+
+    fn path(&self, number: u64) -> PathBuf {
+        self.directory.join(file_name(number))
+    }
+}
+
+fn file_name(number: u64) -> String {
+    format!("{number:020}.seg")
+}
+
+fn temporary_name(number: u64) -> String {
+    format!("{number:020}.tmp")
+}
+
+/// Numbers of the segments in a directory; how many files were being written when the process ended, which are removed.
+fn scan(directory: &Path) -> Result<(std::collections::BTreeSet<u64>, u64), Error> {
+    let (mut numbers, mut torn) = (std::collections::BTreeSet::new(), 0);
+    let read = Error::file("read", directory);
+    let entries = fs::read_dir(directory).and_then(Iterator::collect::<Result<Vec<_>, _>>).map_err(read)?;
+    for entry in entries {
+        let name = entry.file_name();
+        let Some((stem, end)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
+        if end == "tmp" {
+            remove(&entry.path())?;
+            torn += 1;
+        } else if let ("seg", Ok(number)) = (end, stem.parse()) {
+            numbers.insert(number);
+        }
+    }
+    Ok((numbers, torn))
+}
+
+/// What was released. A note that cannot be read is a disk's fault: what is there is kept, what was before it is unknown.
+fn read_released(directory: &Path, lowest: u64) -> Result<Released, Error> {
+    let path = directory.join(RELEASED);
+    match fs::read(&path) {
+        Ok(text) => Ok(serde_json::from_slice(&text)
+            .unwrap_or_else(|_| Released { below: lowest, ..Released::default() })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Released::default()),
+        Err(error) => Err(Error::file("read", path)(error)),
+    }
+}
+
+/// The file is there under its name, whole and synced, or it is not.
+fn write_whole(directory: &Path, name: &str, temporary: &str, bytes: &[u8]) -> Result<(), Error> {
+    let (path, temporary) = (directory.join(name), directory.join(temporary));
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, &path)
+    };
+    write().map_err(|error| {
+        // Room for others; what cannot be removed now is when the spool is opened again.
+        fs::remove_file(&temporary).unwrap_or(());
+        Error::file("write", &path)(error)
+    })?;
+    sync(directory)
+}
+
+fn remove(path: &Path) -> Result<(), Error> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file("remove", path)(error)),
+        _ => Ok(()),
+    }
+}
+
+fn sync(directory: &Path) -> Result<(), Error> {
+    File::open(directory).and_then(|file| file.sync_all()).map_err(Error::file("sync", directory))
+}

@@ -1,0 +1,429 @@
+use super::books::Tally;
+use super::*;
+use crate::sample::{node_result, sample};
+use proptest::prelude::*;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const ROOMY: Limits = Limits { bytes: 1 << 30, keep_free: 0 };
+
+fn run() -> RunId {
+    RunId("20261121-080000-aaaaaa".into())
+}
+
+fn plenty() -> Free {
+    Box::new(|_| Some(u64::MAX))
+}
+
+fn open(place: &Path) -> Spool {
+    Spool::open(place, ROOMY, plenty()).unwrap()
+}
+
+/// All segments of the run from `from` on, as they would travel.
+fn segments(spool: &Spool, from: u64) -> Vec<(u64, Segment)> {
+    let pending = spool.pending(usize::MAX);
+    let read = |pending: &Pending| {
+        let bytes = spool.read(&pending.key).unwrap();
+        (pending.key.number, Segment::decode(&pending.key, &bytes).unwrap())
+    };
+    pending.iter().filter(|pending| pending.key.number >= from).map(read).collect()
+}
+
+fn intervals(journal: &mut Journal, many: u64) {
+    for second in 0..many {
+        journal.interval(&sample(second)).unwrap();
+    }
+}
+
+fn manifest(spool: &Spool) -> Manifest {
+    let (_, end) = segments(spool, 0).pop().unwrap();
+    assert_eq!(end.kind, Kind::End);
+    serde_json::from_slice(&end.payload).unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        let to = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_was_taken_waits_in_order_and_ends_with_a_manifest() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    assert_eq!(journal.interval(&sample(1)).unwrap(), 0);
+    assert_eq!(
+        journal.append(Entry::Capture { name: "rx.pcapng", offset: 0, last: true }, &[7; 100]).unwrap(),
+        1
+    );
+    assert_eq!(journal.append(Entry::Result, &vec![3; PAYLOAD_ROOM * 2 + 5]).unwrap(), 4);
+    assert!(!spool.is_finished(&run(), 1));
+    assert_eq!(journal.end(None).unwrap(), 5);
+    assert_eq!(spool.finished(&run(), 1), Some(6));
+
+    let segments = segments(&spool, 0);
+    let kinds: Vec<_> = segments.iter().map(|(number, segment)| (*number, segment.kind)).collect();
+    let result = Kind::Result;
+    assert_eq!(
+        kinds,
+        [(0, Kind::Interval), (1, Kind::Capture), (2, result), (3, result), (4, result), (5, Kind::End)]
+    );
+    assert_eq!(value::unpack::<packetrig_stats::result::Sample>(&segments[0].1.payload).unwrap(), sample(1));
+    assert_eq!(segments[1].1.name, "rx.pcapng");
+    let pieces = [&segments[2].1, &segments[3].1, &segments[4].1];
+    assert_eq!(
+        pieces.map(|piece| (piece.offset, piece.last)),
+        [
+            (0, false),
+            (u64::try_from(PAYLOAD_ROOM).unwrap(), false),
+            (u64::try_from(PAYLOAD_ROOM * 2).unwrap(), true)
+        ]
+    );
+    let manifest = manifest(&spool);
+    assert_eq!(manifest.counts, Counts { segments: 5, interval: 1, result: 3, capture: 1, lost: 0 });
+    assert!(!manifest.cut_short);
+}
+
+#[test]
+fn a_spool_has_one_process_and_a_run_one_journal() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    assert!(matches!(Spool::open(place.path(), ROOMY, plenty()), Err(Error::InUse(_))));
+    let journal = spool.journal(&run(), 1).unwrap();
+    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
+    spool.journal(&run(), 2).unwrap().end(None).unwrap();
+    journal.end(None).unwrap();
+    spool.release(&run(), 1, 1).unwrap();
+    drop(spool);
+    let spool = open(place.path());
+    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })), "over, and remembered");
+    for bad in ["", "..", "a/b", "a.b"] {
+        assert!(matches!(spool.journal(&RunId(bad.into()), 1), Err(Error::BadId(_))), "{bad}");
+    }
+}
+
+#[test]
+fn only_so_many_runs_that_are_over_are_remembered() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let name = |number: usize| RunId(format!("r{number:04}"));
+    for number in 0..REMEMBERED + 3 {
+        spool.journal(&name(number), 1).unwrap().end(None).unwrap();
+        spool.release(&name(number), 1, 1).unwrap();
+    }
+    drop(spool);
+    let spool = open(place.path());
+    assert!(!spool.is_finished(&name(2), 1) && spool.is_finished(&name(3), 1));
+}
+
+#[test]
+fn a_journal_that_is_dropped_ends_cut_short() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    spool.journal(&run(), 1).unwrap().interval(&sample(1)).unwrap();
+    let manifest = manifest(&spool);
+    assert!(manifest.cut_short && manifest.reason.unwrap().contains("gave the run up"));
+}
+
+#[test]
+fn a_run_nobody_wants_to_hear_of_leaves_nothing_that_waits() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    journal.interval(&sample(1)).unwrap();
+    journal.discard().unwrap();
+    assert_eq!((spool.pending(9), spool.used()), (vec![], 0));
+    drop(spool);
+    let spool = open(place.path());
+    assert_eq!(spool.recovered(), Recovered::default());
+    assert!(matches!(spool.journal(&run(), 1), Err(Error::Taken { .. })));
+}
+
+#[test]
+fn release_deletes_what_is_stored_and_numbers_go_on() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    for second in 0..4 {
+        journal.interval(&sample(second)).unwrap();
+    }
+    spool.release(&run(), 1, 3).unwrap();
+    spool.release(&run(), 1, 3).unwrap();
+    spool.release(&run(), 1, 1).unwrap();
+    spool.release(&RunId("other".into()), 1, 9).unwrap();
+    let waiting =
+        |spool: &Spool| spool.pending(9).iter().map(|pending| pending.key.number).collect::<Vec<_>>();
+    assert_eq!(waiting(&spool), [3]);
+    let gone = Key { run: run(), attempt: 1, number: 2 };
+    assert!(matches!(spool.read(&gone), Err(Error::Unknown { number: 2, .. })));
+    spool.release(&run(), 1, 99).unwrap();
+    assert_eq!(journal.interval(&sample(4)).unwrap(), 4, "although nothing was left");
+    journal.end(None).unwrap();
+    let before = manifest(&spool);
+    spool.release(&run(), 1, 5).unwrap();
+    assert_eq!(before.counts.interval, 5);
+    drop(spool);
+
+    let spool = open(place.path());
+    assert_eq!((waiting(&spool), manifest(&spool)), (vec![5], before));
+    spool.release(&run(), 1, 6).unwrap();
+    assert_eq!((waiting(&spool), spool.finished(&run(), 1), spool.used()), (vec![], Some(6), 0));
+}
+
+#[test]
+fn one_thread_writes_while_another_reads() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    let reader = spool.clone();
+    let written = std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            intervals(&mut journal, 50);
+            journal.end(None).unwrap()
+        });
+        let mut seen = 0;
+        while reader.finished(&run(), 1) != Some(seen) {
+            for pending in reader.pending(3) {
+                assert_eq!(pending.key.number, seen, "in order, none left out");
+                let bytes = reader.read(&pending.key).unwrap();
+                Segment::decode(&pending.key, &bytes).unwrap();
+                seen += 1;
+            }
+            reader.release(&run(), 1, seen).unwrap();
+        }
+        writer.join().unwrap()
+    });
+    assert_eq!((written, spool.pending(1).len()), (50, 0));
+}
+
+#[test]
+fn a_full_spool_refuses_captures_first_then_intervals_then_results_and_never_the_end() {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { bytes: 80_000, keep_free: 0 };
+    let spool = Spool::open(place.path(), limits, plenty()).unwrap();
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    let capture = |journal: &mut Journal| {
+        journal.append(Entry::Capture { name: "c", offset: 0, last: true }, &[1; 900])
+    };
+    while capture(&mut journal).is_ok() {}
+    assert!((35_000..=40_000).contains(&spool.used()), "{}", spool.used());
+    let error = capture(&mut journal).unwrap_err();
+    assert!(matches!(error, Error::Refused { kind: Kind::Capture, most: 80_000, .. }), "{error}");
+    let mut kept = [0, 0];
+    for _ in 0..300 {
+        let is_coarse = usize::from(spool.used() > 58_000);
+        match journal.append(Entry::Interval, &[2; 900]) {
+            Ok(_) => kept[is_coarse] += 1,
+            Err(error) => assert!(matches!(error, Error::Refused { kind: Kind::Interval, .. }), "{error}"),
+        }
+    }
+    assert!(kept[0] > 10 && kept[1] > 3, "{kept:?}");
+    assert!(spool.used() <= 70_000, "a part is left for results: {}", spool.used());
+    journal.append(Entry::Result, &[3; 5000]).unwrap();
+    let error = journal.append(Entry::Result, &[3; 9000]).unwrap_err();
+    assert!(matches!(error, Error::Full { most: 80_000, .. }), "{error}");
+    journal.end(Some("disk".into())).unwrap();
+    let manifest = manifest(&spool);
+    assert_eq!(manifest.refused_captures, 2);
+    assert!(manifest.refused_intervals > 100);
+    assert_eq!(manifest.reason.as_deref(), Some("disk"));
+}
+
+#[test]
+fn captures_and_intervals_leave_the_disk_room_that_results_may_use() {
+    let place = tempfile::tempdir().unwrap();
+    static FREE: AtomicU64 = AtomicU64::new(1 << 20);
+    let limits = Limits { bytes: 1 << 30, keep_free: 100_000 };
+    let spool = Spool::open(place.path(), limits, Box::new(|_| Some(FREE.load(Ordering::Relaxed)))).unwrap();
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    let capture = Entry::Capture { name: "c", offset: 0, last: true };
+    journal.append(capture, &[1; 100]).unwrap();
+    FREE.store(100_000, Ordering::Relaxed);
+    assert!(matches!(journal.append(capture, &[1; 100]), Err(Error::Refused { kind: Kind::Capture, .. })));
+    assert!(matches!(journal.interval(&sample(1)), Err(Error::Refused { kind: Kind::Interval, .. })));
+    journal.result(&node_result(1, 1)).unwrap();
+    journal.end(None).unwrap();
+}
+
+#[test]
+fn torn_and_missing_files_are_found_and_their_numbers_stay_theirs() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    intervals(&mut journal, 6);
+    let crashed = tempfile::tempdir().unwrap();
+    copy(place.path(), crashed.path());
+    let directory = crashed.path().join(format!("{}.1", run()));
+    fs::write(directory.join("00000000000000000002.seg"), "torn").unwrap();
+    fs::remove_file(directory.join("00000000000000000003.seg")).unwrap();
+    fs::write(directory.join("00000000000000000005.seg"), "").unwrap();
+    fs::write(directory.join("00000000000000000006.tmp"), "half").unwrap();
+
+    for _ in 0..2 {
+        let spool = open(crashed.path());
+        assert_eq!((spool.recovered().torn >= 3, spool.recovered().waiting), (true, 7));
+        let kinds: Vec<_> = segments(&spool, 0).iter().map(|(_, segment)| segment.kind).collect();
+        let (interval, lost) = (Kind::Interval, Kind::Lost);
+        assert_eq!(kinds, [interval, interval, lost, lost, interval, lost, Kind::End]);
+        assert_eq!(
+            manifest(&spool).counts,
+            Counts { segments: 6, interval: 3, lost: 3, ..Counts::default() }
+        );
+        assert!(manifest(&spool).cut_short);
+    }
+    let spool = open(crashed.path());
+    spool.release(&run(), 1, 7).unwrap();
+    assert_eq!(fs::read_dir(directory).unwrap().count(), 1, "only the note is left");
+}
+
+#[test]
+fn a_segment_of_another_version_is_not_thrown_away() {
+    let place = tempfile::tempdir().unwrap();
+    let spool = open(place.path());
+    spool.journal(&run(), 1).unwrap().interval(&sample(1)).unwrap();
+    drop(spool);
+    let path = place.path().join(format!("{}.1/00000000000000000000.seg", run()));
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[4] = 2;
+    fs::write(&path, bytes).unwrap();
+    let error = Spool::open(place.path(), ROOMY, plenty()).unwrap_err();
+    assert!(error.to_string().contains("version 2"), "{error}");
+}
+
+/// What the writing side does between two crashes.
+#[derive(Clone, Debug)]
+enum Step {
+    Interval,
+    Value(usize),
+    Release(prop::sample::Index),
+    /// The power goes; part of a file that was being written is there.
+    Crash(prop::sample::Index),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        4 => Just(Step::Interval),
+        2 => (0..3 * PAYLOAD_ROOM).prop_map(Step::Value),
+        2 => any::<prop::sample::Index>().prop_map(Step::Release),
+        1 => any::<prop::sample::Index>().prop_map(Step::Crash),
+    ];
+    prop::collection::vec(step, 1..20)
+}
+
+/// The controller: what it was given, by (attempt, number).
+type Stored = BTreeMap<(u32, u64), (Vec<u8>, Key)>;
+
+fn upload(spool: &Spool, stored: &mut Stored) {
+    for Pending { key, .. } in spool.pending(usize::MAX) {
+        let bytes = spool.read(&key).unwrap();
+        let (before, _) =
+            stored.entry((key.attempt, key.number)).or_insert_with(|| (bytes.clone(), key.clone()));
+        assert_eq!(*before, bytes, "a number means the same bytes for ever");
+    }
+}
+
+/// Every attempt that ended is complete at the controller, and its manifest says so.
+fn check(stored: &Stored) {
+    let attempts: BTreeSet<u32> = stored.keys().map(|(attempt, _)| *attempt).collect();
+    for attempt in attempts {
+        let mut tally = Tally::default();
+        let of = stored.range((attempt, 0)..=(attempt, u64::MAX));
+        for (expected, ((_, number), (bytes, key))) in (0..).zip(of) {
+            assert_eq!(*number, expected, "no gap");
+            let segment = Segment::decode(key, bytes).unwrap();
+            if segment.kind == Kind::End {
+                let manifest: Manifest = serde_json::from_slice(&segment.payload).unwrap();
+                assert_eq!((manifest.counts, manifest.sha256), (tally.counts, segment::hex(&tally.chain)));
+                assert!(!stored.contains_key(&(attempt, number + 1)), "nothing after the End");
+            }
+            tally.add(segment.kind, &Segment::hash(bytes));
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(40))]
+    #[test]
+    fn whatever_the_order_of_crashes_nothing_acknowledged_is_lost(steps in steps()) {
+        let mut place = tempfile::tempdir().unwrap();
+        let mut spool = open(place.path());
+        let (mut stored, mut attempt, mut appended) = (Stored::new(), 1, BTreeSet::new());
+        let mut journal = spool.journal(&run(), attempt).unwrap();
+        for (second, step) in (0..).zip(steps) {
+            match step {
+                Step::Interval => drop(appended.insert((attempt, journal.interval(&sample(second)).unwrap()))),
+                Step::Value(size) => drop(appended.insert((attempt, journal.append(Entry::Result, &vec![9; size]).unwrap()))),
+                Step::Release(upto) => {
+                    upload(&spool, &mut stored);
+                    let numbers: Vec<u64> = stored.keys().filter(|(of, _)| *of == attempt).map(|(_, number)| *number).collect();
+                    if !numbers.is_empty() {
+                        spool.release(&run(), attempt, numbers[upto.index(numbers.len())] + 1).unwrap();
+                    }
+                }
+                Step::Crash(at) => {
+                    let after = tempfile::tempdir().unwrap();
+                    copy(place.path(), after.path());
+                    let half = vec![1; at.index(5000)];
+                    fs::write(after.path().join(format!("{}.{attempt}/{:020}.tmp", run(), 77)), half).unwrap();
+                    drop(journal);
+                    spool = open(after.path());
+                    place = after;
+                    prop_assert_eq!(spool.recovered().torn, 1);
+                    prop_assert_eq!(spool.recovered().cut_short, 1);
+                    attempt += 1;
+                    journal = spool.journal(&run(), attempt).unwrap();
+                }
+            }
+        }
+        journal.end(None).unwrap();
+        upload(&spool, &mut stored);
+        check(&stored);
+        for taken in appended {
+            prop_assert!(stored.contains_key(&taken), "{:?}", taken);
+        }
+        for attempt in 1..=attempt {
+            spool.release(&run(), attempt, u64::MAX).unwrap();
+        }
+        prop_assert_eq!((spool.pending(9), spool.used()), (vec![], 0));
+    }
+
+    #[test]
+    fn a_crash_at_any_step_of_the_last_write_or_of_a_release_is_mended(
+        taken in 1..6_u64, cut in any::<prop::sample::Index>(), below in 0..6_u64, deleted in 0..6_u64,
+    ) {
+        let place = tempfile::tempdir().unwrap();
+        let spool = open(place.path());
+        let mut journal = spool.journal(&run(), 1).unwrap();
+        intervals(&mut journal, taken);
+        let mut stored = Stored::new();
+        upload(&spool, &mut stored);
+        let crashed = tempfile::tempdir().unwrap();
+        copy(place.path(), crashed.path());
+        let directory = format!("{}.1", run());
+        // The note of a release is written, and of the files only some are gone.
+        spool.release(&run(), 1, below).unwrap();
+        if below > 0 {
+            fs::copy(place.path().join(&directory).join("released"), crashed.path().join(&directory).join("released")).unwrap();
+        }
+        for number in 0..deleted.min(below) {
+            fs::remove_file(crashed.path().join(&directory).join(format!("{number:020}.seg"))).unwrap_or(());
+        }
+        // The next segment is half there, under its temporary name.
+        let whole = fs::read(crashed.path().join(&directory).join(format!("{:020}.seg", taken - 1))).unwrap_or_default();
+        let half = if whole.is_empty() { &whole[..] } else { &whole[..cut.index(whole.len())] };
+        fs::write(crashed.path().join(&directory).join(format!("{taken:020}.tmp")), half).unwrap();
+
+        let spool = open(crashed.path());
+        prop_assert_eq!(spool.recovered().waiting, taken - below.min(taken) + 1, "and an End");
+        upload(&spool, &mut stored);
+        check(&stored);
+        prop_assert!(manifest(&spool).cut_short);
+    }
+}
