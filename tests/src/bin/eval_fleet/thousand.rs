@@ -115,7 +115,7 @@ fn head(run: &str) -> Head {
 /// Gives the longest that was seen.
 fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result<Nanos> {
     let mut table = Table::new(&["a command", "slowest receiver, median ms", "worst ms", "tries"]);
-    let (mut groups, mut longest) = (Vec::new(), 0.0f64);
+    let (mut groups, mut longest) = (Vec::new(), Nanos::ZERO);
     let all = names(AGENTS);
     // The first time each node is asked which life of it speaks.
     slowest(hall, &all, false)?;
@@ -124,7 +124,9 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
     {
         let mut figures = Vec::new();
         for _ in 0..tries {
-            figures.push(slowest(hall, &all, at_once)?);
+            let took = slowest(hall, &all, at_once)?;
+            longest = longest.max(took);
+            figures.push(took.as_u64() as f64 / 1e6);
         }
         let (middle, worst) =
             (median(&figures).unwrap_or_default(), figures.iter().copied().fold(0.0, f64::max));
@@ -135,7 +137,6 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
             tries.to_string(),
         ]);
         groups.push((name.to_owned(), vec![middle, worst]));
-        longest = longest.max(worst);
         output.goal(
             goal,
             &format!("{middle:.1} ms to the slowest of {AGENTS} (worst of {tries}: {worst:.1} ms)"),
@@ -150,11 +151,11 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
     let titles = plot::Titles { plot: "One command to 1000 agents", x: "", y: "ms to the slowest" };
     output.plot("fan_out", titles.plot, &plot::bars(titles, &["median", "worst"], &groups))?;
     output.table("fan_out", &table)?;
-    Ok(Nanos::from_millis(1 + longest as u64))
+    Ok(longest)
 }
 
-/// Milliseconds until the slowest had it.
-fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<f64> {
+/// How long until the slowest had it.
+fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<Nanos> {
     // Nothing of an earlier question is under way.
     while hall.endpoint.receive(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
@@ -173,7 +174,7 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<f
             heard.insert(from);
         }
     }
-    Ok((last - asked) as f64 / 1e6)
+    Ok(Nanos::new(last - asked))
 }
 
 /// What the controller's side saw of counters.
