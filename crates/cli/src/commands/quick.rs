@@ -56,6 +56,9 @@ fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, 
     for PortText(text) in typed {
         match fleet {
             Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
+            None if text.starts_with("any-") && text.contains('*') => {
+                return Err(Error::Usage(format!("`{text}` stands for ports of a fleet, and there is none")));
+            }
             None => locations.push(text.parse::<Location>().map_err(Error::Usage)?.to_string()),
         }
     }

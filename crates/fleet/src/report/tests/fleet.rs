@@ -32,7 +32,7 @@ fn shifted(mut node: NodeResult, by: u64) -> NodeResult {
 }
 
 /// Sender a and receiver b, their clocks 40 s and 900 s ahead of the controller's.
-fn two(clocks: [Option<ClockRecord>; 2]) -> Vec<NodeResult> {
+fn two(clocks: &[Option<ClockRecord>; 2]) -> Vec<NodeResult> {
     let (mut sender, mut receiver) = (node(&[1001]), node(&[1001]));
     sender.node = "a".into();
     sender.receive.clear();
@@ -41,7 +41,7 @@ fn two(clocks: [Option<ClockRecord>; 2]) -> Vec<NodeResult> {
     receiver.send.clear();
     receiver.ports.remove(0);
     let (mut sender, mut receiver) = (shifted(sender, 40 * SECOND), shifted(receiver, 900 * SECOND));
-    [sender.clock, receiver.clock] = clocks;
+    [sender.clock, receiver.clock] = *clocks;
     vec![sender, receiver]
 }
 
@@ -68,7 +68,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
 
 #[test]
 fn latency_between_nodes_carries_the_bound_of_both_clocks() {
-    let report = report(two(known()));
+    let report = report(two(&known()));
     let latency = report.streams[0].latency.unwrap();
     assert_eq!(latency.error.clock, Some(Nanos::new(5_000)));
     assert_eq!(latency.error.p99(), Some(Nanos::new(700 + 300 + 5_000)));
@@ -78,7 +78,7 @@ fn latency_between_nodes_carries_the_bound_of_both_clocks() {
 
 #[test]
 fn times_of_a_stream_are_those_from_t_whatever_the_clocks_show() {
-    let report = report(two(known()));
+    let report = report(two(&known()));
     let stream = &report.streams[0];
     assert_eq!(stream.sent.as_ref().unwrap().first, Some(Nanos::ZERO));
     assert_eq!(stream.received.as_ref().unwrap().first, Some(Nanos::from_millis(1)));
@@ -89,7 +89,7 @@ fn times_of_a_stream_are_those_from_t_whatever_the_clocks_show() {
 fn without_a_bound_there_is_a_caveat_and_no_latency() {
     let contradiction = ClockRecord { after: Some(fit(7, 5)), ..clock(40_000_000_000, 2_000) };
     for clocks in [[None, known()[1]], [known()[0], None], [None, None], [Some(contradiction), known()[1]]] {
-        let report = report(two(clocks));
+        let report = report(two(&clocks));
         assert_eq!(report.streams[0].latency, None);
         assert_eq!(report.streams[0].per_port[0].latency, None);
         let caveat = &report.caveats[0];
@@ -109,7 +109,7 @@ fn sender_and_receiver_on_one_node_need_no_comparison() {
 
 #[test]
 fn every_node_has_a_row_also_the_one_that_is_missing() {
-    let report = report(two(known()).into_iter().take(1).collect());
+    let report = report(two(&known()).into_iter().take(1).collect());
     let [a, b] = report.nodes.as_slice() else { panic!("{:?}", report.nodes) };
     assert_eq!((a.reported, a.sent, a.received, a.ports), (true, Some(1001), Some(0), 1));
     let clock = a.clock.unwrap();
@@ -180,7 +180,7 @@ fn a_start_that_was_found_late_afterwards_counts_as_late() {
 
 #[test]
 fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
-    let (mut all, late) = (two(known()), starter("c", 500_000, Some(clock(0, 10))));
+    let (mut all, late) = (two(&known()), starter("c", 500_000, Some(clock(0, 10))));
     all.push(late);
     let report = assemble(&facts_of(&["a", "b", "c"], Some(1_000)), &timed_plan(&["rx0"]), all, complete());
     let Verdict::Inconclusive(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
@@ -194,7 +194,7 @@ fn a_skew_that_is_not_met_is_no_fault_of_the_device_but_no_pass() {
 
 #[test]
 fn one_sender_has_neither_skew_nor_load_factor() {
-    let report = report(two(known()));
+    let report = report(two(&known()));
     assert_eq!((report.skew, report.load), (None, None));
     let alone = report_of(vec![node(&[1001])]);
     assert_eq!((alone.skew, alone.nodes.len()), (None, 1));
@@ -222,7 +222,7 @@ fn the_load_factor_is_what_arrived_of_what_was_asked() {
 
 #[test]
 fn a_report_of_several_nodes_survives_json_and_an_older_one_is_read() {
-    let report = report(two(known()));
+    let report = report(two(&known()));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);
     let mut older: serde_json::Value = serde_json::from_str(&text).unwrap();
