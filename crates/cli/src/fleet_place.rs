@@ -38,7 +38,8 @@ pub(crate) struct Addresses {
 impl FleetPlace {
     /// The one that is named, or the usual one.
     pub(crate) fn of(arguments: &args::FleetPlace) -> Result<Self, Error> {
-        let named = arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+        let named =
+            arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
         let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("fleet"));
         named.map_or_else(usual, Ok).map(Self)
     }

@@ -152,6 +152,15 @@ impl Membership {
         })
     }
 
+    /// The ports serve a further attempt: what is kept is of that one from now on.
+    pub(crate) fn attempt(&mut self, head: &Head) -> Result<(), Error> {
+        if self.uplink.keeps(head) {
+            return Ok(());
+        }
+        self.is_kept = false;
+        self.uplink.begin(head)
+    }
+
     fn is_same(&mut self, server: &ClockServer) -> bool {
         let described = self.described.get_or_insert_with(|| (self.site.describe)());
         !self.site.always_compare && described.clock.identity == server.identity

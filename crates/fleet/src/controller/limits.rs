@@ -67,7 +67,8 @@ impl Limits {
             guard,
             confirm: round_trip,
             start: Nanos::from_secs(5),
-            silence: Nanos::from_secs(10),
+            // Its lease has certainly ended by then.
+            silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
             repeat: Nanos::from_millis(500),
             insist: times(2).max(Nanos::from_millis(20)),

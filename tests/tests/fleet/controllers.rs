@@ -1,0 +1,68 @@
+//! Controllers that die, and controllers that meet.
+
+use crate::lab::{Fleet, Judged, Wish, await_that};
+use rustix::process::Signal;
+
+#[test]
+fn what_a_killed_controller_left_is_stopped_and_collected_once() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.run(&["--packets", "60000"]);
+    run.await_frames();
+    run.signal(Signal::KILL);
+    assert_eq!(run.finish().code, None, "it was killed");
+    assert!(fleet.catalogue().is_empty(), "nobody has ended it");
+    // Nobody tells the nodes: their leases run out, and what they counted waits on their disks.
+    let ended_by_themselves = || {
+        let rows = fleet.status();
+        rows.len() == 6 && rows.iter().all(|row| row["hello"]["busy"].is_null())
+    };
+    await_that("the nodes have ended it", ended_by_themselves, || format!("{:?}", fleet.status()));
+    let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
+    let report = fleet.latest();
+    report.assert_partial(&["controller_lost"]);
+    let (sent, received) = report.totals();
+    assert_eq!(sent, received, "{}", report.0["nodes"]);
+    assert!(0 < sent && sent < 180_000, "{sent}");
+    fleet.await_collected();
+    // Collecting again finds nothing, and counts nothing twice.
+    let (code, printed, _) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!((code, printed.trim()), (Some(0), "Nothing was left unfinished."));
+    assert_eq!(fleet.catalogue().len(), 1);
+    assert_eq!(fleet.latest().totals(), (sent, received));
+}
+
+#[test]
+fn the_next_run_ends_what_a_killed_controller_left() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.run(&["--packets", "60000"]);
+    run.await_frames();
+    run.signal(Signal::KILL);
+    run.finish();
+    let next = fleet.run(&["--packets", "500"]).finish();
+    assert_eq!(next.code, Some(0), "{}", next.complaints);
+    assert_eq!(next.report().totals(), (1500, 1500));
+    let runs = fleet.catalogue();
+    assert_eq!(runs.len(), 2, "{runs:?}");
+    fleet.await_collected();
+}
+
+#[test]
+fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut first = fleet.run(&["--packets", "8000"]);
+    first.await_frames();
+    let mut second = fleet.run(&["--packets", "500"]);
+    second.await_remark("waiting for the fleet: it is in charge of process");
+    second.signal(Signal::INT);
+    let refused = second.finish();
+    assert_eq!(refused.code, Some(6), "{}", refused.complaints);
+    let mut third = fleet.run(&["--packets", "500"]);
+    third.await_remark("waiting for the fleet");
+    let first = first.finish();
+    assert_eq!(first.report().totals(), (24_000, 24_000), "{}", first.complaints);
+    let third = third.finish();
+    assert_eq!(third.code, Some(0), "{}", third.complaints);
+    assert_eq!(third.report().totals(), (1500, 1500));
+}
