@@ -24,6 +24,9 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// Longest wait for a message: how fast it notices that senders are done or that it is no longer wanted.
 const TURN: Nanos = Nanos::from_millis(10);
 
+/// The same while it takes part in no run.
+const REST: Nanos = Nanos::from_millis(200);
+
 /// Serves one node's part in runs until `over` says so; then everything is stopped and closed. Gives back the first
 /// error of the data plane: what travelled to the controller is only its text.
 pub fn serve<E: Endpoint>(
@@ -76,7 +79,9 @@ impl<'a, E: Endpoint> Shell<'a, E> {
     }
 
     fn turn(&mut self) {
-        let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
+        // A node of a fleet that takes part in nothing has only messages and its own beat to wait for.
+        let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
+        let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(letter) = self.endpoint.receive(wait) {
             self.hear(letter.body);
         }
@@ -202,9 +207,13 @@ impl<'a, E: Endpoint> Shell<'a, E> {
     }
 
     fn steer(&mut self, order: &Order) -> Option<Event> {
+        let permitted = self.membership.as_mut().map_or(Ok(()), |member| member.permits_change(&order.steer));
         let plane = self.plane.as_mut()?;
         // A change that cannot be made ends nothing; a worker that died is found by the next sample.
-        let fault = plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error));
+        let fault = match permitted {
+            Ok(()) => plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error)),
+            Err(error) => Some(error.fault()),
+        };
         Some(match plane.sample() {
             Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
             Err(error) => self.failed(error),

@@ -15,13 +15,15 @@ use packetrig_engine::stream::Shift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{ClockServer, Command, Head, Place, Preparation, Watermark};
-use packetrig_plan::{Plan, ReadOptions, Stream};
+use packetrig_plan::{Plan, ReadOptions, Steer, Stream};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
 use packetrig_stats::limit::RigLimit;
+use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Between two times it says that it is there.
@@ -31,8 +33,15 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
-/// Says why a plan, with its ports at these places, is not allowed; all reasons.
-pub type Permits = Box<dyn FnMut(&Plan, &[Place]) -> Result<(), Vec<String>> + Send>;
+/// What the owner of a node allows, asked before anything is done.
+pub trait Owner: Send {
+    /// Why this plan, prepared so, is not allowed; empty if it is.
+    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String>;
+    /// Whether something may be sent to this address.
+    fn allows(&mut self, address: IpAddr) -> bool;
+    /// The way frames have to go, if not all ways are allowed.
+    fn insists(&self) -> Option<BackEnd>;
+}
 
 /// What a node is told about itself.
 pub struct Site {
@@ -52,8 +61,8 @@ pub struct Site {
     pub limits: Vec<RigLimit>,
     /// Interfaces that the owner confirmed for test traffic.
     pub confirmed: Vec<String>,
-    /// Refuses a plan that its owner does not allow, with all reasons.
-    pub permit: Permits,
+    /// What its owner allows.
+    pub owner: Box<dyn Owner>,
 }
 
 impl std::fmt::Debug for Site {
@@ -78,6 +87,8 @@ pub struct Membership {
     /// Something of the run at hand is in the spool.
     is_kept: bool,
     described: Option<Hello>,
+    /// Of the run at hand.
+    preparation: Option<Preparation>,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
     slept: Nanos,
 }
@@ -106,6 +117,7 @@ impl Membership {
             start: None,
             is_kept: false,
             described: None,
+            preparation: None,
             slept: Nanos::ZERO,
         }
     }
@@ -130,9 +142,8 @@ impl Membership {
     /// Holds the owner's limits against a plan, begins to keep what it comes to and to compare clocks. Gives back what
     /// is to be prepared here.
     pub(crate) fn prepare(&mut self, head: &Head, preparation: &Preparation) -> Result<Preparation, Error> {
-        let reading = ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() };
-        let plan = Plan::read_with(&preparation.document, reading)?;
-        (self.site.permit)(&plan, &preparation.places).map_err(Error::NotPermitted)?;
+        let plan = Plan::read_with(&preparation.document, reading(preparation))?;
+        self.permitted(&plan, preparation)?;
         self.uplink.begin(head)?;
         self.gate.shut();
         self.slept = slept_so_far();
@@ -143,8 +154,10 @@ impl Membership {
             Some(server) if self.is_same(server) => Comparing::Same,
             Some(server) => Comparing::With(Prober::start(server.clone())?, None),
         };
+        self.preparation = Some(preparation.clone());
         let captures = self.site.captures.join(&head.run.0);
         Ok(Preparation {
+            back_end: preparation.back_end.or_else(|| self.site.owner.insists()),
             capture_dir: Some(captures.to_string_lossy().into_owned()),
             limits: self.site.limits.clone(),
             confirmed: self.site.confirmed.clone(),
@@ -159,6 +172,33 @@ impl Membership {
         }
         self.is_kept = false;
         self.uplink.begin(head)
+    }
+
+    fn permitted(&mut self, plan: &Plan, preparation: &Preparation) -> Result<(), Error> {
+        let objections = self.site.owner.objections(plan, preparation);
+        if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
+    }
+
+    /// Holds the owner's limits against a change of a run under way.
+    pub(crate) fn permits_change(&mut self, steer: &Steer) -> Result<(), Error> {
+        match steer {
+            Steer::Replan(document) => {
+                let Some(preparation) = self.preparation.take() else { return Ok(()) };
+                let plan = Plan::read_with(document, reading(&preparation))?;
+                let permitted = self.permitted(&plan, &preparation);
+                self.preparation = Some(preparation);
+                permitted
+            }
+            Steer::Ping(pings) => {
+                let refused: Vec<String> = pings
+                    .iter()
+                    .filter(|ping| !self.site.owner.allows(ping.to))
+                    .map(|ping| format!("{} may not be sent to", ping.to))
+                    .collect();
+                if refused.is_empty() { Ok(()) } else { Err(Error::NotPermitted(refused)) }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
@@ -183,12 +223,13 @@ impl Membership {
         }
     }
 
-    /// The fit as of now.
-    pub(crate) fn fit(&self) -> Option<Fit> {
+    /// The fit that was told to the controller: T and latency are converted by it and by no other, or their bounds would
+    /// mean nothing.
+    fn fit(&self) -> Option<Fit> {
         match &self.comparing {
             Comparing::Not => None,
             Comparing::Same => Some(Fit::same()),
-            Comparing::With(prober, before) => prober.fit(Nanos::ZERO).or(*before),
+            Comparing::With(_, before) => *before,
         }
     }
 
@@ -305,6 +346,10 @@ impl Membership {
     pub(crate) fn remember(&self, epoch: u64) -> Result<(), Error> {
         crate::epoch::write(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }
+}
+
+fn reading(preparation: &Preparation) -> ReadOptions {
+    ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() }
 }
 
 /// Streams that come to `own` from other nodes, and from which.

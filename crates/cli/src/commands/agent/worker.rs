@@ -12,18 +12,20 @@ use packetrig_engine::gate::Gate;
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::fabric::{Error as FabricError, Fabric, Outgoing};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::message::{Nonce, Place};
+use packetrig_fleet::message::{Nonce, Place, Preparation};
 use packetrig_fleet::permit::{Mine, Permit};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::Membership;
 use packetrig_node::{EnginePlane, Membership as Duties, Site, Uplink, epoch, serve_fleet};
 use packetrig_plan::{Location, Plan};
+use packetrig_stats::port::BackEnd;
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::ethtool::Ethtool;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
 use packetrig_units::BitRate;
 use std::fs;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -78,10 +80,7 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         captures: home.file("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
         confirmed: permit.confirmed(),
-        permit: {
-            let (permit, node) = (Arc::clone(&permit), node.clone());
-            Box::new(move |plan, places| allowed(&permit, plan, places, &node.0))
-        },
+        owner: Box::new(Owner { permit, node: node.0.clone() }),
     };
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
     let over = Arc::new(AtomicBool::new(false));
@@ -132,17 +131,35 @@ fn uplink(
     Ok(Uplink::start(spool, membership.name.clone(), room, open)?)
 }
 
-/// What the owner has against a plan.
-fn allowed(permit: &Permit, plan: &Plan, places: &[Place], node: &str) -> Result<(), Vec<String>> {
-    let is_here = |port: usize| places.get(port).is_none_or(|place| place.node.0 == node);
-    let speed = |place: &Place| (place.node.0 == node).then(|| speed_of(&place.interface)).flatten();
-    let speeds: Vec<Option<BitRate>> = places.iter().map(speed).collect();
-    let bound = plan.clone().bind_part(&speeds, &is_here);
-    let bound = bound.map_err(|problems| problems.0.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    let own = places.iter().enumerate().filter(|(_, place)| place.node.0 == node);
-    let mine: Vec<Mine<'_>> = own.map(|(port, place)| Mine { port, interface: &place.interface }).collect();
-    let refusals = permit.check(&bound, &mine, None);
-    if refusals.is_empty() { Ok(()) } else { Err(refusals) }
+/// The owner's file at work.
+struct Owner {
+    permit: Arc<Permit>,
+    node: String,
+}
+
+impl packetrig_node::Owner for Owner {
+    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String> {
+        let places = &preparation.places;
+        let is_here = |port: usize| places.get(port).is_none_or(|place| place.node.0 == self.node);
+        let speed = |place: &Place| (place.node.0 == self.node).then(|| speed_of(&place.interface)).flatten();
+        let speeds: Vec<Option<BitRate>> = places.iter().map(speed).collect();
+        let bound = match plan.clone().bind_part(&speeds, &is_here) {
+            Ok(bound) => bound,
+            Err(problems) => return problems.0.iter().map(ToString::to_string).collect(),
+        };
+        let own = places.iter().enumerate().filter(|(_, place)| place.node.0 == self.node);
+        let mine: Vec<Mine<'_>> =
+            own.map(|(port, place)| Mine { port, interface: &place.interface }).collect();
+        self.permit.check(&bound, &mine, preparation.back_end)
+    }
+
+    fn allows(&mut self, address: IpAddr) -> bool {
+        self.permit.networks.contains(address)
+    }
+
+    fn insists(&self) -> Option<BackEnd> {
+        self.permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied())
+    }
 }
 
 /// Speed of a link of this machine, if it says.

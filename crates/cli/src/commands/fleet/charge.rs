@@ -82,20 +82,25 @@ fn key() -> [u8; 32] {
     key
 }
 
+/// Begins a run that a later controller can find.
+pub(super) fn begin(shelf: &RunShelf, options: &RunOptions, document: &str) -> Result<(), Error> {
+    let begun = Begun { record: None, options: options.clone() };
+    shelf.begin(&Unfinished {
+        run: options.run.clone(),
+        attempt: 1,
+        epoch: 0,
+        record: serde_json::to_string(&begun).unwrap_or_default(),
+        plan: document.to_owned(),
+        directory: std::path::PathBuf::new(),
+        begun_at: clock::wall_clock_ns(),
+    })?;
+    Ok(())
+}
+
 impl Charged {
-    /// Begins a run that a later controller can find.
+    /// See [`begin`].
     pub(crate) fn begin(&self, options: &RunOptions, document: &str) -> Result<(), Error> {
-        let begun = Begun { record: None, options: options.clone() };
-        self.shelf.begin(&Unfinished {
-            run: options.run.clone(),
-            attempt: 1,
-            epoch: 0,
-            record: serde_json::to_string(&begun).unwrap_or_default(),
-            plan: document.to_owned(),
-            directory: std::path::PathBuf::new(),
-            begun_at: clock::wall_clock_ns(),
-        })?;
-        Ok(())
+        begin(&self.shelf, options, document)
     }
 
     /// Ends every run that an earlier controller of this catalogue left; gives their reports.

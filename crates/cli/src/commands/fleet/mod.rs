@@ -2,10 +2,13 @@
 
 mod charge;
 mod collect;
+mod served;
 mod status;
 mod up;
 
-pub(crate) use charge::take;
+pub(crate) use charge::{Charged, take};
+pub(crate) use served::FleetRigs;
+pub(crate) use status::who_is_there;
 
 use crate::args::{Fleet, Invite, Remove};
 use crate::error::Error;

@@ -37,6 +37,14 @@ pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, E
     }
 }
 
+/// Everybody who is heard within a beat, and the time that is known for.
+pub(crate) fn who_is_there(place: &FleetPlace) -> Result<(Members, MonoTime), Error> {
+    let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
+    let mut members = Members::default();
+    listen(&observer, &mut members);
+    Ok((members, now()))
+}
+
 fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
