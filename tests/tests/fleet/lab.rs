@@ -26,6 +26,8 @@ pub(crate) const RECEIVERS: [&str; 3] = ["r1", "r2", "r3"];
 /// Nothing here takes longer, by far.
 const LIMIT_NS: u64 = 90_000_000_000;
 const LOOK_NS: u64 = 20_000_000;
+/// A sender at 1000 frames a second that sends nothing for so long sends nothing.
+const QUIET_NS: u64 = 300_000_000;
 
 /// A fleet that is up, with all its nodes.
 pub(crate) struct Fleet {
@@ -214,6 +216,16 @@ impl Fleet {
         let printed = ip(&["-n", &bridge, "-j", "-s", "link", "show", &port]);
         let links: Value = serde_json::from_str(&printed).expect("ip prints JSON");
         links[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("no count in {links}"))
+    }
+
+    /// Waits until a node sends nothing any more.
+    pub(crate) fn await_quiet(&self, node: &str) {
+        let is_quiet = || {
+            let before = self.sent_by(node);
+            clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
+            before == self.sent_by(node)
+        };
+        await_that("it sends nothing", is_quiet, || self.said(node));
     }
 
     /// Cuts a node's cable of the control network, or mends it.

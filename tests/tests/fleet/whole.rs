@@ -58,7 +58,7 @@ fn clocks_that_are_compared_over_the_network_agree_within_their_bound() {
         assert!(number("offset_ns").abs() <= number("bound"), "{clock}");
     }
     for stream in report.0["streams"].as_array().expect("a report has streams") {
-        let bound = stream.pointer("/latency/clock_bound");
+        let bound = stream.pointer("/latency/error/clock");
         assert!(bound.is_some_and(|bound| bound.as_u64() > Some(0)), "{}", stream["latency"]);
     }
     // No clock comparison over a network is good to a nanosecond, and what is not known is not MET.
