@@ -57,7 +57,7 @@ fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The address nodes are most likely to reach.
 fn own_address() -> Result<String, Error> {
     let addresses = Links::open(&NetNs::current()?)?.global_addresses()?;
-    let best = addresses.iter().find(|ip| ip.is_ipv4()).or(addresses.first());
+    let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
     Ok(best.map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string))
 }
 
