@@ -5,7 +5,7 @@ use crate::lab::{Fleet, Judged, Wish};
 #[test]
 fn a_server_that_is_killed_and_started_again_loses_no_result() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut run = fleet.run(&["--packets", "8000"]);
+    let mut run = fleet.begin(&["--packets", "8000"]);
     run.await_frames();
     fleet.kill_server();
     let ended = run.finish();
@@ -25,6 +25,6 @@ fn a_server_that_is_killed_and_started_again_loses_no_result() {
     }
     assert!(fleet.said("up").contains("is started again"), "{}", fleet.said("up"));
     fleet.await_collected();
-    let next = fleet.run(&["--packets", "500"]).finish();
+    let next = fleet.begin(&["--packets", "500"]).finish();
     assert_eq!(next.report().totals(), (1500, 1500), "{}", next.complaints);
 }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 #[test]
 fn what_a_killed_controller_left_is_stopped_and_collected_once() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut run = fleet.run(&["--packets", "60000"]);
+    let mut run = fleet.begin(&["--packets", "60000"]);
     run.await_frames();
     run.signal(Signal::KILL);
     assert_eq!(run.finish().code, None, "it was killed");
@@ -34,11 +34,11 @@ fn what_a_killed_controller_left_is_stopped_and_collected_once() {
 #[test]
 fn the_next_run_ends_what_a_killed_controller_left() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut run = fleet.run(&["--packets", "60000"]);
+    let mut run = fleet.begin(&["--packets", "60000"]);
     run.await_frames();
     run.signal(Signal::KILL);
     run.finish();
-    let next = fleet.run(&["--packets", "500"]).finish();
+    let next = fleet.begin(&["--packets", "500"]).finish();
     assert_eq!(next.code, Some(0), "{}", next.complaints);
     assert_eq!(next.report().totals(), (1500, 1500));
     let runs = fleet.catalogue();
@@ -49,7 +49,7 @@ fn the_next_run_ends_what_a_killed_controller_left() {
 #[test]
 fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    let mut first = fleet.run(&["--packets", "8000"]);
+    let mut first = fleet.begin(&["--packets", "8000"]);
     first.await_frames();
     let mut second = fleet.run(&["--packets", "500"]);
     second.await_remark("waiting for the fleet: it is in charge of process");

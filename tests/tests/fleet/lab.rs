@@ -25,6 +25,8 @@ pub(crate) const SENDERS: [&str; 3] = ["s1", "s2", "s3"];
 pub(crate) const RECEIVERS: [&str; 3] = ["r1", "r2", "r3"];
 /// Nothing here takes longer, by far.
 const LIMIT_NS: u64 = 90_000_000_000;
+/// Tries to start a run.
+const STARTS: usize = 5;
 const LOOK_NS: u64 = 20_000_000;
 /// A sender at 1000 frames a second that sends nothing for so long sends nothing.
 const QUIET_NS: u64 = 300_000_000;
@@ -148,6 +150,18 @@ impl Fleet {
         let all = [&usual[..], more].concat();
         let child = self.start(self.command(&self.control.name, "ctl", &all), &log);
         Run { fleet: self, child, log }
+    }
+
+    /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having
+    /// sent nothing, and is started again.
+    pub(crate) fn begin(&self, more: &[&str]) -> Run<'_> {
+        for _ in 0..STARTS {
+            let mut run = self.run(more);
+            if run.has_begun() {
+                return run;
+            }
+        }
+        panic!("no run begins here: {}", self.everything());
     }
 
     /// Rows of `fleet status`.
@@ -286,6 +300,18 @@ impl Run<'_> {
         );
     }
 
+    /// Whether it is under way; if not, it has ended because its start was not confirmed in time.
+    fn has_begun(&mut self) -> bool {
+        let begun = |said: &str| said.contains("run: running");
+        let child = &mut self.child;
+        let place = self.fleet.place().join(format!("{}.err", self.log));
+        let said = || fs::read_to_string(&place).unwrap_or_default();
+        let is_settled = || begun(&said()) || child.try_wait().expect("a child can be waited for").is_some();
+        await_that("it begins or ends", is_settled, said);
+        assert!(begun(&said()) || said().contains("split_start"), "{}", said());
+        begun(&said())
+    }
+
     /// Waits until frames were counted: every node has sent for a while, and has kept what it counted.
     pub(crate) fn await_frames(&mut self) {
         self.await_remark("run: running");
@@ -421,14 +447,17 @@ fn pid(raw: u32) -> Pid {
     i32::try_from(raw).ok().and_then(Pid::from_raw).expect("a child has a number")
 }
 
-/// The first process that this one has started.
+/// The process that this one has started, by whichever of its threads.
 fn child_of(parent: u32) -> u32 {
-    let path = format!("/proc/{parent}/task/{parent}/children");
+    let tasks = format!("/proc/{parent}/task");
     let found = || {
-        let children = fs::read_to_string(&path).unwrap_or_default();
+        let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let children =
+            threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+        let children: String = children.collect();
         children.split_whitespace().next().and_then(|child| child.parse().ok())
     };
-    await_that("it has a child", || found().is_some(), || path.clone());
+    await_that("it has a child", || found().is_some(), || tasks.clone());
     found().expect("it was just seen")
 }
 

@@ -8,7 +8,7 @@ flows:
 - name: s
   tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}}
   packet:
-  - {choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:00:02'}}}
+  - {choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:99:02'}, src: {choice: value, value: '02:00:00:00:99:01'}}}
   - {choice: ipv4, ipv4: {dst: {choice: value, value: ADDRESS}, src: {choice: value, value: 198.18.0.1}}}
   - {choice: udp, udp: {}}
   size: {choice: fixed, fixed: 128}

@@ -332,6 +332,11 @@ fn a_second_controller_is_told_who_has_the_fleet() {
     let fabric = Local::default();
     let mut records = fabric.records().unwrap();
     let one = Fleet::take(&fabric, charge("one", Memory::default()), &mut |_| false).unwrap();
+    let refused = Fleet::take(&fabric, charge("two", Memory::default()), &mut |holder| {
+        assert_eq!(holder.map(|holder| holder.controller.as_str()), Some("one"));
+        false
+    });
+    assert!(matches!(refused, Err(Error::Taken(Some(host))) if host == "here"));
     drop(one.endpoint);
     let again = super::Throne::take(
         fabric.records().unwrap(),
