@@ -258,8 +258,8 @@ impl Drop for Fleet {
         let children = std::mem::take(&mut self.agents).into_values().chain(self.controller.take());
         for mut child in children {
             // It may have ended; whatever happens here, the namespaces go next.
-            drop(kill_process_group(pid(child.id()), Signal::CONT));
-            drop(kill_process_group(pid(child.id()), Signal::KILL));
+            kill_process_group(pid(child.id()), Signal::CONT).ok();
+            kill_process_group(pid(child.id()), Signal::KILL).ok();
             drop(child.wait());
         }
     }
