@@ -111,3 +111,18 @@ fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later
     assert_eq!(report.number("tx1 to rx1", "/sent/frames"), fleet.sent_by("s1") - before);
     assert_others_whole(&ended, &["tx1 to rx1", "tx2 to rx2", "tx3 to rx3"]);
 }
+
+#[test]
+fn a_spool_that_is_too_small_costs_captures_and_no_counts() {
+    let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
+    // Three times 12 000 frames of 128 bytes reach each receiver.
+    let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();
+    let report = ended.report();
+    assert_eq!(report.totals(), (36_000, 36_000), "{}", ended.complaints);
+    assert!(ended.complaints.contains("did not fit on its disk"), "{}", ended.complaints);
+    for capture in report.0["captures"].as_array().expect("captures were asked for") {
+        let file = capture["file"].as_str().expect("a capture has a file");
+        assert!(file.starts_with('r') && file.contains(":/"), "it says on which node it is: {file}");
+    }
+    fleet.await_collected();
+}

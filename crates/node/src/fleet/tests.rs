@@ -148,7 +148,7 @@ impl Shelf for Memory {
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| error.to_string())?;
-        Ok(Some(Shelved { below, result, cut_short: None }))
+        Ok(Some(Shelved { below, result, cut_short: None, doubts: Vec::new() }))
     }
 }
 
