@@ -1,6 +1,7 @@
 //! A message server that dies.
 
-use crate::lab::{Fleet, Judged, Wish};
+use crate::lab::{Fleet, Wish};
+use crate::run::Judged;
 
 #[test]
 fn a_server_that_is_killed_and_started_again_loses_no_result() {

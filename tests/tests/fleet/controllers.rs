@@ -1,6 +1,7 @@
 //! Controllers that die, and controllers that meet.
 
-use crate::lab::{Fleet, Judged, SENDERS, Wish};
+use crate::lab::{Fleet, SENDERS, Wish};
+use crate::run::Judged;
 use rustix::process::Signal;
 
 #[test]

@@ -1,6 +1,7 @@
 //! Nodes that die, freeze or cannot be heard.
 
-use crate::lab::{Ended, Fleet, Judged, Wish};
+use crate::lab::{Fleet, Wish};
+use crate::run::{Ended, Judged};
 use rustix::process::Signal;
 
 /// Term of a lease.
