@@ -147,10 +147,11 @@ impl Fleet {
         static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = format!("run-{number}");
+        let before = SENDERS.map(|node| self.sent_by(node));
         let usual = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--json"];
         let all = [&usual[..], more].concat();
         let child = self.start(self.command(&self.control.name, "ctl", &all), &log);
-        Run { fleet: self, child, log }
+        Run { fleet: self, child, log, before }
     }
 
     /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having

@@ -89,8 +89,6 @@ fn a_node_that_is_frozen_beyond_its_lease_sends_nothing_when_it_goes_on() {
 #[test]
 fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
-    // The lab has tried its bridge before.
-    let before = fleet.sent_by("s1");
     let mut run = fleet.begin(&["--packets", "60000"]);
     run.await_frames();
     fleet.cable("s1", false);
@@ -98,6 +96,7 @@ fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later
     // Others send on as long as nobody can know; this one must not. No renewal left it after the cut.
     run.await_remark("node s1: silent");
     fleet.cable("s1", true);
+    let before = run.before[0];
     let ended = run.finish();
     let report = ended.report();
     report.assert_partial(&["node s1"]);

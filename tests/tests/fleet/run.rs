@@ -12,6 +12,8 @@ pub(crate) struct Run<'a> {
     pub(crate) fleet: &'a Fleet,
     pub(crate) child: Child,
     pub(crate) log: String,
+    /// What each sender had sent before, by the lab's count.
+    pub(crate) before: [u64; 3],
 }
 
 /// How a run ended.
@@ -42,16 +44,14 @@ impl Run<'_> {
         );
     }
 
-    /// Whether it is under way; if not, it has ended because its start was not confirmed in time.
+    /// Whether it is under way or done; if not, it has ended because its start was not confirmed in time.
     pub(crate) fn has_begun(&mut self) -> bool {
-        let begun = |said: &str| said.contains("run: running");
         let child = &mut self.child;
         let place = self.fleet.place().join(format!("{}.err", self.log));
         let said = || fs::read_to_string(&place).unwrap_or_default();
-        let is_settled = || begun(&said()) || child.try_wait().expect("a child can be waited for").is_some();
-        await_that("it begins or ends", is_settled, said);
-        assert!(begun(&said()) || said().contains("split_start"), "{}", said());
-        begun(&said())
+        let mut has_ended = || child.try_wait().expect("a child can be waited for").is_some();
+        await_that("it begins or ends", || has_ended() || said().contains(" s  sent "), said);
+        !(has_ended() && said().contains("split_start"))
     }
 
     /// Waits until frames were counted: every node has sent for a while, and has kept what it counted.
