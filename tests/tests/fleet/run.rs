@@ -109,6 +109,7 @@ pub(crate) trait Judged {
     fn reasons(&self) -> String;
     fn node(&self, node: &str) -> &Value;
     fn totals(&self) -> (u64, u64);
+    fn assert_nothing_lost(&self);
     fn assert_partial(&self, words: &[&str]);
 }
 
@@ -127,6 +128,13 @@ impl Judged for Report {
         let rows = self.0["nodes"].as_array().expect("a report has nodes");
         let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum();
         (sum("sent"), sum("received"))
+    }
+
+    /// All nodes reported, and what was sent arrived. A busy machine may not send all that was planned.
+    fn assert_nothing_lost(&self) {
+        let (sent, received) = self.totals();
+        assert!(sent > 0 && sent == received, "{sent} sent, {received} received: {}", self.0["nodes"]);
+        assert_eq!(self.0["coverage"]["reported"], self.0["coverage"]["expected"], "{}", self.reasons());
     }
 
     fn assert_partial(&self, words: &[&str]) {
