@@ -28,6 +28,7 @@ use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Envelope, Head, Preparation};
 use packetrig_fleet::places;
 use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::report::RunTimes;
 use packetrig_fleet::{NodeName, PlanHash};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_units::{MonoTime, Nanos};
@@ -145,8 +146,8 @@ where
         let facts = facts(document, options, record.nodes.clone());
         let limits = Limits::fleet(self.round_trip, options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let controller = self.conduct(machine, user)?;
-        Ok(Ended { controller, failure: None, facts })
+        let (controller, times) = self.conduct(machine, user)?;
+        Ok(Ended { controller, times, failure: None, facts })
     }
 
     fn call(&mut self) -> Result<(), Error> {
@@ -154,17 +155,17 @@ where
         self.throne.outrank(self.members.highest_epoch(), RAISING)
     }
 
-    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {
+    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<(Controller, RunTimes), Error> {
         let run = machine.head().run.clone();
         let Self { records, members, collector, throne, note, .. } = self;
         let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
-        let controller = control(machine, &mut self.endpoint, &mut crew, user)?;
+        let course = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
         for (node, mark) in marks {
             self.endpoint.post(&node, Body::Stored(mark)).unwrap_or(());
         }
-        Ok(controller)
+        Ok(course)
     }
 }
 
@@ -200,8 +201,8 @@ where
         let clock = Some(self.responder.server().clone());
         let preparation = Preparation { places, clock, ..preparation(document, options) };
         let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
-        let controller = self.conduct(machine, user)?;
-        Ok(Ended { controller, failure: None, facts })
+        let (controller, times) = self.conduct(machine, user)?;
+        Ok(Ended { controller, times, failure: None, facts })
     }
 }
 
