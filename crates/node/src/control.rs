@@ -11,8 +11,9 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{Body, Command, Envelope, Head};
+use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockRecord, Fit};
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 
 /// Who sees everything that happens.
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
@@ -62,16 +63,16 @@ impl std::fmt::Debug for User<'_> {
     }
 }
 
-/// Takes a run from draft to its end; gives the machine back.
+/// Takes a run from draft to its end; gives the machine back, and when the run was where.
 pub(crate) fn control<E: Endpoint>(
     machine: Controller,
     endpoint: &mut E,
     crew: &mut dyn Crew,
     user: User<'_>,
-) -> Result<Controller, Error> {
-    let mut loops = Loop { machine, endpoint, crew, user };
+) -> Result<(Controller, RunTimes), Error> {
+    let mut loops = Loop { machine, endpoint, crew, user, began: None, times: RunTimes::default() };
     loops.run()?;
-    Ok(loops.machine)
+    Ok((loops.machine, loops.times))
 }
 
 struct Loop<'a, 'u, E> {
@@ -79,6 +80,9 @@ struct Loop<'a, 'u, E> {
     endpoint: &'a mut E,
     crew: &'a mut dyn Crew,
     user: User<'u>,
+    /// When the first thing happened.
+    began: Option<MonoTime>,
+    times: RunTimes,
 }
 
 impl<E: Endpoint> Loop<'_, '_, E> {
@@ -95,7 +99,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             let event = letter.and_then(|letter| self.meaning(letter));
             self.feed(event.unwrap_or(Event::Tick))?;
             for trouble in self.endpoint.troubles() {
-                self.tell(RunEventKind::Finding(trouble.to_string()));
+                self.tell(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
         Ok(())
@@ -105,7 +109,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         match news {
             News::Event(event) => self.feed(event)?,
             News::Post(to, body) => self.post(&to, body),
-            News::Finding(text) => self.tell(RunEventKind::Finding(text)),
+            News::Finding(text) => self.tell(now(), RunEventKind::Finding(text)),
         }
         Ok(())
     }
@@ -130,9 +134,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
     }
 
     fn feed(&mut self, event: Event) -> Result<(), Error> {
-        for action in self.machine.handle(event, now()) {
+        // What is decided happens now, even if its record takes a while to be written.
+        let at = now();
+        for action in self.machine.handle(event, at) {
             match action {
-                Action::Emit(kind) => self.tell(kind),
+                Action::Emit(kind) => self.tell(at, kind),
                 Action::Send(to, head, command) => self.command(&to, head, command),
                 Action::Grant(to, head, grant) => self.post(&to, Body::Granted(head, grant)),
                 // What follows would be sent on somebody else's watch.
@@ -155,7 +161,9 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         self.endpoint.post(to, body).unwrap_or(());
     }
 
-    fn tell(&mut self, kind: RunEventKind) {
-        (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at: now(), kind });
+    fn tell(&mut self, at: MonoTime, kind: RunEventKind) {
+        let event = RunEvent { run: self.machine.head().run.clone(), at, kind };
+        self.times.hear(&event, *self.began.get_or_insert(event.at));
+        (self.user.on_event)(&event);
     }
 }
