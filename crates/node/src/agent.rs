@@ -59,14 +59,16 @@ struct Shell<'a, E> {
     agent: Agent,
     membership: Option<Membership>,
     plane: Option<Box<dyn DataPlane>>,
+    /// Its receivers are at work: they serve a further attempt as they are.
+    is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
 }
 
 impl<'a, E: Endpoint> Shell<'a, E> {
     fn new(endpoint: E, planes: &'a mut dyn Planes, agent: Agent, membership: Option<Membership>) -> Self {
-        let (plane, failure, sample_at) = (None, None, MonoTime::default());
-        Self { endpoint, planes, agent, membership, plane, failure, sample_at }
+        let (plane, is_armed, failure, sample_at) = (None, false, None, MonoTime::default());
+        Self { endpoint, planes, agent, membership, plane, is_armed, failure, sample_at }
     }
 
     fn serve(mut self, over: &AtomicBool) -> Option<EngineError> {
@@ -177,7 +179,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         };
         match self.planes.prepare(&own) {
             Ok((plane, ports)) => {
-                self.plane = Some(plane);
+                (self.plane, self.is_armed) = (Some(plane), false);
                 Event::Prepared(ports)
             }
             Err(error) => self.failed(error),
@@ -185,8 +187,17 @@ impl<'a, E: Endpoint> Shell<'a, E> {
     }
 
     fn arm(&mut self) -> Option<Event> {
-        if let Err(error) = self.plane.as_mut()?.arm() {
+        let plane = self.plane.as_mut()?;
+        if !self.is_armed
+            && let Err(error) = plane.arm()
+        {
             return Some(self.failed(error));
+        }
+        self.is_armed = true;
+        if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
+            && let Err(error) = member.attempt(head)
+        {
+            return Some(Event::Failed(error.fault()));
         }
         let clock = self.membership.as_mut().and_then(Membership::clock);
         if let (Some(clock), Some(head)) = (clock, self.agent.head().cloned()) {

@@ -165,6 +165,15 @@ impl Membership {
         })
     }
 
+    /// The ports serve a further attempt: what is kept is of that one from now on.
+    pub(crate) fn attempt(&mut self, head: &Head) -> Result<(), Error> {
+        if self.uplink.keeps(head) {
+            return Ok(());
+        }
+        self.is_kept = false;
+        self.uplink.begin(head)
+    }
+
     fn permitted(&mut self, plan: &Plan, preparation: &Preparation) -> Result<(), Error> {
         let objections = self.site.owner.objections(plan, preparation);
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }

@@ -87,7 +87,7 @@ fn attend(
     stop: &dyn Fn() -> bool,
     told: &mut dyn FnMut(String),
 ) -> io::Result<Option<Ended>> {
-    let mut asked = false;
+    let (mut asked, mut killed) = (false, false);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(outcome(status, asked, told));
@@ -97,7 +97,7 @@ fn attend(
             // One that has just ended needs not be asked.
             process::ask_to_end(child.id()).unwrap_or(());
         }
-        if watch.is_overdue(clock::boottime_ns()) {
+        if watch.is_overdue(clock::boottime_ns()) && !std::mem::replace(&mut killed, true) {
             told("the agent did not stop at the end of its lease and is killed".to_owned());
             child.kill()?;
         }

@@ -1,12 +1,15 @@
 //! The whole life of a run on a data plane without frames.
 
-use crate::{DataPlane, Error, Here, Planes, Prepared, RunOptions, Session, run_on};
+use crate::{DataPlane, Error, Here, Planes, Prepared, RunOptions, Session, run_on, serve};
 use packetrig_engine::Error as EngineError;
-use packetrig_fleet::RunId;
+use packetrig_fleet::agent::Agent;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::message::{Preparation, SentTotal};
+use packetrig_fleet::fabric::{Endpoint, Fabric};
+use packetrig_fleet::local::Local;
+use packetrig_fleet::message::{Body, Command, Head, Preparation, Reply, SentTotal};
 use packetrig_fleet::outcome::{Outcome, RunState};
 use packetrig_fleet::report::{Criteria, RunReport};
+use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -216,6 +219,35 @@ fn a_worker_that_dies_while_sending_makes_the_run_partial() {
     assert!(reasons[0].contains("worker `tx` panicked"), "{reasons:?}");
     assert_eq!(report.streams[0].loss, None, "missing is not zero");
     assert!(fake.log.lock().unwrap().contains(&"closed"));
+}
+
+#[test]
+fn a_further_attempt_takes_ports_that_are_armed_as_they_are() {
+    let (fabric, fake, over) = (Local::default(), Fake::default(), AtomicBool::new(false));
+    let mut controller = fabric.join(NodeName::controller()).unwrap();
+    let endpoint = fabric.join(NodeName::local()).unwrap();
+    let preparation =
+        Preparation { document: DOCUMENT.into(), tag_key: 77, seed: 5, ..Preparation::default() };
+    std::thread::scope(|scope| {
+        let mut planes = fake.clone();
+        let over = &over;
+        scope.spawn(move || serve(endpoint, &mut planes, Agent::new(Nanos::from_secs(60)), over));
+        let mut say = |attempt, command| {
+            let head = Head { run: RunId("r".into()), attempt, epoch: 1, plan: PlanHash::of(DOCUMENT) };
+            controller.post(&NodeName::local(), Body::Command(head, command)).unwrap();
+            let letter = controller.receive(Nanos::from_secs(30)).map(|letter| letter.body);
+            let Some(Body::Reply(head, reply)) = letter else { panic!("{letter:?}") };
+            assert_eq!(head.attempt, attempt);
+            reply
+        };
+        for attempt in [1, 2] {
+            let prepared = say(attempt, Command::Prepare(Box::new(preparation.clone())));
+            assert!(matches!(prepared, Reply::Prepared { .. }), "{prepared:?}");
+            assert_eq!(say(attempt, Command::Arm), Reply::Armed);
+        }
+        over.store(true, Ordering::Release);
+    });
+    assert_eq!(*fake.log.lock().unwrap(), ["prepare", "arm", "closed"]);
 }
 
 #[test]

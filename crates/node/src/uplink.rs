@@ -92,6 +92,11 @@ impl Uplink {
         Ok(())
     }
 
+    /// Whether what is kept now is of this attempt.
+    pub(crate) fn keeps(&self, head: &Head) -> bool {
+        self.journal.as_ref().is_some_and(|(run, attempt, _)| *run == head.run && *attempt == head.attempt)
+    }
+
     /// Nothing more comes of the run; what was kept of it stays if it is worth something.
     pub(crate) fn leave(&mut self, is_worth: bool) -> Result<(), Error> {
         match self.journal.take() {

@@ -195,6 +195,8 @@ fn show_result(
     output: &mut Output,
 ) -> Result<Exit, Error> {
     if let Some(out) = &request.out {
+        let what = || format!("to {}", out.display());
+        fs::create_dir_all(out).map_err(|source| Error::Write { what: what(), source })?;
         files::write_run(out, report, &request.document.text)?;
     }
     if request.json {

@@ -1,5 +1,6 @@
 //! How long the controller waits for what.
 
+use crate::agent::CONFIRM_MARGIN;
 use crate::lease::LeaseTerms;
 use packetrig_units::Nanos;
 
@@ -61,13 +62,16 @@ impl Limits {
     pub fn fleet(round_trip: Nanos, drain: Nanos) -> Self {
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let times = |factor: u64| Nanos::new(round_trip.as_u64().saturating_mul(factor));
-        let guard = times(4).max(Nanos::from_millis(15));
+        // A confirmation that is sent at the last moment still comes before nodes call it too late.
+        let guard = CONFIRM_MARGIN + times(4).max(Nanos::from_millis(10));
         Self {
-            lead: guard + times(10).max(Nanos::from_millis(60)),
+            lead: guard + times(10).max(Nanos::from_millis(50)),
             guard,
-            confirm: round_trip,
+            // It delays nothing that goes well.
+            confirm: round_trip.max(Nanos::from_millis(50)),
             start: Nanos::from_secs(5),
-            silence: Nanos::from_secs(10),
+            // Its lease has certainly ended by then.
+            silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
             repeat: Nanos::from_millis(500),
             insist: times(2).max(Nanos::from_millis(20)),

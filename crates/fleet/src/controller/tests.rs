@@ -1,4 +1,5 @@
 use super::*;
+use crate::agent::CONFIRM_MARGIN;
 use crate::message::{PlanHash, RunId, StopReason};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
@@ -257,9 +258,9 @@ fn fleet(names: &[&str], policies: Policies) -> Controller {
             say(&mut controller, name, reply.clone(), 1);
         }
     }
-    controller.handle(Event::Tick, at(77));
+    controller.handle(Event::Tick, at(82));
     for name in names {
-        say(&mut controller, name, Reply::Started, 78);
+        say(&mut controller, name, Reply::Started, 83);
     }
     controller
 }
@@ -272,10 +273,12 @@ fn may_go_on(controller: &mut Controller, name: &str, head: &Head, ms: u64) -> O
 #[test]
 fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
     let near = fleet_limits();
-    assert_eq!((near.guard, near.lead), (Nanos::from_millis(15), Nanos::from_millis(75)));
+    assert_eq!((near.guard, near.lead), (Nanos::from_millis(30), Nanos::from_millis(80)));
     let far = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
-    assert_eq!((far.guard, far.lead), (Nanos::from_millis(200), Nanos::from_millis(700)));
-    assert_eq!(far.confirm, Nanos::from_millis(50));
+    assert_eq!((far.guard, far.lead), (Nanos::from_millis(220), Nanos::from_millis(720)));
+    assert!(near.guard > CONFIRM_MARGIN, "what is confirmed at the last moment is not too late");
+    let farther = Limits::fleet(Nanos::from_millis(70), Nanos::ZERO);
+    assert_eq!((far.confirm, farther.confirm), (Nanos::from_millis(50), Nanos::from_millis(70)));
 }
 
 #[test]
@@ -324,8 +327,9 @@ fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
         }
     }
     say(&mut controller, "a", Reply::Confirmed, 2);
-    controller.handle(Event::Tick, at(77));
-    let actions = controller.handle(Event::Tick, at(78));
+    controller.handle(Event::Tick, at(82));
+    assert_eq!(commands(&controller.handle(Event::Tick, at(130))), []);
+    let actions = controller.handle(Event::Tick, at(131));
     assert!(commands(&actions).contains(&("a", &Command::Stop)), "{actions:?}");
     let split = "node b: did not confirm the start (split_start)".to_owned();
     assert!(actions.contains(&Action::Emit(RunEventKind::Finding(split))));
@@ -356,7 +360,7 @@ fn what_is_sent_is_recorded_before() {
     say(&mut controller, "a", Reply::Prepared { ports: vec![] }, 1);
     let actions = say(&mut controller, "a", Reply::Armed, 2);
     let record = actions.iter().position(
-        |action| matches!(action, Action::Record(it) if it.state == RunState::Committed && it.start == Some(at(77))),
+        |action| matches!(action, Action::Record(it) if it.state == RunState::Committed && it.start == Some(at(82))),
     );
     let sent = actions.iter().position(|action| matches!(action, Action::Send(..)));
     assert!(record.is_some() && record < sent, "{actions:?}");

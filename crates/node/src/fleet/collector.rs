@@ -34,6 +34,8 @@ pub struct Shelved {
     pub result: Option<Arc<NodeResult>>,
     /// All is stored, and there is no result: the node did not get to its end.
     pub cut_short: Option<String>,
+    /// What is not as the node wanted it, once its last segment is stored.
+    pub doubts: Vec<String>,
 }
 
 /// A segment that was stored.

@@ -81,6 +81,8 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         }
         if let Some(why) = shelved.cut_short {
             self.find(format!("node {node} did not get to its end: {why}"));
+        } else {
+            shelved.doubts.into_iter().for_each(|doubt| self.find(format!("node {doubt}")));
         }
     }
 

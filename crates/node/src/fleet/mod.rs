@@ -20,17 +20,18 @@ use crate::clock::Responder;
 use crate::control::{User, control};
 use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
-use collector::Collector;
+use collector::{Collector, Told};
 use crew::FleetCrew;
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
-use packetrig_fleet::fabric::{Endpoint, Fabric, Records};
+use packetrig_fleet::fabric::{self, Endpoint, Fabric, Records};
 use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Envelope, Head, Preparation};
 use packetrig_fleet::places;
-use packetrig_fleet::reign::{Identity, ReignTerms};
+use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
 use packetrig_fleet::report::RunTimes;
-use packetrig_fleet::{NodeName, PlanHash};
+use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
+use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use throne::Throne;
 
@@ -39,6 +40,8 @@ const RAISING: Nanos = Nanos::from_secs(10);
 /// How long a roll call waits for the first answer, and after an answer for the next.
 const FIRST_ANSWER: Nanos = Nanos::from_millis(1500);
 const NEXT_ANSWER: Nanos = Nanos::from_millis(60);
+/// How often a place that somebody else has is looked at.
+const LOOK: Nanos = Nanos::from_millis(100);
 
 /// What a controller is told about itself.
 pub struct Charge {
@@ -99,7 +102,7 @@ where
         charge: Charge,
         told: &mut dyn FnMut(Option<&Identity>) -> bool,
     ) -> Result<Self, Error> {
-        let mut endpoint = fabric.join(NodeName::controller())?;
+        let mut endpoint = take_place(fabric, told)?;
         let mut members = Members::default();
         let round_trip = roll_call(&mut endpoint, &mut members)?;
         let epoch = members.highest_epoch();
@@ -148,6 +151,30 @@ where
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
         let (controller, times) = self.conduct(machine, user)?;
         Ok(Ended { controller, times, failure: None, facts })
+    }
+
+    /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
+    /// `goes_on` says no. Gives what is left: node, run, segments.
+    pub fn gather(
+        &mut self,
+        patience: Nanos,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<Vec<(NodeName, RunId, u64)>, Error> {
+        let mut until = now() + patience;
+        loop {
+            while let Some(told) = self.collector.news() {
+                // What could not be stored comes again.
+                let Told::Arrival(arrival) = told else { continue };
+                self.endpoint.post(&arrival.node, Body::Stored(arrival.mark)).unwrap_or(());
+                until = now() + patience;
+            }
+            self.call()?;
+            let left = self.members.uncollected();
+            let left: Vec<_> = left.map(|(node, run, _, count)| (node.clone(), run.clone(), count)).collect();
+            if left.is_empty() || now() >= until || !goes_on() {
+                return Ok(left);
+            }
+        }
     }
 
     fn call(&mut self) -> Result<(), Error> {
@@ -203,6 +230,27 @@ where
         let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
         let (controller, times) = self.conduct(machine, user)?;
         Ok(Ended { controller, times, failure: None, facts })
+    }
+}
+
+/// The controller's place in the fabric, once whoever has it has left it.
+fn take_place<F: Fabric>(
+    fabric: &F,
+    told: &mut dyn FnMut(Option<&Identity>) -> bool,
+) -> Result<F::Endpoint, Error> {
+    loop {
+        match fabric.join(NodeName::controller()) {
+            Err(fabric::Error::Taken(_)) => {
+                let found = fabric.records()?.get(LOCK)?;
+                let lock = found.and_then(|found| serde_json::from_slice::<Lock>(&found.value).ok());
+                let holder = lock.filter(|lock| !lock.is_free).map(|lock| lock.holder);
+                if !told(holder.as_ref()) {
+                    return Err(Error::Taken(holder.map(|holder| holder.host)));
+                }
+                clock::sleep_until_ns((now() + LOOK).as_nanos());
+            }
+            joined => return Ok(joined?),
+        }
     }
 }
 

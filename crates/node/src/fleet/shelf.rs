@@ -105,8 +105,9 @@ impl Slot {
         };
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
-        let result = gathered.and_then(|all| all.result).map(Arc::new);
-        Ok(Shelved { below, result, cut_short })
+        let (result, doubts) = gathered.map(|all| (all.result, all.doubts)).unwrap_or_default();
+        let result = result.map(Arc::new);
+        Ok(Shelved { below, result, cut_short, doubts })
     }
 }
 

@@ -148,7 +148,7 @@ impl Shelf for Memory {
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| error.to_string())?;
-        Ok(Some(Shelved { below, result, cut_short: None }))
+        Ok(Some(Shelved { below, result, cut_short: None, doubts: Vec::new() }))
     }
 }
 
@@ -332,6 +332,11 @@ fn a_second_controller_is_told_who_has_the_fleet() {
     let fabric = Local::default();
     let mut records = fabric.records().unwrap();
     let one = Fleet::take(&fabric, charge("one", Memory::default()), &mut |_| false).unwrap();
+    let refused = Fleet::take(&fabric, charge("two", Memory::default()), &mut |holder| {
+        assert_eq!(holder.map(|holder| holder.controller.as_str()), Some("one"));
+        false
+    });
+    assert!(matches!(refused, Err(Error::Taken(Some(host))) if host == "here"));
     drop(one.endpoint);
     let again = super::Throne::take(
         fabric.records().unwrap(),

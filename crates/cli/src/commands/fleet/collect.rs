@@ -11,6 +11,10 @@ use crate::results;
 use packetrig_fleet::controller::Policies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_sys::signal;
+use packetrig_units::Nanos;
+
+/// Without anything coming in, until what nodes still have is left to them: longer than they wait before they say it again.
+const PATIENCE: Nanos = Nanos::from_secs(12);
 
 pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?;
@@ -25,11 +29,15 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
         }
     };
     let reports = charged.end_what_was_left(&mut tell)?;
+    let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none())?;
     if reports.is_empty() {
         output.line("Nothing was left unfinished.");
     }
     for report in reports {
         output.text(results::render(&report, output.style()));
+    }
+    for (node, run, segments) in left {
+        output.line(format_args!("Node {node} still has {segments} segments of run {run}."));
     }
     Ok(Exit::Ok)
 }

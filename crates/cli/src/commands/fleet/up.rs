@@ -123,8 +123,10 @@ fn open_door(
 ) -> Result<EnrolServer, Error> {
     let (known, broker) = (Arc::clone(authority), Arc::clone(broker));
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
+        // Under the lock: of two that join at once, the later list has both.
+        let mut broker = own(&broker);
         let nodes = known.nodes().map_err(|error| error.to_string())?;
-        if let Some(broker) = own(&broker).as_mut() {
+        if let Some(broker) = broker.as_mut() {
             broker.allow(nodes).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} is let in"));

@@ -1,0 +1,68 @@
+//! Controllers that die, and controllers that meet.
+
+use crate::lab::{Fleet, SENDERS, Wish};
+use crate::run::Judged;
+use rustix::process::Signal;
+
+#[test]
+fn what_a_killed_controller_left_is_stopped_and_collected_once() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "60000"]);
+    run.await_frames();
+    run.signal(Signal::KILL);
+    assert_eq!(run.finish().code, None, "it was killed");
+    let ended = fleet.catalogue().len();
+    // Nobody tells the nodes to stop: their leases run out.
+    for node in SENDERS {
+        fleet.await_quiet(node);
+    }
+    let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(printed.contains("6 of 6 nodes"), "{printed} {complaints}");
+    let report = fleet.latest();
+    report.assert_partial(&["controller_lost"]);
+    let (sent, received) = report.totals();
+    assert_eq!(sent, received, "{}", report.0["nodes"]);
+    assert!(0 < sent && sent < 180_000, "{sent}");
+    fleet.await_collected();
+    // Collecting again finds nothing, and counts nothing twice.
+    let (code, printed, _) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!((code, printed.trim()), (Some(0), "Nothing was left unfinished."));
+    assert_eq!(fleet.catalogue().len(), ended + 1);
+    assert_eq!(fleet.latest().totals(), (sent, received));
+}
+
+#[test]
+fn the_next_run_ends_what_a_killed_controller_left() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "60000"]);
+    run.await_frames();
+    run.signal(Signal::KILL);
+    run.finish();
+    let next = fleet.begin(&["--packets", "500"]).finish();
+    next.report().assert_nothing_lost();
+    let runs = fleet.catalogue();
+    assert!(runs.len() >= 2, "{runs:?}");
+    fleet.await_collected();
+}
+
+#[test]
+fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut first = fleet.begin(&["--packets", "8000"]);
+    first.await_frames();
+    let mut second = fleet.run(&["--packets", "500"]);
+    second.await_remark("waiting for the fleet: it is in charge of process");
+    second.signal(Signal::INT);
+    let refused = second.finish();
+    assert_eq!(refused.code, Some(6), "{}", refused.complaints);
+    let mut third = fleet.run(&["--packets", "500"]);
+    third.await_remark("waiting for the fleet");
+    let first = first.finish();
+    first.report().assert_nothing_lost();
+    let third = third.finish();
+    // It had its turn; a busy machine may have been too late for its start, which it says.
+    if !third.complaints.contains("split_start") {
+        third.report().assert_nothing_lost();
+    }
+}

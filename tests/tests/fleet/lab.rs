@@ -1,0 +1,341 @@
+//! The machines of a fleet, its programs, and what can go wrong with them.
+//!
+//! ```text
+//!   control network 10.9.0.0/24             test network: a bridge
+//!   controller 10.9.0.1 (server, runs)      s1 s2 s3 r1 r2 r3, each its eth0
+//!   s1..s3, r1..r3 10.9.0.11.. (agents)
+//! ```
+//! Invariant: whatever a test leaves running ends with this value.
+
+use crate::run::Run;
+use packetrig_sys::clock;
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::INTERFACE;
+use packetrig_tests::program::{self, Report};
+use packetrig_tests::skip::{self, OwnLab};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use tempfile::TempDir;
+
+pub(crate) const SENDERS: [&str; 3] = ["s1", "s2", "s3"];
+pub(crate) const RECEIVERS: [&str; 3] = ["r1", "r2", "r3"];
+/// Nothing here takes longer, by far.
+const LIMIT_NS: u64 = 90_000_000_000;
+/// Tries to start a run.
+const STARTS: usize = 5;
+const LOOK_NS: u64 = 20_000_000;
+/// A sender at 1000 frames a second that sends nothing for so long sends nothing.
+const QUIET_NS: u64 = 300_000_000;
+
+/// A fleet that is up, with all its nodes.
+pub(crate) struct Fleet {
+    controller: Option<Child>,
+    agents: BTreeMap<&'static str, Child>,
+    control: Control,
+    lab: OwnLab,
+    server: PathBuf,
+    line: String,
+    place: TempDir,
+}
+
+/// How the agents are started.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Wish {
+    /// More arguments of each.
+    pub(crate) arguments: &'static [&'static str],
+    /// More of each owner's file, before its port.
+    pub(crate) owner: &'static str,
+    /// More about each port.
+    pub(crate) port: &'static str,
+}
+
+impl Fleet {
+    /// All of it; `None` where there are no rights or no server, which is said.
+    pub(crate) fn up(wish: Wish) -> Option<Self> {
+        let server = skip::client("nats")?;
+        if !skip::has_tool("ip") {
+            return None;
+        }
+        let lab = skip::lab(|| Lab::bridged(SENDERS.len() + RECEIVERS.len()))?;
+        let control = Control::lay(&lab);
+        let place = tempfile::tempdir().expect("there is room for temporary files");
+        let (controller, agents) = (None, BTreeMap::new());
+        let mut fleet = Self { controller, agents, control, lab, server, line: String::new(), place };
+        fleet.start_server();
+        for node in SENDERS.into_iter().chain(RECEIVERS) {
+            fleet.start_agent(node, wish);
+        }
+        fleet.await_status("all nodes", |rows| rows.len() == SENDERS.len() + RECEIVERS.len());
+        Some(fleet)
+    }
+
+    /// Below which everything of this fleet is kept.
+    pub(crate) fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    fn command(&self, namespace: &str, home: &str, arguments: &[&str]) -> Command {
+        let home = self.place().join(home);
+        fs::create_dir_all(&home).expect("there is room for a directory");
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", namespace]).arg(program::binary()).args(arguments);
+        command
+            .env("XDG_DATA_HOME", &home)
+            .env("HOME", &home)
+            .env("PACKETRIG_FLEET", self.place().join("fleet"));
+        // A group of its own: a fault hits the program with all it has started.
+        command.current_dir(&home).process_group(0);
+        command
+    }
+
+    fn start(&self, mut command: Command, log: &str) -> Child {
+        let open = |name: String| {
+            let path = self.place().join(name);
+            File::options().create(true).append(true).open(path).expect("there is room for its output")
+        };
+        command.stdout(open(format!("{log}.out"))).stderr(open(format!("{log}.err")));
+        command.spawn().expect("the program starts")
+    }
+
+    /// What a program has said.
+    pub(crate) fn said(&self, log: &str) -> String {
+        let read = |name: String| fs::read(self.place().join(name)).unwrap_or_default();
+        let all = [read(format!("{log}.out")), read(format!("{log}.err"))].concat();
+        String::from_utf8_lossy(&all).into_owned()
+    }
+
+    /// `fleet up`, until nodes can join.
+    pub(crate) fn start_server(&mut self) {
+        let server = self.server.display().to_string();
+        let arguments = ["fleet", "up", "--address", "10.9.0.1", "--server", &server];
+        fs::remove_file(self.place().join("up.out")).ok();
+        self.controller = Some(self.start(self.command(&self.control.name, "ctl", &arguments), "up"));
+        await_that("the fleet is up", || self.said("up").contains("prig1:"), || self.said("up"));
+        let said = self.said("up");
+        let line = said.split_whitespace().find(|word| word.starts_with("prig1:"));
+        self.line = line.expect("it was just seen").into();
+    }
+
+    pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {
+        let label = if SENDERS.contains(&node) { "tx" } else { "rx" };
+        let owner = self.place().join(format!("{node}.toml"));
+        let Wish { arguments, owner: more, port } = wish;
+        let text = format!("{more}\n[[port]]\ninterface = \"{INTERFACE}\"\nlabels = [\"{label}\"]\n{port}\n");
+        fs::write(&owner, text).expect("there is room for an owner's file");
+        let owner = owner.display().to_string();
+        let line = self.line.clone();
+        let all = [&["agent", "--join", &line, "--name", node, "--owner", &owner], arguments].concat();
+        let command = self.command(self.lab.ports()[number(node)].namespace(), node, &all);
+        let child = self.start(command, node);
+        self.agents.insert(node, child);
+    }
+
+    /// Runs a command of the controller to its end: its exit code, what it printed, what it complained about.
+    pub(crate) fn ask(&self, arguments: &[&str]) -> (Option<i32>, String, String) {
+        let output = self.command(&self.control.name, "ctl", arguments).output().expect("the program runs");
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.code(), text(&output.stdout), text(&output.stderr))
+    }
+
+    /// Starts a run of three senders to three receivers, 1000 frames a second each.
+    pub(crate) fn run(&self, more: &[&str]) -> Run<'_> {
+        static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = format!("run-{number}");
+        let before = SENDERS.map(|node| self.sent_by(node));
+        let usual = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--json"];
+        let all = [&usual[..], more].concat();
+        let child = self.start(self.command(&self.control.name, "ctl", &all), &log);
+        Run { fleet: self, child, log, before }
+    }
+
+    /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having
+    /// sent nothing, and is started again.
+    pub(crate) fn begin(&self, more: &[&str]) -> Run<'_> {
+        for _ in 0..STARTS {
+            let mut run = self.run(more);
+            if run.has_begun() {
+                return run;
+            }
+        }
+        panic!("no run begins here: {}", self.everything());
+    }
+
+    /// Rows of `fleet status`.
+    pub(crate) fn status(&self) -> Vec<Value> {
+        let (_, printed, _) = self.ask(&["fleet", "status", "--json"]);
+        let value: Value = serde_json::from_str(&printed).unwrap_or_default();
+        let rows = value.as_array().or_else(|| value["nodes"].as_array());
+        rows.cloned().unwrap_or_default()
+    }
+
+    pub(crate) fn await_status(&self, what: &str, is_so: impl Fn(&[Value]) -> bool) {
+        await_that(what, || is_so(&self.status()), || format!("{:?} {}", self.status(), self.everything()));
+    }
+
+    /// All results are with the controller, and no node is in a run.
+    pub(crate) fn await_collected(&self) {
+        self.await_status("nothing waits on the nodes", |rows| {
+            rows.len() == 6
+                && rows.iter().all(|row| is_empty(&row["hello"]["spooled"]) && row["hello"]["busy"].is_null())
+        });
+    }
+
+    fn everything(&self) -> String {
+        let of = |node: &&str| format!("\n--- {node}: {}", self.said(node));
+        SENDERS.iter().chain(&RECEIVERS).map(of).chain([self.said("up")]).collect()
+    }
+
+    /// Runs in the catalogue, the latest first.
+    pub(crate) fn catalogue(&self) -> Vec<Value> {
+        let (_, printed, complaints) = self.ask(&["report", "list", "--json"]);
+        let list: Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{printed} {complaints}"));
+        list.as_array().cloned().expect("a list of runs")
+    }
+
+    /// Report of the latest run in the catalogue.
+    pub(crate) fn latest(&self) -> Report {
+        let id = self.catalogue()[0]["run"].as_str().expect("a run has a name").to_owned();
+        let (_, path, _) = self.ask(&["report", "path", &id]);
+        let text =
+            fs::read_to_string(Path::new(path.trim()).join("report.json")).expect("a run has a report");
+        Report(serde_json::from_str(&text).expect("the report is JSON"))
+    }
+
+    /// Sends a signal to a node's supervisor and worker.
+    pub(crate) fn signal(&self, node: &str, signal: Signal) {
+        kill_process_group(pid(self.agents[node].id()), signal)
+            .expect("a group of ours may be sent a signal");
+    }
+
+    /// Kills a node's worker; its supervisor is left.
+    pub(crate) fn kill_worker(&self, node: &str) {
+        kill_process(pid(child_of(self.agents[node].id())), Signal::KILL).expect("a worker may be killed");
+    }
+
+    /// Kills the message server; `fleet up` is left.
+    pub(crate) fn kill_server(&self) {
+        let up = self.controller.as_ref().expect("the fleet is up").id();
+        kill_process(pid(child_of(up)), Signal::KILL).expect("a server may be killed");
+    }
+
+    /// Frames that a node has sent into the test network, by the count of the bridge there.
+    pub(crate) fn sent_by(&self, node: &str) -> u64 {
+        let first = self.lab.ports()[0].namespace();
+        let bridge = format!("{}dut", first.strip_suffix("p0").expect("the first port is p0"));
+        let port = format!("port{}", number(node));
+        let printed = ip(&["-n", &bridge, "-j", "-s", "link", "show", &port]);
+        let links: Value = serde_json::from_str(&printed).expect("ip prints JSON");
+        links[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("no count in {links}"))
+    }
+
+    /// Waits until a node sends nothing any more.
+    pub(crate) fn await_quiet(&self, node: &str) {
+        let is_quiet = || {
+            let before = self.sent_by(node);
+            clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
+            before == self.sent_by(node)
+        };
+        await_that("it sends nothing", is_quiet, || self.said(node));
+    }
+
+    /// Cuts a node's cable of the control network, or mends it.
+    pub(crate) fn cable(&self, node: &str, is_whole: bool) {
+        let state = if is_whole { "up" } else { "down" };
+        ip(&["-n", &self.control.name, "link", "set", &format!("c{}", number(node)), state]);
+    }
+}
+
+fn is_empty(list: &Value) -> bool {
+    list.as_array().is_none_or(Vec::is_empty)
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        let children = std::mem::take(&mut self.agents).into_values().chain(self.controller.take());
+        for mut child in children {
+            // It may have ended; whatever happens here, the namespaces go next.
+            kill_process_group(pid(child.id()), Signal::CONT).ok();
+            kill_process_group(pid(child.id()), Signal::KILL).ok();
+            drop(child.wait());
+        }
+    }
+}
+
+/// The control network: a bridge in a namespace of its own, where the controller is.
+struct Control {
+    name: String,
+}
+
+impl Control {
+    fn lay(lab: &Lab) -> Self {
+        let name = format!("{}-ctl", lab.ports()[0].namespace());
+        let control = Self { name };
+        let own = control.name.as_str();
+        ip(&["netns", "add", own]);
+        ip(&["-n", own, "link", "set", "lo", "up"]);
+        ip(&["-n", own, "link", "add", "ctl", "type", "bridge"]);
+        ip(&["-n", own, "addr", "add", "10.9.0.1/24", "dev", "ctl"]);
+        ip(&["-n", own, "link", "set", "ctl", "up"]);
+        for (number, port) in lab.ports().iter().enumerate() {
+            let (cable, node) = (format!("c{number}"), port.namespace());
+            let add =
+                ["-n", own, "link", "add", &cable, "type", "veth", "peer", "name", "ctl0", "netns", node];
+            ip(&add);
+            ip(&["-n", own, "link", "set", &cable, "master", "ctl", "up"]);
+            ip(&["-n", node, "addr", "add", &format!("10.9.0.{}/24", 11 + number), "dev", "ctl0"]);
+            ip(&["-n", node, "link", "set", "ctl0", "up"]);
+            ip(&["-n", node, "link", "set", "lo", "up"]);
+        }
+        control
+    }
+}
+
+impl Drop for Control {
+    fn drop(&mut self) {
+        drop(Command::new("ip").args(["netns", "del", &self.name]).status());
+    }
+}
+
+/// What `ip` printed.
+fn ip(arguments: &[&str]) -> String {
+    let output = Command::new("ip").args(arguments).output().expect("ip runs");
+    assert!(output.status.success(), "ip {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn number(node: &str) -> usize {
+    SENDERS.iter().chain(&RECEIVERS).position(|name| *name == node).expect("a node of the lab")
+}
+
+pub(crate) fn pid(raw: u32) -> Pid {
+    i32::try_from(raw).ok().and_then(Pid::from_raw).expect("a child has a number")
+}
+
+/// The process that this one has started, by whichever of its threads.
+fn child_of(parent: u32) -> u32 {
+    let tasks = format!("/proc/{parent}/task");
+    let found = || {
+        let threads = fs::read_dir(&tasks).into_iter().flatten().flatten();
+        let children =
+            threads.map(|thread| fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+        let children: String = children.collect();
+        children.split_whitespace().next().and_then(|child| child.parse().ok())
+    };
+    await_that("it has a child", || found().is_some(), || tasks.clone());
+    found().expect("it was just seen")
+}
+
+/// Waits until something is so; it takes as long as the machine is slow.
+pub(crate) fn await_that(what: &str, mut is_so: impl FnMut() -> bool, about: impl Fn() -> String) {
+    let deadline = clock::monotonic_ns() + LIMIT_NS;
+    while !is_so() {
+        assert!(clock::monotonic_ns() < deadline, "never so: {what}; {}", about());
+        clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+    }
+}

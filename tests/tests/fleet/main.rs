@@ -1,0 +1,12 @@
+//! A fleet of seven machines as far as the kernel can tell: one controller, three senders, three receivers, each in a
+//! namespace of its own, with a control network and a test network; a real message server, real agents, real faults.
+//!
+//! What is demanded is what the report, the catalogue and the exit code say, counted in frames, never in time.
+
+mod broker;
+mod controllers;
+mod lab;
+mod nodes;
+mod refusals;
+mod run;
+mod whole;

@@ -1,0 +1,128 @@
+//! Nodes that die, freeze or cannot be heard.
+
+use crate::lab::{Fleet, Wish};
+use crate::run::{Ended, Judged};
+use rustix::process::Signal;
+
+/// Term of a lease.
+const TTL_NS: u64 = 2_000_000_000;
+/// What a sender may be late with its end.
+const SLACK_NS: u64 = 50_000_000;
+const RATE: u64 = 1000;
+/// Frames that a sender hands over at once.
+const BATCH: u64 = 64;
+
+/// Of streams whose both ends reported, everything that was sent arrived.
+fn assert_others_whole(ended: &Ended, streams: &[&str]) {
+    let report = ended.report();
+    for stream in streams {
+        let (sent, received) =
+            (report.number(stream, "/sent/frames"), report.number(stream, "/received/frames"));
+        assert!(sent > 0 && sent == received, "{stream}: {sent} sent, {received} received");
+    }
+}
+
+fn assert_five_of_six(ended: &Ended) {
+    assert_eq!(ended.code, Some(7), "{}", ended.complaints);
+    let report = ended.report();
+    let coverage = &report.0["coverage"];
+    assert_eq!(
+        (coverage["reported"].as_u64(), coverage["expected"].as_u64()),
+        (Some(5), Some(6)),
+        "{coverage}"
+    );
+    let lost = report.node("s1");
+    assert!(
+        !lost["reported"].as_bool().unwrap_or(true) && lost["sent"].is_null(),
+        "missing is not zero: {lost}"
+    );
+    assert_others_whole(ended, &["tx2 to rx2", "tx3 to rx3"]);
+}
+
+#[test]
+fn an_agent_that_is_killed_makes_the_run_partial_and_stops_the_others() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "30000"]);
+    run.await_frames();
+    fleet.kill_worker("s1");
+    let ended = run.finish();
+    ended.report().assert_partial(&["node s1"]);
+    assert_five_of_six(&ended);
+    assert!(ended.report().number("tx2 to rx2", "/sent/frames") < 30_000, "the others went on");
+    // What it had counted was safe on its disk.
+    assert!(ended.complaints.contains("frames sent"), "{}", ended.complaints);
+    fleet.await_collected();
+
+    let mut run = fleet.begin(&["--packets", "6000", "--go-on"]);
+    run.await_frames();
+    fleet.kill_worker("s1");
+    let ended = run.finish();
+    ended.report().assert_partial(&["node s1"]);
+    assert_five_of_six(&ended);
+    let report = ended.report();
+    let planned = report.number("tx2 to rx2", "/sent/frames") + report.number("tx3 to rx3", "/sent/frames");
+    assert!(planned > 11_000, "the others were stopped: {planned}");
+    fleet.await_collected();
+    let ended = fleet.begin(&["--packets", "500"]).finish();
+    ended.report().assert_nothing_lost();
+}
+
+#[test]
+fn a_node_that_is_frozen_beyond_its_lease_sends_nothing_when_it_goes_on() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "30000", "--capture"]);
+    run.await_frames();
+    fleet.signal("s1", Signal::STOP);
+    // The controller gives it up; whatever it does later, the others have stopped.
+    run.await_remark("node s1: silent");
+    let frozen = fleet.sent_by("s1");
+    fleet.signal("s1", Signal::CONT);
+    let ended = run.finish();
+    ended.report().assert_partial(&["node s1"]);
+    assert_ne!(ended.code, Some(0));
+    assert_others_whole(&ended, &["tx2 to rx2", "tx3 to rx3"]);
+    fleet.await_collected();
+    let thawed = fleet.sent_by("s1") - frozen;
+    assert!(thawed <= BATCH, "{thawed} frames after the thaw");
+}
+
+#[test]
+fn a_sender_whose_control_link_is_cut_stops_by_itself_and_its_results_come_later() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "60000"]);
+    run.await_frames();
+    fleet.cable("s1", false);
+    let at_the_cut = fleet.sent_by("s1");
+    // Others send on as long as nobody can know; this one must not. No renewal left it after the cut.
+    run.await_remark("node s1: silent");
+    fleet.cable("s1", true);
+    let before = run.before[0];
+    let ended = run.finish();
+    let report = ended.report();
+    report.assert_partial(&["node s1"]);
+    assert_ne!(ended.code, Some(0));
+    fleet.await_collected();
+    let after_the_cut = fleet.sent_by("s1") - at_the_cut;
+    let late = report.number("tx2 to rx2", "/sent/send_error/max");
+    let allowed = (TTL_NS + SLACK_NS + late) * RATE / 1_000_000_000 + BATCH;
+    assert!(after_the_cut <= allowed, "{after_the_cut} frames after the cut, {allowed} allowed");
+    // Its result came, by the run itself.
+    assert_eq!(report.node("s1")["reported"], true, "{}", ended.complaints);
+    assert_eq!(report.number("tx1 to rx1", "/sent/frames"), fleet.sent_by("s1") - before);
+    assert_others_whole(&ended, &["tx1 to rx1", "tx2 to rx2", "tx3 to rx3"]);
+}
+
+#[test]
+fn a_spool_that_is_too_small_costs_captures_and_no_counts() {
+    let Some(fleet) = Fleet::up(Wish { arguments: &["--spool", "1"], ..Wish::default() }) else { return };
+    // Three times 12 000 frames of 128 bytes reach each receiver.
+    let ended = fleet.begin(&["--rate", "4kpps", "--packets", "12000", "--capture"]).finish();
+    let report = ended.report();
+    report.assert_nothing_lost();
+    assert!(ended.complaints.contains("did not fit on its disk"), "{}", ended.complaints);
+    for capture in report.0["captures"].as_array().expect("captures were asked for") {
+        let file = capture["file"].as_str().expect("a capture has a file");
+        assert!(file.starts_with('r') && file.contains(":/"), "it says on which node it is: {file}");
+    }
+    fleet.await_collected();
+}
