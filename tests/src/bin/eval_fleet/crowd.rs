@@ -142,7 +142,10 @@ impl Member {
             let idle = now() + Nanos::from_millis(250);
             let next = if self.agent.is_running() { self.sample_at } else { idle };
             let until = self.agent.next_deadline().map_or(next, |at| at.min(next)).min(idle);
-            if let Some(letter) = self.endpoint.receive(until.since(now())) {
+            // A thousand that do not wait at all would leave nothing of the machine to anybody.
+            let wait = until.since(now());
+            let wait = if wait == Nanos::ZERO { Nanos::from_millis(20) } else { wait };
+            if let Some(letter) = self.endpoint.receive(wait) {
                 self.hear(letter.body);
             }
             self.feed(Event::Tick);

@@ -181,6 +181,11 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<N
 #[derive(Debug, Default)]
 struct Seen {
     came: u64,
+    replies: u64,
+    renewals: u64,
+    /// Letters that were sealed and sent, and how long that took.
+    sent: u64,
+    sending_ns: u64,
     told: u64,
     /// Counters that were lower than those told before.
     regressions: u64,
@@ -225,14 +230,23 @@ impl Conductor<'_> {
     }
 
     fn post(&mut self, to: &NodeName, body: Body) {
+        let begun = clock::monotonic_ns();
         self.endpoint.post(to, body).unwrap_or(());
+        self.seen.sent += 1;
+        self.seen.sending_ns += clock::monotonic_ns() - begun;
     }
 
     fn turn(&mut self) {
         let wait = self.machine.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
         let event = match self.endpoint.receive(wait) {
-            Some(Envelope { from, body: Body::Reply(head, reply) }) => Event::Reply(from, head, reply),
-            Some(Envelope { from, body: Body::Renew(head, nonce) }) => Event::Renewal(from, head, nonce),
+            Some(Envelope { from, body: Body::Reply(head, reply) }) => {
+                self.seen.replies += 1;
+                Event::Reply(from, head, reply)
+            }
+            Some(Envelope { from, body: Body::Renew(head, nonce) }) => {
+                self.seen.renewals += 1;
+                Event::Renewal(from, head, nonce)
+            }
             Some(Envelope { from, body: Body::Telemetry(head, sample) }) => {
                 self.seen.came += 1;
                 Event::Telemetry(from, head, sample)
@@ -258,7 +272,14 @@ fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut O
     let mut conductor = Conductor { endpoint: &mut hall.endpoint, machine, seen: Seen::default() };
     conductor.feed(Event::Begin);
     conductor.turn_until(now() + PATIENCE, |seen| seen.state == Some(RunState::Running));
-    let why = || format!("{:?}, {:?}", conductor.seen.state, conductor.seen.findings);
+    let why = || {
+        let Seen { state, replies, renewals, sent, sending_ns, findings, .. } = &conductor.seen;
+        let each = *sending_ns as f64 / 1e3 / (*sent).max(1) as f64;
+        format!(
+            "{state:?} after {PATIENCE}, in which {sent} letters went out ({each:.0} us each), {replies} replies and {renewals} \
+             renewals came in; {findings:?}"
+        )
+    };
     ensure!(conductor.seen.state == Some(RunState::Running), "the run does not run: {}", why());
     // The first second has its own peaks.
     conductor.turn_until(now() + Nanos::from_secs(1), |_| false);
