@@ -262,10 +262,18 @@ impl Controller {
             Reply::Committed => peer.reach(Progress::Committed, now),
             Reply::Confirmed => peer.reach(Progress::Confirmed, now),
             Reply::Started => peer.reach(Progress::Started, now),
+            Reply::Held { number, fault, held } => {
+                peer.heard = now;
+                self.held(node, number, held, fault, now);
+            }
+            Reply::Announced { number, fault } => {
+                peer.heard = now;
+                self.announced(node, number, fault, now);
+            }
             Reply::Steered { number, fault, sample } => {
                 // Before the change is told, so that its readers know the counts right after it.
                 self.telemetry(node.clone(), sample, now);
-                self.answered(node, number, fault, now);
+                self.changed(node, number, fault, now);
             }
             Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             Reply::Result(result) => self.collected(node, result, now),
@@ -404,6 +412,10 @@ impl Controller {
             Phase::Running { start } => self.expire_running(start, now),
             Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
                 self.expire_commit(now);
+            }
+            // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
+            Phase::Committing { start } if self.preparation.steered && now >= start + self.limits.prepare => {
+                self.silent_before_start(Progress::Committed, now);
             }
             Phase::Collecting { until, .. } if now >= until => {
                 self.give_up(Progress::Reported, "its result did not come", now);
@@ -568,8 +580,12 @@ impl Controller {
         let letters: Vec<(NodeName, Command)> = self
             .peers
             .iter()
-            .filter_map(|(node, peer)| {
-                Some((node.clone(), self.unanswered(node).or_else(|| self.wanted_of(peer))?))
+            .flat_map(|(node, peer)| {
+                let change = self.unanswered(node);
+                // Nothing keeps a stop waiting, and before it has begun a node makes no change.
+                let first = self.stopping.is_some() || peer.progress < Progress::Confirmed;
+                let wanted = self.wanted_of(peer).filter(|_| change.is_none() || first);
+                wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
         for (node, command) in letters {
@@ -597,6 +613,10 @@ impl Controller {
             }
             Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),
             Phase::Running { .. } if self.stopping.is_some() => (Command::Stop, Progress::Done),
+            // Nothing has begun at T in a steered run: who has not heard that it holds can still do so.
+            Phase::Running { start } if self.preparation.steered && peer.progress < Progress::Confirmed => {
+                (Command::Confirm { start: *start }, Progress::Confirmed)
+            }
             // Also while draining, as a sign of life: an agent that hears nothing gives up.
             Phase::Running { .. } | Phase::Draining { .. } => (Command::Query, Progress::Reported),
             Phase::Collecting { .. } => (Command::Finish { sent: self.sent_totals() }, Progress::Reported),

@@ -5,7 +5,7 @@
 
 use crate::hello::Hello;
 use crate::outcome::Fault;
-use packetrig_plan::Steer;
+use packetrig_plan::{Held, Steer};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -149,15 +149,36 @@ pub struct Place {
     pub interface: String,
 }
 
-/// A change to a steered run.
+/// A change to a steered run, made by every node for itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Order {
     /// Which, from 1.
     pub number: u64,
-    /// The instant of a start; without one, as soon as possible.
-    pub at: Option<MonoTime>,
     /// What.
     pub steer: Steer,
+}
+
+/// A step of a change whose takes concern several nodes: a node's receivers know them before another's senders begin. All
+/// have taken a step before the first is told of the next.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Step {
+    /// Hold the streams that are sent here and say where; find out what could be wrong.
+    Hold(Steer),
+    /// Tell the receivers of the takes that follow. From here on the change is decided.
+    Announce {
+        /// What all nodes said.
+        held: Vec<Held>,
+        /// The instant of a start.
+        at: Option<MonoTime>,
+    },
+    /// Have the senders go on.
+    Begin {
+        /// The instant of a start, perhaps a later one.
+        at: Option<MonoTime>,
+    },
+    /// Instead of the announcement, because a node could not hold: go on as before.
+    Undo,
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.
@@ -210,6 +231,13 @@ pub enum Command {
     Query,
     /// Change something. Each number is done once.
     Steer(Box<Order>),
+    /// Take a step of a change. Each step of a number is done once.
+    Step {
+        /// Which change, from 1; the numbers are those of [`Command::Steer`].
+        number: u64,
+        /// Which step.
+        step: Box<Step>,
+    },
     /// Send nothing more; go on receiving.
     Stop,
     /// All senders are done and the path has drained: stop receiving, account, report.
@@ -242,7 +270,23 @@ pub enum Reply {
     Confirmed,
     /// T has passed; sending, if there is something to send.
     Started,
-    /// A change is done, or could not be and nothing was changed.
+    /// Streams are held for a change, or it cannot be and nothing was changed.
+    Held {
+        /// For which.
+        number: u64,
+        /// Why it cannot be.
+        fault: Option<Fault>,
+        /// Those that are sent here.
+        held: Vec<Held>,
+    },
+    /// Receivers know what a change brings.
+    Announced {
+        /// Which.
+        number: u64,
+        /// Why they do not.
+        fault: Option<Fault>,
+    },
+    /// A change is done or undone, or could not be and nothing was changed.
     Steered {
         /// Which.
         number: u64,

@@ -19,7 +19,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::Steer;
+use packetrig_plan::{Held, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
@@ -53,9 +53,14 @@ struct Half {
     endless: bool,
     started: Arc<Mutex<Vec<MonoTime>>>,
     stopped: Arc<AtomicBool>,
+    /// What was asked of it for changes.
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Half {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
     fn sends(&self) -> bool {
         self.node == "north"
     }
@@ -78,7 +83,29 @@ impl DataPlane for Half {
     fn sample(&mut self) -> Result<Sample, EngineError> {
         Ok(Sample { at: crate::agent::now(), ..Sample::default() })
     }
-    fn steer(&mut self, _: &Steer, _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &Steer) -> Result<(), EngineError> {
+        self.note(format!("{steer:?}"));
+        Ok(())
+    }
+    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, EngineError> {
+        self.note(format!("hold {steer:?}"));
+        if !self.sends() && *steer == Steer::Resume(vec![0]) {
+            return Err(EngineError::Bug("made to fail"));
+        }
+        let held = Held { stream: 0, number: 7, index: 0, mac: None };
+        Ok(if self.sends() { vec![held] } else { vec![] })
+    }
+    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), EngineError> {
+        let numbers: Vec<_> = held.iter().map(|held| (held.stream, held.number)).collect();
+        self.note(format!("announce {numbers:?}{}", if at.is_some() { " at" } else { "" }));
+        Ok(())
+    }
+    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), EngineError> {
+        self.note(format!("begin{}", if at.is_some() { " at" } else { "" }));
+        Ok(())
+    }
+    fn undo(&mut self) -> Result<(), EngineError> {
+        self.note("undo".into());
         Ok(())
     }
     fn senders_done(&mut self) -> bool {
