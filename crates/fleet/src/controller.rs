@@ -172,7 +172,7 @@ impl Controller {
             Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
             Phase::Committing { start } => start - self.limits.guard,
             Phase::Confirming { start } => start,
-            Phase::Running { start } if !self.all(Progress::Confirmed) => start + self.limits.confirm,
+            Phase::Running { start } if !self.all(Progress::Confirmed) => self.confirmed_by(start),
             Phase::Running { .. } => self.repeat_at,
             Phase::Preparing { until }
             | Phase::Arming { until }

@@ -3,9 +3,13 @@
 //! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
+mod change;
+
+pub use change::{Order, Step};
+
 use crate::hello::Hello;
 use crate::outcome::Fault;
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::Held;
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -147,38 +151,6 @@ pub struct Place {
     pub node: NodeName,
     /// The interface there, as a location of that machine.
     pub interface: String,
-}
-
-/// A change to a steered run, made by every node for itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// Which, from 1.
-    pub number: u64,
-    /// What.
-    pub steer: Steer,
-}
-
-/// A step of a change whose takes concern several nodes: a node's receivers know them before another's senders begin. All
-/// have taken a step before the first is told of the next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Step {
-    /// Hold the streams that are sent here and say where; find out what could be wrong.
-    Hold(Steer),
-    /// Tell the receivers of the takes that follow. From here on the change is decided.
-    Announce {
-        /// What all nodes said.
-        held: Vec<Held>,
-        /// The instant of a start.
-        at: Option<MonoTime>,
-    },
-    /// Have the senders go on.
-    Begin {
-        /// The instant of a start, perhaps a later one.
-        at: Option<MonoTime>,
-    },
-    /// Instead of the announcement, because a node could not hold: go on as before.
-    Undo,
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.

@@ -86,6 +86,8 @@ impl Simulation {
             silence: Nanos::from_secs(5),
             repeat: Nanos::from_millis(200),
             insist: Nanos::from_millis(200),
+            // As short as in a fleet.
+            confirm: Nanos::from_millis(2),
             ..Limits::local(Nanos::from_millis(500))
         };
         let policies = Policies { on_loss: OnLoss::Continue, ..Policies::default() };

@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+mod steered;
+
 const DOCUMENT: &str = "
 ports: [{name: a, location: north/a0}, {name: b, location: south/b0}]
 flows:
@@ -109,7 +111,7 @@ impl DataPlane for Half {
         Ok(())
     }
     fn senders_done(&mut self) -> bool {
-        !(self.sends() && self.endless) || self.stopped.load(Ordering::Relaxed)
+        !self.endless || self.stopped.load(Ordering::Relaxed)
     }
     fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
         Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
@@ -187,6 +189,18 @@ struct Node {
 
 impl Node {
     fn start(fabric: &Local, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
+        let half = Half { node: name.into(), endless, ..Half::default() };
+        Self::with(fabric, name, place, (half.clone(), half), compare)
+    }
+
+    /// One with the data planes of `planes`.
+    fn with(
+        fabric: &Local,
+        name: &str,
+        place: &Path,
+        (half, mut planes): (Half, impl Planes + Send + 'static),
+        compare: bool,
+    ) -> Self {
         let place = place.join(name);
         std::fs::create_dir_all(&place).unwrap();
         let node = NodeName(name.into());
@@ -196,7 +210,6 @@ impl Node {
         let of = node.clone();
         let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn Outgoing>));
         let uplink = Uplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
-        let half = Half { node: name.into(), endless, ..Half::default() };
         let interface = format!("{}0", if name == "north" { "a" } else { "b" });
         let site = Site {
             node: node.clone(),
@@ -216,7 +229,7 @@ impl Node {
         let over = Arc::new(AtomicBool::new(false));
         let endpoint = fabric.join(node).unwrap();
         let thread = {
-            let (over, mut planes) = (Arc::clone(&over), half.clone());
+            let over = Arc::clone(&over);
             std::thread::spawn(move || {
                 let failure = serve_fleet(endpoint, &mut planes, agent, membership, &over);
                 assert!(failure.is_none(), "{failure:?}");
