@@ -6,6 +6,7 @@
 #   clients.sh old      an old snappi, for what it must still find; prints its interpreter
 #   clients.sh gosnappi the Go client: builds tests/interop/otg/go; prints the program
 #   clients.sh otgen    the command-line client; prints the program
+#   clients.sh nats    the server of the networked fabric; prints the program
 #   clients.sh readers  DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
 #   clients.sh kafka    a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
@@ -52,6 +53,16 @@ otgen)
     if [ ! -e "$program" ]; then
         GOBIN="$program.new" go install "github.com/open-traffic-generator/otgen@$version" >&2
         mv "$program.new/otgen" "$program" && rmdir "$program.new"
+    fi
+    echo "$program"
+    ;;
+nats)
+    want_go
+    version=v2.15.2
+    program="$target/clients/nats-server-$version"
+    if [ ! -e "$program" ]; then
+        GOBIN="$program.new" go install "github.com/nats-io/nats-server/v2@$version" >&2
+        mv "$program.new/nats-server" "$program" && rmdir "$program.new"
     fi
     echo "$program"
     ;;

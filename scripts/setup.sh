@@ -115,7 +115,7 @@ install_missing
 case $level in
 test)
     # Clients need a package index; without one their tests are skipped and listed.
-    for client in snappi old gosnappi otgen readers kafka; do
+    for client in snappi old gosnappi otgen nats readers kafka; do
         sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
     done
     ;;

@@ -21,12 +21,13 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("store", &["units", "stats", "flow", "fleet"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
+    ("nats", &["units", "stats", "sys", "fleet"]),
     ("testkit", &["units", "wire", "plan", "sys"]),
     (
         "cli",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
-            "server", "testkit",
+            "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),
@@ -34,7 +35,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tests",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
-            "server", "testkit",
+            "server", "nats", "testkit",
         ],
     ),
 ];
@@ -54,11 +55,13 @@ const FENCED: &[(&str, &[&str])] = &[
     ("miette", &["cli"]),
     ("comfy-table", &["cli"]),
     ("anyhow", &["xtask", "tests"]),
+    ("async-nats", &["nats"]),
     ("axum", &["server"]),
     ("hyper", &["server"]),
     ("parquet", &["store"]),
-    ("rustls", &["server", "meter"]),
-    ("tokio", &["server"]),
+    ("ring", &["nats"]),
+    ("rustls", &["server", "meter", "nats"]),
+    ("tokio", &["server", "nats"]),
     ("tonic", &["server"]),
 ];
 

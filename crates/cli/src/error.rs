@@ -73,6 +73,15 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Collect(#[from] packetrig_meter::collect::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Broker(#[from] packetrig_nats::broker::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Authority(#[from] packetrig_nats::authority::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Enrol(#[from] packetrig_nats::enrol::Error),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -97,6 +106,9 @@ impl Error {
             Self::Store(error) => of_store(error),
             Self::Flows(error) => of_flows(error),
             Self::Collect(error) => of_collect(error),
+            Self::Broker(error) => of_broker(error),
+            Self::Authority(error) => of_authority(error),
+            Self::Enrol(error) => of_enrol(error),
         }
     }
 
@@ -127,10 +139,18 @@ impl Error {
 fn of_server(error: &packetrig_server::Error) -> Exit {
     use packetrig_server::Error as Server;
     match error {
-        Server::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Server::Listen { .. } => Exit::Busy,
+        Server::Listen { source, .. } => of_listening(source),
         Server::File { .. } | Server::Tls(_) | Server::Options(_) => Exit::Usage,
         Server::Runtime(_) => Exit::World,
+    }
+}
+
+/// Why an address cannot be listened at.
+fn of_listening(error: &io::Error) -> Exit {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => Exit::Rights,
+        io::ErrorKind::AddrInUse => Exit::Busy,
+        _ => Exit::World,
     }
 }
 
@@ -159,8 +179,7 @@ fn of_meter(error: &packetrig_meter::Error) -> Exit {
         | Meter::NoCapture { .. }
         | Meter::TooManyInputs { .. }
         | Meter::OneWorker { .. } => Exit::Usage,
-        Meter::Metrics { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Meter::Metrics { .. } => Exit::Busy,
+        Meter::Metrics { source, .. } => of_listening(source),
         Meter::Panicked(_) => Exit::Bug,
         _ => Exit::World,
     }
@@ -196,10 +215,34 @@ fn of_collect(error: &packetrig_meter::collect::Error) -> Exit {
             Exit::Busy
         }
         Collect::Kernel(error) => of_kernel(error),
-        Collect::Listen { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
-        Collect::Listen { .. } => Exit::Busy,
+        Collect::Listen { source, .. } => of_listening(source),
         Collect::NoIdentity(_) | Collect::Tls { .. } | Collect::File { .. } => Exit::Usage,
         Collect::Panicked(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_broker(error: &packetrig_nats::broker::Error) -> Exit {
+    use packetrig_nats::broker::Error as Broker;
+    match error {
+        Broker::Missing | Broker::Version { .. } | Broker::Name(_) => Exit::Usage,
+        _ => Exit::World,
+    }
+}
+
+fn of_authority(error: &packetrig_nats::authority::Error) -> Exit {
+    use packetrig_nats::authority::Error as Authority;
+    match error {
+        Authority::Name(_) | Authority::Taken(_) | Authority::Secret => Exit::Usage,
+        Authority::Certificate(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_enrol(error: &packetrig_nats::enrol::Error) -> Exit {
+    use packetrig_nats::enrol::Error as Enrol;
+    match error {
+        Enrol::Line | Enrol::Name(_) | Enrol::Refused(_) => Exit::Usage,
         _ => Exit::World,
     }
 }
@@ -214,7 +257,15 @@ fn of_run(error: &packetrig_node::Error) -> Exit {
             Blame::World | Blame::Peer => Exit::World,
             Blame::Bug => Exit::Bug,
         },
-        Node::Thread(_) => Exit::World,
+        Node::NotPermitted(_) => Exit::Usage,
+        Node::Taken(_) | Node::Fabric(packetrig_fleet::fabric::Error::Taken(_)) => Exit::Busy,
+        Node::Thread(_)
+        | Node::Fabric(_)
+        | Node::Spool(_)
+        | Node::Watch(_)
+        | Node::Epoch(_)
+        | Node::ClockSocket(_)
+        | Node::NeverRan => Exit::World,
         _ => Exit::Bug,
     }
 }
@@ -259,6 +310,13 @@ mod tests {
             remedy: None,
         };
         assert_eq!(Error::from(forbidden).exit(), Exit::Rights);
+        let listening = |kind: io::ErrorKind| packetrig_meter::Error::Metrics {
+            address: "198.18.0.1:9".parse().unwrap(),
+            source: kind.into(),
+        };
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrInUse)).exit(), Exit::Busy);
+        assert_eq!(Error::from(listening(io::ErrorKind::PermissionDenied)).exit(), Exit::Rights);
+        assert_eq!(Error::from(listening(io::ErrorKind::AddrNotAvailable)).exit(), Exit::World);
         let missing =
             packetrig_sys::Error::Missing { what: "interface", name: "eth9".into(), remedy: "`ip link`" };
         assert_eq!(Error::from(missing).exit(), Exit::World);

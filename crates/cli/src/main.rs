@@ -12,6 +12,7 @@ mod error;
 mod exit;
 mod explanation;
 mod faults;
+mod fleet_place;
 mod identity;
 mod numbers;
 mod output;

@@ -16,12 +16,15 @@
 //! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node; no receiver is told to
 //! stop while a sender may be at work.
 
+mod ending;
+mod expiry;
 mod inherit;
 mod leases;
 mod limits;
 mod peer;
 mod policy;
 mod record;
+mod replies;
 mod steering;
 #[cfg(test)]
 mod tests;
@@ -31,7 +34,7 @@ pub use policy::{OnLoss, Policies, Start};
 pub use record::RunRecord;
 
 use crate::event::RunEventKind;
-use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal, StopReason};
+use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
 use packetrig_plan::Steer;
 use packetrig_stats::result::{NodeResult, Sample};
@@ -144,6 +147,10 @@ impl Controller {
 
     /// Takes in an event.
     pub fn handle(&mut self, event: Event, now: MonoTime) -> Vec<Action> {
+        if matches!(self.phase, Phase::Ended(_)) {
+            self.after_the_end(event, now);
+            return std::mem::take(&mut self.actions);
+        }
         match event {
             Event::Begin if self.phase == Phase::Draft => self.begin(now),
             Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
@@ -232,241 +239,6 @@ impl Controller {
         self.prepare(now);
     }
 
-    fn reply(&mut self, node: &NodeName, reply: Reply, now: MonoTime) {
-        let started = self.has_started();
-        if let (Some(out), Reply::Aborted) = (self.left_out.get_mut(node), &reply) {
-            out.released = true;
-        }
-        let inherited = self.inherited.is_some();
-        let Some(peer) = self.peers.get_mut(node) else { return };
-        match reply {
-            Reply::Prepared { .. } | Reply::Armed | Reply::Committed if inherited && started => {
-                // Nor can it in this epoch.
-                peer.gone = true;
-                self.send(node.clone(), Command::Abort);
-                self.trouble(node, Blame::Peer, "did not start", now);
-            }
-            // The word that it will start came after T.
-            Reply::Confirmed if started && peer.progress < Progress::Confirmed => {
-                peer.reach(Progress::Confirmed, now);
-            }
-            // In a run that goes on these are echoes, or a node that forgot: no sign of life.
-            Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
-            Reply::Prepared { ports } => {
-                peer.reach(Progress::Prepared, now);
-                if !std::mem::replace(&mut peer.shown, true) {
-                    self.emit(RunEventKind::Ports { node: node.clone(), ports });
-                }
-            }
-            Reply::Armed => peer.reach(Progress::Armed, now),
-            Reply::Committed => peer.reach(Progress::Committed, now),
-            Reply::Confirmed => peer.reach(Progress::Confirmed, now),
-            Reply::Started => peer.reach(Progress::Started, now),
-            Reply::Held { number, fault, held } => {
-                peer.heard = now;
-                self.held(node, number, held, fault, now);
-            }
-            Reply::Announced { number, fault } => {
-                peer.heard = now;
-                self.announced(node, number, fault, now);
-            }
-            Reply::Steered { number, fault, sample } => {
-                // Before the change is told, so that its readers know the counts right after it.
-                self.telemetry(node.clone(), sample, now);
-                self.changed(node, number, fault, now);
-            }
-            Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
-            Reply::Result(result) => self.collected(node, result, now),
-            Reply::Spooled { .. } if peer.progress == Progress::Reported => {
-                self.send(node.clone(), Command::Collected);
-            }
-            Reply::Spooled { .. } => peer.reach(Progress::Spooled, now),
-            Reply::Aborted => peer.released = true,
-            Reply::Late => self.late(node, now),
-            Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
-            Reply::Failed(fault) => {
-                peer.gone = true;
-                self.trouble(node, fault.blame, &fault.text, now);
-            }
-        }
-    }
-
-    fn senders_done(&mut self, node: &NodeName, sent: Vec<SentTotal>, why: StopReason, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
-        let first = peer.progress < Progress::Done && self.stopping.is_none();
-        peer.sent = sent;
-        peer.reach(Progress::Done, now);
-        let cut = match why {
-            StopReason::Done | StopReason::Told => return,
-            StopReason::LeaseOver => "its senders stopped because their lease was not renewed",
-            StopReason::NoLease => "did not start: it had no lease at T (split_start)",
-            StopReason::OwnersLimit => "its senders stopped at the longest duration its owner allows",
-        };
-        if first {
-            let text = format!("node {node}: {cut}");
-            self.emit(RunEventKind::Finding(text.clone()));
-            self.reasons.push((None, text));
-            if self.policies.on_loss == OnLoss::Abort {
-                self.stop_senders(now);
-            }
-        }
-    }
-
-    /// A node's whole result is here, by whatever way it came.
-    fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
-        if matches!(self.phase, Phase::Ended(_)) && peer.result.is_none() {
-            // What is said of the run is said.
-            return;
-        }
-        peer.reach(Progress::Reported, now);
-        peer.result.get_or_insert(result);
-        self.send(node.clone(), Command::Collected);
-    }
-
-    fn restarted(&mut self, node: &NodeName, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
-        peer.gone = true;
-        // What is safe on its disk still comes.
-        if peer.progress < Progress::Spooled {
-            self.trouble(node, Blame::Peer, "its agent was started again", now);
-        }
-    }
-
-    fn telemetry(&mut self, node: NodeName, sample: Box<Sample>, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
-        peer.heard = now;
-        if peer.sampled.is_none_or(|at| at < sample.at) {
-            peer.sampled = Some(sample.at);
-            self.emit(RunEventKind::Counters { node, sample });
-        }
-    }
-
-    fn late(&mut self, node: &NodeName, now: MonoTime) {
-        match self.phase {
-            Phase::Committing { .. } => self.try_again(now),
-            Phase::Confirming { .. } | Phase::Running { .. } => {
-                self.trouble(node, Blame::Peer, "did not start: the confirmation came too late", now);
-            }
-            _ => {}
-        }
-    }
-
-    /// A node cannot go on.
-    fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
-        match self.phase {
-            Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
-            Phase::Confirming { start } if now >= start => {
-                self.lose(node, format!("node {node}: {what}"), now);
-            }
-            Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
-                self.lose(node, format!("node {node}: {what}"), now);
-            }
-            _ => self.trouble_before_start(node, blame, what, now),
-        }
-    }
-
-    fn stop(&mut self, now: MonoTime) {
-        match self.phase {
-            Phase::Draft => self.end(Outcome::Aborted),
-            Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. } => {
-                self.cancel(Outcome::Aborted, now);
-            }
-            Phase::Confirming { start } if now < start => self.cancel(Outcome::Aborted, now),
-            Phase::Confirming { .. } | Phase::Running { .. } => {
-                self.stopped_by_user = true;
-                self.stop_senders(now);
-            }
-            // It ends by itself already.
-            Phase::Draining { .. }
-            | Phase::Collecting { .. }
-            | Phase::Cancelling { .. }
-            | Phase::Ended(_) => {}
-        }
-    }
-
-    fn stop_senders(&mut self, now: MonoTime) {
-        if self.stopping.is_none() {
-            self.stopping = Some(now + self.limits.stop);
-            self.broadcast(now);
-        }
-    }
-
-    fn fail(&mut self, fault: Fault, now: MonoTime) {
-        self.cancel(Outcome::Failed { fault }, now);
-    }
-
-    /// Ends as `ending` once every node has let go.
-    fn cancel(&mut self, ending: Outcome, now: MonoTime) {
-        let until = now + self.limits.stop;
-        let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
-        self.phase = Phase::Cancelling { until, ending };
-        self.broadcast(now);
-    }
-
-    /// Gives up waiting for what did not come in time.
-    fn expire(&mut self, now: MonoTime) {
-        match self.phase {
-            Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
-            Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
-            Phase::Running { start } => self.expire_running(start, now),
-            Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
-                self.expire_commit(now);
-            }
-            // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
-            Phase::Committing { start } if self.preparation.steered && now >= start + self.limits.prepare => {
-                self.silent_before_start(Progress::Committed, now);
-            }
-            Phase::Collecting { until, .. } if now >= until => {
-                self.give_up(Progress::Reported, "its result did not come", now);
-            }
-            _ => {}
-        }
-    }
-
-    fn silent_before_start(&mut self, wanted: Progress, now: MonoTime) {
-        let text = format!("did not get ready within {}", self.limits.prepare);
-        let stragglers = self.stragglers(wanted, &text);
-        let Some((first, _)) = stragglers.first().cloned() else { return };
-        if !self.do_without(stragglers, now) {
-            self.trouble(&first, Blame::Peer, &text, now);
-        }
-    }
-
-    /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
-    fn expire_commit(&mut self, now: MonoTime) {
-        let stragglers = self.stragglers(Progress::Committed, "did not acknowledge the start in time");
-        if !stragglers.is_empty() && !self.do_without(stragglers, now) {
-            self.try_again(now);
-        }
-    }
-
-    fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
-        self.expire_confirmations(start, now);
-        if now >= start + self.limits.start {
-            self.give_up(Progress::Started, "did not start with the others", now);
-        }
-        if self.stopping.is_some_and(|until| now >= until) {
-            self.give_up(Progress::Done, "did not stop when told", now);
-        }
-        let quiet = self.limits.silence;
-        let silent: Vec<NodeName> = self
-            .behind(Progress::Done)
-            .filter(|(_, peer)| now >= peer.heard + quiet)
-            .map(|(node, _)| node.clone())
-            .collect();
-        for node in silent {
-            self.trouble(&node, Blame::Peer, &format!("silent for {quiet}"), now);
-        }
-    }
-
-    fn give_up(&mut self, wanted: Progress, what: &str, now: MonoTime) {
-        let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
-        for node in behind {
-            self.trouble(&node, Blame::Peer, what, now);
-        }
-    }
-
     /// Takes every step whose barrier is reached.
     fn advance(&mut self, now: MonoTime) {
         while self.step(now) {}
@@ -513,57 +285,6 @@ impl Controller {
             _ => return false,
         }
         true
-    }
-
-    /// Whether no result of a node that was given up can come any more, or was waited for long enough.
-    fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
-        now >= late || self.peers.values().all(|peer| peer.result.is_some())
-    }
-
-    fn end_of_run(&mut self) {
-        // Of a steered run the stop is the end.
-        let stopped = self.stopped_by_user && !self.preparation.steered;
-        let missing = self.peers.values().any(|peer| peer.result.is_none());
-        let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
-        for (node, text) in std::mem::take(&mut self.reasons) {
-            let is_here =
-                node.is_some_and(|node| self.peers.get(&node).is_some_and(|it| it.result.is_some()));
-            // Of an inherited run it matters what is missing, not what was said of nodes that had ended it already.
-            if self.inherited.is_none() || !is_here {
-                reasons.push(text);
-            }
-        }
-        let whole = !missing && reasons.is_empty();
-        self.end(if whole { Outcome::Complete { stopped } } else { Outcome::Partial { reasons, stopped } });
-    }
-
-    fn end(&mut self, outcome: Outcome) {
-        let lost: Vec<NodeName> =
-            self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
-        self.conclude(outcome);
-        for node in lost {
-            self.dismiss(node);
-        }
-    }
-
-    /// What is left to say to a node that was lost; it may have missed what was said before.
-    fn dismiss(&mut self, node: NodeName) {
-        let Some(peer) = self.peers.get(&node) else { return };
-        let command = if self.limits.lease.is_none() || peer.gone {
-            Command::Abort
-        } else if peer.result.is_some() {
-            Command::Collected
-        } else {
-            // It keeps what it has for whoever collects.
-            Command::Finish { sent: self.sent_totals() }
-        };
-        self.send(node, command);
-    }
-
-    fn conclude(&mut self, outcome: Outcome) {
-        self.enter(outcome.state());
-        self.emit(RunEventKind::Ended(outcome.clone()));
-        self.phase = Phase::Ended(outcome);
     }
 
     /// Says again what was not answered.

@@ -55,13 +55,15 @@ pub enum Error {
 pub trait Endpoint: Send {
     /// Its name.
     fn name(&self) -> &NodeName;
-    /// Sends to `to`, without waiting for it to arrive.
+    /// Sends to `to`, without waiting for it to arrive. A name that nobody has is [`Error::Unknown`] when the controller
+    /// posts to it the first time; that somebody has left a network often cannot know, and then the message is lost in silence.
     fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error>;
-    /// Sends to every node that has joined. Only the controller may.
+    /// Sends to every node that has joined, and not to itself. Only the controller may. It keeps its order among its
+    /// like, not among what is posted to one node. A fabric that signs carries only [`Body::RollCall`] this way.
     fn post_all(&mut self, body: Body) -> Result<(), Error>;
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
     fn receive(&mut self, within: Nanos) -> Option<Envelope>;
-    /// Telemetry that was dropped on the way here.
+    /// Telemetry that was dropped here, on its way in or on its way out.
     fn dropped(&self) -> u64;
     /// What went wrong on the way without an error of a call: lost connections, refused subjects. Takes them away.
     fn troubles(&mut self) -> Vec<Error> {
@@ -151,7 +153,8 @@ pub trait Fabric {
     type Outgoing: Outgoing;
     /// Its controller's end.
     type Incoming: Incoming;
-    /// Takes a place. Messages to it are kept from now on.
+    /// Takes a place. Messages to it are kept from now on. [`Error::Taken`] if a place of that name answers; over a
+    /// network one that is cut off or stopped cannot, so its name counts as free.
     fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error>;
     /// Opens the records. Only the controller may.
     fn records(&self) -> Result<Self::Records, Error>;

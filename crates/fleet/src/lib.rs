@@ -12,15 +12,20 @@
 
 pub mod agent;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 pub mod controller;
 pub mod event;
 pub mod fabric;
+#[cfg(feature = "conformance")]
+pub mod faulty;
 pub mod hello;
 pub mod lease;
 pub mod local;
 pub mod members;
 pub mod message;
 pub mod outcome;
+pub mod permit;
 pub mod places;
 pub mod reign;
 pub mod report;

@@ -124,14 +124,18 @@ impl Candidate {
     /// What it wrote, asked at `asked`, is there with this revision: it reigns.
     pub fn reign(self, lock: Lock, revision: u64, asked: MonoTime) -> Reign {
         let (terms, next) = (self.terms, asked + self.terms.refresh);
-        Reign { lock, revision, terms, refreshed: asked, next, open: None, is_lost: false }
+        let wanted = lock.epoch;
+        Reign { lock, wanted, revision, terms, refreshed: asked, next, open: None, is_lost: false }
     }
 }
 
 /// A reign.
 #[derive(Clone, Debug)]
 pub struct Reign {
+    /// As it is written.
     lock: Lock,
+    /// The epoch to write next.
+    wanted: u64,
     revision: u64,
     terms: ReignTerms,
     /// When the last refresh that worked was asked for.
@@ -170,12 +174,12 @@ impl Reign {
         }
         self.next = now + self.terms.refresh;
         self.open = Some((self.open.map_or(now, |(first, _)| first), now));
-        Some((self.revision, self.lock.clone()))
+        Some((self.revision, Lock { epoch: self.wanted, ..self.lock.clone() }))
     }
 
-    /// The refresh worked.
-    pub fn refreshed(&mut self, revision: u64) {
-        self.revision = revision;
+    /// The refresh of this value worked.
+    pub fn refreshed(&mut self, lock: Lock, revision: u64) {
+        (self.lock, self.revision) = (lock, revision);
         if let Some((_, last)) = self.open.take() {
             self.refreshed = last;
         }
@@ -188,7 +192,7 @@ impl Reign {
             Some((lock, revision))
                 if lock.holder.controller == self.lock.holder.controller && !lock.is_free =>
             {
-                self.revision = revision;
+                (self.lock, self.revision) = (lock.clone(), revision);
                 // Which of them it was is not known.
                 if let Some((first, _)) = self.open.take() {
                     self.refreshed = first;
@@ -198,13 +202,12 @@ impl Reign {
         }
     }
 
-    /// A node has said which is the highest epoch it has seen. One above this reign's raises it: runs that begin from now
-    /// on have the new one, which is written with the refresh that is due at once.
+    /// A node has said which is the highest epoch it has seen. One above this reign's raises it, as soon as that is
+    /// written; the refresh that does it is due at once.
     pub fn hear(&mut self, epoch: u64, now: MonoTime) -> bool {
-        let rises = epoch > self.lock.epoch;
+        let rises = epoch > self.wanted;
         if rises {
-            self.lock.epoch = epoch + 1;
-            self.next = now;
+            (self.wanted, self.next) = (epoch + 1, now);
         }
         rises
     }

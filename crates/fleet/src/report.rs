@@ -9,6 +9,8 @@
 mod assemble;
 mod figures;
 mod limits;
+mod load;
+mod nodes;
 mod ports;
 mod streams;
 #[cfg(test)]
@@ -17,6 +19,8 @@ mod verdict;
 
 pub use assemble::assemble;
 pub use figures::{LatencyError, LatencyReport, MeanRate, Spread};
+pub use load::LoadFactor;
+pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use ports::{LossPlaces, PortReport};
 pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
 pub use verdict::{Criteria, Verdict};
@@ -99,6 +103,15 @@ pub struct RunReport {
     pub criteria: Criteria,
     /// Nodes that reported.
     pub coverage: Coverage,
+    /// One row per node of the run.
+    #[serde(default)]
+    pub nodes: Vec<NodeReport>,
+    /// How far apart senders on different nodes began; absent if one node sent.
+    #[serde(default)]
+    pub skew: Option<SkewReport>,
+    /// What arrived of the load of several senders; absent if one port sent.
+    #[serde(default)]
+    pub load: Option<LoadFactor>,
     /// One row per stream, in plan order.
     pub streams: Vec<StreamReport>,
     /// One row per port that reported, in plan order.

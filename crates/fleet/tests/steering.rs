@@ -155,7 +155,9 @@ impl Simulation {
                 (_, Some(tick)) => {
                     self.now = tick.max(self.now + Nanos::from_micros(100));
                     self.tell_controller(Event::Tick);
-                    agents.iter().for_each(|index| self.tell_agent(*index, AgentEvent::Tick));
+                    for index in agents {
+                        self.tell_agent(index, AgentEvent::Tick);
+                    }
                 }
                 (_, None) => return self,
             }

@@ -33,6 +33,17 @@ pub enum Error {
         /// How many it can be.
         most: usize,
     },
+    /// World: the kernel has counted that far.
+    #[error(
+        "{name} has number {index}, and records have room for numbers up to 65535: interfaces of a new network namespace have \
+         small ones"
+    )]
+    IndexTooLarge {
+        /// Which interface.
+        name: String,
+        /// Its number.
+        index: u32,
+    },
     /// User: one ring cannot be shared by several workers.
     #[error("source {way} has one worker for each interface, not {workers}: use --source packet for more")]
     OneWorker {

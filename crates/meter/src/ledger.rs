@@ -19,6 +19,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::{CaptureCounts, Carried, Counts, ExportCounts, Ignored, Imbalance, Ledger};
 use packetrig_sys::clock;
 use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches that wait for a sink at most. A batch of records is about 64 KB.
@@ -53,7 +54,8 @@ pub(crate) enum Captured {
 /// See the module.
 #[derive(Default)]
 pub struct Books {
-    start_ns: u64,
+    /// When the workers were ready.
+    start_ns: AtomicU64,
     patience: Patience,
     export: Mutex<Option<Export>>,
     sinks: Mutex<Vec<Sink>>,
@@ -90,12 +92,14 @@ pub struct Report {
     pub imbalances: Vec<String>,
     /// What there is to say of the source.
     pub remarks: Vec<String>,
+    /// Whether files were not read to their end because the meter was told to end before.
+    pub stopped: bool,
 }
 
 impl Books {
     /// Empty.
     pub fn new() -> Arc<Self> {
-        Arc::new(Self { start_ns: clock::monotonic_ns(), ..Self::default() })
+        Arc::new(Self { start_ns: clock::monotonic_ns().into(), ..Self::default() })
     }
 
     /// Whether those who find a queue full wait.
@@ -132,6 +136,7 @@ impl Books {
     }
 
     pub(crate) fn begin(&self, desks: Vec<Arc<Desk>>, captured: Captured) {
+        self.start_ns.store(clock::monotonic_ns(), Ordering::Release);
         *lock(&self.desks) = desks;
         *lock(&self.captured) = Arc::new(captured);
     }
@@ -145,17 +150,19 @@ impl Books {
     pub fn report(&self, is_over: bool) -> Report {
         let (ledger, outputs, notes) = self.at(is_over);
         let captured = Arc::clone(&lock(&self.captured));
+        let read = if let Captured::Files(read) = &*captured { Some(read) } else { None };
         let mut found = Vec::new();
         if is_over {
             found.extend(ledger.imbalances());
             found.extend(own_rules(&notes));
         }
         Report {
-            elapsed_ns: clock::monotonic_ns() - self.start_ns,
+            elapsed_ns: clock::monotonic_ns().saturating_sub(self.start_ns.load(Ordering::Acquire)),
             ledger,
             outputs,
             imbalances: found.iter().map(ToString::to_string).collect(),
-            remarks: if let Captured::Files(read) = &*captured { read.remarks() } else { Vec::new() },
+            remarks: read.map(|read| read.remarks()).unwrap_or_default(),
+            stopped: read.is_some_and(|read| read.is_stopped()),
         }
     }
 

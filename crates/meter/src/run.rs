@@ -1,20 +1,24 @@
-//! A meter from its start to its end: sources are opened, workers started, stopped, joined.
+//! A meter from its start to its end: workers started, sources opened for them, stopped, joined.
 //!
 //! ```text
 //!  Books::new -> outputs added -> Meter::start -> … -> stop -> join -> outputs end, their queues being closed -> report
+//!                                     `-> tables made -> sources opened -> workers seated
 //! ```
+//! Sources are opened when everything else is there: a ring fills from its first moment on.
+//!
 //! Invariant: every thread that was started is joined, also when another one failed.
 
 use crate::Error;
 use crate::intake::Intake;
 use crate::ledger::{Books, Captured};
-use crate::outbox::Outbox;
+use crate::memory::Memory;
+use crate::outbox::{Channels, Outbox};
 use crate::placement;
 use crate::source::{
     FileOptions, Interface, LiveOptions, LiveSource, Location, Source, open_files, open_live,
 };
 use crate::worker::{Desk, Worker};
-use crossbeam_channel::bounded;
+use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_flow::parse::ParseOptions;
 use packetrig_flow::table::{FlowTable, TableOptions};
 use std::sync::Arc;
@@ -50,57 +54,51 @@ pub struct Meter {
     reader: Option<JoinHandle<()>>,
 }
 
-/// What is opened before anything starts.
+/// What is opened last.
 struct Opened {
     sources: Vec<Box<dyn Source>>,
     reader: Option<JoinHandle<()>>,
     captured: Captured,
-    processors: Vec<Option<usize>>,
 }
 
 impl Meter {
     /// Starts; from now on everything that arrives is in the books.
     pub fn start(options: &MeterOptions, books: &Books) -> Result<Self, Error> {
-        let opened = open(&options.input);
         // Also if nothing comes of it: the outputs wait for their queues to close.
         let channels = books.take_channels();
-        let Opened { sources, reader, captured, processors } = opened?;
-        let count = sources.len();
         if matches!(&options.input, Input::Files(files) if files.pace.is_none()) {
             channels.patience.begin();
         }
-        let desks: Vec<_> = (0..count).map(|_| Arc::new(Desk::new(options.has_top))).collect();
-        books.begin(desks.clone(), captured);
-        let share = u32::try_from(count).unwrap_or(1).max(1);
-        let table =
-            TableOptions { capacity: options.table.capacity.div_ceil(share), ..options.table.clone() };
-        let mut meter = Self { desks, workers: Vec::with_capacity(count), reader };
-        let (ready, is_ready) = bounded::<()>(count);
-        for ((source, desk), processor) in sources.into_iter().zip(meter.desks.clone()).zip(processors) {
-            let intake = Intake::new(options.parse, table.sampling);
-            let (table, outbox, ready) = (table.clone(), Outbox::new(&channels), ready.clone());
-            let work = move || {
-                placement::settle(processor);
-                // Here, so that its memory is near the processor that uses it.
-                let table = FlowTable::new(&table);
-                // Whoever started it may have given up.
-                ready.send(()).unwrap_or(());
-                drop(ready);
-                Worker { source, intake, table, outbox, desk }.run()
-            };
-            let thread = std::thread::Builder::new().name(format!("meter-{}", meter.workers.len()));
-            match thread.spawn(work) {
-                Ok(thread) => meter.workers.push(thread),
-                Err(source) => {
-                    meter.stop();
-                    return meter.join().and(Err(Error::Thread(source)));
+        let processors = processors(&options.input)?;
+        Self::launch(options, processors, &channels, books, || open(&options.input))
+    }
+
+    /// With a worker for each of these processors, and as many sources opened for them.
+    fn launch(
+        options: &MeterOptions,
+        processors: Vec<Option<usize>>,
+        channels: &Channels,
+        books: &Books,
+        open: impl FnOnce() -> Result<Opened, Error>,
+    ) -> Result<Self, Error> {
+        let mut crew = Crew::default();
+        let opened = crew.assemble(options, processors, channels).and_then(|()| open());
+        let Crew { desks, workers, seats } = crew;
+        match opened {
+            Ok(Opened { sources, reader, captured }) => {
+                books.begin(desks.clone(), captured);
+                for (seat, source) in seats.into_iter().zip(sources) {
+                    // A worker that has gone in between says so at its desk.
+                    seat.send(source).unwrap_or(());
                 }
+                Ok(Self { desks, workers, reader })
+            }
+            Err(error) => {
+                // Nobody is seated any more, and the workers leave.
+                drop(seats);
+                Self { desks, workers, reader: None }.join().and(Err(error))
             }
         }
-        drop(ready);
-        // Until all tables are there, or their workers gone.
-        is_ready.iter().for_each(drop);
-        Ok(meter)
     }
 
     /// Whether every worker has come to its end, or one to a bad one: then the others are to be stopped.
@@ -119,7 +117,7 @@ impl Meter {
         &self.desks
     }
 
-    /// Waits for the workers, and says what the first that failed says.
+    /// Waits for the workers, which end by themselves or are [to be stopped](Self::is_over), and says what the first that failed says.
     pub fn join(self) -> Result<(), Error> {
         let mut ended = Ok(());
         for worker in self.workers {
@@ -138,14 +136,94 @@ impl Meter {
     }
 }
 
+/// Workers at their tables, waiting for a source each. One whose seat is dropped leaves.
+#[derive(Default)]
+struct Crew {
+    desks: Vec<Arc<Desk>>,
+    workers: Vec<JoinHandle<Result<(), Error>>>,
+    seats: Vec<Sender<Box<dyn Source>>>,
+}
+
+impl Crew {
+    /// Starts a worker for each of these processors; all tables are there when it returns well.
+    fn assemble(
+        &mut self,
+        options: &MeterOptions,
+        processors: Vec<Option<usize>>,
+        channels: &Channels,
+    ) -> Result<(), Error> {
+        let count = processors.len();
+        let share = u32::try_from(count).unwrap_or(1).max(1);
+        let capacity = options.table.capacity.div_ceil(share);
+        let (ready, is_ready) = bounded::<()>(count);
+        for processor in processors {
+            let desk = Arc::new(Desk::new(options.has_top));
+            let (seat, seated) = bounded(1);
+            let place = Place {
+                processor,
+                parse: options.parse,
+                table: TableOptions { capacity, ..options.table.clone() },
+                outbox: Outbox::new(channels),
+                desk: Arc::clone(&desk),
+                ready: ready.clone(),
+                seated,
+            };
+            let thread = std::thread::Builder::new().name(format!("meter-{}", self.workers.len()));
+            self.workers.push(thread.spawn(|| place.work()).map_err(Error::Thread)?);
+            self.desks.push(desk);
+            self.seats.push(seat);
+        }
+        drop(ready);
+        // Until all tables are there, or their workers gone.
+        if is_ready.iter().count() < count { Err(Error::Panicked("a worker")) } else { Ok(()) }
+    }
+}
+
+/// What a worker is given before its source.
+struct Place {
+    processor: Option<usize>,
+    parse: ParseOptions,
+    table: TableOptions,
+    outbox: Outbox,
+    desk: Arc<Desk>,
+    ready: Sender<()>,
+    seated: Receiver<Box<dyn Source>>,
+}
+
+impl Place {
+    fn work(self) -> Result<(), Error> {
+        let Self { processor, parse, table, outbox, desk, ready, seated } = self;
+        let _alarm = desk.alarm();
+        placement::settle(processor);
+        let intake = Intake::new(parse, table.sampling);
+        // Here, so that its memory is near the processor that uses it.
+        let table = FlowTable::<Memory>::new(&table);
+        // Whoever started it may have given up.
+        ready.send(()).unwrap_or(());
+        drop(ready);
+        let Ok(source) = seated.recv() else { return Ok(()) };
+        Worker { source, intake, table, outbox, desk }.run()
+    }
+}
+
+/// A processor for each worker.
+fn processors(input: &Input) -> Result<Vec<Option<usize>>, Error> {
+    match input {
+        Input::Files(options) => Ok(vec![None; options.workers.max(1)]),
+        Input::Interfaces(locations, options) => {
+            let of_each = options.workers_of_each()?;
+            Ok(placement::processors(locations, of_each * locations.len()))
+        }
+    }
+}
+
 fn open(input: &Input) -> Result<Opened, Error> {
     match input {
         Input::Files(options) => {
             let files = open_files(options)?;
-            let processors = vec![None; files.sources.len()];
             let boxed = |source| Box::new(source) as Box<dyn Source>;
             let sources = files.sources.into_iter().map(boxed).collect();
-            Ok(Opened { sources, reader: files.reader, captured: Captured::Files(files.read), processors })
+            Ok(Opened { sources, reader: files.reader, captured: Captured::Files(files.read) })
         }
         Input::Interfaces(locations, options) => open_interfaces(locations, *options),
     }
@@ -155,17 +233,22 @@ fn open_interfaces(locations: &[Location], options: LiveOptions) -> Result<Opene
     let mut interfaces: Vec<Interface> = locations.iter().map(Interface::open).collect::<Result<_, _>>()?;
     let mut sources: Vec<LiveSource> = Vec::new();
     for (location, interface) in locations.iter().zip(&mut interfaces) {
-        let input = u16::try_from(interface.index)
-            .map_err(|_| Error::TooManyInputs { count: interface.index as usize, most: u16::MAX.into() })?;
+        let input = number(&interface.name, interface.index)?;
         sources.extend(open_live(location, input, options)?);
         // At once: a frame that is in a ring and not in the interface's count would unbalance the ledger.
         interface.restart()?;
     }
-    let processors = placement::processors(locations, sources.len());
     Ok(Opened {
         sources: sources.into_iter().map(|source| Box::new(source) as Box<dyn Source>).collect(),
         reader: None,
         captured: Captured::Interfaces(interfaces.into()),
-        processors,
     })
 }
+
+/// An interface's number in records.
+fn number(name: &str, index: u32) -> Result<u16, Error> {
+    u16::try_from(index).map_err(|_| Error::IndexTooLarge { name: name.to_owned(), index })
+}
+
+#[cfg(test)]
+mod tests;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  take a batch -> parse -> table -> outbox
-//!       nothing there: time out flows, send what is waiting, wait a little
+//!       nothing there: time out flows, send what is waiting, wait a little; a part of it also in between
 //! ```
 //! Time drives the table also when no packet arrives. Between batches, a few times a second, the worker leaves its
 //! counts on its [`Desk`], where others read them.
@@ -24,6 +24,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Batches between two looks at the clock.
 const ROUNDS: u32 = 16;
+/// Flows looked after between two looks at the source: many more than packets can open in between, and few enough that a
+/// ring does not fill meanwhile.
+const DUE: usize = 4096;
 /// How long to wait for packets before looking after the flows.
 const PAUSE_NS: u64 = 20_000_000;
 /// How often counts are left on the desk, and records that wait are sent.
@@ -44,8 +47,6 @@ pub struct Notes {
     pub left: u64,
     /// To each output.
     pub offered: Vec<Offered>,
-    /// Nothing more comes.
-    pub is_over: bool,
 }
 
 /// Where a worker and everybody else meet.
@@ -74,9 +75,25 @@ impl Desk {
         self.has_failed.load(Ordering::Acquire)
     }
 
+    /// What says that the worker has failed if its thread panics.
+    pub(crate) fn alarm(self: &Arc<Self>) -> Alarm {
+        Alarm(Arc::clone(self))
+    }
+
     /// The worker's counts, as of a moment ago.
     pub fn notes(&self) -> Notes {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// See [`Desk::alarm`].
+pub(crate) struct Alarm(Arc<Desk>);
+
+impl Drop for Alarm {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.has_failed.store(true, Ordering::Release);
+        }
     }
 }
 
@@ -98,7 +115,7 @@ impl Worker {
         self.table.finish(&mut self.outbox);
         self.outbox.flush();
         let put_in = self.source.put_in();
-        self.note(true, put_in.as_ref().ok().copied().flatten());
+        self.note(put_in.as_ref().ok().copied().flatten());
         worked?;
         put_in.map(|_| ())
     }
@@ -114,15 +131,16 @@ impl Worker {
                 }
             }
             let now_ns = self.source.now_ns(taken == Taken::Nothing);
-            self.table.advance(now_ns, &mut self.outbox);
+            let most = if taken == Taken::Ended { usize::MAX } else { DUE };
+            let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
                 self.attend()?;
                 noted_ns = clock_ns;
             }
             match taken {
-                Taken::Some => {}
-                Taken::Nothing => self.source.wait(PAUSE_NS)?,
+                Taken::Nothing if is_done => self.source.wait(PAUSE_NS)?,
+                Taken::Some | Taken::Nothing => {}
                 Taken::Ended => return Ok(()),
             }
         }
@@ -156,11 +174,11 @@ impl Worker {
             self.source.stop()?;
         }
         self.outbox.flush();
-        self.note(false, None);
+        self.note(None);
         Ok(())
     }
 
-    fn note(&mut self, is_over: bool, put_in: Option<u64>) {
+    fn note(&mut self, put_in: Option<u64>) {
         let ring_dropped = self.source.ring_dropped();
         let mut counts = *self.intake.counts();
         counts.add(self.table.counts());
@@ -177,6 +195,5 @@ impl Worker {
         notes.left = self.source.left();
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered());
-        notes.is_over = is_over;
     }
 }

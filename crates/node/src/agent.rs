@@ -26,6 +26,9 @@ const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
 /// Longest wait for a message: how fast it notices that senders are done or that it is no longer wanted.
 const TURN: Nanos = Nanos::from_millis(10);
 
+/// The same while it takes part in no run.
+const REST: Nanos = Nanos::from_millis(200);
+
 /// Serves one node's part in runs until `over` says so; then everything is stopped and closed. Gives back the first
 /// error of the data plane: what travelled to the controller is only its text.
 pub fn serve<E: Endpoint>(
@@ -76,7 +79,9 @@ impl<'a, E: Endpoint> Shell<'a, E> {
     }
 
     fn turn(&mut self) {
-        let wait = self.agent.next_deadline().map_or(TURN, |at| at.since(now()).min(TURN));
+        // A node of a fleet that takes part in nothing has only messages and its own beat to wait for.
+        let turn = if self.membership.is_some() && self.agent.is_idle() { REST } else { TURN };
+        let wait = self.agent.next_deadline().map_or(turn, |at| at.since(now()).min(turn));
         if let Some(letter) = self.endpoint.receive(wait) {
             self.hear(letter.body);
         }
@@ -99,8 +104,9 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             (Body::RollCall, Some(_)) => self.greet(),
             (Body::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.shifts(fits);
-                let failed = self.shift(&shifts);
-                failed.into_iter().for_each(|event| self.feed(event));
+                if let Some(failed) = self.shift(&shifts) {
+                    self.feed(failed);
+                }
             }
             (Body::Stored(mark), Some(member)) => {
                 let stored = member.stored(&mark);

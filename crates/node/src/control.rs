@@ -20,11 +20,11 @@ pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 /// The user's side of a run.
 pub struct User<'a> {
     /// Asked at every turn what is wanted now.
-    pub(crate) wishes: &'a mut dyn FnMut() -> Option<Event>,
+    pub wishes: &'a mut dyn FnMut() -> Option<Event>,
     /// Longest time between two turns.
-    pub(crate) turn: Nanos,
+    pub turn: Nanos,
     /// Told everything.
-    pub(crate) on_event: OnEvent<'a>,
+    pub on_event: OnEvent<'a>,
 }
 
 /// Something that happened beside the messages.

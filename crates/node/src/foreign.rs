@@ -37,10 +37,6 @@ impl Foreign {
         Self { own, plan, newer: None, places, streams, fits: Vec::new() }
     }
 
-    pub(crate) fn places(&self) -> &[Place] {
-        &self.places
-    }
-
     /// The nodes' clocks are known, or known better.
     pub(crate) fn learn(&mut self, fits: Vec<(NodeName, Fit)>) {
         self.fits = fits;

@@ -16,6 +16,7 @@ use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, ScopedJoinHandle, scope};
@@ -27,7 +28,7 @@ const TURN: Nanos = Nanos::from_millis(20);
 const PATIENCE: Nanos = Nanos::from_secs(600);
 
 /// What a run needs beside its plan.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RunOptions {
     /// Its id.
     pub run: RunId,
@@ -203,7 +204,7 @@ impl<T> Crew for OneThread<'_, T> {
 
 impl Ended {
     /// What came out of it. `plan` is what was run.
-    pub(crate) fn report(self, plan: &Plan) -> Result<RunReport, Error> {
+    pub fn report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(Outcome::Aborted);
         if let Outcome::Failed { fault } = outcome {
             return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));

@@ -15,14 +15,16 @@ use packetrig_engine::gate::{Gate, slept_so_far};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{ClockServer, Command, Head, Place, Preparation, Step, Watermark};
+use packetrig_fleet::message::{ClockServer, Command, Head, Preparation, Step, Watermark};
 use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
 use packetrig_stats::limit::RigLimit;
+use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 /// Between two times it says that it is there.
@@ -32,8 +34,15 @@ const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
 
-/// Says why a plan, with its ports at these places, is not allowed; all reasons.
-pub type Permits = Box<dyn FnMut(&Plan, &[Place]) -> Result<(), Vec<String>> + Send>;
+/// What the owner of a node allows, asked before anything is done.
+pub trait Owner: Send {
+    /// Why this plan, prepared so, is not allowed; empty if it is.
+    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String>;
+    /// Whether something may be sent to this address.
+    fn allows(&mut self, address: IpAddr) -> bool;
+    /// The way frames have to go, if not all ways are allowed.
+    fn insists(&self) -> Option<BackEnd>;
+}
 
 /// What a node is told about itself.
 pub struct Site {
@@ -53,8 +62,8 @@ pub struct Site {
     pub limits: Vec<RigLimit>,
     /// Interfaces that the owner confirmed for test traffic.
     pub confirmed: Vec<String>,
-    /// Refuses a plan that its owner does not allow, with all reasons.
-    pub permit: Permits,
+    /// What its owner allows.
+    pub owner: Box<dyn Owner>,
 }
 
 impl std::fmt::Debug for Site {
@@ -73,13 +82,13 @@ pub struct Membership {
     interval_at: MonoTime,
     comparing: Comparing,
     foreign: Foreign,
-    /// How the run's documents are read.
-    reading: ReadOptions,
     /// T as the controller says it, and as it was told to the machine.
     start: Option<(MonoTime, MonoTime)>,
     /// Something of the run at hand is in the spool.
     is_kept: bool,
     described: Option<Hello>,
+    /// Of the run at hand.
+    preparation: Option<Preparation>,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
     slept: Nanos,
 }
@@ -105,10 +114,10 @@ impl Membership {
             interval_at: MonoTime::default(),
             comparing: Comparing::Not,
             foreign: Foreign::default(),
-            reading: ReadOptions::default(),
             start: None,
             is_kept: false,
             described: None,
+            preparation: None,
             slept: Nanos::ZERO,
         }
     }
@@ -133,9 +142,8 @@ impl Membership {
     /// Holds the owner's limits against a plan, begins to keep what it comes to and to compare clocks. Gives back what
     /// is to be prepared here.
     pub(crate) fn prepare(&mut self, head: &Head, preparation: &Preparation) -> Result<Preparation, Error> {
-        self.reading = ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() };
-        let plan = Plan::read_with(&preparation.document, self.reading)?;
-        (self.site.permit)(&plan, &preparation.places).map_err(Error::NotPermitted)?;
+        let plan = Plan::read_with(&preparation.document, reading(preparation))?;
+        self.permitted(&plan, preparation)?;
         self.uplink.begin(head)?;
         self.gate.shut();
         self.slept = slept_so_far();
@@ -146,13 +154,44 @@ impl Membership {
             Some(server) if self.is_same(server) => Comparing::Same,
             Some(server) => Comparing::With(Prober::start(server.clone())?, None),
         };
+        self.preparation = Some(preparation.clone());
         let captures = self.site.captures.join(&head.run.0);
         Ok(Preparation {
+            back_end: preparation.back_end.or_else(|| self.site.owner.insists()),
             capture_dir: Some(captures.to_string_lossy().into_owned()),
             limits: self.site.limits.clone(),
-            confirmed: preparation.confirmed.iter().chain(&self.site.confirmed).cloned().collect(),
+            confirmed: self.site.confirmed.clone(),
             ..preparation.clone()
         })
+    }
+
+    fn permitted(&mut self, plan: &Plan, preparation: &Preparation) -> Result<(), Error> {
+        let objections = self.site.owner.objections(plan, preparation);
+        if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
+    }
+
+    /// Holds the owner's limits against a change of a run under way. Nothing is changed yet.
+    pub(crate) fn consider(&mut self, steer: &Steer) -> Result<(), Error> {
+        self.foreign.drop_newer();
+        match steer {
+            Steer::Replan(document) => {
+                let Some(preparation) = self.preparation.take() else { return Ok(()) };
+                let plan = Plan::read_with(document, reading(&preparation))?;
+                let permitted = self.permitted(&plan, &preparation);
+                self.preparation = Some(preparation);
+                self.foreign.consider(&plan);
+                permitted
+            }
+            Steer::Ping(pings) => {
+                let refused: Vec<String> = pings
+                    .iter()
+                    .filter(|ping| !self.site.owner.allows(ping.to))
+                    .map(|ping| format!("{} may not be sent to", ping.to))
+                    .collect();
+                if refused.is_empty() { Ok(()) } else { Err(Error::NotPermitted(refused)) }
+            }
+            _ => Ok(()),
+        }
     }
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
@@ -177,12 +216,13 @@ impl Membership {
         }
     }
 
-    /// The fit as of now.
-    pub(crate) fn fit(&self) -> Option<Fit> {
+    /// The fit that was told to the controller: T and latency are converted by it and by no other, or their bounds would
+    /// mean nothing.
+    fn fit(&self) -> Option<Fit> {
         match &self.comparing {
             Comparing::Not => None,
             Comparing::Same => Some(Fit::same()),
-            Comparing::With(prober, before) => prober.fit(Nanos::ZERO).or(*before),
+            Comparing::With(_, before) => *before,
         }
     }
 
@@ -192,17 +232,7 @@ impl Membership {
         self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
-    /// Holds the owner's limits against a plan that is to be changed. Nothing is changed yet.
-    pub(crate) fn consider(&mut self, steer: &Steer) -> Result<(), Error> {
-        self.foreign.drop_newer();
-        let Steer::Replan(document) = steer else { return Ok(()) };
-        let plan = Plan::read_with(document, self.reading)?;
-        (self.site.permit)(&plan, self.foreign.places()).map_err(Error::NotPermitted)?;
-        self.foreign.consider(&plan);
-        Ok(())
-    }
-
-    /// The change that was considered is made: what that means for streams of other nodes.
+    /// The change that was considered is decided: what that means for streams of other nodes.
     pub(crate) fn agree(&mut self) -> Vec<(usize, Shift)> {
         if !self.foreign.agree() {
             return Vec::new();
@@ -321,4 +351,8 @@ impl Membership {
     pub(crate) fn remember(&self, epoch: u64) -> Result<(), Error> {
         crate::epoch::write(&self.site.epoch_file, epoch).map_err(Error::Epoch)
     }
+}
+
+fn reading(preparation: &Preparation) -> ReadOptions {
+    ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() }
 }

@@ -4,7 +4,7 @@
 
 use crate::control::User;
 use crate::error::Error;
-use crate::local::{Ground, RunOptions};
+use crate::local::{Ended, Ground, RunOptions};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
 use packetrig_fleet::controller::Event;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -14,6 +14,7 @@ use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_units::Nanos;
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
 /// Longest time until a wish is heard.
@@ -34,6 +35,27 @@ pub struct Session {
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").finish_non_exhaustive()
+    }
+}
+
+/// A ground that several sessions take place on, one after the other.
+#[derive(Debug)]
+pub struct Shared<G>(pub Arc<Mutex<G>>);
+
+impl<G: Ground> Ground for Shared<G> {
+    fn reading(&self, seed: u64) -> ReadOptions {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).reading(seed)
+    }
+
+    fn execute(
+        &mut self,
+        document: &str,
+        plan: &Plan,
+        options: RunOptions,
+        user: User<'_>,
+    ) -> Result<Ended, Error> {
+        // A session that panicked has left the ground as it is between two runs, or lost it.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).execute(document, plan, options, user)
     }
 }
 

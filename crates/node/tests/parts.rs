@@ -202,9 +202,13 @@ impl Pair {
         let plan = || Plan::read_with(&endless([4000, 2000], ""), reading).unwrap();
         let open = |places| Rig::prepare_with(plan(), &options(places, true), links).unwrap();
         let mut pair = Self { rigs: [open(EAST), open(WEST)], clock: RealClock::new() };
-        pair.rigs.iter_mut().for_each(|rig| rig.arm().unwrap());
+        for rig in &mut pair.rigs {
+            rig.arm().unwrap();
+        }
         let start = pair.clock.now();
-        pair.rigs.iter_mut().for_each(|rig| rig.start_at(start));
+        for rig in &mut pair.rigs {
+            rig.start_at(start);
+        }
         pair
     }
 
@@ -216,13 +220,19 @@ impl Pair {
     fn change(&mut self, steer: &Steer) -> Vec<Held> {
         let held: Vec<Held> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
         let at = steer.begins().then(|| self.clock.now() + Nanos::from_millis(20));
-        self.rigs.iter_mut().for_each(|rig| rig.announce(&held, at).unwrap());
-        self.rigs.iter_mut().for_each(|rig| rig.begin(at).unwrap());
+        for rig in &mut self.rigs {
+            rig.announce(&held, at).unwrap();
+        }
+        for rig in &mut self.rigs {
+            rig.begin(at).unwrap();
+        }
         held
     }
 
     fn each(&mut self, steer: &Steer) {
-        self.rigs.iter_mut().for_each(|rig| rig.steer(steer).unwrap());
+        for rig in &mut self.rigs {
+            rig.steer(steer).unwrap();
+        }
     }
 
     /// (frames, of them since the start, being sent) of each stream.
@@ -245,7 +255,9 @@ impl Pair {
 
     /// (frames sent, received once, lost, altered, received since the start) of each stream.
     fn close(mut self) -> BTreeMap<usize, (u64, u64, u64, u64, u64)> {
-        self.rigs.iter_mut().for_each(Rig::stop_senders);
+        for rig in &mut self.rigs {
+            rig.stop_senders();
+        }
         let give_up = self.clock.now() + Nanos::from_secs(20);
         while !self.rigs.iter_mut().all(Rig::senders_done) {
             assert!(self.clock.now() < give_up, "the run is stuck");
@@ -324,7 +336,9 @@ fn what_is_undone_goes_on_as_before_on_every_node() {
         .collect();
     assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1]);
     assert!(pair.sent().values().all(|sent| !sent.2), "all are held");
-    pair.rigs.iter_mut().for_each(|rig| rig.undo().unwrap());
+    for rig in &mut pair.rigs {
+        rig.undo().unwrap();
+    }
     let before = pair.sent();
     assert!(before[&0].2 && before[&1].2 && !before[&2].2, "{before:?}");
     assert_eq!(pair.rigs[0].plan().streams.len(), 3, "the plan is what it was");

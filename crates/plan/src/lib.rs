@@ -14,6 +14,7 @@ pub mod explain;
 mod model;
 pub mod problem;
 pub mod quick;
+pub mod reach;
 mod read;
 mod reader;
 pub mod recording;

@@ -11,22 +11,93 @@ const SLOT: Nanos = Nanos::from_millis(1);
 /// What flags can say.
 #[derive(Clone, Debug)]
 pub struct Quick {
-    /// Where to send.
-    pub tx: String,
+    /// Where to send: at least one.
+    pub tx: Vec<String>,
     /// Where to receive.
     pub rx: Vec<String>,
+    /// Who sends to whom.
+    pub pattern: QuickPattern,
     /// Frame sizes.
     pub size: QuickSize,
-    /// Load, of all streams together.
+    /// Load of each sender, of all its streams together.
     pub rate: Rate,
     /// How long.
     pub length: QuickLength,
-    /// How many streams share the load; at least 1.
+    /// How many streams share a sender's load, from it to each of those it sends to apart; at least 1.
     pub streams: u32,
     /// VLAN to put the frames into.
     pub vlan: Option<u16>,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
+}
+
+/// Who sends to whom, by flag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuickPattern {
+    /// Each sender sends every frame to all receivers.
+    #[default]
+    ToAll,
+    /// The first sender to the first receiver, the second to the second, …; there are as many.
+    NToN,
+    /// All senders to the one receiver.
+    NToOne,
+    /// Each sender to each receiver, in streams of their own.
+    Mesh,
+}
+
+impl QuickPattern {
+    /// As it is typed.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ToAll => "to-all",
+            Self::NToN => "n-to-n",
+            Self::NToOne => "n-to-one",
+            Self::Mesh => "mesh",
+        }
+    }
+
+    /// Why so many senders and receivers do not fit it.
+    pub fn objection(self, tx: usize, rx: usize) -> Option<String> {
+        match self {
+            Self::NToN if tx != rx => {
+                Some(format!("n-to-n needs as many receivers as senders, not {rx} for {tx}"))
+            }
+            Self::NToOne if rx != 1 => Some(format!("n-to-one needs one receiver, not {rx}")),
+            Self::Mesh if rx == 0 => Some("mesh needs receivers".to_owned()),
+            _ => None,
+        }
+    }
+
+    /// For each stream of sender `tx`: its receivers.
+    fn receivers(self, tx: usize, rx: usize) -> Vec<Vec<usize>> {
+        match self {
+            Self::ToAll | Self::NToOne => vec![(0..rx).collect()],
+            Self::NToN => vec![vec![tx]],
+            Self::Mesh => (0..rx).map(|receiver| vec![receiver]).collect(),
+        }
+    }
+}
+
+/// The locations that a flag's text means: itself, or, with `*N` or `*all` behind it, so many of the kind. `all` says how
+/// many there are of a location, where that can be known.
+pub fn repeated(text: &str, all: impl Fn(&str) -> Option<usize>) -> Result<Vec<String>, String> {
+    /// What one document can hold of the kind.
+    const MOST: usize = 4096;
+    let Some((location, count)) = text.rsplit_once('*') else { return Ok(vec![text.to_owned()]) };
+    if !location.starts_with("any-") {
+        return Err(format!("`{text}`: only `any-LABEL` can stand for several ports"));
+    }
+    let count = match count {
+        "all" => {
+            all(location).ok_or_else(|| format!("`{text}`: how many there are is known in a fleet only"))?
+        }
+        count => count.parse().map_err(|_| format!("`{text}`: write `{location}*3` or `{location}*all`"))?,
+    };
+    match count {
+        1..=MOST => Ok(vec![location.to_owned(); count]),
+        0 => Err(format!("`{text}`: there is none")),
+        _ => Err(format!("`{text}`: {count} are too many; at most {MOST}")),
+    }
 }
 
 /// Sizes by flag.
@@ -51,15 +122,45 @@ pub enum QuickLength {
     Continuous,
 }
 
+/// One stream of a sender.
+struct Lane<'a> {
+    /// Which of them.
+    n: u32,
+    /// How many it has.
+    of: u32,
+    /// The sender.
+    tx: usize,
+    /// The receivers.
+    receivers: &'a [usize],
+}
+
+/// `tx`, or `tx1`, `tx2`, … of several.
+fn names(side: &str, count: usize) -> Vec<String> {
+    match count {
+        1 => vec![side.to_owned()],
+        _ => (1..=count).map(|n| format!("{side}{n}")).collect(),
+    }
+}
+
 impl Quick {
     /// The document.
     pub fn document(&self) -> Value {
-        let rx_names: Vec<String> = (1..=self.rx.len()).map(|n| self.rx_name(n)).collect();
-        let ports = std::iter::once(json!({"name": "tx", "location": self.tx})).chain(
-            self.rx.iter().zip(&rx_names).map(|(location, name)| json!({"name": name, "location": location})),
-        );
-        let flows: Vec<Value> = (0..self.streams.max(1)).map(|n| self.flow(n, &rx_names)).collect();
-        json!({"ports": ports.collect::<Vec<_>>(), "flows": flows})
+        let (tx_names, rx_names) = (names("tx", self.tx.len()), names("rx", self.rx.len()));
+        let locations = self.tx.iter().zip(&tx_names).chain(self.rx.iter().zip(&rx_names));
+        let ports: Vec<Value> =
+            locations.map(|(location, name)| json!({"name": name, "location": location})).collect();
+        let mut flows = Vec::new();
+        for (tx, tx_name) in tx_names.iter().enumerate() {
+            let apart = self.pattern.receivers(tx, rx_names.len());
+            let of = u32::try_from(apart.len()).unwrap_or(u32::MAX).saturating_mul(self.streams.max(1));
+            for (n, receivers) in (0..of).zip(apart.iter().cycle()) {
+                let lane = Lane { n, of, tx, receivers };
+                let names: Vec<&str> =
+                    receivers.iter().filter_map(|rx| Some(rx_names.get(*rx)?.as_str())).collect();
+                flows.push(self.flow(&lane, tx_name, &names));
+            }
+        }
+        json!({"ports": ports, "flows": flows})
     }
 
     /// The document as YAML.
@@ -69,16 +170,12 @@ impl Quick {
         out
     }
 
-    fn rx_name(&self, n: usize) -> String {
-        if self.rx.len() == 1 { "rx".into() } else { format!("rx{n}") }
-    }
-
-    fn flow(&self, n: u32, rx_names: &[String]) -> Value {
-        let (rate, duration) = self.pace(n);
+    fn flow(&self, lane: &Lane<'_>, tx_name: &str, rx_names: &[&str]) -> Value {
+        let (rate, duration) = self.pace(lane);
         let mut flow = json!({
-            "name": if self.streams > 1 { format!("stream {}", n + 1) } else { "stream".to_owned() },
-            "tx_rx": {"choice": "port", "port": {"tx_name": "tx", "rx_names": rx_names}},
-            "packet": self.packet(n),
+            "name": self.flow_name(lane, tx_name, rx_names),
+            "tx_rx": {"choice": "port", "port": {"tx_name": tx_name, "rx_names": rx_names}},
+            "packet": self.packet(lane),
             "size": self.size(),
             "rate": rate,
             "duration": duration,
@@ -92,22 +189,60 @@ impl Quick {
         flow
     }
 
-    fn packet(&self, n: u32) -> Value {
+    fn flow_name(&self, lane: &Lane<'_>, tx_name: &str, rx_names: &[&str]) -> String {
+        let number = lane.n as usize / self.pattern.receivers(lane.tx, self.rx.len()).len() + 1;
+        let base = match (self.is_plain(), rx_names) {
+            (true, _) => "stream".to_owned(),
+            (false, [one]) => format!("{tx_name} to {one}"),
+            (false, _) => format!("{tx_name} to all"),
+        };
+        if self.streams > 1 { format!("{base} {number}") } else { base }
+    }
+
+    /// One sender, and all its frames to the same receivers.
+    fn is_plain(&self) -> bool {
+        self.tx.len() == 1 && (self.pattern != QuickPattern::Mesh || self.rx.len() == 1)
+    }
+
+    fn packet(&self, lane: &Lane<'_>) -> Value {
         let value = |value: Value| json!({"choice": "value", "value": value});
+        let [src_mac, dst_mac, src, dst] = self.addresses(lane);
         let mut packet = vec![json!({"choice": "ethernet", "ethernet": {
-            "src": value("02:00:00:00:00:01".into()), "dst": value("02:00:00:00:00:02".into())}})];
+            "src": value(src_mac.into()), "dst": value(dst_mac.into())}})];
         if let Some(id) = self.vlan {
             packet.push(json!({"choice": "vlan", "vlan": {"id": value(id.into())}}));
         }
         // Addresses set apart for benchmarking: RFC 2544 and RFC 5180.
         packet.push(if self.ipv6 {
-            json!({"choice": "ipv6", "ipv6": {"src": value("2001:2::1".into()), "dst": value("2001:2:0:1::1".into())}})
+            json!({"choice": "ipv6", "ipv6": {"src": value(src.into()), "dst": value(dst.into())}})
         } else {
-            json!({"choice": "ipv4", "ipv4": {"src": value("198.18.0.1".into()), "dst": value("198.19.0.1".into())}})
+            json!({"choice": "ipv4", "ipv4": {"src": value(src.into()), "dst": value(dst.into())}})
         });
-        let src_port = 49_152 + n % 16_384;
+        let src_port = 49_152 + lane.n % 16_384;
         packet.push(json!({"choice": "udp", "udp": {"src_port": value(src_port.into()), "dst_port": value(7.into())}}));
         packet.into()
+    }
+
+    /// Source and destination MAC address, source and destination IP address: of every sender and receiver its own.
+    fn addresses(&self, lane: &Lane<'_>) -> [String; 4] {
+        let (tx, rx) = (lane.tx + 1, lane.receivers.first().map_or(1, |rx| rx + 1));
+        let low = |n: usize| (n >> 8 & 0xff, n & 0xff);
+        let ((tx_high, tx_low), (rx_high, rx_low)) = (low(tx), low(rx));
+        let macs = if self.is_plain() {
+            ["02:00:00:00:00:01".to_owned(), "02:00:00:00:00:02".to_owned()]
+        } else {
+            [
+                format!("02:00:00:01:{tx_high:02x}:{tx_low:02x}"),
+                format!("02:00:00:02:{rx_high:02x}:{rx_low:02x}"),
+            ]
+        };
+        let ips = if self.ipv6 {
+            [format!("2001:2::{tx:x}"), format!("2001:2:0:1::{rx:x}")]
+        } else {
+            [format!("198.18.{tx_high}.{tx_low}"), format!("198.19.{rx_high}.{rx_low}")]
+        };
+        let ([src_mac, dst_mac], [src, dst]) = (macs, ips);
+        [src_mac, dst_mac, src, dst]
     }
 
     fn size(&self) -> Value {
@@ -122,10 +257,10 @@ impl Quick {
         }
     }
 
-    /// Rate and duration of stream `n`. The streams' parts of the load add up to the whole.
-    fn pace(&self, n: u32) -> (Value, Value) {
-        let streams = u64::from(self.streams.max(1));
-        let part = |whole: u64| whole / streams + u64::from(u64::from(n) < whole % streams);
+    /// Rate and duration of a stream. The parts of a sender's streams add up to its load.
+    fn pace(&self, lane: &Lane<'_>) -> (Value, Value) {
+        let streams = u64::from(lane.of);
+        let part = |whole: u64| whole / streams + u64::from(u64::from(lane.n) < whole % streams);
         let pps = |pps: u64| json!({"choice": "pps", "pps": pps});
         let slow = match self.rate {
             Rate::Frames(rate) => {
@@ -261,7 +396,8 @@ mod tests {
         ];
         (size, rate, length, 1u32..5, prop::option::of(1u16..4095), 1usize..4, any::<bool>()).prop_map(
             |(size, rate, length, streams, vlan, receivers, ipv6)| Quick {
-                tx: "tx/eth0".into(),
+                tx: vec!["tx/eth0".into()],
+                pattern: QuickPattern::ToAll,
                 rx: (0..receivers).map(|n| format!("rx/eth{n}")).collect(),
                 size,
                 rate,
@@ -290,7 +426,8 @@ mod tests {
     #[test]
     fn ipv6_in_a_vlan_reads_too() {
         let quick = Quick {
-            tx: "eth1".into(),
+            tx: vec!["eth1".into()],
+            pattern: QuickPattern::ToAll,
             rx: vec!["eth2".into()],
             size: QuickSize::Fixed(FrameSize::new(128)),
             rate: "1Gbit/s".parse().unwrap(),
@@ -305,7 +442,8 @@ mod tests {
 
     fn slow(rate: &str, streams: u32, length: QuickLength) -> Vec<crate::timeline::Timeline> {
         let quick = Quick {
-            tx: "eth1".into(),
+            tx: vec!["eth1".into()],
+            pattern: QuickPattern::ToAll,
             rx: vec!["eth2".into()],
             size: QuickSize::Fixed(FrameSize::new(128)),
             rate: rate.parse().unwrap(),
@@ -329,6 +467,80 @@ mod tests {
         assert_eq!((one.total(), one.due(4)), (None, Nanos::from_secs(8)));
         let each = slow("1pps", 4, QuickLength::Continuous);
         assert!(each.iter().all(|timeline| timeline.due(1) == Nanos::from_secs(4)), "{each:?}");
+    }
+
+    /// (flow, sending port, receiving ports, frames of the stream) of a fleet's plan.
+    fn group(tx: &str, rx: &str, pattern: QuickPattern, streams: u32) -> Vec<(String, String, String, u64)> {
+        let all = |text: &str| repeated(text, |_| Some(2)).unwrap();
+        let quick = Quick {
+            tx: all(tx),
+            rx: all(rx),
+            pattern,
+            size: QuickSize::Fixed(FrameSize::new(128)),
+            rate: "1000pps".parse().unwrap(),
+            length: QuickLength::Time(Nanos::from_secs(1)),
+            streams,
+            vlan: None,
+            ipv6: false,
+        };
+        assert_eq!(pattern.objection(quick.tx.len(), quick.rx.len()), None);
+        let options = crate::ReadOptions { fleet: true, ..crate::ReadOptions::default() };
+        let plan = Plan::read_with(&quick.yaml(), options).unwrap_or_else(|problems| panic!("{problems}"));
+        let bound = plan.clone().bind(&vec![None; plan.ports.len()]).unwrap();
+        let name = |port: &usize| plan.ports[*port].name.clone();
+        let row = |(stream, bound): (&crate::Stream, &crate::BoundStream)| {
+            let rx: Vec<String> = stream.rx.iter().map(name).collect();
+            (stream.name.clone(), name(&stream.tx), rx.join(" "), bound.timeline.total().unwrap())
+        };
+        plan.streams.iter().zip(&bound.streams).map(row).collect()
+    }
+
+    fn rows(rows: &[(&str, &str, &str, u64)]) -> Vec<(String, String, String, u64)> {
+        rows.iter()
+            .map(|(name, tx, rx, frames)| ((*name).into(), (*tx).into(), (*rx).into(), *frames))
+            .collect()
+    }
+
+    #[test]
+    fn groups_send_in_pairs_to_one_or_each_to_each() {
+        let pairs = group("any-tx*3", "any-rx*3", QuickPattern::NToN, 1);
+        let wanted = [
+            ("tx1 to rx1", "tx1", "rx1", 1000),
+            ("tx2 to rx2", "tx2", "rx2", 1000),
+            ("tx3 to rx3", "tx3", "rx3", 1000),
+        ];
+        assert_eq!(pairs, rows(&wanted));
+        let one = group("any-tx*all", "any-rx", QuickPattern::NToOne, 1);
+        assert_eq!(one, rows(&[("tx1 to rx", "tx1", "rx", 1000), ("tx2 to rx", "tx2", "rx", 1000)]));
+        let mesh = group("any-tx*2", "any-rx*2", QuickPattern::Mesh, 1);
+        let wanted = [
+            ("tx1 to rx1", "tx1", "rx1", 500),
+            ("tx1 to rx2", "tx1", "rx2", 500),
+            ("tx2 to rx1", "tx2", "rx1", 500),
+            ("tx2 to rx2", "tx2", "rx2", 500),
+        ];
+        assert_eq!(mesh, rows(&wanted), "a sender's load is shared by those it sends to");
+        let names: Vec<String> =
+            group("any-tx", "any-rx*2", QuickPattern::Mesh, 2).into_iter().map(|row| row.0).collect();
+        assert_eq!(names, ["tx to rx1 1", "tx to rx2 1", "tx to rx1 2", "tx to rx2 2"]);
+    }
+
+    #[test]
+    fn how_many_a_group_has_is_said_or_asked() {
+        let known = |location: &str| (location == "any-tx").then_some(5);
+        assert_eq!(repeated("any-tx*all", known).unwrap().len(), 5);
+        assert_eq!(repeated("any-tx*2", known).unwrap(), ["any-tx", "any-tx"]);
+        assert_eq!(repeated("node/eth1", known).unwrap(), ["node/eth1"]);
+        for wrong in ["any-tx*0", "any-tx*x", "eth1*2", "any-rx*all", "any-tx*5000", "any-tx*"] {
+            assert!(repeated(wrong, known).is_err(), "{wrong}");
+        }
+        let objects = |pattern: QuickPattern, tx, rx| pattern.objection(tx, rx).is_some();
+        assert!(
+            objects(QuickPattern::NToN, 2, 3)
+                && objects(QuickPattern::NToOne, 2, 2)
+                && objects(QuickPattern::Mesh, 2, 0)
+        );
+        assert!(!objects(QuickPattern::ToAll, 1, 0));
     }
 
     #[test]

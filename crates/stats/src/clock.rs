@@ -63,6 +63,13 @@ impl Fit {
         Self { at, offset_ns: self.offset_at(at), bound: self.bound_at(at), ..*self }
     }
 
+    /// A receiver's clock against a sender's at an instant of the controller's, by the fits of both: the receiver's time
+    /// then, how much its clock is ahead of the sender's, and by how many nanoseconds a second that grows.
+    pub fn ahead_of(&self, sender: &Self, at: MonoTime) -> (MonoTime, i64, i64) {
+        let ahead = self.offset_at(at).saturating_sub(sender.offset_at(at));
+        (self.to_local(at), ahead, self.rate_ppb.saturating_sub(sender.rate_ppb))
+    }
+
     /// Whether both can be true.
     pub fn agrees_with(&self, other: &Self) -> bool {
         let apart = self.offset_at(other.at).abs_diff(other.offset_ns);
@@ -143,6 +150,31 @@ impl ClockRecord {
         known.into_iter().flatten().min_by_key(|fit| fit.bound)
     }
 
+    /// How far off what the node took for the controller's time can have been anywhere from one instant of the
+    /// controller's to another, by all that is known now. `None` if the fits contradict each other.
+    pub fn error_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
+        if !self.is_consistent() {
+            return None;
+        }
+        // Growing on both sides of its instant, the bound is widest at an end.
+        let foreseen = self.before.bound_at(from).max(self.before.bound_at(to));
+        Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
+    }
+
+    /// The same by what lies between both fits. It is widest at an end or where both are equally far.
+    fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
+        let after = self.after?;
+        let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
+        let error = |at: MonoTime| {
+            let fit = between(&self.before, &after, at)?;
+            Some(Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(at))) + fit.bound)
+        };
+        [from, to, middle.clamp(from.min(to), to)]
+            .into_iter()
+            .map(error)
+            .try_fold(Nanos::ZERO, |most, error| error.map(|error| most.max(error)))
+    }
+
     /// The controller's clock at an instant of the node's, and how far off that may be.
     pub fn to_controller(&self, local: MonoTime) -> Option<(MonoTime, Nanos)> {
         let fit = self.near(self.before.to_controller(local))?;
@@ -217,6 +249,26 @@ mod tests {
         };
         assert!(!stepped.is_consistent());
         assert_eq!((stepped.near(at(5)), stepped.to_controller(at(5))), (None, None));
+    }
+
+    #[test]
+    fn what_was_foreseen_is_bettered_by_what_was_seen_after() {
+        let before = fit(0, 1_000, 100);
+        let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same() };
+        // At the end the node was 2 us off, and that is known to 300 ns; in the middle half of it, give or take the drift.
+        assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(1_800 + 280 + 100_000)));
+        assert_eq!(record.error_over(at(0), at(100)), Some(Nanos::new(1_000 + 200 + 500_000)));
+        assert_eq!(record.error_over(at(0), at(10)), Some(Nanos::new(100_100)));
+        assert_eq!(record.error_over(at(50), at(101)), Some(Nanos::new(1_010_100)), "beyond the second fit");
+        assert_eq!(ClockRecord::same().error_over(at(0), at(10_000)), Some(Nanos::ZERO));
+    }
+
+    #[test]
+    fn a_receiver_is_ahead_of_a_sender_by_the_difference_of_their_offsets() {
+        let (receiver, sender) =
+            (Fit { rate_ppb: 700, ..fit(0, 5_000, 1) }, Fit { rate_ppb: 200, ..fit(0, 2_000, 1) });
+        let (here, ahead, rate) = receiver.ahead_of(&sender, at(10));
+        assert_eq!((here, ahead, rate), (at(10) + Nanos::new(12_000), 8_000, 500));
     }
 
     proptest! {

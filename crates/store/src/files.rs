@@ -5,7 +5,7 @@ mod junit;
 mod tables;
 
 pub use junit::junit;
-pub use tables::{ports_csv, series_csv, streams_csv};
+pub use tables::{nodes_csv, ports_csv, series_csv, streams_csv};
 
 use crate::{Error, disk};
 use packetrig_fleet::report::RunReport;
@@ -23,15 +23,18 @@ pub fn json(report: &RunReport) -> String {
 
 /// Writes all files of a run into `directory`, which exists. Each is synced; none is there by half under its name.
 pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
-    let files = [
+    let mut files = vec![
         ("plan.yaml", document.to_owned()),
         ("streams.csv", streams_csv(report)),
         ("ports.csv", ports_csv(report)),
         ("series.csv", series_csv(report)),
         ("junit.xml", junit(report)),
-        // Last: a directory with a report has everything.
-        (REPORT, json(report)),
     ];
+    if report.nodes.len() > 1 {
+        files.push(("nodes.csv", nodes_csv(report)));
+    }
+    // Last: a directory with a report has everything.
+    files.push((REPORT, json(report)));
     files.iter().try_for_each(|(name, text)| write_whole(directory, name, text))
 }
 

@@ -31,6 +31,9 @@ pub(crate) fn report(run: &str) -> RunReport {
         verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
         criteria: Criteria::default(),
         coverage: Coverage { reported: 1, expected: 1 },
+        nodes: vec![],
+        skew: None,
+        load: None,
         streams: vec![measured, plain],
         ports: vec![port()],
         ledger: Ledger::default(),
@@ -94,6 +97,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         tx_p99: Some(ns(5)),
         tx_max: None,
         rx_conversion: Some(ns(6)),
+        clock: None,
     };
     StreamReport {
         name: name.into(),

@@ -3,7 +3,7 @@
 //! Nothing is owned here. One time scale is used inside: nanoseconds of `CLOCK_MONOTONIC`. `CLOCK_REALTIME` is read to
 //! find its distance from it, because the kernel stamps frames with it, and to date reports.
 
-mod state;
+pub mod state;
 
 pub use state::{ClockState, boot_id, identity};
 

@@ -10,6 +10,11 @@ pub fn release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// Name of this host.
+pub fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Major and minor number of the running kernel; zeros if it does not say.
 pub fn version() -> (u32, u32) {
     parse_version(&release())

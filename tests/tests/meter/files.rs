@@ -3,6 +3,7 @@
 use super::{ledger, number};
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::{recording, skip, tools};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -99,4 +100,25 @@ fn what_cannot_be_metered_is_refused_with_a_reason() {
     refused(&["lo", "nosuch.pcap"], 2, &["one meter for each"]);
     refused(&["lo", "--pace", "1x"], 2, &["--pace is for files"]);
     refused(&["lo", "--export", "sctp://198.18.0.9"], 2, &["sctp"]);
+}
+
+#[test]
+fn an_interrupted_reading_says_so_and_a_limited_one_is_done() {
+    // Two seconds of it, a thousand times as slow.
+    let (_directory, file) = recording::stored(&recording::mixture(1_000, 2_000_000));
+    let file = file.display().to_string();
+    for workers in ["1", "2"] {
+        let flags = ["meter", &file, "--json", "--pace", "0.001x", "--workers", workers];
+        let mut running = Running::start(&flags, "");
+        running.await_remark("reading");
+        running.signal(Signal::INT);
+        let limited = Running::start(&[&flags[..], &["--time", "10ms"]].concat(), "").finish();
+        for (finished, code) in [(running.finish(), 130), (limited, 0)] {
+            assert_eq!(finished.code, Some(code), "{}", finished.stderr);
+            let result: serde_json::Value = serde_json::from_str(&finished.stdout).unwrap();
+            assert_eq!(result["stopped"], true, "{result}");
+            assert_eq!(result["imbalances"], serde_json::json!([]), "{result}");
+            assert!(result["remarks"][0].as_str().unwrap().starts_with("stopped before the end"), "{result}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! What may be said of a run, however its plan was come by: by `packetrig run` and `packetrig replay`.
 
 use super::quantities::Percent;
-use super::{BackEndName, Store};
+use super::{BackEndName, FleetPlace, StartWith, Store};
 use clap::Args;
 use packetrig_plan::Location;
 use packetrig_units::Nanos;
@@ -27,6 +27,9 @@ pub(crate) struct Execution {
     /// Largest loss of a stream that still passes
     #[arg(long, value_name = "PERCENT", default_value = "0%")]
     pub(crate) max_loss: Percent,
+    /// How far apart senders on different nodes may begin, for PASS
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_skew: Option<Nanos>,
     /// How long to wait for stragglers after the last frame was sent
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
@@ -34,6 +37,14 @@ pub(crate) struct Execution {
     /// own, sends only, and no files) [default: chosen by calibration, load and rights; the result says why]
     #[arg(long, value_name = "NAME")]
     pub(crate) back_end: Option<BackEndName>,
+    #[command(flatten)]
+    pub(crate) fleet: FleetPlace,
+    /// On a fleet: start with so many nodes (`3`), or that part of them (`80%`), if others are not ready [default: all]
+    #[arg(long, value_name = "N|PERCENT")]
+    pub(crate) start_with: Option<StartWith>,
+    /// On a fleet: when a node is lost, the others go on to the end of the plan instead of stopping
+    #[arg(long)]
+    pub(crate) go_on: bool,
     /// Print the plan as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,

@@ -3,6 +3,7 @@
 mod capture;
 mod collect;
 mod execution;
+mod fleet;
 mod flows;
 mod meter;
 mod quantities;
@@ -14,11 +15,12 @@ mod test;
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
+pub(crate) use fleet::{Agent, CollectRuns, Fleet, FleetPlace, Invite, Remove, StartWith, Status, Up};
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
-pub(crate) use run::{FromFlags, Run};
+pub(crate) use run::{FromFlags, PortText, Run};
 pub(crate) use serve::Serve;
 pub(crate) use test::{Calibrate, Test};
 
@@ -62,6 +64,11 @@ pub(crate) enum Command {
     Flows(Flows),
     /// Serve the Open Traffic Generator API (HTTP and gRPC) on this machine's ports
     Serve(Box<Serve>),
+    /// Be a node of a fleet: offer this machine's ports to its controller, within its owner's limits
+    Agent(Box<Agent>),
+    /// Many machines as one rig: make a fleet, see who is there, let machines in
+    #[command(subcommand)]
+    Fleet(Fleet),
     /// Say what this machine and its interfaces can do, and what to change for more
     Doctor(Doctor),
     /// Test methods

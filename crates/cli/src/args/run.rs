@@ -1,16 +1,18 @@
 //! Arguments of `packetrig run`.
 
 use super::{Execution, Size};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use packetrig_plan::Location;
+use packetrig_plan::quick::QuickPattern;
 use packetrig_units::{Nanos, Rate};
 use std::path::PathBuf;
+use std::str::FromStr;
 
 /// Execute a plan.
 #[derive(Args, Debug)]
 #[command(group(clap::ArgGroup::new("source").args(["plan", "tx"]).required(true)))]
 #[command(
-    override_usage = "packetrig run [OPTIONS] <PLAN>\n       packetrig run [OPTIONS] --tx <IF> [--rx <IF,…>]"
+    override_usage = "packetrig run [OPTIONS] <PLAN>\n       packetrig run [OPTIONS] --tx <IF,…> [--rx <IF,…>]"
 )]
 pub(crate) struct Run {
     /// OTG document (YAML or JSON); `-` reads standard input
@@ -30,16 +32,20 @@ pub(crate) struct Run {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "A plan from flags")]
 pub(crate) struct FromFlags {
-    /// Interface that sends (`eth1`, or `ns/eth1` in a named network namespace)
-    #[arg(long, value_name = "IF", conflicts_with = "plan")]
-    pub(crate) tx: Option<Location>,
-    /// Interfaces that receive
+    /// Interfaces that send (`eth1`, or `ns/eth1` in a named network namespace); in a fleet `NODE/eth1`, `any-LABEL`,
+    /// `any-LABEL*3` or `any-LABEL*all`
+    #[arg(long, value_name = "IF,…", value_delimiter = ',', conflicts_with = "plan")]
+    pub(crate) tx: Vec<PortText>,
+    /// Interfaces that receive, as those that send
     #[arg(long, value_name = "IF,…", value_delimiter = ',', requires = "tx")]
-    pub(crate) rx: Vec<Location>,
+    pub(crate) rx: Vec<PortText>,
+    /// Who sends to whom [default: each sender to all receivers]
+    #[arg(long, value_name = "PATTERN", requires = "tx")]
+    pub(crate) pattern: Option<Pattern>,
     /// Frame size with FCS: 64, a range 64..1518, or imix [default: 128]
     #[arg(long, value_name = "SIZE", requires = "tx")]
     pub(crate) size: Option<Size>,
-    /// Load of all streams together: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: 1kpps]
+    /// Load of each sender, all its streams together: 1Gbit/s (layer 2), 200kpps, or 50% (of the link, layer 1) [default: 1kpps]
     #[arg(long, value_name = "RATE", requires = "tx")]
     pub(crate) rate: Option<Rate>,
     /// Send for this long [default: 10s]
@@ -51,7 +57,7 @@ pub(crate) struct FromFlags {
     /// Send until Ctrl-C
     #[arg(long, requires = "tx", group = "length")]
     pub(crate) continuous: bool,
-    /// Number of streams that share the load [default: 1]
+    /// Number of streams that share it [default: 1]
     #[arg(long, value_name = "N", requires = "tx", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) streams: Option<u32>,
     /// Put frames into this VLAN
@@ -60,4 +66,44 @@ pub(crate) struct FromFlags {
     /// IPv6 instead of IPv4
     #[arg(long, requires = "tx")]
     pub(crate) ipv6: bool,
+}
+
+/// A port as it is typed: an interface of this machine, or what only a fleet has. Which of them are meant is settled when
+/// the document is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PortText(pub(crate) String);
+
+impl FromStr for PortText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let many = text.strip_prefix("any-").is_some_and(|label| label.contains('*'));
+        // `node/ns/eth1` is a location behind the name of a node.
+        let behind = text.split_once('/').map_or(text, |(_, behind)| behind);
+        if many || text.parse::<Location>().is_ok() || behind.parse::<Location>().is_ok() {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(text.parse::<Location>().err().unwrap_or_default())
+    }
+}
+
+/// Who sends to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Pattern {
+    /// The first sender to the first receiver, the second to the second, …
+    NToN,
+    /// All senders to one receiver
+    NToOne,
+    /// Each sender to each receiver, in streams of their own
+    Mesh,
+}
+
+impl From<Pattern> for QuickPattern {
+    fn from(pattern: Pattern) -> Self {
+        match pattern {
+            Pattern::NToN => Self::NToN,
+            Pattern::NToOne => Self::NToOne,
+            Pattern::Mesh => Self::Mesh,
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! `packetrig serve` as typed.
 
-use super::{BackEndName, Store};
+use super::{BackEndName, FleetPlace, Store};
 use clap::Args;
 use packetrig_plan::Location;
 use std::net::SocketAddr;
@@ -51,6 +51,11 @@ pub(crate) struct Serve {
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<Location>,
+    /// Serve the ports of a fleet: locations in scripts are `NODE/IF` or `any-LABEL`. This machine is its controller meanwhile
+    #[arg(long)]
+    pub(crate) on_fleet: bool,
+    #[command(flatten)]
+    pub(crate) fleet: FleetPlace,
     #[command(flatten)]
     pub(crate) store: Store,
     /// Insist on a way to send and receive

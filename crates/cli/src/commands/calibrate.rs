@@ -15,7 +15,7 @@ use crate::table::table;
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_node::RunOptions;
-use packetrig_plan::quick::{Quick, QuickLength, QuickSize};
+use packetrig_plan::quick::{Quick, QuickLength, QuickPattern, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::search::ZeroLoss;
@@ -172,7 +172,8 @@ impl Bench<'_> {
 fn document((tx, rx): (&str, &str), size: u32, pps: u64, time: Nanos) -> Result<String, Error> {
     let rate = FrameRate::per_second(pps).ok_or_else(|| Error::Usage("a rate of zero".into()))?;
     let quick = Quick {
-        tx: tx.to_owned(),
+        tx: vec![tx.to_owned()],
+        pattern: QuickPattern::ToAll,
         rx: vec![rx.to_owned()],
         size: QuickSize::Fixed(FrameSize::new(size)),
         rate: Rate::Frames(rate),

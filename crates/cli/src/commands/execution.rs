@@ -1,23 +1,24 @@
 //! Executing a plan, however it was come by: the one path of `run` and `demo`.
 
-use super::plan;
-use crate::args::Execution;
+use super::{fleet, plan};
+use crate::args::{Execution, FleetPlace};
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::identity;
-use crate::output::Output;
+use crate::output::{Output, remark};
 use crate::progress::Progress;
-use crate::{results, speeds};
+use crate::{fleet_place, results, speeds};
 use packetrig_fleet::RunId;
+use packetrig_fleet::controller::{OnLoss, Policies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{Criteria, RunReport, Verdict};
-use packetrig_node::RunOptions;
-use packetrig_plan::{Location, Plan};
+use packetrig_node::{EnginePlane, Ground, Here, RunOptions};
+use packetrig_plan::{Location, Plan, ReadOptions, Site};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
-use packetrig_sys::{clock, kernel, signal};
+use packetrig_sys::{clock, kernel, netns, signal};
 use packetrig_units::{Nanos, Share};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -40,11 +41,16 @@ pub(crate) struct Request {
     /// The back end the user insists on.
     pub(crate) back_end: Option<BackEnd>,
     pub(crate) max_loss: Share,
+    pub(crate) max_skew: Option<Nanos>,
     pub(crate) drain: Nanos,
     /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
     pub(crate) seed: Option<u64>,
     pub(crate) json: bool,
     pub(crate) quiet: bool,
+    /// The fleet, if not the usual one.
+    pub(crate) fleet: FleetPlace,
+    /// With how many nodes of a fleet it starts and goes on.
+    pub(crate) policies: Policies,
 }
 
 impl Request {
@@ -59,10 +65,13 @@ impl Request {
             confirmed: Vec::new(),
             back_end: None,
             max_loss: Share::from_billionths(0),
+            max_skew: None,
             drain: DRAIN,
             seed: None,
             json: false,
             quiet: false,
+            fleet: FleetPlace::default(),
+            policies: Policies::default(),
         }
     }
 
@@ -76,9 +85,15 @@ impl Request {
             confirmed: arguments.confirm,
             back_end: arguments.back_end.map(Into::into),
             max_loss: arguments.max_loss.0,
+            max_skew: arguments.max_skew,
             drain: arguments.drain,
             json: arguments.json,
             quiet: arguments.quiet,
+            fleet: arguments.fleet,
+            policies: Policies {
+                start: arguments.start_with.map(|start| start.0).unwrap_or_default(),
+                on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
+            },
             ..Self::new(document)
         }
     }
@@ -86,42 +101,110 @@ impl Request {
 
 /// Runs the plan, keeps what came out, shows it. The exit code is the verdict's.
 pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Error> {
+    if let Some(place) = fleet_of(&request.fleet, &request.document.text)? {
+        return on_fleet(request, &place, output);
+    }
     let plan = plan::read(&request.document)?;
     // Where results go is settled first: a run whose result cannot be kept is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
+    let mut options = options(request, &catalogue)?;
+    let draft = catalogue.begin(options.run.clone())?;
+    options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
+    // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
+    signal::latch()?;
+    let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
+    let report = run(&mut Here(EnginePlane::default()), request, options, progress)?;
+    let (directory, report) = draft.commit(&catalogue, report, &request.document.text)?;
+    show_result(request, &report, &directory, output)
+}
+
+/// The same on a fleet, of which this process takes charge for so long.
+fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Output) -> Result<Exit, Error> {
+    let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+    let plan = plan::read_with(&request.document, reading)?;
+    let catalogue = open_catalogue(request.store.as_deref())?;
+    let options = options(request, &catalogue)?;
+    signal::latch()?;
+    let mut progress = Progress::new(request.quiet, speeds::sending_time(&plan));
+    let mut charged = fleet::take(place, catalogue, request.policies)?;
+    charged.end_what_was_left(&mut |event| show(&mut progress, event))?;
+    charged.begin(&options, &request.document.text)?;
+    let id = options.run.clone();
+    match run(&mut charged.fleet, request, options, progress) {
+        Ok(report) => {
+            let (directory, report) = charged.shelf.commit(report, &request.document.text)?;
+            show_result(request, &report, &directory, output)
+        }
+        // Nodes may have something of it: it is not forgotten.
+        Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
+            remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
+            Err(error)
+        }
+        Err(error) => {
+            charged.shelf.give_up()?;
+            Err(error)
+        }
+    }
+}
+
+/// The fleet a plan is for: the one that is named; or the usual one, if there is one and the plan's ports are not here.
+pub(crate) fn fleet_of(
+    arguments: &FleetPlace,
+    document: &str,
+) -> Result<Option<fleet_place::FleetPlace>, Error> {
+    let place = fleet_place::FleetPlace::of(arguments)?;
+    if arguments.fleet_directory.is_some() || fleet_place::is_named() {
+        return Ok(Some(place));
+    }
+    if !place.exists() {
+        return Ok(None);
+    }
+    let read = Plan::read_with(document, ReadOptions { fleet: true, ..ReadOptions::default() });
+    let here = netns::names();
+    let elsewhere = |site: &Site| match site {
+        Site::Any(_) => true,
+        Site::Node(node) => !here.contains(node),
+        Site::Here => false,
+    };
+    Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
+}
+
+fn options(request: &Request, catalogue: &Catalogue) -> Result<RunOptions, Error> {
     let started = clock::wall_clock_ns();
-    let id = RunId(identity::run_id(started, identity::entropy()));
-    let draft = catalogue.begin(id.clone())?;
-    let options = RunOptions {
-        run: id,
+    Ok(RunOptions {
+        run: RunId(identity::run_id(started, identity::entropy())),
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
         tag_key: identity::entropy(),
         seed: request.seed.unwrap_or_else(identity::seed),
         confirmed: request.confirmed.iter().map(ToString::to_string).collect(),
-        capture_dir: Some(capture_dir(request, &draft, &plan)?),
+        capture_dir: None,
         capture_all: request.capture,
         steered: false,
         back_end: request.back_end,
         limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
-        criteria: Criteria { max_loss: request.max_loss },
-    };
-    // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
-    signal::latch()?;
-    let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
-    let report = run(request, options, progress)?;
-    let (directory, report) = draft.commit(&catalogue, report, &request.document.text)?;
+        criteria: Criteria { max_loss: request.max_loss, max_skew: request.max_skew },
+    })
+}
+
+fn show_result(
+    request: &Request,
+    report: &RunReport,
+    directory: &Path,
+    output: &mut Output,
+) -> Result<Exit, Error> {
     if let Some(out) = &request.out {
-        files::write_run(out, &report, &request.document.text)?;
+        files::write_run(out, report, &request.document.text)?;
     }
     if request.json {
-        output.text(files::json(&report));
+        output.text(files::json(report));
     } else {
-        output.text(results::render(&report, output.style()));
-        output.line(format_args!("Files: {}", request.out.as_ref().unwrap_or(&directory).display()));
+        output.text(results::render(report, output.style()));
+        let directory = request.out.as_deref().unwrap_or(directory);
+        output.line(format_args!("Files: {}", directory.display()));
     }
-    Ok(exit(&report))
+    Ok(exit(report))
 }
 
 /// The catalogue the user names, or the usual one.
@@ -143,11 +226,15 @@ fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf,
     captures.canonicalize().map_err(|source| Error::Write { what: what(), source })
 }
 
-fn run(request: &Request, options: RunOptions, mut progress: Progress) -> Result<RunReport, Error> {
+fn run(
+    ground: &mut dyn Ground,
+    request: &Request,
+    options: RunOptions,
+    mut progress: Progress,
+) -> Result<RunReport, Error> {
     let stop = || signal::received().is_some();
-    let ran = packetrig_node::run_local(&request.document.text, options, &stop, &mut |event| {
-        show(&mut progress, event);
-    });
+    let mut tell = |event: &RunEvent| show(&mut progress, event);
+    let ran = packetrig_node::run_on(ground, &request.document.text, options, (&stop, &mut tell));
     progress.finish();
     ran.map_err(|error| match error {
         // Found when the links were known; shown as if found when the plan was read.

@@ -1,11 +1,13 @@
 //! One module per command: request in, calls of the rooms below, text out.
 
+mod agent;
 mod calibrate;
 mod capture;
 mod collect;
 mod demo;
 mod doctor;
 mod execution;
+mod fleet;
 mod flows;
 mod meter;
 mod plan;
@@ -31,6 +33,8 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Collect(arguments) => collect::perform(&arguments, output),
         Command::Flows(arguments) => flows::perform(&arguments, output),
         Command::Meter(arguments) => meter::perform(&arguments, output),
+        Command::Agent(arguments) => agent::perform(&arguments, output),
+        Command::Fleet(arguments) => fleet::perform(&arguments, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),

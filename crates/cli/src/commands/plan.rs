@@ -8,7 +8,7 @@ use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
 use crate::{explanation, speeds};
 use packetrig_plan::explain::{self, Explanation};
-use packetrig_plan::{BoundPlan, Plan, Problem, Problems, Severity};
+use packetrig_plan::{BoundPlan, Plan, Problem, Problems, ReadOptions, Severity};
 use packetrig_units::BitRate;
 use serde::Serialize;
 
@@ -107,7 +107,12 @@ fn bind(plan: &Plan) -> Result<(BoundPlan, Vec<String>), Problems> {
 
 /// Reads a plan that shall be used: errors end the command, warnings are shown.
 pub(crate) fn read(document: &Document) -> Result<Plan, Error> {
-    match Plan::read(&document.text) {
+    read_with(document, ReadOptions::default())
+}
+
+/// As [`read`], for ports of this machine or of a fleet.
+pub(crate) fn read_with(document: &Document, options: ReadOptions) -> Result<Plan, Error> {
+    match Plan::read_with(&document.text, options) {
         Ok(plan) => {
             warn(document, &plan.warnings);
             Ok(plan)

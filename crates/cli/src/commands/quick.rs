@@ -1,25 +1,37 @@
 //! Flags become a document: the meaning of what `args` let the user type. The writing is `plan`'s.
 
-use crate::args::{FromFlags, Size};
+use crate::args::{FromFlags, PortText, Size};
 use crate::document::Document;
 use crate::error::Error;
-use packetrig_plan::quick::{Quick, QuickLength, QuickSize};
+use packetrig_plan::Location;
+use packetrig_plan::quick::{self, Quick, QuickLength, QuickPattern, QuickSize};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate};
 
 const SIZE: FrameSize = FrameSize::new(128);
 const FRAMES_PER_SECOND: u64 = 1_000;
 const TIME: Nanos = Nanos::from_secs(10);
 
-/// The document these flags mean.
-pub(crate) fn document(flags: &FromFlags) -> Result<Document, Error> {
-    Ok(Document { name: "the plan made from flags".into(), text: quick(flags)?.yaml() })
+/// How many ports of a fleet a location like `any-tx` can stand for.
+pub(crate) type HowMany<'a> = &'a dyn Fn(&str) -> Option<usize>;
+
+/// The document these flags mean. `fleet`, if there is one, says how many ports `*all` stands for.
+pub(crate) fn document(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Document, Error> {
+    Ok(Document { name: "the plan made from flags".into(), text: quick(flags, fleet)?.yaml() })
 }
 
-fn quick(flags: &FromFlags) -> Result<Quick, Error> {
-    let tx = flags.tx.as_ref().ok_or_else(|| Error::Usage("neither a plan nor --tx was given".into()))?;
+fn quick(flags: &FromFlags, fleet: Option<HowMany<'_>>) -> Result<Quick, Error> {
+    let (tx, rx) = (ports(&flags.tx, fleet)?, ports(&flags.rx, fleet)?);
+    if tx.is_empty() {
+        return Err(Error::Usage("neither a plan nor --tx was given".into()));
+    }
+    let pattern = flags.pattern.map_or(QuickPattern::ToAll, QuickPattern::from);
+    if let Some(objection) = pattern.objection(tx.len(), rx.len()) {
+        return Err(Error::Usage(objection));
+    }
     Ok(Quick {
-        tx: tx.to_string(),
-        rx: flags.rx.iter().map(ToString::to_string).collect(),
+        tx,
+        rx,
+        pattern,
         size: match flags.size {
             None => QuickSize::Fixed(SIZE),
             Some(Size::Fixed(size)) => QuickSize::Fixed(size),
@@ -36,6 +48,21 @@ fn quick(flags: &FromFlags) -> Result<Quick, Error> {
         vlan: flags.vlan,
         ipv6: flags.ipv6,
     })
+}
+
+/// The locations typed. Without a fleet they are interfaces of this machine.
+fn ports(typed: &[PortText], fleet: Option<HowMany<'_>>) -> Result<Vec<String>, Error> {
+    let mut locations = Vec::new();
+    for PortText(text) in typed {
+        match fleet {
+            Some(how_many) => locations.extend(quick::repeated(text, how_many).map_err(Error::Usage)?),
+            None if text.starts_with("any-") && text.contains('*') => {
+                return Err(Error::Usage(format!("`{text}` stands for ports of a fleet, and there is none")));
+            }
+            None => locations.push(text.parse::<Location>().map_err(Error::Usage)?.to_string()),
+        }
+    }
+    Ok(locations)
 }
 
 fn usual_rate() -> Option<Rate> {
@@ -61,9 +88,10 @@ mod tests {
     fn every_flag_reaches_the_plan() {
         let quick = quick(&flags(
             "--tx a/eth0 --rx b/eth0,eth7 --size 64..1518 --rate 200kpps --packets 5 --streams 3 --vlan 7 --ipv6",
-        ))
+        ), None)
         .unwrap();
-        assert_eq!((quick.tx.as_str(), quick.rx.join(" ").as_str()), ("a/eth0", "b/eth0 eth7"));
+        assert_eq!((quick.tx.join(" ").as_str(), quick.rx.join(" ").as_str()), ("a/eth0", "b/eth0 eth7"));
+        assert_eq!(quick.pattern, QuickPattern::ToAll);
         assert_eq!(quick.size, QuickSize::Range(FrameSize::new(64), FrameSize::new(1518)));
         assert_eq!(quick.rate, "200kpps".parse().unwrap());
         assert_eq!(quick.length, QuickLength::Packets(5));
@@ -72,15 +100,29 @@ mod tests {
 
     #[test]
     fn what_is_not_said_is_usual() {
-        let quick = quick(&flags("--tx eth1 --rx eth2")).unwrap();
+        let quick = quick(&flags("--tx eth1 --rx eth2"), None).unwrap();
         assert_eq!((quick.size, quick.length), (QuickSize::Fixed(SIZE), QuickLength::Time(TIME)));
         assert_eq!(quick.rate, "1kpps".parse().unwrap());
         assert_eq!((quick.streams, quick.vlan, quick.ipv6), (1, None, false));
     }
 
     #[test]
+    fn groups_need_a_fleet_and_a_pattern_that_fits() {
+        let three: HowMany<'_> = &|_| Some(3);
+        let grouped = |line: &str| quick(&flags(line), Some(three));
+        let mesh = grouped("--tx any-tx*2,node7/eth1 --rx any-rx*all --pattern mesh").unwrap();
+        assert_eq!((mesh.tx.join(" "), mesh.rx.len()), ("any-tx any-tx node7/eth1".to_owned(), 3));
+        assert_eq!(mesh.pattern, QuickPattern::Mesh);
+        assert_eq!(grouped("--tx a/ns/eth1 --rx any-rx").unwrap().tx, ["a/ns/eth1"]);
+        assert!(grouped("--tx any-tx*2 --rx any-rx*3 --pattern n-to-n").is_err());
+        let alone = quick(&flags("--tx any-tx*2 --rx eth1"), None);
+        assert!(matches!(alone, Err(Error::Usage(_))), "{alone:?}");
+        assert_eq!(quick(&flags("--tx eth1,eth3 --rx eth2 --pattern n-to-one"), None).unwrap().tx.len(), 2);
+    }
+
+    #[test]
     fn the_document_reads_as_a_plan() {
-        let document = document(&flags("--tx eth1 --rx eth2 --size imix --continuous")).unwrap();
+        let document = document(&flags("--tx eth1 --rx eth2 --size imix --continuous"), None).unwrap();
         let plan = Plan::read(&document.text).unwrap();
         assert_eq!((plan.ports.len(), plan.streams.len()), (2, 1));
     }

@@ -5,12 +5,14 @@ use crate::args::Run as Arguments;
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fleet_place::FleetPlace;
 use crate::output::Output;
+use packetrig_fleet::places;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
     let document = match &arguments.plan {
         Some(file) => Document::read(file)?,
-        None => super::quick::document(&arguments.flags)?,
+        None => from_flags(&arguments)?,
     };
     if arguments.execution.print_plan {
         output.text(&document.text);
@@ -18,4 +20,17 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     }
     let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
     execution::execute(&request, output)
+}
+
+/// The document that flags mean; on a fleet, `any-LABEL*all` is as many ports as there are now.
+fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
+    let place = FleetPlace::of(&arguments.execution.fleet)?;
+    if !place.exists() {
+        return super::quick::document(&arguments.flags, None);
+    }
+    let how_many = |label: &str| {
+        let (members, now) = super::fleet::who_is_there(&place).ok()?;
+        Some(places::free(label, &members, now))
+    };
+    super::quick::document(&arguments.flags, Some(&how_many))
 }

@@ -2,9 +2,11 @@
 //! in the catalogue when the next one comes.
 
 use super::execution::open_catalogue;
+use super::fleet::FleetRigs;
 use crate::args::Serve;
 use crate::error::Error;
 use crate::exit::Exit;
+use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::{Output, remark};
 use packetrig_fleet::RunId;
@@ -31,20 +33,39 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     // A run's threads end with it; runs allocate and free, frames do not.
     memory::one_heap();
     let options = options(arguments)?;
+    signal::latch()?;
+    let seed = arguments.seed.unwrap_or_else(identity::seed);
+    let back_end = arguments.back_end.map(Into::into);
     // Whether results can be kept is settled before anything is offered.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    if arguments.on_fleet {
+        let place = FleetPlace::of(&arguments.fleet)?;
+        let rigs = FleetRigs::take(&place, catalogue, back_end, seed)?;
+        return offer(arguments, options, rigs, output);
+    }
     let keeping = Arc::new(Keeping::new(open_catalogue(arguments.store.directory.as_deref())?));
     let rigs = MachineRigs {
         catalogue: Mutex::new(catalogue),
         keeping: Arc::clone(&keeping),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
-        back_end: arguments.back_end.map(Into::into),
-        seed: arguments.seed.unwrap_or_else(identity::seed),
+        back_end,
+        seed,
         wall_minus_monotonic: clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns()),
     };
+    let served = offer(arguments, options, rigs, output);
+    keeping.finish();
+    served
+}
+
+/// Serves until the user wants it to end.
+fn offer<R: Rigs>(
+    arguments: &Serve,
+    options: ServerOptions,
+    rigs: R,
+    output: &mut Output,
+) -> Result<Exit, Error> {
     let aliases = arguments.ports.iter().map(|alias| (alias.location.clone(), alias.interface.to_string()));
     let console = Arc::new(Console::new(rigs, aliases.collect()));
-    signal::latch()?;
     let stop = || {
         while signal::received().is_none() {
             std::thread::sleep(LOOK);
@@ -53,7 +74,6 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     let told = |bound: Bound| tell(arguments, bound, output);
     let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
     console.close();
-    keeping.finish();
     served?;
     Ok(Exit::Ok)
 }
@@ -125,7 +145,7 @@ impl Rigs for MachineRigs {
             back_end: self.back_end,
             limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
             drain: DRAIN,
-            criteria: Criteria { max_loss: Share::from_billionths(0) },
+            criteria: Criteria { max_loss: Share::from_billionths(0), max_skew: None },
         };
         drop(catalogue);
         let opened = Session::open(

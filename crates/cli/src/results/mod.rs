@@ -1,5 +1,6 @@
 //! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
 
+mod nodes;
 mod streams;
 mod whole;
 
@@ -23,6 +24,8 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     section("Streams", streams::counts(report));
     section("Sending", streams::sending(report));
     section("Latency and jitter (one-way)", streams::latency(report));
+    section("Nodes", nodes::nodes(report));
+    section("Load", nodes::load(report));
     section("Ports", whole::ports(report));
     section("Ledger (frames)", whole::ledger(report));
     section("Captures", whole::captures(report));

@@ -89,7 +89,10 @@ fn send_row(sent: &Sent) -> Vec<String> {
 
 /// How long frames were under way, and how much that varied.
 pub(super) fn latency(report: &RunReport) -> String {
-    let header = [
+    // Only nodes with clocks of their own leave a doubt about them.
+    let has_clocks =
+        report.streams.iter().any(|stream| stream.latency.is_some_and(|times| times.error.clock.is_some()));
+    let mut header = vec![
         "stream",
         "min",
         "mean",
@@ -104,8 +107,14 @@ pub(super) fn latency(report: &RunReport) -> String {
         "PDV p99.9",
         "IPDV mean",
     ];
+    header.extend(has_clocks.then_some("of it clocks"));
     rows(report, &header, |stream| {
-        stream.latency.as_ref().map(|latency| latency_row(latency, stream.jitter.as_ref()))
+        let latency = stream.latency.as_ref()?;
+        let mut row = latency_row(latency, stream.jitter.as_ref());
+        row.extend(
+            has_clocks.then(|| latency.error.clock.map_or_else(unknown, |clock| format!("± {clock}"))),
+        );
+        Some(row)
     })
 }
 

@@ -3,9 +3,11 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::message::PlanHash;
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{
-    Coverage, Criteria, Loss, LossPlaces, Received, SCHEMA_VERSION, Sent, StreamReport,
+    Coverage, Criteria, LoadFactor, Loss, LossPlaces, NodeClock, NodeReport, NodeStart, Received,
+    SCHEMA_VERSION, Sent, SkewReport, SkewVerdict, StreamReport,
 };
 use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::clock::{ClockRecord, FitSource};
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::result::CaptureResult;
 use packetrig_stats::sequence::SequenceCounts;
@@ -79,6 +81,9 @@ fn report() -> RunReport {
         verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
         criteria: Criteria::default(),
         coverage: Coverage { reported: 1, expected: 1 },
+        nodes: Vec::new(),
+        skew: None,
+        load: None,
         streams: vec![stream("a")],
         ports: Vec::new(),
         ledger,
@@ -120,6 +125,64 @@ fn every_part_of_a_report_is_shown() {
     let row = text.lines().find(|line| line.trim_start().starts_with("a ")).unwrap();
     let cells: Vec<&str> = row.split_whitespace().collect();
     assert_eq!(cells[..9], ["a", "1", "000", "990", "10", "1", "%", "2", "6"]);
+}
+
+fn node(name: &str, clock: Option<NodeClock>) -> NodeReport {
+    NodeReport {
+        node: name.into(),
+        reported: true,
+        ports: 2,
+        sent: Some(1_000),
+        received: Some(0),
+        clock,
+        start: clock.map(|_| NodeStart {
+            skew_ns: Some(-1_500),
+            bound: Some(Nanos::from_micros(40)),
+            late_ns: 0,
+            stamp: None,
+        }),
+    }
+}
+
+#[test]
+fn nodes_are_shown_when_there_are_several() {
+    let clock = NodeClock {
+        source: FitSource::InBand,
+        offset_ns: Some(-2_000_000),
+        bound: Some(Nanos::from_micros(35)),
+        record: ClockRecord::same(),
+    };
+    let mut report = report();
+    report.nodes = vec![node("alpha", Some(clock))];
+    assert!(!rendered(&report).contains("alpha"), "one node needs no row");
+    let gone = NodeReport { reported: false, sent: None, received: None, ..node("gamma", None) };
+    report.nodes.extend([node("beta", None), gone]);
+    report.coverage = Coverage { reported: 2, expected: 3 };
+    report.outcome = Outcome::Partial { reasons: vec!["node gamma: silent for 5s".into()], stopped: false };
+    report.skew = Some(SkewReport {
+        spread: Some(Nanos::from_micros(12)),
+        bound: Some(Nanos::from_micros(70)),
+        wanted: Some(Nanos::from_millis(1)),
+        verdict: Some(SkewVerdict::Unknown),
+        unknown: vec!["beta".into(), "gamma".into()],
+    });
+    report.load =
+        Some(LoadFactor { senders: 3, asked_milli: 180_000_000, received_milli: 97_200_000, k: 0.54 });
+    let text = rendered(&report);
+    for part in [
+        "reported: 2 of 3 nodes\n  partial: node gamma: silent for 5s",
+        "start skew: senders began 12us apart (± 70us); wanted at most 1ms: UNKNOWN; nothing known of beta, gamma",
+        "k = 0.5400: ",
+        "from 3 senders",
+    ] {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+    let row = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap().to_owned();
+    assert!(
+        row("alpha").contains("in-band") && row("alpha").contains("-2ms") && row("alpha").contains("± 35us")
+    );
+    assert!(row("beta").contains("not known") && row("gamma").contains("did not report"));
+    assert!(!row("gamma").contains('0'), "missing is not zero: {}", row("gamma"));
 }
 
 #[test]

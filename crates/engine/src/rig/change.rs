@@ -88,7 +88,7 @@ impl Rig {
             self.grow(growth)?;
         }
         let soonest = self.clock.now() + LEAD;
-        let origin = self.from_start(at.map_or(soonest, |at| at.max(soonest)));
+        let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
         let mut takes = Vec::with_capacity(held.len());
         for held in held {
             let take = match change.own.get(&held.stream) {
@@ -112,7 +112,7 @@ impl Rig {
             .ok_or(Error::Bug("what was not announced was begun"))?;
         // What was due while others were waited for is not made up for.
         let now = self.clock.now();
-        let origin = announced.max(self.from_start(at.map_or(now, |at| at.max(now))));
+        let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
         self.go_on(change.own.iter().map(|(stream, next)| (*stream, next.take(origin))).collect())
     }
 
@@ -122,7 +122,7 @@ impl Rig {
             return self.begin(None);
         }
         let Some(change) = self.change.take() else { return Ok(()) };
-        let soonest = self.from_start(self.clock.now());
+        let soonest = self.since_start(self.clock.now());
         let mut takes = Vec::new();
         for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
             let Some(take) = &self.courses()[*stream].take else { continue };
@@ -134,7 +134,7 @@ impl Rig {
         self.go_on(takes)
     }
 
-    fn from_start(&self, at: MonoTime) -> Nanos {
+    fn since_start(&self, at: MonoTime) -> Nanos {
         at.since(self.started.unwrap_or_default())
     }
 

@@ -159,3 +159,148 @@ fn a_silent_controller_is_given_up() {
     assert_eq!(agent.handle(Event::Tick, at(11_000)), [Action::Release]);
     assert!(agent.is_idle());
 }
+
+/// A leased agent that receives and has its first lease, asked for at 3 ms.
+fn leased(head: &Head, longest: Option<Nanos>) -> Agent {
+    let terms = LeaseTerms::of(Nanos::from_secs(2));
+    let mut agent = Agent::leased(terms, Past { epoch: 0, nonce: Nonce(70), longest });
+    let actions = tell(&mut agent, head, preparation(), 0);
+    assert!(matches!(actions[..], [Action::Remember(_), Action::Prepare(_)]), "{actions:?}");
+    agent.handle(Event::Prepared(vec![]), at(1));
+    tell(&mut agent, head, Command::Arm, 2);
+    assert_eq!(agent.handle(Event::Armed, at(3)), [Action::Renew(head.clone(), Nonce(70))]);
+    let armed = grant(&mut agent, head, 70, true, 4);
+    assert_eq!(armed, [Action::Extend(at(2003)), Action::Reply(head.clone(), Reply::Armed)]);
+    agent
+}
+
+fn grant(agent: &mut Agent, head: &Head, nonce: u64, go_on: bool, ms: u64) -> Vec<Action> {
+    agent.handle(Event::Granted(head.clone(), Grant { nonce: Nonce(nonce), go_on }), at(ms))
+}
+
+/// The same, sending since 100 ms.
+fn sending(head: &Head, longest: Option<Nanos>) -> Agent {
+    let mut agent = leased(head, longest);
+    tell(&mut agent, head, commit(100), 5);
+    tell(&mut agent, head, Command::Confirm { start: at(100) }, 6);
+    let actions = agent.handle(Event::Tick, at(100));
+    assert_eq!(replies(&actions), [&Reply::Started]);
+    agent
+}
+
+fn why(actions: &[Action]) -> Option<StopReason> {
+    let of = |reply: &&Reply| if let Reply::SendersDone { why, .. } = reply { Some(*why) } else { None };
+    replies(actions).iter().find_map(of)
+}
+
+fn done(agent: &mut Agent, shut: bool, ms: u64) -> Option<StopReason> {
+    why(&agent.handle(Event::SendersDone { sent: vec![], shut }, at(ms)))
+}
+
+#[test]
+fn senders_of_a_fleet_stop_when_their_lease_is_over_and_say_so() {
+    let head = head("r", 1, 1);
+    let mut agent = sending(&head, None);
+    assert!(matches!(agent.handle(Event::Tick, at(503))[..], [Action::Renew(_, Nonce(71))]));
+    assert_eq!(agent.next_deadline(), Some(at(1003)));
+    let over = agent.handle(Event::Tick, at(2003));
+    assert!(over.contains(&Action::StopSenders), "{over:?}");
+    assert_eq!(grant(&mut agent, &head, 71, true, 2004), [Action::Extend(at(2503))]);
+    assert_eq!(done(&mut agent, false, 2005), Some(StopReason::LeaseOver), "a late answer changes nothing");
+    // The gate may be quicker than the machine.
+    assert_eq!(done(&mut sending(&head, None), true, 300), Some(StopReason::LeaseOver));
+    assert_eq!(done(&mut sending(&head, None), false, 300), Some(StopReason::Done));
+}
+
+#[test]
+fn an_answer_that_says_stop_stops_senders_or_closes_the_ports() {
+    let head = head("r", 1, 1);
+    let mut running = sending(&head, None);
+    running.handle(Event::Tick, at(503));
+    assert_eq!(grant(&mut running, &head, 71, false, 504), [Action::StopSenders]);
+    assert_eq!(done(&mut running, false, 505), Some(StopReason::Told));
+    let mut waiting = leased(&head, None);
+    waiting.handle(Event::Tick, at(503));
+    assert_eq!(grant(&mut waiting, &head, 71, false, 504)[0], Action::Release);
+    assert!(waiting.is_idle());
+}
+
+#[test]
+fn without_a_lease_at_t_nothing_starts() {
+    let head = head("r", 1, 1);
+    let mut agent = leased(&head, None);
+    tell(&mut agent, &head, commit(5000), 5);
+    tell(&mut agent, &head, Command::Confirm { start: at(5000) }, 6);
+    let actions = agent.handle(Event::Tick, at(5000));
+    assert!(actions.contains(&Action::StopSenders));
+    assert!(!replies(&actions).contains(&&Reply::Started));
+    assert_eq!(done(&mut agent, true, 5001), Some(StopReason::NoLease));
+}
+
+#[test]
+fn the_owner_s_longest_duration_ends_the_senders() {
+    let mut agent = sending(&head("r", 1, 1), Some(Nanos::from_millis(400)));
+    assert_eq!(agent.next_deadline(), Some(at(500)));
+    assert!(agent.handle(Event::Tick, at(500)).contains(&Action::StopSenders));
+    assert_eq!(done(&mut agent, false, 501), Some(StopReason::OwnersLimit));
+}
+
+#[test]
+fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
+    let head = head("r", 1, 1);
+    let mut agent = sending(&head, None);
+    done(&mut agent, false, 200);
+    assert!(matches!(
+        tell(&mut agent, &head, Command::Finish { sent: vec![] }, 300)[..],
+        [Action::Finish(_)]
+    ));
+    assert_eq!(agent.handle(Event::Finished(Arc::default()), at(301)), [Action::Spool(Arc::default())]);
+    assert_eq!(tell(&mut agent, &head, Command::Finish { sent: vec![] }, 302), [], "not safe yet");
+    let spooled = Reply::Spooled { segments: 3 };
+    assert_eq!(replies(&agent.handle(Event::Spooled { segments: 3 }, at(303))), [&spooled]);
+    assert_eq!(replies(&tell(&mut agent, &head, Command::Finish { sent: vec![] }, 304)), [&spooled]);
+    let next = Head { run: RunId("s".into()), ..head };
+    assert!(matches!(tell(&mut agent, &next, preparation(), 305)[..], [Action::Prepare(_)]));
+}
+
+#[test]
+fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
+    let head = head("r", 1, 1);
+    let mut agent = sending(&head, None);
+    agent.handle(Event::Tick, at(2003));
+    let sent = vec![SentTotal { stream: 0, frames: 9 }];
+    agent.handle(Event::SendersDone { sent: sent.clone(), shut: true }, at(2004));
+    assert_eq!(agent.handle(Event::Tick, at(30_005)), [], "receivers go on");
+    assert_eq!(agent.handle(Event::Tick, at(30_006)), [Action::Finish(sent)]);
+    assert!(matches!(agent.handle(Event::Finished(Arc::default()), at(30_007))[..], [Action::Spool(_)]));
+    agent.handle(Event::Spooled { segments: 1 }, at(30_008));
+    assert!(agent.is_idle());
+}
+
+#[test]
+fn a_later_controller_may_end_what_an_earlier_one_began_and_nothing_else() {
+    let old = head("r", 1, 1);
+    let new = head("r", 1, 2);
+    let mut agent = sending(&old, None);
+    assert!(matches!(replies(&tell(&mut agent, &new, commit(900), 200))[..], [Reply::Refused(_)]));
+    let stop = tell(&mut agent, &new, Command::Stop, 201);
+    assert_eq!(stop, [Action::StopSenders], "the epoch was remembered with the first command");
+    assert!(matches!(replies(&tell(&mut agent, &old, Command::Query, 202))[..], [Reply::Refused(_)]));
+    let actions = agent.handle(Event::SendersDone { sent: vec![], shut: false }, at(203));
+    assert!(matches!(&actions[..], [Action::Reply(head, _)] if *head == new));
+    // What the earlier one answers now is worth nothing.
+    let mut other = sending(&old, None);
+    other.handle(Event::Tick, at(503));
+    tell(&mut other, &new, Command::Query, 504);
+    assert_eq!(grant(&mut other, &old, 71, true, 505), []);
+    assert_eq!(grant(&mut other, &new, 71, true, 505), [], "nor is it an answer of the later one");
+}
+
+#[test]
+fn an_epoch_from_before_the_start_of_the_agent_counts() {
+    let terms = LeaseTerms::of(Nanos::from_secs(2));
+    let mut agent = Agent::leased(terms, Past { epoch: 5, nonce: Nonce(0), longest: None });
+    let actions = tell(&mut agent, &head("r", 1, 4), preparation(), 0);
+    assert!(matches!(replies(&actions)[..], [Reply::Refused(_)]));
+    assert_eq!(tell(&mut agent, &head("r", 1, 6), Command::Abort, 1)[0], Action::Remember(6));
+}

@@ -79,9 +79,9 @@ impl Controller {
             self.peers.remove(&node);
             let text = format!("node {node} was left out: {why}");
             self.emit(RunEventKind::Finding(text.clone()));
-            self.left_out.insert(node.clone(), Out { why: text, released: false });
-            self.send(node, Command::Abort);
+            self.left_out.insert(node, Out { why: text, released: false });
         }
+        // It is recorded before those left out are told.
         self.prepare(now);
         true
     }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::message::{PlanHash, RunId};
+use crate::message::{PlanHash, RunId, StopReason};
 use packetrig_units::Nanos;
 use std::sync::Arc;
 
@@ -14,10 +14,14 @@ fn node(name: &str) -> NodeName {
 }
 
 fn controller(names: &[&str]) -> Controller {
+    controller_with(names, Limits::local(Nanos::from_millis(200)))
+}
+
+fn controller_with(names: &[&str], limits: Limits) -> Controller {
     let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
     let preparation = Preparation { document: "p".into(), tag_key: 1, seed: 2, ..Preparation::default() };
     let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
-    let mut controller = Controller::new(head, preparation, &names, Limits::local(Nanos::from_millis(200)));
+    let mut controller = Controller::new(head, preparation, &names, limits);
     controller.handle(Event::Begin, at(0));
     controller
 }
@@ -146,4 +150,169 @@ fn nodes_that_never_get_ready_fail_the_run_by_name() {
     controller.handle(Event::Tick, at(45_000));
     let Some(Outcome::Failed { fault }) = controller.outcome() else { panic!("{:?}", controller.outcome()) };
     assert_eq!(fault.text, "node b: did not get ready within 30s");
+}
+
+fn fleet_limits() -> Limits {
+    Limits::fleet(Nanos::from_millis(2), Nanos::from_millis(200))
+}
+
+/// A fleet's run of `names`, sending since T at 77 ms.
+fn fleet(names: &[&str], policies: Policies) -> Controller {
+    let mut controller = controller_with(names, fleet_limits()).with_policies(policies);
+    for reply in [Reply::Prepared { ports: vec![] }, Reply::Armed, Reply::Committed, Reply::Confirmed] {
+        for name in names {
+            say(&mut controller, name, reply.clone(), 1);
+        }
+    }
+    controller.handle(Event::Tick, at(77));
+    for name in names {
+        say(&mut controller, name, Reply::Started, 78);
+    }
+    controller
+}
+
+fn may_go_on(controller: &mut Controller, name: &str, head: &Head, ms: u64) -> Option<bool> {
+    let actions = controller.handle(Event::Renewal(node(name), head.clone(), Nonce(9)), at(ms));
+    actions.iter().find_map(|action| if let Action::Grant(_, _, it) = action { Some(it.go_on) } else { None })
+}
+
+#[test]
+fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
+    let near = fleet_limits();
+    assert_eq!((near.guard, near.lead), (Nanos::from_millis(15), Nanos::from_millis(75)));
+    let far = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
+    assert_eq!((far.guard, far.lead), (Nanos::from_millis(200), Nanos::from_millis(700)));
+    assert_eq!(far.confirm, Nanos::from_millis(50));
+}
+
+#[test]
+fn a_renewal_is_granted_to_the_attempt_under_way_while_it_sends_and_to_nobody_else() {
+    let mut controller = fleet(&["a", "b"], Policies::default());
+    let head = controller.head().clone();
+    assert_eq!(may_go_on(&mut controller, "a", &head, 100), Some(true));
+    assert_eq!(may_go_on(&mut controller, "stranger", &head, 100), Some(false));
+    let other = Head { run: RunId("other".into()), ..head.clone() };
+    assert_eq!(may_go_on(&mut controller, "a", &other, 100), Some(false));
+    let behind = Head { attempt: 0, ..head.clone() };
+    assert_eq!(may_go_on(&mut controller, "a", &behind, 100), None, "it is about to hear of the new attempt");
+    let later = Head { epoch: 2, ..head.clone() };
+    assert_eq!(may_go_on(&mut controller, "a", &later, 100), None, "not for this controller to say");
+    controller.handle(Event::Restarted(node("b")), at(110));
+    assert_eq!(may_go_on(&mut controller, "b", &head, 120), Some(false));
+    assert_eq!(may_go_on(&mut controller, "a", &head, 120), Some(false), "the others are being stopped");
+}
+
+#[test]
+fn a_node_that_cannot_be_heard_is_waited_for_until_its_lease_has_certainly_ended() {
+    let mut controller = fleet(&["a", "b"], Policies::default());
+    let head = controller.head().clone();
+    may_go_on(&mut controller, "b", &head, 1000);
+    say(&mut controller, "b", Reply::Refused("gone mad".into()), 1001);
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Told }, 1100);
+    let is_sent = |actions: &[Action]| {
+        commands(actions).iter().any(|(_, command)| matches!(command, Command::Finish { .. }))
+    };
+    // 1000 + 2002 + 700, and the drain of 200.
+    let mut first = None;
+    for ms in (1100..5000).step_by(50) {
+        if is_sent(&controller.handle(Event::Tick, at(ms))) {
+            first.get_or_insert(ms);
+        }
+    }
+    assert_eq!(first, Some(3950), "drains from 3750, the first tick behind 3702");
+}
+
+#[test]
+fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
+    let mut controller = controller_with(&["a", "b"], fleet_limits());
+    for reply in [Reply::Prepared { ports: vec![] }, Reply::Armed, Reply::Committed] {
+        for name in ["a", "b"] {
+            say(&mut controller, name, reply.clone(), 1);
+        }
+    }
+    say(&mut controller, "a", Reply::Confirmed, 2);
+    controller.handle(Event::Tick, at(77));
+    let actions = controller.handle(Event::Tick, at(78));
+    assert!(commands(&actions).contains(&("a", &Command::Stop)), "{actions:?}");
+    let split = "node b: did not confirm the start (split_start)".to_owned();
+    assert!(actions.contains(&Action::Emit(RunEventKind::Finding(split))));
+}
+
+#[test]
+fn results_come_by_their_own_way_and_late_ones_count() {
+    let mut controller = fleet(&["a", "b"], Policies::default());
+    controller.handle(Event::Restarted(node("b")), at(100));
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Told }, 110);
+    controller.handle(Event::Tick, at(400));
+    assert_eq!(commands(&say(&mut controller, "a", Reply::Spooled { segments: 4 }, 410)), []);
+    assert_eq!(controller.outcome(), None, "safe with the node is not here");
+    let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+    let collected = controller.handle(Event::Collected(node("a"), result("a")), at(420));
+    assert_eq!(commands(&collected), [("a", &Command::Collected)]);
+    assert_eq!(controller.outcome(), None, "the one that was lost may have something on its disk");
+    controller.handle(Event::Collected(node("b"), result("b")), at(430));
+    controller.handle(Event::Collected(node("b"), result("b")), at(431));
+    let reasons = vec!["node b: its agent was started again".to_owned()];
+    assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
+    assert_eq!(controller.into_results().len(), 2);
+}
+
+#[test]
+fn what_is_sent_is_recorded_before() {
+    let mut controller = controller_with(&["a"], fleet_limits());
+    say(&mut controller, "a", Reply::Prepared { ports: vec![] }, 1);
+    let actions = say(&mut controller, "a", Reply::Armed, 2);
+    let record = actions.iter().position(
+        |action| matches!(action, Action::Record(it) if it.state == RunState::Committed && it.start == Some(at(77))),
+    );
+    let sent = actions.iter().position(|action| matches!(action, Action::Send(..)));
+    assert!(record.is_some() && record < sent, "{actions:?}");
+    let Some(Action::Record(record)) = record.map(|index| &actions[index]) else { panic!("it is one") };
+    let text = serde_json::to_string(record).expect("encodes");
+    assert_eq!(serde_json::from_str::<RunRecord>(&text).expect("decodes"), *record);
+}
+
+#[test]
+fn a_run_that_was_left_behind_is_stopped_and_collected() {
+    let head = Head { run: RunId("r".into()), attempt: 2, epoch: 4, plan: PlanHash::of("p") };
+    let record = |state| RunRecord {
+        head: head.clone(),
+        state,
+        nodes: vec![node("a")],
+        left_out: vec![],
+        start: None,
+    };
+    let mut controller = Controller::collecting(record(RunState::Running), 5, fleet_limits());
+    let actions = controller.handle(Event::Begin, at(0));
+    assert_eq!(commands(&actions), [("a", &Command::Stop)]);
+    assert_eq!(*controller.head(), Head { epoch: 5, ..head.clone() });
+    let head = controller.head().clone();
+    assert_eq!(may_go_on(&mut controller, "a", &head, 1), Some(false));
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Told }, 2);
+    controller.handle(Event::Tick, at(300));
+    controller.handle(Event::Collected(node("a"), Arc::default()), at(301));
+    let reasons = vec!["controller_lost: the controller of this run was lost".to_owned()];
+    assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
+
+    let mut before = Controller::collecting(record(RunState::Committed), 5, fleet_limits());
+    assert_eq!(commands(&before.handle(Event::Begin, at(0))), [("a", &Command::Abort)]);
+}
+
+#[test]
+fn a_controller_that_was_deposed_says_nothing_more() {
+    let mut controller = fleet(&["a"], Policies::default());
+    let actions = controller.handle(Event::Deposed, at(200));
+    assert!(actions.iter().all(|action| matches!(action, Action::Emit(_))), "{actions:?}");
+    assert!(matches!(controller.outcome(), Some(Outcome::Partial { .. })));
+    assert_eq!(controller.next_deadline(), None);
+}
+
+#[test]
+fn the_owner_s_limit_makes_a_run_partial() {
+    let mut controller = fleet(&["a"], Policies::default());
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::OwnersLimit }, 200);
+    controller.handle(Event::Tick, at(500));
+    controller.handle(Event::Collected(node("a"), Arc::default()), at(501));
+    let Some(Outcome::Partial { reasons, .. }) = controller.outcome() else { panic!("must be partial") };
+    assert_eq!(reasons[..], ["node a: its senders stopped at the longest duration its owner allows"]);
 }

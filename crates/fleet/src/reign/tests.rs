@@ -1,4 +1,5 @@
 use super::*;
+use std::collections::BTreeMap;
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -68,7 +69,7 @@ fn a_reign_that_cannot_refresh_commits_nothing_and_one_that_is_refused_is_over()
     assert!(matches!(reign.refresh(at(2_000)), Some((5, _))));
     assert!(!reign.may_commit(at(15_000)), "no answer: it counts from the last one that worked");
     assert!(matches!(reign.refresh(at(4_000)), Some((5, _))), "the same again");
-    reign.refreshed(6);
+    reign.refreshed(held(candidate("me").me, 3), 6);
     assert!(reign.may_commit(at(18_999)));
     assert!(!reign.may_commit(at(19_000)), "counted from when it was asked for, not from the answer");
     assert!(matches!(reign.refresh(at(6_000)), Some((6, _))));
@@ -95,9 +96,131 @@ fn a_node_that_knows_a_higher_epoch_raises_it() {
     let mut reign = reign(3);
     assert!(!reign.hear(3, at(100)), "that is this one");
     assert!(reign.hear(8, at(100)));
-    assert_eq!(reign.epoch(), 9);
+    assert_eq!(reign.epoch(), 3, "not before it is written: somebody else may write the same");
     let Some((5, lock)) = reign.refresh(at(100)) else { panic!("due at once") };
-    assert_eq!(lock.epoch, 9);
+    reign.refreshed(lock, 6);
+    assert_eq!(reign.epoch(), 9);
     let (_, free) = reign.release();
     assert!(free.is_free && free.epoch == 9, "the next one must go on from here");
+}
+
+/// splitmix64.
+fn draw(state: &mut u64, bound: u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    (z ^ (z >> 31)) % bound
+}
+
+enum Who {
+    Waits(Candidate),
+    Reigns(Reign),
+    Lost,
+}
+
+/// A controller; between its reading and its writing any time may pass.
+struct Actor {
+    who: Who,
+    /// What is to be written over which revision (0: nothing is there), and when that was decided.
+    writing: Option<(u64, Lock, MonoTime)>,
+    sleeps_until: u64,
+}
+
+fn actor(name: &str, now: u64) -> Actor {
+    let me = identity(name, name, 1);
+    let who = Who::Waits(Candidate::new(me, ReignTerms::default(), 0, at(now)));
+    Actor { who, writing: None, sleeps_until: 0 }
+}
+
+type Kept = Option<(Lock, u64)>;
+
+impl Actor {
+    fn turn(&mut self, store: &mut Kept, heard: u64, ms: u64, answer_is_lost: bool) {
+        match self.writing.take() {
+            Some(writing) => self.write(writing, store, answer_is_lost),
+            None => self.writing = self.decide(store.as_ref(), heard, at(ms)),
+        }
+    }
+
+    fn decide(
+        &mut self,
+        found: Option<&(Lock, u64)>,
+        heard: u64,
+        now: MonoTime,
+    ) -> Option<(u64, Lock, MonoTime)> {
+        match &mut self.who {
+            Who::Waits(me) => {
+                me.hear(heard);
+                match me.look(found.map(|(lock, revision)| (lock, *revision)), |_| true, now) {
+                    Step::Wait(..) => None,
+                    Step::Create(lock) => Some((0, lock, now)),
+                    Step::Replace(revision, lock) => Some((revision, lock, now)),
+                }
+            }
+            Who::Reigns(reign) => {
+                reign.hear(heard, now);
+                reign.refresh(now).map(|(revision, lock)| (revision, lock, now))
+            }
+            Who::Lost => None,
+        }
+    }
+
+    fn write(&mut self, (over, lock, asked): (u64, Lock, MonoTime), store: &mut Kept, answer_is_lost: bool) {
+        let revision = store.as_ref().map_or(0, |(_, revision)| *revision);
+        let works = revision == over;
+        if works {
+            *store = Some((lock.clone(), revision + 1));
+        }
+        if answer_is_lost {
+            return;
+        }
+        self.who = match std::mem::replace(&mut self.who, Who::Lost) {
+            Who::Waits(me) if works => Who::Reigns(me.reign(lock, revision + 1, asked)),
+            Who::Reigns(mut reign) => {
+                if works {
+                    reign.refreshed(lock, revision + 1);
+                } else {
+                    reign.refused(store.as_ref().map(|(lock, revision)| (lock, *revision)));
+                }
+                if reign.is_lost() { Who::Lost } else { Who::Reigns(reign) }
+            }
+            other => other,
+        };
+    }
+}
+
+#[test]
+fn whoever_sleeps_and_whatever_answer_is_lost_one_reigns_and_epochs_rise() {
+    let mut reigns = 0;
+    for seed in 0..300 {
+        let (mut random, mut store, mut ms) = (seed, None, 0);
+        let mut actors: Vec<Actor> = ["a", "b", "c"].iter().map(|name| actor(name, 0)).collect();
+        let mut held: BTreeMap<u64, usize> = BTreeMap::new();
+        while ms < 200_000 {
+            ms += draw(&mut random, 400);
+            let index = usize::try_from(draw(&mut random, 3)).expect("small");
+            if actors[index].sleeps_until <= ms {
+                // Nodes have seen what was reigned with, and now and then something higher.
+                let seen = held.keys().max().copied().unwrap_or(0);
+                let heard = seen + if draw(&mut random, 50) == 0 { 5 } else { 0 };
+                let lost = draw(&mut random, 5) == 0;
+                actors[index].turn(&mut store, heard, ms, lost);
+                if draw(&mut random, 40) == 0 {
+                    actors[index].sleeps_until = ms + draw(&mut random, 40_000);
+                }
+            }
+            let may = |who: &Who| matches!(who, Who::Reigns(it) if it.may_commit(at(ms)));
+            let commits = actors.iter().filter(|actor| may(&actor.who)).count();
+            assert!(commits <= 1, "seed {seed}: {commits} may commit at {ms} ms");
+            for (index, actor) in actors.iter().enumerate() {
+                if let Who::Reigns(reign) = &actor.who {
+                    let holder = *held.entry(reign.epoch()).or_insert(index);
+                    assert_eq!(holder, index, "seed {seed}: two reigns in one epoch");
+                }
+            }
+        }
+        reigns += held.len();
+    }
+    assert!(reigns > 600, "{reigns}: hardly anyone took over");
 }

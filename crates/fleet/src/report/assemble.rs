@@ -1,16 +1,21 @@
 //! Node results become a report.
 
 use super::limits;
+use super::nodes;
 use super::ports::port_of;
 use super::streams::Findings;
 use super::verdict::{Evidence, judge};
-use super::{Coverage, LossPlaces, PortReport, RunFacts, RunReport, SCHEMA_VERSION, StreamReport};
+use super::{
+    Coverage, LoadFactor, LossPlaces, PortReport, RunFacts, RunReport, SCHEMA_VERSION, SkewReport,
+    StreamReport,
+};
 use crate::outcome::Outcome;
 use packetrig_plan::Plan;
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::result::NodeResult;
+use std::collections::BTreeSet;
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
@@ -26,6 +31,9 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = ports(plan, &results);
     let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
+    caveats.extend(findings.clock_doubts());
+    let nodes = nodes::rows(&names(facts, &results), &results, &timelines);
+    let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let verdict = judge(
         &Evidence {
@@ -35,6 +43,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
             caveats: &caveats,
             coverage,
             outcome: &outcome,
+            skew: skew.as_ref(),
         },
         facts.criteria,
     );
@@ -50,6 +59,9 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         verdict,
         criteria: facts.criteria,
         coverage,
+        nodes,
+        skew,
+        load: LoadFactor::of(plan, &streams, &timelines),
         unchecked: ledger.unchecked().into_iter().map(str::to_owned).collect(),
         ports,
         streams,
@@ -71,6 +83,13 @@ fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
     }
     kept.sort_by(|a, b| a.node.cmp(&b.node));
     kept
+}
+
+/// The nodes of the run by name, and any other that reported.
+fn names(facts: &RunFacts, results: &[NodeResult]) -> Vec<String> {
+    let wanted = facts.nodes.iter().map(|node| node.0.clone());
+    let names: BTreeSet<String> = wanted.chain(results.iter().map(|node| node.node.clone())).collect();
+    names.into_iter().collect()
 }
 
 /// Schedules for the link speeds the nodes found; empty if the plan does not fit them (then nothing was sent).

@@ -80,7 +80,8 @@ pub struct LatencyReport {
     pub error: LatencyError,
 }
 
-/// Why and how far latency may be off. Both parts make latency look longer than it is on the wire.
+/// Why and how far latency may be off. The stamps make latency look longer than it is on the wire; two clocks make it look
+/// longer or shorter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LatencyError {
     /// Who stamps departures; absent if the sending port did not report.
@@ -93,12 +94,15 @@ pub struct LatencyError {
     pub tx_max: Option<Nanos>,
     /// Doubt of bringing arrival stamps onto the monotonic clock.
     pub rx_conversion: Option<Nanos>,
+    /// Doubt of comparing the clocks of two nodes; absent if sender and receivers read one clock.
+    #[serde(default)]
+    pub clock: Option<Nanos>,
 }
 
 impl LatencyError {
     /// Bound that holds for 99 % of the frames; absent when a part of it is not known.
     pub fn p99(&self) -> Option<Nanos> {
-        Some(self.tx_p99? + self.rx_conversion?)
+        Some(self.tx_p99? + self.rx_conversion? + self.clock.unwrap_or(Nanos::ZERO))
     }
 }
 

@@ -3,6 +3,7 @@
 use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
 use packetrig_plan::timeline::Timeline;
 use packetrig_plan::{Plan, Stream};
+use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::counts::StreamRxCounts;
 use packetrig_stats::jitter::JitterSummary;
 use packetrig_stats::latency::Latency;
@@ -11,6 +12,7 @@ use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos, Ratio};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// What left.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -221,6 +223,11 @@ impl<'a> Findings<'a> {
     }
 
     fn latency(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Option<LatencyReport> {
+        let clock = match self.clocks(stream, rows) {
+            Clocks::One => None,
+            Clocks::Apart(bound) => Some(bound),
+            Clocks::Unknown => return None,
+        };
         let mut all: Option<Latency> = None;
         for times in rows.iter().filter_map(|(_, row)| row.latency.as_ref()) {
             match &mut all {
@@ -228,7 +235,36 @@ impl<'a> Findings<'a> {
                 Some(all) => all.merge(times),
             }
         }
-        LatencyReport::of(&all?, self.latency_error(stream, rows))
+        LatencyReport::of(&all?, LatencyError { clock, ..self.latency_error(stream, rows) })
+    }
+
+    fn clocks(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Clocks {
+        let Some((sender, _)) = self.sender(stream) else { return Clocks::Unknown };
+        let apart = rows.iter().filter(|(receiver, _)| receiver.node != sender.node);
+        let errors: Option<Vec<Nanos>> =
+            apart.map(|(receiver, _)| Some(error_of(sender)? + error_of(receiver)?)).collect();
+        errors.map_or(Clocks::Unknown, |errors| errors.into_iter().max().map_or(Clocks::One, Clocks::Apart))
+    }
+
+    /// Streams whose latency is not known because the clocks of their nodes are not.
+    pub(super) fn clock_doubts(self) -> Vec<Caveat> {
+        let wanted = |index: &usize| self.plan.streams[*index].metrics.latency;
+        let doubtful = (0..self.plan.streams.len()).filter(wanted).filter_map(|index| {
+            let rows = self.receivers(index);
+            let (sender, _) = self.sender(index).filter(|_| self.clocks(index, &rows) == Clocks::Unknown)?;
+            let others = rows.iter().map(|(node, _)| node.node.as_str()).filter(|node| *node != sender.node);
+            let others = others.collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
+            Some(Caveat {
+                doubt: Doubt::Clock,
+                subject: self.plan.streams[index].name.clone(),
+                text: format!(
+                    "how the clocks of its sender ({}) and receiver ({others}) stand to each other is not known: no latency",
+                    sender.node
+                ),
+                matters: false,
+            })
+        });
+        doubtful.collect()
     }
 
     fn latency_error(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LatencyError {
@@ -240,8 +276,27 @@ impl<'a> Findings<'a> {
             tx_p99: send.and_then(|bound| bound.quantile(990_000)),
             tx_max: send.and_then(Latency::max),
             rx_conversion: ports.iter().map(|port| port.clock_bound).max(),
+            clock: None,
         }
     }
+}
+
+/// How the clocks of a stream's sender and receivers stand to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Clocks {
+    /// They are one.
+    One,
+    /// Their comparison may be so far off.
+    Apart(Nanos),
+    /// Nobody knows.
+    Unknown,
+}
+
+/// How far off what a node took for the controller's time can have been while it sent or received.
+fn error_of(node: &NodeResult) -> Option<Nanos> {
+    let clock = node.clock.as_ref()?;
+    let at = |local: MonoTime| clock.before.to_controller(local);
+    clock.error_over(at(node.started), at(node.ended.max(node.started)))
 }
 
 /// Whether each receiver should get every frame: there is one, or the plan says `rx_count`.

@@ -1,3 +1,5 @@
+mod fleet;
+
 use super::*;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::Doubt;

@@ -3,11 +3,11 @@
 //! PASS: everything sent was counted exactly as wanted, and there is no doubt that matters. FAIL: it was not, and the
 //! rig did not do it. INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt.
 
-use super::{Coverage, LossPlaces, StreamReport};
+use super::{Coverage, LossPlaces, SkewReport, StreamReport};
 use crate::outcome::Outcome;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::Imbalance;
-use packetrig_units::Share;
+use packetrig_units::{Nanos, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -17,12 +17,15 @@ use std::fmt;
 pub struct Criteria {
     /// Largest share of a stream's frames that may be lost.
     pub max_loss: Share,
+    /// How far apart senders on different nodes may begin at most.
+    #[serde(default)]
+    pub max_skew: Option<Nanos>,
 }
 
 impl Default for Criteria {
     /// Nothing may be lost.
     fn default() -> Self {
-        Self { max_loss: Share::from_billionths(0) }
+        Self { max_loss: Share::from_billionths(0), max_skew: None }
     }
 }
 
@@ -71,6 +74,7 @@ pub(super) struct Evidence<'a> {
     pub(super) caveats: &'a [Caveat],
     pub(super) coverage: Coverage,
     pub(super) outcome: &'a Outcome,
+    pub(super) skew: Option<&'a SkewReport>,
 }
 
 pub(super) fn judge(evidence: &Evidence<'_>, criteria: Criteria) -> Verdict {
@@ -106,6 +110,7 @@ fn doubts(evidence: &Evidence<'_>) -> Vec<String> {
     if !evidence.coverage.is_full() {
         doubts.push(format!("only {reported} of {expected} nodes reported"));
     }
+    doubts.extend(evidence.skew.and_then(SkewReport::doubt));
     let said = |doubt: Doubt, subject: &str| {
         let same = |caveat: &Caveat| caveat.matters && caveat.doubt == doubt;
         evidence

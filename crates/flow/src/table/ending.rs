@@ -25,8 +25,8 @@ impl<H: Hints> FlowTable<H> {
         }
     }
 
-    /// Looks at flows whose timers ring, at most about so many.
-    pub(super) fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) {
+    /// Looks at flows whose timers ring, at most about so many; whether those were all.
+    pub(super) fn ring(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) -> bool {
         let mut left = most;
         while left > 0 {
             let (rung, count) = self.rung(now_ns);
@@ -34,10 +34,11 @@ impl<H: Hints> FlowTable<H> {
                 self.rings(slot as usize, now_ns, outlet);
             }
             if count < RUNG {
-                return;
+                return true;
             }
             left = left.saturating_sub(RUNG);
         }
+        false
     }
 
     /// Some slots whose timers ring; all that will be touched of them is asked for.

@@ -4,7 +4,8 @@
 //!  32 packets -> look (key, hash) -> index (bucket, tag) -> slot (64 bytes) -> +1
 //!                prefetch bucket     prefetch slot
 //! ```
-//! It belongs to one worker, has a fixed size and allocates nothing after the start. Time is an argument: packets bring theirs,
+//! It belongs to one worker, has a fixed size and allocates nothing after the start; slots are touched first when flows need
+//! them. Time is an argument: packets bring theirs,
 //! and `now_ns` drives the timers, so flows end when nothing arrives too. What a packet of a known flow touches is one
 //! bucket of the index and one `Hot` record; keys are always compared in full.
 //!
@@ -37,6 +38,8 @@ use wheel::{Wait, Wheel};
 
 /// Packets whose memory is asked for together.
 const BATCH: usize = 32;
+/// Slots that are made together: a few pages, at hand in the cache for the flows that open next.
+const MADE: usize = 64;
 /// Timers looked at per batch, beyond two for each packet.
 const RINGS: usize = 64;
 
@@ -47,6 +50,8 @@ pub struct FlowTable<H> {
     limits: Limits,
     ids: FlowIds,
     index: Index,
+    /// Slots at most; those that there are were needed by now.
+    capacity: usize,
     hot: Vec<Hot>,
     cold: Vec<Cold>,
     rare: Vec<Rare>,
@@ -90,7 +95,7 @@ impl Limits {
 }
 
 impl<H: Hints> FlowTable<H> {
-    /// An empty table; all its memory is taken here.
+    /// An empty table; all its memory is reserved here.
     pub fn new(options: &TableOptions) -> Self {
         let capacity = options.capacity.clamp(1, NONE - 1);
         let slots = capacity as usize;
@@ -107,12 +112,13 @@ impl<H: Hints> FlowTable<H> {
             limits,
             ids: FlowIds::new(options.flow_id_key),
             index: Index::new::<H>(capacity),
-            hot: memory::filled::<H, _>(slots, Hot::FREE),
-            cold: memory::filled::<H, _>(slots, Cold::default()),
+            capacity: slots,
+            hot: memory::reserved::<H, _>(slots),
+            cold: memory::reserved::<H, _>(slots),
             // Zeros from the kernel take no memory until they are written.
             rare: vec![Rare::default(); slots],
             wheel: Wheel::new::<H>(slots, limits.idle),
-            free: (0..capacity).rev().collect(),
+            free: Vec::with_capacity(slots),
             counts: Counts::default(),
             losses: 0,
             begun: false,
@@ -132,8 +138,14 @@ impl<H: Hints> FlowTable<H> {
 
     /// Does all that is due by `now_ns`. Flows end up to one tick, 67 ms, after their time, packets or not.
     pub fn advance(&mut self, now_ns: u64, outlet: &mut impl Outlet) {
+        self.advance_some(now_ns, usize::MAX, outlet);
+    }
+
+    /// Does what is due by `now_ns` for about `most` flows at most, for a caller who has other things to do; whether that
+    /// was all.
+    pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) -> bool {
         self.begin(now_ns);
-        self.ring(now_ns, usize::MAX, outlet);
+        self.ring(now_ns, most, outlet)
     }
 
     /// Reports every flow there is.
@@ -161,10 +173,10 @@ impl<H: Hints> FlowTable<H> {
         self.hot.len() - self.free.len()
     }
 
-    /// The memory that it holds, in bytes; that of what most flows have not is taken only when it is used.
+    /// The memory that it holds when it is full, in bytes, but that of what most flows have not.
     pub fn bytes(&self) -> usize {
         let slots = size_of::<Hot>() + size_of::<Cold>() + size_of::<u32>();
-        self.index.bytes() + self.wheel.bytes() + self.hot.len() * slots
+        self.index.bytes() + self.wheel.bytes(self.capacity) + self.capacity * slots
     }
 
     /// The key by which a packet is metered: without what shall not tell flows apart.

@@ -5,7 +5,7 @@
 use super::look::Look;
 use super::slot::{self, Cold, HAS_RARE, Hot};
 use super::wheel::Wait;
-use super::{FlowTable, Hints, Outlet, WhenFull, number};
+use super::{FlowTable, Hints, MADE, Outlet, WhenFull, number};
 use crate::packet::Packet;
 use crate::record::EndReason;
 
@@ -42,7 +42,7 @@ impl<H: Hints> FlowTable<H> {
 
     /// A slot that is in the index under this hash.
     fn room(&mut self, hash: u64, outlet: &mut impl Outlet) -> Option<usize> {
-        if self.free.is_empty() {
+        if self.free.is_empty() && !self.make_slots() {
             self.evict_one(outlet);
         }
         let slot = self.free.pop()?;
@@ -62,6 +62,18 @@ impl<H: Hints> FlowTable<H> {
         }
         self.free.push(slot);
         None
+    }
+
+    /// Makes some slots that have not been needed before, within the memory reserved for them; whether there are any.
+    fn make_slots(&mut self) -> bool {
+        let before = self.hot.len();
+        let after = self.capacity.min(before + MADE);
+        self.hot.resize(after, Hot::FREE);
+        self.cold.resize(after, Cold::default());
+        self.wheel.hold(after);
+        // The lowest is taken first.
+        self.free.extend((before..after).rev().map(number));
+        after > before
     }
 
     /// Ends the flow that has been silent longest, as far as the timers say.

@@ -389,3 +389,37 @@ fn many_ends_at_once_are_all_reported() {
     assert_eq!(records.len(), 4000);
     table.audit();
 }
+
+#[test]
+fn slots_are_made_when_flows_need_them_and_nothing_moves() {
+    let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
+    let places = |table: &FlowTable<()>| (table.hot.as_ptr(), table.cold.as_ptr(), table.free.as_ptr());
+    let (reserved, bytes) = (places(&table), table.bytes());
+    assert_eq!(table.hot.len(), 0, "nothing is touched before it is needed");
+    let mut records = Vec::new();
+    for n in 0..3000 {
+        table.meter(&[Packet { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+        let flows = usize::from(n) + 1;
+        assert!(table.hot.len() <= flows.next_multiple_of(MADE).min(1000), "{flows} flows");
+    }
+    assert_eq!((table.hot.len(), table.flows(), records.len()), (1000, 1000, 2000));
+    assert_eq!((places(&table), table.bytes()), (reserved, bytes));
+    table.audit();
+}
+
+#[test]
+fn what_is_due_is_done_in_parts_if_wanted() {
+    let mut table = FlowTable::<()>::new(&TableOptions { capacity: 1000, ..small() });
+    let mut records = Vec::new();
+    for n in 0..500 {
+        table.meter(&[Packet { source_port: n, ..packet(1, 2, 5) }], 5, &mut records);
+    }
+    let (now_ns, mut parts) = (100 * SECOND, 0);
+    while !table.advance_some(now_ns, 64, &mut records) {
+        parts += 1;
+        assert_eq!(records.len(), parts * 64);
+        table.audit();
+    }
+    assert_eq!((table.flows(), records.len()), (0, 500));
+    assert!(records.iter().all(|record| record.end == EndReason::Idle));
+}

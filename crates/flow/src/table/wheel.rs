@@ -63,12 +63,12 @@ pub(super) const fn tick_after(at_ns: u64) -> u64 {
 }
 
 impl Wheel {
-    /// For so many slots, and times up to `furthest_ns` ahead.
+    /// For so many slots [at most](Self::hold), and times up to `furthest_ns` ahead.
     pub(super) fn new<H: Hints>(capacity: usize, furthest_ns: u64) -> Self {
         let ticks = (tick(furthest_ns) + 3).clamp(64, LONGEST).next_power_of_two();
         let size = 2 * usize::try_from(ticks).unwrap_or(64);
         Self {
-            timers: memory::filled::<H, _>(capacity, Timer { tick: 0, next: NONE, previous: NONE }),
+            timers: memory::reserved::<H, _>(capacity),
             rings: vec![NONE; size],
             busy: vec![0; size / 64],
             ticks,
@@ -76,9 +76,14 @@ impl Wheel {
         }
     }
 
-    /// Its memory.
-    pub(super) fn bytes(&self) -> usize {
-        size_of_val(self.timers.as_slice()) + size_of_val(self.rings.as_slice())
+    /// Has timers for so many slots.
+    pub(super) fn hold(&mut self, slots: usize) {
+        self.timers.resize(slots, Timer { tick: 0, next: NONE, previous: NONE });
+    }
+
+    /// Its memory, for so many slots.
+    pub(super) fn bytes(&self, slots: usize) -> usize {
+        slots * size_of::<Timer>() + size_of_val(self.rings.as_slice())
     }
 
     /// Asks for the memory of a slot's timer.
@@ -201,6 +206,7 @@ mod tests {
     #[test]
     fn timers_ring_in_order_and_never_early() {
         let mut wheel = Wheel::new::<()>(8, 0);
+        wheel.hold(8);
         wheel.begin(1000);
         for (slot, tick) in [(0, 1005), (1, 1003), (2, 1005), (3, 1062), (4, 900)] {
             wheel.set(slot, tick, Wait::Silence);
@@ -224,6 +230,7 @@ mod tests {
         #[test]
         fn as_a_list(steps in proptest::collection::vec((0..16_u32, 0..90_u64, 0..5_u8), 1..300)) {
             let mut wheel = Wheel::new::<()>(16, 0);
+            wheel.hold(16);
             let mut list: Vec<(u32, u64)> = Vec::new();
             let wait = |slot: u32| if slot.is_multiple_of(3) { Wait::Part } else { Wait::Silence };
             let mut now = 0;

@@ -29,33 +29,89 @@ pub(super) fn start(
         Source { address, port: u16::try_from(number).unwrap_or(u16::MAX), transport: Transport::File };
     let shared = Arc::clone(shared);
     let work = move || {
-        let is_whole = read(file, source, &shared, &counters, &queue);
-        add(&counters.broken, u64::from(!is_whole));
+        match read(file, source, &shared, &counters, &queue) {
+            Ended::Whole => {}
+            Ended::Cut => add(&counters.broken, 1),
+            Ended::Stopped => counters.stopped.store(true, Ordering::Relaxed),
+            Ended::Failed => counters.failed.store(true, Ordering::Relaxed),
+        }
         // Nobody may be there any more to hear of it.
         queue.send(Item::Closed(source)).unwrap_or(());
-        shared.files.fetch_sub(1, Ordering::AcqRel);
     };
     std::thread::Builder::new().name("collect-file".into()).spawn(work).map_err(Error::Thread)
 }
 
-/// Says whether the file ended where a message does.
-fn read(mut file: File, source: Source, shared: &Shared, counters: &Counters, queue: &Sender<Item>) -> bool {
+/// How reading came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// Where the file ends, and a message with it.
+    Whole,
+    /// Within a message, or at what is none.
+    Cut,
+    /// Before the end of the file, because the collector is to end.
+    Stopped,
+    /// It cannot be read on, or nobody takes what is read.
+    Failed,
+}
+
+fn read(mut file: File, source: Source, shared: &Shared, counters: &Counters, queue: &Sender<Item>) -> Ended {
     let mut room = vec![0; ROOM];
     let mut filled = 0;
     while !shared.is_over() {
         match file.read(&mut room[filled..]) {
-            Ok(0) => return filled == 0,
+            Ok(0) if filled == 0 => return Ended::Whole,
+            Ok(0) => return Ended::Cut,
             Ok(length) => filled += length,
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(_) => return false,
+            Err(_) => return Ended::Failed,
         }
         let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
         let used = cut(&room[..filled], |message| messages.push(source, message));
         add(&counters.messages, messages.parts.len() as u64);
         add(&counters.bytes, messages.bytes.len() as u64);
-        let Some(used) = used.filter(|_| messages.send(queue)) else { return false };
+        if !messages.send(queue) {
+            return Ended::Failed;
+        }
+        let Some(used) = used else { return Ended::Cut };
         room.copy_within(used..filled, 0);
         filled -= used;
     }
-    false
+    Ended::Stopped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crossbeam_channel::bounded;
+    use std::sync::atomic::AtomicBool;
+
+    /// How reading ends, and how many messages were there.
+    fn read_of(file: File, is_over: bool) -> (Ended, u64) {
+        let shared = Shared { over: AtomicBool::new(is_over), connections: 1, patience_ns: 1 };
+        let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        let source = Source { address, port: 0, transport: Transport::File };
+        let (queue, _taken) = bounded(9);
+        let counters = Counters::default();
+        let ended = read(file, source, &shared, &counters, &queue);
+        (ended, counters.messages.load(Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_file_that_is_whole_one_that_is_cut_a_stop_and_a_failure_are_told_apart() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a");
+        let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
+        let stored = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            File::open(&path).unwrap()
+        };
+        let two = message.repeat(2);
+        assert_eq!(read_of(stored(&two), false), (Ended::Whole, 2));
+        assert_eq!(read_of(stored(&[]), false), (Ended::Whole, 0));
+        assert_eq!(read_of(stored(&two[..30]), false), (Ended::Cut, 1));
+        let foreign = [&message[..], b"what is this?"].concat();
+        assert_eq!(read_of(stored(&foreign), false), (Ended::Cut, 1), "messages before it count");
+        assert_eq!(read_of(stored(&two), true), (Ended::Stopped, 0));
+        assert_eq!(read_of(File::open(directory.path()).unwrap(), false), (Ended::Failed, 0));
+    }
 }

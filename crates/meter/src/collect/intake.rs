@@ -59,6 +59,7 @@ pub(super) struct Counters {
     pub(super) broken: AtomicU64,
     pub(super) slow: AtomicU64,
     pub(super) failed: AtomicBool,
+    pub(super) stopped: AtomicBool,
 }
 
 /// What one listener or file has seen.
@@ -82,8 +83,10 @@ pub struct IntakeCounts {
     pub broken: u64,
     /// Connections closed because a message did not come to its end in time.
     pub slow: u64,
-    /// Whether the listener has failed, and hears nothing any more.
+    /// Whether the listener has failed and hears nothing any more, or the file cannot be read on.
     pub failed: bool,
+    /// Whether the file was not read to its end because the collector ended before.
+    pub stopped: bool,
 }
 
 pub(super) fn add(counter: &AtomicU64, value: u64) {
@@ -104,6 +107,7 @@ impl Counters {
             broken: of(&self.broken),
             slow: of(&self.slow),
             failed: self.failed.load(Ordering::Relaxed),
+            stopped: self.stopped.load(Ordering::Relaxed),
         }
     }
 }

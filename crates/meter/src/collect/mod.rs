@@ -35,7 +35,7 @@ use packetrig_flow::collect::{CollectorOptions, GatherOptions, Transport};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
@@ -79,8 +79,6 @@ impl Default for CollectOptions {
 #[derive(Debug)]
 struct Shared {
     over: AtomicBool,
-    /// Files not read to their end.
-    files: AtomicUsize,
     connections: usize,
     patience_ns: u64,
 }
@@ -114,7 +112,6 @@ impl<O: Outlet + 'static> Collecting<O> {
     pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             over: AtomicBool::new(false),
-            files: AtomicUsize::new(options.files.len()),
             connections: options.connections,
             patience_ns: options.patience.as_u64(),
         });
@@ -122,16 +119,20 @@ impl<O: Outlet + 'static> Collecting<O> {
         let known = Arc::<Mutex<Known>>::default();
         let mut opening =
             Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
-        if let Err(error) = opening.open_all() {
-            shared.over.store(true, Ordering::Release);
-            return Err(error);
-        }
+        let opened = opening.open_all();
         let Opening { bound, counters, threads, .. } = opening;
         let decoder = Decoder::new(options.collector, options.gather, outlet);
         let of_decoder = Arc::clone(&known);
+        // If nothing comes of it, nobody takes what the other threads bring.
         let decode = move || decoder.run(&items, &of_decoder);
-        let decoder =
-            std::thread::Builder::new().name("collect".into()).spawn(decode).map_err(Error::Thread)?;
+        let thread = std::thread::Builder::new().name("collect".into());
+        let decoder = match opened.and_then(|()| thread.spawn(decode).map_err(Error::Thread)) {
+            Ok(decoder) => decoder,
+            Err(error) => {
+                shared.over.store(true, Ordering::Release);
+                return join_all(threads).and(Err(error));
+            }
+        };
         let reading = Reading { intake: Arc::new(counters), known, began_ns: clock::monotonic_ns() };
         Ok(Self { shared, reading, bound, intakes: threads, decoder })
     }
@@ -141,9 +142,9 @@ impl<O: Outlet + 'static> Collecting<O> {
         &self.bound
     }
 
-    /// Whether every file is read, and nothing else was asked for.
+    /// Whether nothing more comes: every file is read and nobody listens any more, or nobody decodes.
     pub fn is_done(&self) -> bool {
-        self.bound.is_empty() && self.shared.files.load(Ordering::Acquire) == 0
+        self.intakes.iter().all(JoinHandle::is_finished) || self.decoder.is_finished()
     }
 
     /// What reads the ledger, from any thread.
@@ -155,12 +156,16 @@ impl<O: Outlet + 'static> Collecting<O> {
     pub fn stop(self) -> Result<(CollectLedger, O), Error> {
         let Self { shared, reading, intakes, decoder, .. } = self;
         shared.over.store(true, Ordering::Release);
-        for thread in intakes {
-            thread.join().map_err(|_| Error::Panicked("a listener"))?;
-        }
-        let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"))?;
-        Ok((reading.ledger(), outlet))
+        let listened = join_all(intakes);
+        let outlet = decoder.join().map_err(|_| Error::Panicked("the decoding thread"));
+        listened.and(outlet).map(|outlet| (reading.ledger(), outlet))
     }
+}
+
+/// Waits for all of them, also when one has panicked.
+fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
+    let panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count();
+    if panicked > 0 { Err(Error::Panicked("a listener")) } else { Ok(()) }
 }
 
 impl Reading {

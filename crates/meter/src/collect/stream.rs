@@ -19,7 +19,7 @@ use std::time::Duration;
 const LOOK: Duration = Duration::from_millis(50);
 /// Room for the longest message and what was read behind it.
 const ROOM: usize = 2 * 65_536;
-/// A connection that is stopped is still read while something comes, for so long.
+/// When it is over, who waits is still let in, and connections are read while something comes, for so long.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 pub(super) fn start(
@@ -54,27 +54,39 @@ impl Desk {
 }
 
 fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
-    let mut threads: Vec<JoinHandle<()>> = Vec::new();
-    while !desk.shared.is_over() {
-        threads.retain(|thread| !thread.is_finished());
-        let Ok((stream, from)) = listener.accept() else {
-            std::thread::sleep(LOOK);
-            continue;
-        };
-        if threads.len() >= desk.shared.connections {
-            add(&desk.counters.refused, 1);
-            continue;
+    let mut threads = Vec::new();
+    let mut until_ns = None;
+    loop {
+        // Asked before looking: who came before the end is let in, too.
+        let is_over = desk.shared.is_over();
+        threads.retain(|thread: &JoinHandle<()>| !thread.is_finished());
+        match listener.accept() {
+            Ok((stream, from)) => admit(desk, &mut threads, stream, from),
+            Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
+            Err(_) => std::thread::sleep(LOOK),
         }
-        let of = Arc::clone(desk);
-        let serve = move || serve(&of, stream, from);
-        match std::thread::Builder::new().name("collect-peer".into()).spawn(serve) {
-            Ok(thread) => threads.push(thread),
-            Err(_) => add(&desk.counters.refused, 1),
+        if is_over
+            && clock::monotonic_ns() > *until_ns.get_or_insert_with(|| clock::monotonic_ns() + DRAIN_NS)
+        {
+            break;
         }
     }
     for thread in threads {
         // A panic of one connection is its end; what it had handed on is counted.
         thread.join().unwrap_or(());
+    }
+}
+
+fn admit(desk: &Arc<Desk>, threads: &mut Vec<JoinHandle<()>>, stream: TcpStream, from: SocketAddr) {
+    if threads.len() >= desk.shared.connections {
+        add(&desk.counters.refused, 1);
+        return;
+    }
+    let of = Arc::clone(desk);
+    let serve = move || serve(&of, stream, from);
+    match std::thread::Builder::new().name("collect-peer".into()).spawn(serve) {
+        Ok(thread) => threads.push(thread),
+        Err(_) => add(&desk.counters.refused, 1),
     }
 }
 
@@ -129,14 +141,12 @@ fn shake_hands(
 ) -> Option<StreamOwned<ServerConnection, TcpStream>> {
     let mut connection = ServerConnection::new(Arc::clone(config)).ok()?;
     let until_ns = clock::monotonic_ns() + desk.shared.patience_ns;
+    let is_awaited = || !desk.shared.is_over() && clock::monotonic_ns() <= until_ns;
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
-            Err(error) if is_nothing_yet(&error) => {}
+            Err(error) if is_nothing_yet(&error) && is_awaited() => {}
             Err(_) => return None,
-        }
-        if desk.shared.is_over() || clock::monotonic_ns() > until_ns {
-            return None;
         }
     }
     Some(StreamOwned::new(connection, stream))

@@ -308,3 +308,41 @@ fn what_cannot_be_listened_to_is_refused() {
     let missing = CollectOptions { files: vec!["/nowhere/a.ipfix".into()], ..CollectOptions::default() };
     assert!(matches!(refused(&missing), Error::File { .. }));
 }
+
+/// The listener looks now and then who waits; most of these come in between.
+#[test]
+fn a_connection_that_waits_to_be_let_in_at_the_end_is_heard() {
+    let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
+    for _ in 0..10 {
+        let collecting = start(&["tcp://127.0.0.1:0".to_owned()], &[], None);
+        let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+        stream.write_all(&message).unwrap();
+        drop(stream);
+        let (ledger, _) = collecting.stop().unwrap();
+        let counts = &ledger.intake[0];
+        assert_eq!((counts.connections, counts.messages, counts.broken), (1, 1, 0));
+    }
+}
+
+/// An outlet that is wrong.
+struct Wrong;
+
+impl Outlet for Wrong {
+    fn records(&mut self, _: &[FlowRecord], _: &Exporter) {}
+
+    fn tick(&mut self) {
+        panic!("as wanted");
+    }
+}
+
+#[test]
+fn a_collector_is_done_when_nobody_decodes_any_more() {
+    let options =
+        CollectOptions { listen: vec!["udp://127.0.0.1:0".parse().unwrap()], ..CollectOptions::default() };
+    let collecting = Collecting::start(&options, Wrong).unwrap();
+    // Longer than a test may last, if it never is.
+    while !collecting.is_done() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(matches!(collecting.stop(), Err(Error::Panicked("the decoding thread"))));
+}

@@ -182,11 +182,6 @@ impl ExportThread {
 pub struct Watch(Accounts);
 
 impl Watch {
-    /// The sums over all targets.
-    pub fn counts(&self) -> ExportCounts {
-        self.0.total()
-    }
-
     /// The counts of each target, by its name.
     pub fn targets(&self) -> Vec<(String, ExportCounts)> {
         self.0.of_targets()

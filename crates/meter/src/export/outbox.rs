@@ -8,8 +8,8 @@ use super::accounts::{Accounts, Content};
 use crate::batch::Batch;
 use crate::patience::Patience;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_flow::FlowRecord;
 use packetrig_flow::sim::SimEvent;
-use packetrig_flow::{Carried, FlowRecord};
 
 /// Records of a full batch.
 const RECORDS: usize = 256;
@@ -54,7 +54,6 @@ impl Queue {
             patience: self.patience.clone(),
             records: Vec::new(),
             events: Vec::new(),
-            dropped: Carried::default(),
         }
     }
 }
@@ -70,8 +69,8 @@ pub struct Incoming {
 #[cfg(test)]
 impl Incoming {
     /// What is in the queue.
-    pub(crate) fn waiting(&self) -> Carried {
-        let mut sum = Carried::default();
+    pub(crate) fn waiting(&self) -> packetrig_flow::Carried {
+        let mut sum = packetrig_flow::Carried::default();
         self.batches.try_iter().for_each(|batch| sum.add(batch.carried()));
         sum
     }
@@ -85,7 +84,6 @@ pub struct Outbox {
     patience: Patience,
     records: Vec<FlowRecord>,
     events: Vec<SimEvent>,
-    dropped: Carried,
 }
 
 impl Outbox {
@@ -121,11 +119,6 @@ impl Outbox {
         }
     }
 
-    /// What this worker lost because the queue was full.
-    pub const fn dropped(&self) -> Carried {
-        self.dropped
-    }
-
     fn offer_records(&mut self) {
         let batch = Batch::Records(std::mem::take(&mut self.records));
         self.offer(Content::Records, batch);
@@ -142,7 +135,6 @@ impl Outbox {
         self.accounts.offer(content, carried);
         if let Err(refused) = self.patience.give(&self.sender, batch) {
             self.accounts.drop_offered(content, carried);
-            self.dropped.add(carried);
             self.keep_room(refused);
         }
     }

@@ -45,6 +45,10 @@ pub struct Files {
 
 /// Opens the first of the files.
 pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
+    let (count, most) = (options.files.len(), usize::from(u16::MAX));
+    if count > most {
+        return Err(Error::TooManyInputs { count, most });
+    }
     let (read, stop) = (Arc::<Read>::default(), Arc::<AtomicBool>::default());
     let reader = Reader::new(&options.files, Arc::clone(&read))?;
     let source = |worker, feed| FileSource {
@@ -89,7 +93,10 @@ struct Distributor {
 impl Distributor {
     fn run(mut self) {
         let mut made = 0;
-        while !self.stop.load(Ordering::Acquire) {
+        loop {
+            if self.stop.load(Ordering::Acquire) {
+                return self.leave();
+            }
             let at_hand = if made < 2 * self.blocks.len() {
                 self.free.try_recv().ok()
             } else {
@@ -100,22 +107,41 @@ impl Distributor {
                 Block::new(self.blocks.len())
             });
             match self.reader.fill(&mut block) {
-                Ok(true) => self.send(&Arc::new(block)),
+                // Nobody is left to read for.
+                Ok(true) if !self.send(&Arc::new(block)) => return,
+                Ok(true) => {}
                 Ok(false) => return,
                 Err(error) => return self.read.fail(error),
             }
         }
     }
 
-    /// Every worker gets it: those for whom nothing is in it learn what time it is.
-    fn send(&self, block: &Arc<Block>) {
+    /// Reads no more, and says so if there was more.
+    fn leave(&self) {
+        if !self.reader.is_through() {
+            self.read.note_stop();
+        }
+    }
+
+    /// Every worker gets it: those for whom nothing is in it learn what time it is. Whether anybody took it.
+    fn send(&self, block: &Arc<Block>) -> bool {
+        let mut is_taken = false;
         for blocks in &self.blocks {
             let mut block = Arc::clone(block);
-            // A worker that has gone is no reason to stop the others.
-            while let Err(SendTimeoutError::Timeout(back)) = blocks.send_timeout(block, LOOK) {
-                block = back;
+            loop {
+                match blocks.send_timeout(block, LOOK) {
+                    Ok(()) => is_taken = true,
+                    Err(SendTimeoutError::Timeout(back)) => {
+                        block = back;
+                        continue;
+                    }
+                    // A worker that has gone is no reason to stop the others.
+                    Err(SendTimeoutError::Disconnected(_)) => {}
+                }
+                break;
             }
         }
+        is_taken
     }
 }
 
@@ -158,11 +184,14 @@ impl FileSource {
             Feed::Own(reader) => {
                 let mut block = done.unwrap_or_else(|| Arc::new(Block::new(1)));
                 // It is nobody else's, so its memory serves again.
-                let is_more = match Arc::get_mut(&mut block) {
-                    Some(block) if !self.stop.load(Ordering::Acquire) => reader.fill(block)?,
-                    _ => false,
-                };
-                if !is_more {
+                let Some(room) = Arc::get_mut(&mut block) else { return Ok(Taken::Ended) };
+                if self.stop.load(Ordering::Acquire) {
+                    if !reader.is_through() {
+                        self.read.note_stop();
+                    }
+                    return Ok(Taken::Ended);
+                }
+                if !reader.fill(room)? {
                     return Ok(Taken::Ended);
                 }
                 self.block = Some(block);
@@ -218,6 +247,9 @@ impl FileSource {
     fn leave(&mut self) {
         let Some(block) = &self.block else { return };
         let places = block.places[self.worker].len();
+        if places > self.next {
+            self.read.note_stop();
+        }
         self.left += (places - self.next) as u64;
         self.next = places;
     }

@@ -34,6 +34,18 @@ pub struct LiveOptions {
     pub ring_bytes: u64,
 }
 
+impl LiveOptions {
+    /// Workers of each interface, if it can have so many.
+    pub(crate) const fn workers_of_each(&self) -> Result<usize, Error> {
+        let way = match self.way {
+            Way::Packet => return Ok(if self.workers == 0 { 1 } else { self.workers }),
+            Way::Xdp => "xdp",
+            Way::Headers => "headers",
+        };
+        if self.workers > 1 { Err(Error::OneWorker { way, workers: self.workers }) } else { Ok(1) }
+    }
+}
+
 /// Ways to listen at an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
@@ -83,6 +95,7 @@ pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Resul
         delivered: 0,
         shut_ns: None,
     };
+    let workers = options.workers_of_each()?;
     match options.way {
         Way::Packet => {
             let tap = TapOptions {
@@ -92,16 +105,12 @@ pub fn open_live(location: &Location, input: u16, options: LiveOptions) -> Resul
                 outgoing: options.outgoing,
                 blocks: u32::try_from(options.ring_bytes >> 16).unwrap_or(u32::MAX).max(4),
             };
-            let taps = PacketTap::open_fanned(location, tap, options.workers)?;
+            let taps = PacketTap::open_fanned(location, tap, workers)?;
             Ok(taps
                 .into_iter()
                 .map(|tap| (tap.offset(), tap))
                 .map(|(o, tap)| source(Tap::Packet(tap), o))
                 .collect())
-        }
-        Way::Xdp | Way::Headers if options.workers > 1 => {
-            let way = if options.way == Way::Xdp { "xdp" } else { "headers" };
-            Err(Error::OneWorker { way, workers: options.workers })
         }
         Way::Xdp => {
             let tap = XdpTap::open(location, &in_driver(options))?;

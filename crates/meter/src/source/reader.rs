@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const ETHERNET_HEADER: usize = 14;
@@ -25,9 +25,8 @@ const FCS: usize = 4;
 #[derive(Debug, Default)]
 pub struct Read {
     packets: AtomicU64,
-    other_link: AtomicU64,
-    /// Of the files as they are on the disk, if they are not compressed.
-    bytes: AtomicU64,
+    /// Whether packets were left in the files because the meter was told to end.
+    stopped: AtomicBool,
     remarks: Mutex<Vec<String>>,
     failure: Mutex<Option<Error>>,
 }
@@ -38,19 +37,22 @@ impl Read {
         self.packets.load(Ordering::Acquire)
     }
 
-    /// Packets that begin with what nobody reads; they are ignored as not of IP.
-    pub fn other_link(&self) -> u64 {
-        self.other_link.load(Ordering::Acquire)
-    }
-
-    /// Bytes, decompressed.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Acquire)
-    }
-
     /// What there is to say of how files ended.
     pub fn remarks(&self) -> Vec<String> {
-        self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        let mut remarks = self.remarks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if self.is_stopped() {
+            remarks.push("stopped before the end: packets behind that are in no account".into());
+        }
+        remarks
+    }
+
+    /// Whether packets were left because the meter was told to end.
+    pub fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    pub(super) fn note_stop(&self) {
+        self.stopped.store(true, Ordering::Release);
     }
 
     /// Why reading came to an early end, if it did.
@@ -132,6 +134,11 @@ impl Reader {
         Ok(false)
     }
 
+    /// Whether nothing is left to read.
+    pub(super) const fn is_through(&self) -> bool {
+        self.open.is_none()
+    }
+
     fn open_next(&mut self) -> Result<(), Error> {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes = File::open(&path).and_then(Bytes::new).map_err(|source| failed(&path, source))?;
@@ -143,7 +150,7 @@ impl Reader {
     fn fill_from(&mut self, open: &mut Open, block: &mut Block) -> Result<After, Error> {
         let (end, is_last) = open.read(block)?;
         let mut start = 0;
-        let (mut packets, mut other) = (0u64, 0u64);
+        let mut packets = 0u64;
         let after = loop {
             match open.decoder.next(&block.bytes[start..end]) {
                 Ok(Step::Record { record, used }) => {
@@ -156,7 +163,6 @@ impl Reader {
                         let place = place(&record, link, bytes, (at_ns, open.input));
                         block.places[worker_of(place.of(bytes), link, workers)].push(place);
                     } else {
-                        other += 1;
                         block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
                     }
                 }
@@ -185,8 +191,6 @@ impl Reader {
             }
         };
         self.read.packets.fetch_add(packets, Ordering::AcqRel);
-        self.read.other_link.fetch_add(other, Ordering::AcqRel);
-        self.read.bytes.fetch_add(start as u64, Ordering::AcqRel);
         Ok(after)
     }
 }

@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
+    /// Of the attempt under way; results of others are not this run's.
+    attempt: u32,
     records: &'a mut R,
     note: &'a mut Note,
     /// The record's revision; `None` before this controller has written it.
@@ -44,6 +46,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     ) -> Self {
         Self {
             run,
+            attempt: 1,
             records,
             note,
             revision: None,
@@ -69,12 +72,25 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         if mark.run != self.run {
             return;
         }
-        self.marks.insert(node.clone(), mark);
+        self.marks.insert(node.clone(), mark.clone());
+        if mark.attempt != self.attempt {
+            return;
+        }
         if let Some(result) = shelved.result {
             self.news.push_back(News::Event(Event::Collected(node.clone(), result)));
         }
         if let Some(why) = shelved.cut_short {
             self.find(format!("node {node} did not get to its end: {why}"));
+        }
+    }
+
+    fn write(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
+        if let Some(revision) = self.revision {
+            return self.records.replace(key, revision, value);
+        }
+        match self.records.get(key)? {
+            Some(found) => self.records.replace(key, found.revision, value),
+            None => self.records.create(key, value),
         }
     }
 
@@ -121,19 +137,14 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
     }
 
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {
+        self.attempt = record.head.attempt;
         let gives_start = matches!(record.state, RunState::Committed | RunState::Confirmed);
         if gives_start && !self.throne.may_commit() {
             return Ok(false);
         }
         let key = RunRecord::key(&self.run);
         let value = serde_json::to_vec(record).unwrap_or_default();
-        let written = match self.revision {
-            Some(revision) => self.records.replace(&key, revision, &value),
-            None => match self.records.get(&key)? {
-                Some(found) => self.records.replace(&key, found.revision, &value),
-                None => self.records.create(&key, &value),
-            },
-        };
+        let written = self.write(&key, &value);
         match written {
             Ok(revision) => {
                 self.revision = Some(revision);
@@ -143,7 +154,12 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
                 Ok(true)
             }
             Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) => Ok(false),
-            Err(error) => Err(error.into()),
+            Err(error) if gives_start => Err(error.into()),
+            // Nothing is started by it; the record is only behind, and the run goes on to its end.
+            Err(error) => {
+                self.find(format!("the state of the run could not be recorded: {error}"));
+                Ok(true)
+            }
         }
     }
 }

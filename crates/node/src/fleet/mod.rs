@@ -33,6 +33,8 @@ use packetrig_plan::{Plan, ReadOptions};
 use packetrig_units::{MonoTime, Nanos};
 use throne::Throne;
 
+/// How long a higher epoch may take to be written.
+const RAISING: Nanos = Nanos::from_secs(10);
 /// How long a roll call waits for the first answer, and after an answer for the next.
 const FIRST_ANSWER: Nanos = Nanos::from_millis(1500);
 const NEXT_ANSWER: Nanos = Nanos::from_millis(60);
@@ -149,8 +151,7 @@ where
 
     fn call(&mut self) -> Result<(), Error> {
         self.round_trip = roll_call(&mut self.endpoint, &mut self.members)?;
-        self.throne.hear(self.members.highest_epoch());
-        Ok(())
+        self.throne.outrank(self.members.highest_epoch(), RAISING)
     }
 
     fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {

@@ -7,8 +7,9 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
-use packetrig_store::{Catalogue, Draft, Error, Gathered, Unfinished};
+use packetrig_store::{Catalogue, Draft, Error, Gathered, Stored, Unfinished};
 use packetrig_sys::clock;
+use serde_json::Value;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +20,8 @@ pub struct RunShelf(Arc<Mutex<Slot>>);
 struct Slot {
     catalogue: Catalogue,
     draft: Option<Draft>,
+    /// What was written down of the run under way when it began; how far it is, is its member `record`.
+    begun: Value,
 }
 
 impl std::fmt::Debug for RunShelf {
@@ -30,7 +33,7 @@ impl std::fmt::Debug for RunShelf {
 impl RunShelf {
     /// Of a connection of its own.
     pub fn new(catalogue: Catalogue) -> Self {
-        Self(Arc::new(Mutex::new(Slot { catalogue, draft: None })))
+        Self(Arc::new(Mutex::new(Slot { catalogue, draft: None, begun: Value::Null })))
     }
 
     fn own(&self) -> MutexGuard<'_, Slot> {
@@ -38,10 +41,11 @@ impl RunShelf {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a run that a later controller can find.
+    /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
     pub fn begin(&self, unfinished: &Unfinished) -> Result<(), Error> {
         let mut slot = self.own();
         slot.draft = Some(slot.catalogue.begin_unfinished(unfinished)?);
+        slot.begun = serde_json::from_str(&unfinished.record).unwrap_or_default();
         Ok(())
     }
 
@@ -55,14 +59,16 @@ impl RunShelf {
         let mut slot = self.own();
         let (draft, unfinished) = slot.catalogue.resume(run)?;
         slot.draft = Some(draft);
+        slot.begun = serde_json::from_str(&unfinished.record).unwrap_or_default();
         Ok(unfinished)
     }
 
     /// Writes how far the run under way is.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
-        let text = serde_json::to_string(record).unwrap_or_default();
-        let head = &record.head;
-        self.own().catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
+        let mut slot = self.own();
+        slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
+        let (text, head) = (slot.begun.to_string(), &record.head);
+        slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
 
     /// Writes the report of the run under way; gives its directory and the report as it was written.
@@ -91,16 +97,25 @@ impl Slot {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
         let gathered = if let Some(draft) = self.draft.as_ref().filter(|draft| draft.run() == run) {
-            draft.store_segment(&self.catalogue, id, body, at)?;
+            settled(draft.store_segment(&self.catalogue, id, body, at))?;
             draft.assemble(&self.catalogue, *attempt, node)?
         } else {
-            self.catalogue.store_late(id, body, at)?;
+            settled(self.catalogue.store_late(id, body, at))?;
             None
         };
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
         let result = gathered.and_then(|all| all.result).map(Arc::new);
         Ok(Shelved { below, result, cut_short })
+    }
+}
+
+/// Other bytes under a name that is stored come from a disk that lost what it had: what came first counts, and the node
+/// need not send it for ever.
+fn settled(stored: Result<Stored, Error>) -> Result<(), Error> {
+    match stored {
+        Ok(_) | Err(Error::Differs(_)) => Ok(()),
+        Err(error) => Err(error),
     }
 }
 

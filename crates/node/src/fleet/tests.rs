@@ -4,7 +4,7 @@ use super::{Charge, Fleet, Shelf, Shelved};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
-use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
+use crate::{DataPlane, Error, Membership, Owner, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::Gate;
 use packetrig_fleet::agent::{Agent, Past};
@@ -19,9 +19,10 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{Held, Steer};
+use packetrig_plan::{Held, Plan, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
+use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
@@ -180,6 +181,21 @@ impl Shelf for Memory {
     }
 }
 
+/// Allows everything.
+struct Generous;
+
+impl Owner for Generous {
+    fn objections(&mut self, _: &Plan, _: &Preparation) -> Vec<String> {
+        Vec::new()
+    }
+    fn allows(&mut self, _: std::net::IpAddr) -> bool {
+        true
+    }
+    fn insists(&self) -> Option<BackEnd> {
+        None
+    }
+}
+
 struct Node {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -220,7 +236,7 @@ impl Node {
             captures: place.join("captures"),
             limits: vec![],
             confirmed: vec![],
-            permit: Box::new(|_, _| Ok(())),
+            owner: Box::new(Generous),
         };
         let membership = Membership::new(site, Gate::leased(), uplink);
         let terms =

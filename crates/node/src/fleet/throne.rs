@@ -101,6 +101,19 @@ impl Throne {
         }
     }
 
+    /// Has an epoch above what any node knows, once that is written: nodes would not obey another.
+    pub(super) fn outrank(&self, heard: u64, within: Nanos) -> Result<(), Error> {
+        self.hear(heard);
+        let until = now() + within;
+        while self.epoch() < heard {
+            if self.is_lost() || now() >= until {
+                return Err(Error::Taken(None));
+            }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+        }
+        Ok(())
+    }
+
     /// Another controller has taken over.
     pub(super) fn is_lost(&self) -> bool {
         self.shared.own().reign.is_lost()
@@ -145,14 +158,15 @@ fn refresh<R: Records>(mut records: R, shared: &Shared) {
             drop(state);
             let answer = records.replace(LOCK, revision, &written(&lock));
             let found = matches!(answer, Err(fabric::Error::Stale(_))).then(|| records.get(LOCK));
+            let answer = answer.map(|revision| (lock, revision));
             settle_refresh(&mut shared.own().reign, answer, found.and_then(Result::ok).flatten());
         }
     }
 }
 
-fn settle_refresh(reign: &mut Reign, answer: Result<u64, fabric::Error>, found: Option<Record>) {
+fn settle_refresh(reign: &mut Reign, answer: Result<(Lock, u64), fabric::Error>, found: Option<Record>) {
     match answer {
-        Ok(revision) => reign.refreshed(revision),
+        Ok((lock, revision)) => reign.refreshed(lock, revision),
         Err(fabric::Error::Stale(_)) => {
             let lock = found.as_ref().and_then(read);
             reign.refused(lock.as_ref().map(|(lock, revision)| (lock, *revision)));

@@ -39,6 +39,10 @@ pub trait Rigs: Send + Sync + 'static {
     fn open(&self, document: String, plan: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal>;
     /// From which seeds are drawn that a document leaves open.
     fn seed(&self) -> u64;
+    /// How documents are read here: their ports are this machine's, unless somebody says otherwise.
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: self.seed(), ..ReadOptions::default() }
+    }
     /// The wall clock at an instant of a run's clock, ns since 1970.
     fn wall_clock(&self, at: MonoTime) -> u64;
 }
@@ -128,7 +132,7 @@ impl<R: Rigs> Console<R> {
             }
         }
         let text = document.to_string();
-        let plan = Plan::read_with(&text, ReadOptions { seed: self.rigs.seed(), ..ReadOptions::default() })?;
+        let plan = Plan::read_with(&text, self.rigs.reading())?;
         Ok((text, plan))
     }
 

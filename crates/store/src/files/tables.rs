@@ -52,6 +52,7 @@ const STREAM_COLUMNS: &[&str] = &[
     "jitter_ipdv_max_ns",
     "first_rx_ns",
     "last_rx_ns",
+    "latency_clock_bound_ns",
 ];
 
 /// One line per stream.
@@ -135,6 +136,7 @@ fn time_cells(stream: &StreamReport) -> Vec<String> {
         cell(jitter.map(|jitter| ns(jitter.ipdv_max))),
         cell(got.and_then(|got| got.first).map(ns)),
         cell(got.and_then(|got| got.last).map(ns)),
+        cell(stream.latency.as_ref().and_then(|times| times.error.clock).map(ns)),
     ]
 }
 
@@ -193,6 +195,41 @@ pub fn ports_csv(report: &RunReport) -> String {
             bps(port.rx_rate),
             ns(port.clock_bound).to_string(),
             port.rx.protocol.to_string(),
+        ]);
+    }
+    csv.into_text()
+}
+
+/// One line per node.
+pub fn nodes_csv(report: &RunReport) -> String {
+    let columns = [
+        "node",
+        "reported",
+        "ports",
+        "sent",
+        "received",
+        "clock_source",
+        "clock_offset_ns",
+        "clock_bound_ns",
+        "start_skew_ns",
+        "start_skew_bound_ns",
+        "start_stamp",
+    ];
+    let mut csv = Csv::new(&columns);
+    for node in &report.nodes {
+        let (clock, start) = (node.clock, node.start);
+        csv.row(vec![
+            node.node.clone(),
+            node.reported.to_string(),
+            cell(node.reported.then_some(node.ports)),
+            cell(node.sent),
+            cell(node.received),
+            cell(clock.map(|clock| clock.source.name())),
+            cell(clock.and_then(|clock| clock.offset_ns)),
+            cell(clock.and_then(|clock| clock.bound).map(ns)),
+            cell(start.and_then(|start| start.skew_ns)),
+            cell(start.and_then(|start| start.bound).map(ns)),
+            cell(start.and_then(|start| start.stamp).map(word)),
         ]);
     }
     csv.into_text()

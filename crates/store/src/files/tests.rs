@@ -1,6 +1,6 @@
 use super::*;
 use crate::sample::report;
-use packetrig_fleet::report::Verdict;
+use packetrig_fleet::report::{NodeReport, Verdict};
 use std::fs;
 
 /// Fields of a line without quotes inside.
@@ -73,6 +73,27 @@ fn ports_and_series_are_tables_too() {
     assert!(csv.contains("stream,plain,tx,1,4,256\r\n"), "{csv}");
     assert!(csv.contains("port,tx,tx,0,6,384\r\n"), "{csv}");
     assert_eq!(csv.lines().count(), 1 + 3 * 2 + 2);
+}
+
+#[test]
+fn nodes_are_a_table_when_there_are_several() {
+    let mut several = report("r1");
+    let node = |name: &str, reported: bool| NodeReport {
+        node: name.into(),
+        reported,
+        ports: usize::from(reported),
+        sent: reported.then_some(7),
+        received: reported.then_some(0),
+        clock: None,
+        start: None,
+    };
+    several.nodes = vec![node("a", true), node("b", false)];
+    let csv = nodes_csv(&several);
+    assert_eq!((value(&csv, 1, "ports"), value(&csv, 1, "received")), ("1", "0"));
+    assert_eq!((value(&csv, 2, "reported"), value(&csv, 2, "sent")), ("false", ""));
+    let directory = tempfile::tempdir().unwrap();
+    write_run(directory.path(), &several, "flows: []").unwrap();
+    assert_eq!(fs::read_to_string(directory.path().join("nodes.csv")).unwrap(), csv);
 }
 
 #[test]

@@ -8,11 +8,11 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, remark};
 use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
-use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, TlsFiles};
+use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, Reading, TlsFiles};
 use packetrig_meter::metrics::Responder;
 use packetrig_sys::{clock, signal};
 use show::Live;
-use sinks::{Kinds, Sinks};
+use sinks::{Accounts, Kinds, Sinks};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
@@ -37,15 +37,13 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         remark(format_args!("collect: listening at {bound}"));
     }
     let reading = collecting.reading();
-    let responder = match arguments.metrics {
-        Some(listen) => {
-            let (reading, accounts) = (reading.clone(), accounts.clone());
-            let render = move || show::metrics(&reading.ledger(), &accounts.read());
-            let responder = Responder::start(listen.0, render)?;
-            remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
-            Some(responder)
+    let responder = match serve_metrics(arguments, &reading, &accounts) {
+        Ok(responder) => responder,
+        Err(error) => {
+            // Its threads and sinks end first.
+            drop(collecting.stop());
+            return Err(error);
         }
-        None => None,
     };
     let mut live = Live::new(arguments.quiet);
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
@@ -66,17 +64,34 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(show::tables(&ledger, &stored));
     }
-    Ok(exit(&ledger, has_failed || stored.iter().any(|sink| sink.failure.is_some())))
+    let has_failed = has_failed || stored.iter().any(|sink| sink.failure.is_some());
+    Ok(exit(&ledger, has_failed, signal::received().is_some()))
 }
 
-/// Losses on the way are a result, not a failure of the collector; what the user pointed at and cannot be read is one.
-fn exit(ledger: &CollectLedger, has_failed: bool) -> Exit {
+fn serve_metrics(
+    arguments: &Arguments,
+    reading: &Reading,
+    accounts: &Accounts,
+) -> Result<Option<Responder>, Error> {
+    let Some(listen) = arguments.metrics else { return Ok(None) };
+    let (reading, accounts) = (reading.clone(), accounts.clone());
+    let responder = Responder::start(listen.0, move || show::metrics(&reading.ledger(), &accounts.read()))?;
+    remark(format_args!("collect: metrics at http://{}/metrics", responder.address()));
+    Ok(Some(responder))
+}
+
+/// Losses on the way are a result, not a failure of the collector; what the user pointed at and cannot be read is one. A signal
+/// is the regular end of listening, and an interruption of reading.
+fn exit(ledger: &CollectLedger, has_failed: bool, has_signal: bool) -> Exit {
     let is_file = |place: &str| !place.contains("://");
     if has_failed {
         return Exit::World;
     }
     if ledger.intake.iter().any(|intake| is_file(&intake.place) && intake.broken > 0) {
         return Exit::Usage;
+    }
+    if has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
+        return Exit::Interrupted;
     }
     Exit::Ok
 }
@@ -105,5 +120,30 @@ fn options(arguments: &Arguments) -> CollectOptions {
             ..CollectorOptions::default()
         },
         ..usual
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_flow::collect::SessionCounts;
+    use packetrig_meter::collect::{Handed, IntakeCounts};
+
+    fn ledger(intake: IntakeCounts) -> CollectLedger {
+        let (total, handed) = (SessionCounts::default(), Handed::default());
+        CollectLedger { elapsed_ns: 1, intake: vec![intake], exporters: vec![], total, refused: 0, handed }
+    }
+
+    #[test]
+    fn an_interrupted_reading_is_neither_done_nor_damaged() {
+        let of =
+            |broken, stopped| IntakeCounts { place: "a.ipfix".into(), broken, stopped, ..Default::default() };
+        let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
+        assert_eq!(exit(&whole, false, true), Exit::Ok, "it was read before the signal");
+        assert_eq!(exit(&cut, false, true), Exit::Usage);
+        assert_eq!(exit(&stopped, false, true), Exit::Interrupted);
+        assert_eq!(exit(&stopped, false, false), Exit::Ok, "--time is what the user asked for");
+        assert_eq!(exit(&whole, true, false), Exit::World);
+        assert!(show::tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
     }
 }

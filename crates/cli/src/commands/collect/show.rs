@@ -92,6 +92,15 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
             add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));
         }
     }
+    for intake in &ledger.intake {
+        let states = [
+            (intake.stopped, "not read to its end: stopped before"),
+            (intake.failed, "failed: no more is read"),
+        ];
+        for (_, what) in states.into_iter().filter(|(is_so, _)| *is_so) {
+            add(&mut text, format_args!("{}: {what}\n", intake.place));
+        }
+    }
     if ledger.refused > 0 {
         add(
             &mut text,

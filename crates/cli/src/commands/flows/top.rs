@@ -24,8 +24,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     } else if arguments.form.csv {
         output.line(format_args!("{},flows,packets,bytes", title(arguments.by)));
         for (group, sum) in &top.groups {
-            let Sum { flows, packets, bytes } = sum;
-            output.line(format_args!("{},{flows},{packets},{bytes}", name(*group)));
+            output.line(csv(*group, *sum));
         }
     } else {
         output.text(text(arguments, &top, order));
@@ -70,6 +69,13 @@ fn name(group: Group) -> String {
     }
 }
 
+/// One row. The name of a group may hold a comma, and no quotes.
+fn csv(group: Group, Sum { flows, packets, bytes }: Sum) -> String {
+    let name = name(group);
+    let quote = if name.contains(',') { "\"" } else { "" };
+    format!("{quote}{name}{quote},{flows},{packets},{bytes}")
+}
+
 fn json(group: Group, Sum { flows, packets, bytes }: Sum) -> serde_json::Value {
     serde_json::json!({"group": name(group), "flows": flows, "packets": packets, "bytes": bytes})
 }
@@ -85,4 +91,16 @@ fn text(arguments: &Arguments, top: &Top, order: Order) -> String {
     let at_least = if top.doubt > 0 { "at least " } else { "" };
     let all = format!("all ({at_least}{})", count(top.groups_seen));
     table(&header, groups.chain([row(all, top.total)]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_with_a_comma_is_one_field_of_csv() {
+        let sum = Sum { flows: 1, packets: 2, bytes: 3 };
+        assert_eq!(csv(Group::Exporter([0; 16], 7), sum), "\"this machine, domain 7\",1,2,3");
+        assert_eq!(csv(Group::Port(17, 53), sum), "udp/53,1,2,3");
+    }
 }

@@ -13,7 +13,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use outputs::Outputs;
 use packetrig_meter::ledger::{Books, Report, exposition};
 use packetrig_meter::metrics::Responder;
-use packetrig_meter::{Input, Meter};
+use packetrig_meter::source::Interface;
+use packetrig_meter::{Input, Meter, MeterOptions};
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use std::io::IsTerminal;
@@ -33,13 +34,11 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let books = Books::new();
     // Before the meter: what is wrong with an output is said before anything is metered.
     let outputs = Outputs::open(arguments, &options, &books)?;
-    let metrics = serve_metrics(arguments, &books)?;
-    let meter = match Meter::start(&options, &books) {
-        Ok(meter) => meter,
+    let (metrics, meter) = match begin(arguments, &options, &books) {
+        Ok(begun) => begun,
         Err(error) => {
-            // Their queues are closed, so they end; why they did not work is not what went wrong.
-            drop(outputs.join());
-            return Err(error.into());
+            outputs.abandon(&books);
+            return Err(error);
         }
     };
     say_start(arguments, &options.input, metrics.as_ref());
@@ -58,7 +57,16 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         output.text(show::result(&arguments.inputs.join(", "), &report));
     }
     metered?;
-    Ok(judge(&report, &failures))
+    Ok(judge(&report, &failures, signal::received().is_some()))
+}
+
+fn begin(
+    arguments: &Arguments,
+    options: &MeterOptions,
+    books: &Arc<Books>,
+) -> Result<(Option<Responder>, Meter), Error> {
+    let metrics = serve_metrics(arguments, books)?;
+    Ok((metrics, Meter::start(options, books)?))
 }
 
 fn serve_metrics(arguments: &Arguments, books: &Arc<Books>) -> Result<Option<Responder>, Error> {
@@ -68,6 +76,7 @@ fn serve_metrics(arguments: &Arguments, books: &Arc<Books>) -> Result<Option<Res
 }
 
 fn say_start(arguments: &Arguments, input: &Input, metrics: Option<&Responder>) {
+    say_down(input);
     if arguments.quiet {
         return;
     }
@@ -75,6 +84,15 @@ fn say_start(arguments: &Arguments, input: &Input, metrics: Option<&Responder>) 
     remark(format_args!("meter: {doing} {}", arguments.inputs.join(", ")));
     if let Some(metrics) = metrics {
         remark(format_args!("meter: metrics at http://{}/metrics", metrics.address()));
+    }
+}
+
+/// Nothing arrives where an interface is down: that is worth a word also where little is said.
+fn say_down(input: &Input) {
+    let Input::Interfaces(locations, _) = input else { return };
+    // One that is gone by now is said by the ledger.
+    for interface in locations.iter().flat_map(Interface::open).filter(|interface| !interface.is_up) {
+        remark(format_args!("meter: {} is down; nothing arrives until it is up", interface.name));
     }
 }
 
@@ -111,8 +129,9 @@ fn await_end(meter: &Meter, books: &Books) {
     }
 }
 
-/// A ledger that does not add up is said, and so is an output that failed.
-fn judge(report: &Report, failures: &[String]) -> Exit {
+/// A ledger that does not add up is said, and so is an output that failed. Of files the user may want less than all by
+/// `--time`; a signal interrupts. A meter at an interface has no other end than these.
+fn judge(report: &Report, failures: &[String], has_signal: bool) -> Exit {
     let style = Style::of_remarks();
     for rule in &report.imbalances {
         remark(format_args!("{} the ledger does not balance: {rule}", style.bad("error:")));
@@ -123,6 +142,7 @@ fn judge(report: &Report, failures: &[String]) -> Exit {
     match (report.imbalances.is_empty(), failures.is_empty()) {
         (false, _) => Exit::Inconclusive,
         (true, false) => Exit::World,
+        (true, true) if report.stopped && has_signal => Exit::Interrupted,
         (true, true) => Exit::Ok,
     }
 }

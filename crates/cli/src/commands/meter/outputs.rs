@@ -36,16 +36,36 @@ impl Outputs {
         books: &Arc<Books>,
     ) -> Result<Self, Error> {
         let mut outputs = Self::default();
-        // First what has no thread yet: an error leaves nothing behind.
+        match outputs.open_all(arguments, options, books) {
+            Ok(()) => Ok(outputs),
+            Err(error) => {
+                outputs.abandon(books);
+                Err(error)
+            }
+        }
+    }
+
+    fn open_all(
+        &mut self,
+        arguments: &Arguments,
+        options: &MeterOptions,
+        books: &Arc<Books>,
+    ) -> Result<(), Error> {
         let sink = arguments.directory.as_deref().map(|to| ParquetSink::new(ParquetOptions::new(to)));
         let sink = sink.transpose().map_err(Error::Flows)?;
         if !arguments.export.is_empty() {
-            outputs.export = Some(export(arguments, options, books)?);
+            self.export = Some(export(arguments, options, books)?);
         }
         if let Some((sink, to)) = sink.zip(arguments.directory.as_deref()) {
-            outputs.directory = Some(keep(sink, to, arguments.domain, books)?);
+            self.directory = Some(keep(sink, to, arguments.domain, books)?);
         }
-        Ok(outputs)
+        Ok(())
+    }
+
+    /// Where nothing is metered: they end, since nobody has their queues. Why they did not work is not what went wrong.
+    pub(super) fn abandon(self, books: &Books) {
+        drop(books.take_channels());
+        drop(self.join());
     }
 
     /// Waits until they have sent what they have; gives why they failed.

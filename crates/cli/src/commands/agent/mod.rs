@@ -1,0 +1,89 @@
+//! `packetrig agent`: a node of a fleet. What the user starts is the supervisor; the worker it starts does the work.
+
+mod describe;
+mod worker;
+
+use crate::args::Agent;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, remark};
+use packetrig_fleet::NodeName;
+use packetrig_nats::enrol::{self, JoinLine, Membership};
+use packetrig_node::supervisor::{self, Ended, Watch};
+use packetrig_sys::{kernel, signal};
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// The files of a node.
+#[derive(Clone, Debug)]
+struct Home(PathBuf);
+
+impl Home {
+    fn of(arguments: &Agent) -> Result<Self, Error> {
+        let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("agent"));
+        let home = arguments.home.clone().map_or_else(usual, Ok)?;
+        let failed = |source| Error::Write { what: home.display().to_string(), source };
+        fs::create_dir_all(&home).map_err(failed)?;
+        Ok(Self(home))
+    }
+
+    fn membership(&self) -> PathBuf {
+        self.0.join("membership.json")
+    }
+
+    fn watch(&self) -> Result<Watch, Error> {
+        let path = self.0.join("watch");
+        Watch::open(&path).map_err(|source| Error::Write { what: path.display().to_string(), source })
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Error> {
+    let home = Home::of(arguments)?;
+    if arguments.supervised {
+        return worker::perform(arguments, &home, output);
+    }
+    join(arguments, &home)?;
+    // Read once here, so that what the user has to put right is said at once.
+    worker::permit(arguments, &home)?;
+    signal::latch()?;
+    let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
+    let mut start = || {
+        let mut command = Command::new(&own);
+        command.args(std::env::args_os().skip(1)).arg("--supervised");
+        command
+    };
+    let stop = || signal::received().is_some();
+    let ended = supervisor::supervise(&home.watch()?, &mut start, &stop, &mut |text| remark(text));
+    match ended.map_err(|source| Error::Write { what: "a worker".into(), source })? {
+        Ended::Told => Ok(Exit::Ok),
+        // It has said why.
+        Ended::Worker(status) if status.success() => Ok(Exit::Ok),
+        Ended::Worker(_) => Ok(Exit::World),
+    }
+}
+
+/// Joins by the line, if one is given; else the node must have joined before.
+fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
+    let file = home.membership();
+    let earlier = file.exists().then(|| Membership::load(&file)).transpose()?;
+    let Some(line) = &arguments.join else {
+        return match earlier {
+            Some(_) => Ok(()),
+            None => Err(Error::Usage(
+                "this machine has joined no fleet; give the line that `packetrig fleet up` printed with --join".into(),
+            )),
+        };
+    };
+    let name = arguments.name.clone().or_else(|| earlier.as_ref().map(|it| it.name.0.clone()));
+    let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
+    let line: JoinLine = line.parse()?;
+    let membership = enrol::enrol(&line, &name, earlier.as_ref())?;
+    membership.save(&file)?;
+    remark(format_args!("joined the fleet at {} as {name}", membership.address));
+    Ok(())
+}

@@ -1,0 +1,183 @@
+//! The worker: everything a node does, until it is told to end.
+
+use super::Home;
+use super::describe::Describer;
+use crate::args::Agent as Arguments;
+use crate::commands::execution::open_catalogue;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::identity;
+use crate::output::{Output, remark};
+use packetrig_engine::gate::Gate;
+use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::fabric::{Error as FabricError, Fabric, Outgoing};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::{Nonce, Place, Preparation};
+use packetrig_fleet::permit::{Mine, Permit};
+use packetrig_nats::NatsFabric;
+use packetrig_nats::enrol::Membership;
+use packetrig_node::{EnginePlane, Membership as Duties, Site, Uplink, epoch, serve_fleet};
+use packetrig_plan::{Location, Plan};
+use packetrig_stats::port::BackEnd;
+use packetrig_store::spool::{Limits, Spool};
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{clock, disk, kernel, memory, process, signal};
+use packetrig_units::BitRate;
+use std::fs;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Free room that captures and samples leave on the disk.
+const KEEP_FREE: u64 = 256 << 20;
+/// Before a server that does not answer is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often the wish to end is looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The owner's file, or what holds without one.
+pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<Permit, Error> {
+    let usual = home.file("owner.toml");
+    let file = arguments.owner.clone().or_else(|| usual.exists().then_some(usual));
+    let mut permit = match file {
+        None => Permit::default(),
+        Some(file) => {
+            let name = file.display().to_string();
+            let text = fs::read_to_string(&file);
+            let text = text.map_err(|source| Error::ReadFile { name: name.clone(), source })?;
+            Permit::read(&text).map_err(|error| Error::Usage(format!("{name}: {error}")))?
+        }
+    };
+    permit.labels.extend(arguments.labels.iter().cloned());
+    Ok(permit)
+}
+
+pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -> Result<Exit, Error> {
+    memory::one_heap();
+    process::end_with_parent()?;
+    signal::latch()?;
+    let permit = Arc::new(permit(arguments, home)?);
+    let membership = Membership::load(&home.membership())?;
+    let node = membership.name.clone();
+    let fabric = NatsFabric::new(membership.access()?).map_err(packetrig_node::Error::from)?;
+    let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(Exit::Ok) };
+    let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
+    let gate = Gate::leased();
+    let epoch_file = home.file("epoch");
+    let epoch = epoch::read(&epoch_file)
+        .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;
+    let past = Past { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
+    let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
+    let mut describer = Describer::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
+    let site = Site {
+        node: node.clone(),
+        describe: Box::new(move || describer.hello()),
+        always_compare: arguments.compare_clocks,
+        epoch_file,
+        watch: Some(home.watch()?),
+        captures: home.file("captures"),
+        limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
+        confirmed: permit.confirmed(),
+        owner: Box::new(Owner { permit, node: node.0.clone() }),
+    };
+    output.line(format_args!("Node {node} of the fleet at {}", membership.address));
+    let over = Arc::new(AtomicBool::new(false));
+    watch_for_end(&over)?;
+    let mut planes = EnginePlane::for_node(node).under(gate.clone());
+    let agent = Agent::leased(LeaseTerms::FLEET, past);
+    serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
+    Ok(Exit::Ok)
+}
+
+/// Tries until the server answers; `None` if the user does not want to wait any more.
+fn until_there<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option<Result<T, FabricError>> {
+    let mut said = false;
+    while signal::received().is_none() {
+        match attempt() {
+            Err(error @ (FabricError::Down(_) | FabricError::Unanswered(_) | FabricError::Taken(_))) => {
+                if !std::mem::replace(&mut said, true) {
+                    remark(format_args!("waiting for the fleet: {error}"));
+                }
+                std::thread::sleep(PAUSE);
+            }
+            done => return Some(done),
+        }
+    }
+    None
+}
+
+fn uplink(
+    arguments: &Arguments,
+    home: &Home,
+    fabric: &NatsFabric,
+    membership: &Membership,
+    permit: &Permit,
+) -> Result<Uplink, Error> {
+    let limits = Limits { bytes: arguments.spool << 20, keep_free: KEEP_FREE };
+    let free = Box::new(|path: &std::path::Path| disk::free(path).ok());
+    let spool = Spool::open(&home.file("spool"), limits, free).map_err(packetrig_node::Error::from)?;
+    let found = spool.recovered();
+    if found.cut_short > 0 || found.torn > 0 {
+        remark(format_args!(
+            "{} runs were cut short when this node ended last; {} segments wait, {} files were torn",
+            found.cut_short, found.waiting, found.torn
+        ));
+    }
+    let (way, node) = (fabric.clone(), membership.name.clone());
+    let open = Box::new(move || Ok(Box::new(way.outgoing(&node)?) as Box<dyn Outgoing>));
+    let room = permit.max_capture.unwrap_or(u64::MAX);
+    Ok(Uplink::start(spool, membership.name.clone(), room, open)?)
+}
+
+/// The owner's file at work.
+struct Owner {
+    permit: Arc<Permit>,
+    node: String,
+}
+
+impl packetrig_node::Owner for Owner {
+    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String> {
+        let places = &preparation.places;
+        let is_here = |port: usize| places.get(port).is_none_or(|place| place.node.0 == self.node);
+        let speed = |place: &Place| (place.node.0 == self.node).then(|| speed_of(&place.interface)).flatten();
+        let speeds: Vec<Option<BitRate>> = places.iter().map(speed).collect();
+        let bound = match plan.clone().bind_part(&speeds, &is_here) {
+            Ok(bound) => bound,
+            Err(problems) => return problems.0.iter().map(ToString::to_string).collect(),
+        };
+        let own = places.iter().enumerate().filter(|(_, place)| place.node.0 == self.node);
+        let mine: Vec<Mine<'_>> =
+            own.map(|(port, place)| Mine { port, interface: &place.interface }).collect();
+        self.permit.check(&bound, &mine, preparation.back_end)
+    }
+
+    fn allows(&mut self, address: IpAddr) -> bool {
+        self.permit.networks.contains(address)
+    }
+
+    fn insists(&self) -> Option<BackEnd> {
+        self.permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied())
+    }
+}
+
+/// Speed of a link of this machine, if it says.
+fn speed_of(interface: &str) -> Option<BitRate> {
+    let location: Location = interface.parse().ok()?;
+    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
+    Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
+}
+
+fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {
+    let over = Arc::clone(over);
+    let body = move || {
+        while signal::received().is_none() {
+            std::thread::sleep(LOOK);
+        }
+        over.store(true, Ordering::Release);
+    };
+    let started = std::thread::Builder::new().name("signals".to_owned()).spawn(body);
+    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+}

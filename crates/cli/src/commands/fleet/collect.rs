@@ -1,0 +1,35 @@
+//! `packetrig fleet collect`: ends what a controller left unfinished.
+
+use super::take;
+use crate::args::CollectRuns;
+use crate::commands::execution::open_catalogue;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fleet_place::FleetPlace;
+use crate::output::{Output, remark};
+use crate::results;
+use packetrig_fleet::controller::Policies;
+use packetrig_fleet::event::{RunEvent, RunEventKind};
+use packetrig_sys::signal;
+
+pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Exit, Error> {
+    let place = FleetPlace::of(&arguments.place)?;
+    signal::latch()?;
+    let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
+    let mut charged = take(&place, catalogue, Policies::default())?;
+    let mut tell = |event: &RunEvent| {
+        if let RunEventKind::Finding(text) = &event.kind
+            && !arguments.quiet
+        {
+            remark(text);
+        }
+    };
+    let reports = charged.end_what_was_left(&mut tell)?;
+    if reports.is_empty() {
+        output.line("Nothing was left unfinished.");
+    }
+    for report in reports {
+        output.text(results::render(&report, output.style()));
+    }
+    Ok(Exit::Ok)
+}

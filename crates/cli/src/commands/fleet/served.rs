@@ -1,0 +1,136 @@
+//! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
+
+use super::{Charged, take};
+use crate::error::Error;
+use crate::fleet_place::FleetPlace;
+use crate::identity;
+use crate::output::remark;
+use packetrig_fleet::RunId;
+use packetrig_fleet::controller::Policies;
+use packetrig_fleet::outcome::Fault;
+use packetrig_fleet::report::Criteria;
+use packetrig_nats::NatsFabric;
+use packetrig_node::fleet::{Fleet, RunShelf};
+use packetrig_node::{RunOptions, Session, Shared};
+use packetrig_plan::{Plan, ReadOptions, Steer};
+use packetrig_server::{EventSink, Refusal, Rigs, Running};
+use packetrig_stats::port::BackEnd;
+use packetrig_store::Catalogue;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::{Arc, Mutex};
+
+/// Frames that are still under way when a configuration is replaced have this long.
+const DRAIN: Nanos = Nanos::from_millis(100);
+
+/// A fleet in charge of this process as long as it serves.
+pub(crate) struct FleetRigs {
+    fleet: Arc<Mutex<Fleet<NatsFabric>>>,
+    charged: ChargedShelf,
+    back_end: Option<BackEnd>,
+    seed: u64,
+    wall_minus_monotonic: u64,
+}
+
+/// Begins runs that a later controller can find, and ends them.
+#[derive(Clone)]
+struct ChargedShelf(RunShelf);
+
+impl FleetRigs {
+    /// Takes charge, and ends what an earlier controller left.
+    pub(crate) fn take(
+        place: &FleetPlace,
+        catalogue: Catalogue,
+        back_end: Option<BackEnd>,
+        seed: u64,
+    ) -> Result<Self, Error> {
+        let mut charged = take(place, catalogue, Policies::default())?;
+        charged.end_what_was_left(&mut |_| {})?;
+        let Charged { fleet, shelf } = charged;
+        let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
+        let (fleet, charged) = (Arc::new(Mutex::new(fleet)), ChargedShelf(shelf));
+        Ok(Self { fleet, charged, back_end, seed, wall_minus_monotonic })
+    }
+}
+
+impl Rigs for FleetRigs {
+    fn open(&self, document: String, plan: &Plan, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+        let started = clock::wall_clock_ns();
+        let options = RunOptions {
+            run: RunId(identity::run_id(started, identity::entropy())),
+            name: "serve".to_owned(),
+            started_wall_ns: started,
+            tag_key: identity::entropy(),
+            seed: self.seed,
+            confirmed: Vec::new(),
+            capture_dir: None,
+            capture_all: false,
+            steered: true,
+            back_end: self.back_end,
+            limits: Vec::new(),
+            drain: DRAIN,
+            criteria: Criteria::default(),
+        };
+        let shelf = self.charged.0.clone();
+        super::charge::begin(&shelf, &options, &document)
+            .map_err(|error| Refusal::internal(error.chain()))?;
+        let ground = Shared(Arc::clone(&self.fleet));
+        let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
+        let session = opened.map_err(|error| {
+            forget(&shelf);
+            match error {
+                // Found when the nodes were known.
+                packetrig_node::Error::Plan(problems) => Refusal::from(problems),
+                error => Refusal::from(error.fault()),
+            }
+        })?;
+        Ok(Box::new(ServedRun { session, shelf, document }))
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn reading(&self) -> ReadOptions {
+        ReadOptions { seed: self.seed, fleet: true }
+    }
+
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        at.as_nanos().wrapping_add(self.wall_minus_monotonic)
+    }
+}
+
+fn forget(shelf: &RunShelf) {
+    if let Err(error) = shelf.give_up() {
+        remark(format_args!("a run that did not begin could not be forgotten: {error}"));
+    }
+}
+
+/// A configuration at work on the fleet.
+struct ServedRun {
+    session: Session,
+    shelf: RunShelf,
+    document: String,
+}
+
+impl Running for ServedRun {
+    fn steer(&self, steer: Steer) -> Result<(), Fault> {
+        self.session.steer(steer)
+    }
+
+    fn close(self: Box<Self>, keep: bool) {
+        let Self { session, shelf, document } = *self;
+        match session.close() {
+            Ok(report) if keep => {
+                if let Err(error) = shelf.commit(report, &document) {
+                    remark(format_args!("the result of a run could not be kept: {error}"));
+                }
+            }
+            Ok(_) => forget(&shelf),
+            Err(error) => {
+                remark(format_args!("a run ended badly: {error}"));
+                forget(&shelf);
+            }
+        }
+    }
+}

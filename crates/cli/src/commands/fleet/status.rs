@@ -1,0 +1,117 @@
+//! `packetrig fleet status`: who is there. It only listens, so it can stand beside a controller at work.
+
+use crate::args::Status;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fleet_place::FleetPlace;
+use crate::numbers;
+use crate::output::Output;
+use crate::table::table;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::hello::{ClockFacts, OfferedPort};
+use packetrig_fleet::members::{MemberRow, Members, Presence};
+use packetrig_nats::Observer;
+use packetrig_sys::{clock, signal};
+use packetrig_units::{MonoTime, Nanos};
+
+/// Nodes say that they are there once a second.
+const A_BEAT: Nanos = Nanos::from_millis(1200);
+
+pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
+    let place = FleetPlace::of(&arguments.place)?;
+    let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
+    let known = place.authority()?.nodes()?;
+    signal::latch()?;
+    let mut members = Members::default();
+    loop {
+        listen(&observer, &mut members);
+        let rows = members.rows(now());
+        if arguments.json {
+            output.json(&rows)?;
+        } else {
+            output.text(shown(&rows, &known, output.style().is_coloured() && arguments.watch));
+        }
+        if !arguments.watch || signal::received().is_some() || output.is_closed() {
+            return Ok(Exit::Ok);
+        }
+    }
+}
+
+/// Everybody who is heard within a beat, and the time that is known for.
+pub(crate) fn who_is_there(place: &FleetPlace) -> Result<(Members, MonoTime), Error> {
+    let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
+    let mut members = Members::default();
+    listen(&observer, &mut members);
+    Ok((members, now()))
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+fn listen(observer: &Observer, members: &mut Members) {
+    let until = now() + A_BEAT;
+    while now() < until && signal::received().is_none() {
+        if let Some((from, hello)) = observer.next(until.since(now())) {
+            members.hear(&from, hello, now());
+        }
+    }
+    members.tick(now());
+}
+
+/// `anew`: over what was shown before.
+fn shown(rows: &[MemberRow], known: &[NodeName], anew: bool) -> String {
+    let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
+    let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
+    let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "ports"];
+    let clear = if anew { "\x1b[2J\x1b[H" } else { "" };
+    let troubles = rows.iter().flat_map(|row| {
+        let of = |text: &String| format!("  {}: {text}\n", row.node);
+        row.hello.troubles.iter().map(of).collect::<Vec<_>>()
+    });
+    format!("{clear}{}{}", table(&header, cells), troubles.collect::<String>())
+}
+
+fn cells(row: &MemberRow) -> Vec<String> {
+    let hello = &row.hello;
+    let seen = match row.presence {
+        Presence::Lost => format!("lost, {} ago", row.silent),
+        _ => format!("{:.1} s ago", row.silent.as_u64() as f64 / 1e9),
+    };
+    let version =
+        row.skew.as_ref().map_or_else(|| hello.version.clone(), |_| format!("{} (!)", hello.version));
+    let state = hello.busy.as_ref().map_or_else(|| "idle".to_owned(), |head| format!("run {}", head.run));
+    let waiting: u64 = hello.spooled.iter().map(|(.., segments)| segments).sum();
+    vec![
+        row.node.to_string(),
+        seen,
+        version,
+        state,
+        of_clock(&hello.clock),
+        numbers::scaled(hello.disk_free as f64, "B"),
+        if waiting == 0 { "-".to_owned() } else { format!("{waiting} waiting") },
+        hello.ports.iter().map(of_port).collect::<Vec<_>>().join(" "),
+    ]
+}
+
+fn silent_cells(node: &NodeName) -> Vec<String> {
+    let mut cells = vec![node.to_string(), "not there".to_owned()];
+    cells.resize(8, "-".to_owned());
+    cells
+}
+
+fn of_clock(clock: &ClockFacts) -> String {
+    let source = format!("{:?}", clock.source).to_lowercase();
+    match clock.max_error {
+        Some(error) if clock.synchronised => format!("{source} ±{error}"),
+        _ => "unsynchronised".to_owned(),
+    }
+}
+
+fn of_port(port: &OfferedPort) -> String {
+    let labels = if port.labels.is_empty() { String::new() } else { format!(":{}", port.labels.join(":")) };
+    let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
+    let down = if port.up { "" } else { "(down)" };
+    let xdp = if port.back_ends.contains(&packetrig_stats::port::BackEnd::Xdp) { "+xdp" } else { "" };
+    format!("{}{labels}{speed}{xdp}{down}", port.interface)
+}

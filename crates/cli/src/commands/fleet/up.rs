@@ -1,0 +1,154 @@
+//! `packetrig fleet up`: keys, a server, a door. It works until it is told to stop; nodes and runs go on as soon as it is up
+//! again.
+
+use super::line;
+use crate::args::Up;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::fleet_place::{Addresses, FleetPlace};
+use crate::output::{Output, remark};
+use packetrig_fleet::fabric::{Fabric, Records};
+use packetrig_fleet::reign::{Identity, LOCK, Lock};
+use packetrig_nats::authority::Authority;
+use packetrig_nats::broker::{Broker, Security, Setup};
+use packetrig_nats::enrol::EnrolServer;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{clock, signal};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Bytes the server may keep: results that wait, records, and room.
+const STORE: u64 = 2 << 30;
+/// How often the user's wish to stop is looked for.
+const LOOK: Duration = Duration::from_millis(100);
+
+pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error> {
+    let place = FleetPlace::of(&arguments.place)?;
+    let authority = Arc::new(place.authority()?);
+    let host = arguments.address.clone().map_or_else(own_address, Ok)?;
+    let security = authority.server(&names(&host)?)?;
+    signal::latch()?;
+    let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, &security)?));
+    let addresses = Addresses {
+        servers: servers(arguments, &host, own(&broker).as_ref()),
+        enrol: at(&host, arguments.enrol),
+    };
+    place.write(&addresses)?;
+    found(&place)?;
+    let door = open_door(arguments, &authority, &security, &broker)?;
+    output.line(format_args!("Fleet in {}", place.directory().display()));
+    output.line(format_args!(
+        "Messages at {}, nodes join at {}",
+        addresses.servers.join(", "),
+        door.address()
+    ));
+    let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
+    output.line(format_args!("\nOn each other machine:\n  packetrig agent --name NAME --join {line}\n"));
+    watch(&place, &broker, &authority);
+    Ok(Exit::Ok)
+}
+
+fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address nodes are most likely to reach.
+fn own_address() -> Result<String, Error> {
+    let addresses = Links::open(&NetNs::current()?)?.global_addresses()?;
+    let best = addresses.iter().find(|ip| ip.is_ipv4()).or_else(|| addresses.first());
+    Ok(best.map_or_else(|| "127.0.0.1".to_owned(), ToString::to_string))
+}
+
+/// Everything by which this machine may be called.
+fn names(host: &str) -> Result<Vec<String>, Error> {
+    let addresses = Links::open(&NetNs::current()?)?.global_addresses()?;
+    let mut names = vec![host.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()];
+    names.extend(addresses.iter().map(IpAddr::to_string));
+    names.sort();
+    names.dedup();
+    Ok(names)
+}
+
+fn start_broker(
+    arguments: &Up,
+    place: &FleetPlace,
+    authority: &Authority,
+    security: &Security,
+) -> Result<Option<Broker>, Error> {
+    if !arguments.cluster.is_empty() {
+        return Ok(None);
+    }
+    let setup = Setup {
+        program: arguments.server.clone(),
+        listen: arguments.listen,
+        directory: place.directory().join("broker"),
+        store_room: STORE,
+        security: Some(security.clone()),
+        nodes: authority.nodes()?,
+    };
+    Ok(Some(Broker::start(setup)?))
+}
+
+fn servers(arguments: &Up, host: &str, broker: Option<&Broker>) -> Vec<String> {
+    match broker {
+        Some(broker) => vec![at(host, broker.address())],
+        None => arguments.cluster.clone(),
+    }
+}
+
+fn at(host: &str, listens: SocketAddr) -> String {
+    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    format!("{host}:{}", listens.port())
+}
+
+/// Makes the lock, so that the first controller need not wait whether there is one.
+fn found(place: &FleetPlace) -> Result<(), Error> {
+    let mut records = place.fabric()?.records().map_err(packetrig_node::Error::from)?;
+    let nobody = Identity { controller: String::new(), host: String::new(), boot_id: String::new(), pid: 0 };
+    let lock = Lock { holder: nobody, epoch: 0, since_wall_ns: clock::wall_clock_ns(), is_free: true };
+    let value = serde_json::to_vec(&lock).unwrap_or_default();
+    match records.create(LOCK, &value) {
+        Ok(_) | Err(packetrig_fleet::fabric::Error::Exists(_)) => Ok(()),
+        Err(error) => Err(packetrig_node::Error::from(error).into()),
+    }
+}
+
+fn open_door(
+    arguments: &Up,
+    authority: &Arc<Authority>,
+    security: &Security,
+    broker: &Arc<Mutex<Option<Broker>>>,
+) -> Result<EnrolServer, Error> {
+    let (known, broker) = (Arc::clone(authority), Arc::clone(broker));
+    let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
+        let nodes = known.nodes().map_err(|error| error.to_string())?;
+        if let Some(broker) = own(&broker).as_mut() {
+            broker.allow(nodes).map_err(|error| error.to_string())?;
+        }
+        remark(format_args!("node {node} is let in"));
+        Ok(())
+    });
+    Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
+}
+
+/// Until the user wants it to end. Nodes that were forgotten meanwhile are not let in any more.
+fn watch(place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
+    let mut allowed = authority.nodes().unwrap_or_default();
+    while signal::received().is_none() {
+        std::thread::sleep(LOOK);
+        let mut broker = own(broker);
+        let Some(broker) = broker.as_mut() else { continue };
+        for trouble in broker.troubles() {
+            remark(format_args!("the server in {}: {trouble}", place.directory().display()));
+        }
+        let nodes = authority.nodes().unwrap_or_default();
+        if nodes != allowed {
+            if let Err(error) = broker.allow(nodes.clone()) {
+                remark(format_args!("the server could not be told of its nodes: {error}"));
+            }
+            allowed = nodes;
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The directory of a fleet: its keys, and where its server and its nodes' door are.
+//!
+//! ```text
+//! DIR/authority/…  keys and certificates     DIR/broker/…  the server's configuration and store
+//! DIR/fleet.json   addresses, as nodes reach them
+//! ```
+//! Whoever has the directory can be the fleet's controller: it is readable by its owner only.
+
+use crate::args;
+use crate::error::Error;
+use packetrig_nats::authority::Authority;
+use packetrig_nats::{Access, NatsFabric};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Names the directory for commands that are given none.
+const VARIABLE: &str = "PACKETRIG_FLEET";
+
+/// Whether the environment names one.
+pub(crate) fn is_named() -> bool {
+    std::env::var_os(VARIABLE).is_some()
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct FleetPlace(PathBuf);
+
+/// Addresses of a fleet, as nodes reach them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Addresses {
+    /// Of the server, or of each of a cluster.
+    pub(crate) servers: Vec<String>,
+    /// Where nodes are let in.
+    pub(crate) enrol: String,
+}
+
+impl FleetPlace {
+    /// The one that is named, or the usual one.
+    pub(crate) fn of(arguments: &args::FleetPlace) -> Result<Self, Error> {
+        let named =
+            arguments.fleet_directory.clone().or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
+        let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("fleet"));
+        named.map_or_else(usual, Ok).map(Self)
+    }
+
+    /// Whether a fleet was made there.
+    pub(crate) fn exists(&self) -> bool {
+        self.file().exists()
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.0
+    }
+
+    fn file(&self) -> PathBuf {
+        self.0.join("fleet.json")
+    }
+
+    pub(crate) fn authority(&self) -> Result<Authority, Error> {
+        Ok(Authority::open(&self.0.join("authority"))?)
+    }
+
+    pub(crate) fn addresses(&self) -> Result<Addresses, Error> {
+        let file = self.file();
+        let name = file.display().to_string();
+        let text =
+            fs::read_to_string(&file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
+        serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{name} is damaged: {error}")))
+    }
+
+    pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {
+        let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
+        let what = || self.file().display().to_string();
+        fs::write(self.file(), text).map_err(|source| Error::Write { what: what(), source })
+    }
+
+    /// The fabric, with the controller's rights.
+    pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
+        if !self.exists() {
+            let place = self.0.display();
+            return Err(Error::Usage(format!(
+                "there is no fleet in {place}; make one by `packetrig fleet up`"
+            )));
+        }
+        let Addresses { servers, .. } = self.addresses()?;
+        let (credentials, keys) = self.authority()?.controller()?;
+        let mut access = Access::to(String::new(), Some(credentials));
+        (access.servers, access.keys) = (servers, Some(keys));
+        Ok(NatsFabric::new(access).map_err(packetrig_node::Error::from)?)
+    }
+}

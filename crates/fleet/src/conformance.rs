@@ -1,0 +1,68 @@
+//! What every fabric must do, as checks that any of them can be held to. A check panics with what is broken.
+//!
+//! It asks only what the traits promise; where fabrics may differ, [`Traits`] says how this one does. Names and directions
+//! are those of a fleet: nodes talk to the controller, the controller to nodes.
+
+mod faults;
+mod messages;
+mod results;
+
+pub use faults::faults_do_what_they_say;
+
+use crate::fabric::{Endpoint, Fabric, SegmentId};
+use crate::message::{Body, Command, Head, NodeName, PlanHash, RunId};
+use packetrig_stats::result::Sample;
+use packetrig_units::{MonoTime, Nanos};
+
+/// Long enough to be sure that nothing comes.
+const SOON: Nanos = Nanos::from_millis(50);
+/// Never reached when all is well.
+const LONG: Nanos = Nanos::from_secs(20);
+
+/// Where fabrics may differ.
+#[derive(Clone, Copy, Debug)]
+pub struct Traits {
+    /// A post to a node that has left is an error; otherwise it is lost without one.
+    pub knows_who_left: bool,
+    /// Results it was made to keep, in bytes: [`conforms`] fills them.
+    pub results_room: usize,
+}
+
+/// Holds the fabric to all checks; `make` gives an empty one each time.
+pub fn conforms<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+    messages::check(traits, &make);
+    results::check_records(&make);
+    results::check_results(traits, &make);
+}
+
+fn head() -> Head {
+    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+}
+
+fn command(command: Command) -> Body {
+    Body::Command(head(), command)
+}
+
+fn sample(at: u64) -> Body {
+    Body::Telemetry(head(), Box::new(Sample { at: MonoTime::from_nanos(at), ..Sample::default() }))
+}
+
+fn node(name: &str) -> NodeName {
+    NodeName(name.into())
+}
+
+fn join<F: Fabric>(fabric: &F, name: &NodeName) -> F::Endpoint {
+    fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name} cannot join: {error}"))
+}
+
+fn controller<F: Fabric>(fabric: &F) -> F::Endpoint {
+    join(fabric, &NodeName::controller())
+}
+
+fn post<E: Endpoint>(from: &mut E, to: &NodeName, body: Body) {
+    from.post(to, body).unwrap_or_else(|error| panic!("a letter to {to}: {error}"));
+}
+
+fn segment(of: &str, number: u64) -> SegmentId {
+    SegmentId { run: RunId("20261121-1".into()), attempt: 1, node: node(of), number }
+}

@@ -1,0 +1,128 @@
+//! Messages: order, no loss of letters, counted loss of telemetry, names.
+
+use super::{LONG, SOON, Traits, command, controller, head, join, node, post, sample};
+use crate::fabric::{Endpoint, Error, Fabric};
+use crate::message::{Body, Command, NodeName, Reply};
+
+/// More than any queue on the way holds.
+const FLOOD: u64 = 100_000;
+
+pub(super) fn check<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+    letters_arrive_in_order(&make());
+    replies_arrive_in_order_and_say_from_whom(&make());
+    what_is_for_all_reaches_all(&make());
+    telemetry_is_dropped_and_letters_are_not(&make());
+    nobody_is_answered_by_an_error(&make());
+    who_left_is_answered_as_promised(traits, &make());
+    waiting_ends_with_a_message_from_another_thread(&make());
+}
+
+fn letters_arrive_in_order<F: Fabric>(fabric: &F) {
+    let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
+    let letters = || [Command::Arm, Command::Stop, Command::Query].into_iter().cycle().take(300);
+    for letter in letters() {
+        post(&mut from, &node("a"), command(letter));
+    }
+    for (number, letter) in letters().enumerate() {
+        let got = a.receive(LONG).unwrap_or_else(|| panic!("letter {number} was lost"));
+        assert_eq!((got.from, got.body), (NodeName::controller(), command(letter)), "letter {number}");
+    }
+    assert_eq!(a.receive(SOON), None);
+    assert_eq!(b.receive(SOON), None, "what is not for it does not come");
+}
+
+fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
+    let (mut to, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
+    for number in 0..100 {
+        for from in [&mut a, &mut b] {
+            post(from, &NodeName::controller(), Body::Reply(head(), Reply::Refused(number.to_string())));
+        }
+    }
+    let mut next = [0, 0];
+    for _ in 0..200 {
+        let got = to.receive(LONG).unwrap_or_else(|| panic!("a reply was lost"));
+        let next = &mut next[usize::from(got.from == node("b"))];
+        assert_eq!(got.body, Body::Reply(head(), Reply::Refused(next.to_string())));
+        *next += 1;
+    }
+    assert_eq!(next, [100, 100]);
+}
+
+fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
+    let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
+    from.post_all(Body::RollCall).unwrap_or_else(|error| panic!("a roll call: {error}"));
+    for one in [&mut a, &mut b] {
+        let got = one.receive(LONG).map(|letter| letter.body);
+        assert_eq!(got, Some(Body::RollCall), "{} was not called", one.name());
+    }
+    assert_eq!(from.receive(SOON), None, "nobody calls himself");
+}
+
+fn telemetry_is_dropped_and_letters_are_not<F: Fabric>(fabric: &F) {
+    let (mut to, mut from) = (controller(fabric), join(fabric, &node("a")));
+    let whom = NodeName::controller();
+    for at in 0..FLOOD {
+        post(&mut from, &whom, sample(at));
+    }
+    post(&mut from, &whom, Body::Reply(head(), Reply::Armed));
+    let (mut arrived, mut last, mut letters, mut quiet) = (0, None, 0, 0);
+    let dropped = |to: &F::Endpoint| to.dropped() + from.dropped();
+    // What is under way still comes: it ends when every sample is accounted for.
+    while letters == 0 || arrived + dropped(&to) < FLOOD {
+        match to.receive(SOON).map(|got| got.body) {
+            Some(Body::Telemetry(_, sample)) => {
+                assert!(last < Some(sample.at), "telemetry keeps its order");
+                (arrived, last) = (arrived + 1, Some(sample.at));
+            }
+            Some(body) => {
+                assert_eq!(body, Body::Reply(head(), Reply::Armed));
+                letters += 1;
+            }
+            None => {
+                quiet += 1;
+                assert!(quiet < 100, "{arrived} samples came and {} were dropped of {FLOOD}", dropped(&to));
+            }
+        }
+    }
+    assert!(arrived > 0);
+    assert_eq!(arrived + dropped(&to), FLOOD, "what is dropped is counted");
+    assert_eq!(letters, 1);
+}
+
+fn nobody_is_answered_by_an_error<F: Fabric>(fabric: &F) {
+    let mut from = controller(fabric);
+    let nobody = node("nobody");
+    assert_eq!(from.post(&nobody, command(Command::Arm)), Err(Error::Unknown(nobody.clone())));
+    let a = join(fabric, &node("a"));
+    assert!(matches!(fabric.join(node("a")), Err(Error::Taken(name)) if name == node("a")));
+    assert!(matches!(fabric.join(NodeName::controller()), Err(Error::Taken(_))));
+    drop(a);
+    join(fabric, &node("a"));
+}
+
+fn who_left_is_answered_as_promised<F: Fabric>(traits: Traits, fabric: &F) {
+    let mut from = controller(fabric);
+    let mut a = join(fabric, &node("a"));
+    post(&mut from, &node("a"), command(Command::Arm));
+    assert!(a.receive(LONG).is_some());
+    drop(a);
+    let answer = from.post(&node("a"), command(Command::Stop));
+    assert_eq!(answer.is_err(), traits.knows_who_left, "{answer:?}");
+    let mut a = join(fabric, &node("a"));
+    post(&mut from, &node("a"), command(Command::Query));
+    let got = a.receive(LONG).map(|letter| letter.body);
+    assert_eq!(got, Some(command(Command::Query)), "what was for the one before does not come");
+}
+
+fn waiting_ends_with_a_message_from_another_thread<F: Fabric>(fabric: &F) {
+    let (mut asks, mut answers) = (controller(fabric), join(fabric, &node("a")));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let letter = answers.receive(LONG).unwrap_or_else(|| panic!("the question was lost"));
+            post(&mut answers, &letter.from, Body::Reply(head(), Reply::Armed));
+        });
+        post(&mut asks, &node("a"), command(Command::Arm));
+        let got = asks.receive(LONG).map(|letter| letter.body);
+        assert_eq!(got, Some(Body::Reply(head(), Reply::Armed)));
+    });
+}

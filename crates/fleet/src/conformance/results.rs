@@ -1,0 +1,138 @@
+//! Records and results: compare-and-set; nothing lost, nothing twice under one name, full is told.
+
+use super::{LONG, SOON, Traits, node, segment};
+use crate::fabric::{Delivery, Error, Fabric, Incoming, Outgoing, Records, SEGMENT_ROOM};
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+fn done<T, E: Debug>(what: &str, result: Result<T, E>) -> T {
+    result.unwrap_or_else(|error| panic!("{what}: {error:?}"))
+}
+
+pub(super) fn check_records<F: Fabric>(make: impl Fn() -> F) {
+    a_record_is_made_once_and_changed_by_who_saw_it(&make());
+    keys_come_in_order_and_go_when_removed(&make());
+}
+
+fn a_record_is_made_once_and_changed_by_who_saw_it<F: Fabric>(fabric: &F) {
+    let mut one = done("opening", fabric.records());
+    let mut two = done("opening again", fabric.records());
+    assert_eq!(done("reading", one.get("ctl.lock")), None);
+    assert_eq!(one.replace("ctl.lock", 1, b"x"), Err(Error::Stale("ctl.lock".into())));
+    let first = done("making", one.create("ctl.lock", b"one"));
+    assert_eq!(two.create("ctl.lock", b"two"), Err(Error::Exists("ctl.lock".into())));
+    assert_eq!(
+        two.create("ctl.lock", b"one"),
+        Err(Error::Exists("ctl.lock".into())),
+        "the same value is no claim"
+    );
+    let seen = done("reading", two.get("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
+    assert_eq!((seen.value.as_slice(), seen.revision), (b"one".as_slice(), first));
+    let second = done("replacing", two.replace("ctl.lock", first, b"two"));
+    assert!(second > first, "revisions rise");
+    assert_eq!(one.replace("ctl.lock", first, b"one"), Err(Error::Stale("ctl.lock".into())));
+    let seen = done("reading", one.get("ctl.lock")).unwrap_or_else(|| panic!("it was made"));
+    assert_eq!((seen.value.as_slice(), seen.revision), (b"two".as_slice(), second));
+}
+
+fn keys_come_in_order_and_go_when_removed<F: Fabric>(fabric: &F) {
+    let mut records = done("opening", fabric.records());
+    assert_eq!(done("listing", records.keys("")), [""; 0]);
+    for key in ["run.b", "run.a", "node.a", "runs"] {
+        done("making", records.create(key, b"x"));
+    }
+    assert_eq!(done("listing", records.keys("run.")), ["run.a", "run.b"]);
+    done("removing", records.remove("run.a"));
+    done("removing what is not there", records.remove("run.a"));
+    assert_eq!(done("listing", records.keys("run.")), ["run.b"]);
+    assert_eq!(done("reading", records.get("run.a")), None);
+    done("making again", records.create("run.a", b"y"));
+    assert_eq!(done("listing", records.keys("")), ["node.a", "run.a", "run.b", "runs"]);
+}
+
+pub(super) fn check_results<F: Fabric>(traits: Traits, make: impl Fn() -> F) {
+    what_is_appended_twice_comes_once(&make());
+    the_unconfirmed_comes_again_when_opened_anew(&make());
+    the_largest_fits_and_more_does_not(&make());
+    a_full_store_refuses_and_keeps_what_it_has(traits, &make());
+}
+
+fn next<I: Incoming>(incoming: &mut I) -> Delivery<I::Token> {
+    incoming.collect(LONG).unwrap_or_else(|| panic!("a segment was lost"))
+}
+
+fn what_is_appended_twice_comes_once<F: Fabric>(fabric: &F) {
+    let mut incoming = done("opening", fabric.incoming());
+    let mut outgoing = done("opening", fabric.outgoing(&node("a")));
+    for number in [0, 1, 0, 2, 2] {
+        let body = format!("segment {number}");
+        done("appending", outgoing.append(&segment("a", number), body.as_bytes()));
+    }
+    let mut got = BTreeSet::new();
+    for _ in 0..3 {
+        let delivery = next(&mut incoming);
+        assert_eq!(delivery.body, format!("segment {}", delivery.id.number).into_bytes());
+        got.insert(delivery.id.clone());
+        done("confirming", incoming.confirm(delivery.token));
+    }
+    assert_eq!(got, BTreeSet::from([0, 1, 2].map(|number| segment("a", number))));
+    assert!(incoming.collect(SOON).is_none(), "it comes once");
+}
+
+fn the_unconfirmed_comes_again_when_opened_anew<F: Fabric>(fabric: &F) {
+    let mut incoming = done("opening", fabric.incoming());
+    let mut outgoing = done("opening", fabric.outgoing(&node("a")));
+    for number in 0..4 {
+        done("appending", outgoing.append(&segment("a", number), b"x"));
+    }
+    let mut open: BTreeSet<u64> = (0..4).collect();
+    let confirmed = next(&mut incoming);
+    open.remove(&confirmed.id.number);
+    done("confirming", incoming.confirm(confirmed.token));
+    drop(next(&mut incoming));
+    let mut again = done("opening anew", fabric.incoming());
+    while !open.is_empty() {
+        let delivery = next(&mut again);
+        assert!(open.remove(&delivery.id.number), "{} was confirmed", delivery.id);
+        done("confirming", again.confirm(delivery.token));
+    }
+    assert!(again.collect(SOON).is_none());
+}
+
+fn the_largest_fits_and_more_does_not<F: Fabric>(fabric: &F) {
+    let mut incoming = done("opening", fabric.incoming());
+    let mut outgoing = done("opening", fabric.outgoing(&node("a")));
+    let body: Vec<u8> = (0..=SEGMENT_ROOM).map(|index| index.to_le_bytes()[0]).collect();
+    assert_eq!(outgoing.append(&segment("a", 0), &body), Err(Error::TooLarge(SEGMENT_ROOM + 1)));
+    done("appending", outgoing.append(&segment("a", 1), &body[..SEGMENT_ROOM]));
+    let delivery = next(&mut incoming);
+    assert_eq!(delivery.id.number, 1);
+    assert!(delivery.body == body[..SEGMENT_ROOM], "its bytes are the same");
+    done("confirming", incoming.confirm(delivery.token));
+}
+
+fn a_full_store_refuses_and_keeps_what_it_has<F: Fabric>(traits: Traits, fabric: &F) {
+    let mut incoming = done("opening", fabric.incoming());
+    let mut outgoing = done("opening", fabric.outgoing(&node("a")));
+    let body = vec![7; traits.results_room / 8];
+    let mut kept = BTreeSet::new();
+    let refusal = (0..20).find_map(|number| match outgoing.append(&segment("a", number), &body) {
+        Ok(()) => {
+            kept.insert(number);
+            None
+        }
+        Err(error) => Some((number, error)),
+    });
+    let (refused, error) = refusal.unwrap_or_else(|| panic!("it was never full"));
+    assert_eq!(error, Error::Full);
+    assert!(kept.len() >= 4, "{kept:?}");
+    for _ in 0..kept.len() {
+        let delivery = next(&mut incoming);
+        assert!(kept.remove(&delivery.id.number), "{} twice", delivery.id);
+        done("confirming", incoming.confirm(delivery.token));
+    }
+    done("appending where there is room again", outgoing.append(&segment("a", refused), &body));
+    let delivery = next(&mut incoming);
+    assert_eq!(delivery.id.number, refused);
+    done("confirming", incoming.confirm(delivery.token));
+}

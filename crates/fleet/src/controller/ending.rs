@@ -1,0 +1,98 @@
+//! How a run ends: by its plan, by the user, by a fault.
+
+use super::{Controller, Phase};
+use crate::event::RunEventKind;
+use crate::message::{Command, NodeName};
+use crate::outcome::{Fault, Outcome};
+use packetrig_units::MonoTime;
+
+impl Controller {
+    pub(super) fn stop(&mut self, now: MonoTime) {
+        match self.phase {
+            Phase::Draft => self.end(Outcome::Aborted),
+            Phase::Preparing { .. } | Phase::Arming { .. } | Phase::Committing { .. } => {
+                self.cancel(Outcome::Aborted, now);
+            }
+            Phase::Confirming { start } if now < start => self.cancel(Outcome::Aborted, now),
+            Phase::Confirming { .. } | Phase::Running { .. } => {
+                self.stopped_by_user = true;
+                self.stop_senders(now);
+            }
+            // It ends by itself already.
+            Phase::Draining { .. }
+            | Phase::Collecting { .. }
+            | Phase::Cancelling { .. }
+            | Phase::Ended(_) => {}
+        }
+    }
+
+    pub(super) fn stop_senders(&mut self, now: MonoTime) {
+        if self.stopping.is_none() {
+            self.stopping = Some(now + self.limits.stop);
+            self.broadcast(now);
+        }
+    }
+
+    pub(super) fn fail(&mut self, fault: Fault, now: MonoTime) {
+        self.cancel(Outcome::Failed { fault }, now);
+    }
+
+    /// Ends as `ending` once every node has let go.
+    pub(super) fn cancel(&mut self, ending: Outcome, now: MonoTime) {
+        let until = now + self.limits.stop;
+        let until = self.quiet_at().map_or(until, |quiet| quiet.max(until));
+        self.phase = Phase::Cancelling { until, ending };
+        self.broadcast(now);
+    }
+
+    /// Whether no result of a node that was given up can come any more, or was waited for long enough.
+    pub(super) fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
+        now >= late || self.peers.values().all(|peer| peer.result.is_some())
+    }
+
+    pub(super) fn end_of_run(&mut self) {
+        // Of a steered run the stop is the end.
+        let stopped = self.stopped_by_user && !self.preparation.steered;
+        let missing = self.peers.values().any(|peer| peer.result.is_none());
+        let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
+        for (node, text) in std::mem::take(&mut self.reasons) {
+            let is_here =
+                node.is_some_and(|node| self.peers.get(&node).is_some_and(|it| it.result.is_some()));
+            // Of an inherited run it matters what is missing, not what was said of nodes that had ended it already.
+            if self.inherited.is_none() || !is_here {
+                reasons.push(text);
+            }
+        }
+        let whole = !missing && reasons.is_empty();
+        self.end(if whole { Outcome::Complete { stopped } } else { Outcome::Partial { reasons, stopped } });
+    }
+
+    pub(super) fn end(&mut self, outcome: Outcome) {
+        let lost: Vec<NodeName> =
+            self.peers.iter().filter(|(_, peer)| peer.lost).map(|(n, _)| n.clone()).collect();
+        self.conclude(outcome);
+        for node in lost {
+            self.dismiss(node);
+        }
+    }
+
+    /// What is left to say to a node that was lost; it may have missed what was said before.
+    pub(super) fn dismiss(&mut self, node: NodeName) {
+        let Some(peer) = self.peers.get(&node) else { return };
+        let command = if self.limits.lease.is_none() || peer.gone {
+            Command::Abort
+        } else if peer.result.is_some() {
+            Command::Collected
+        } else {
+            // It keeps what it has for whoever collects.
+            Command::Finish { sent: self.sent_totals() }
+        };
+        self.send(node, command);
+    }
+
+    pub(super) fn conclude(&mut self, outcome: Outcome) {
+        self.enter(outcome.state());
+        self.emit(RunEventKind::Ended(outcome.clone()));
+        self.phase = Phase::Ended(outcome);
+    }
+}

@@ -1,0 +1,72 @@
+//! What is not waited for any longer.
+
+use super::peer::Progress;
+use super::{Controller, Phase};
+use crate::message::NodeName;
+use crate::outcome::Blame;
+use packetrig_units::MonoTime;
+
+impl Controller {
+    /// Gives up waiting for what did not come in time.
+    pub(super) fn expire(&mut self, now: MonoTime) {
+        match self.phase {
+            Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
+            Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
+            Phase::Running { start } => self.expire_running(start, now),
+            Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
+                self.expire_commit(now);
+            }
+            // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
+            Phase::Committing { start } if self.preparation.steered && now >= start + self.limits.prepare => {
+                self.silent_before_start(Progress::Committed, now);
+            }
+            Phase::Collecting { until, .. } if now >= until => {
+                self.give_up(Progress::Reported, "its result did not come", now);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn silent_before_start(&mut self, wanted: Progress, now: MonoTime) {
+        let text = format!("did not get ready within {}", self.limits.prepare);
+        let stragglers = self.stragglers(wanted, &text);
+        let Some((first, _)) = stragglers.first().cloned() else { return };
+        if !self.do_without(stragglers, now) {
+            self.trouble(&first, Blame::Peer, &text, now);
+        }
+    }
+
+    /// Not all have acknowledged the commit in time: without the silent ones if that is accepted, else once more.
+    pub(super) fn expire_commit(&mut self, now: MonoTime) {
+        let stragglers = self.stragglers(Progress::Committed, "did not acknowledge the start in time");
+        if !stragglers.is_empty() && !self.do_without(stragglers, now) {
+            self.try_again(now);
+        }
+    }
+
+    pub(super) fn expire_running(&mut self, start: MonoTime, now: MonoTime) {
+        self.expire_confirmations(start, now);
+        if now >= start + self.limits.start {
+            self.give_up(Progress::Started, "did not start with the others", now);
+        }
+        if self.stopping.is_some_and(|until| now >= until) {
+            self.give_up(Progress::Done, "did not stop when told", now);
+        }
+        let quiet = self.limits.silence;
+        let silent: Vec<NodeName> = self
+            .behind(Progress::Done)
+            .filter(|(_, peer)| now >= peer.heard + quiet)
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in silent {
+            self.trouble(&node, Blame::Peer, &format!("silent for {quiet}"), now);
+        }
+    }
+
+    pub(super) fn give_up(&mut self, wanted: Progress, what: &str, now: MonoTime) {
+        let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
+        for node in behind {
+            self.trouble(&node, Blame::Peer, what, now);
+        }
+    }
+}

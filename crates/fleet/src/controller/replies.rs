@@ -1,0 +1,168 @@
+//! What nodes say, and what it means for the run.
+
+use super::peer::Progress;
+use super::{Controller, Event, OnLoss, Phase};
+use crate::event::RunEventKind;
+use crate::message::{Command, NodeName, Reply, SentTotal, StopReason};
+use crate::outcome::Blame;
+use packetrig_stats::result::{NodeResult, Sample};
+use packetrig_units::MonoTime;
+use std::sync::Arc;
+
+impl Controller {
+    /// What is said of the run is said. Whoever did not hear what became of its result, or may still send, is told.
+    pub(super) fn after_the_end(&mut self, event: Event, now: MonoTime) {
+        let is_here = |node: &NodeName| self.peers.get(node).is_some_and(|peer| peer.result.is_some());
+        match event {
+            Event::Reply(node, head, Reply::Result(_) | Reply::Spooled { .. })
+                if head == self.head && is_here(&node) =>
+            {
+                self.send(node, Command::Collected);
+            }
+            Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
+            Event::Steer(steer) => self.steer(steer, now),
+            _ => {}
+        }
+    }
+
+    pub(super) fn reply(&mut self, node: &NodeName, reply: Reply, now: MonoTime) {
+        let started = self.has_started();
+        if let (Some(out), Reply::Aborted) = (self.left_out.get_mut(node), &reply) {
+            out.released = true;
+        }
+        let inherited = self.inherited.is_some();
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        match reply {
+            Reply::Prepared { .. } | Reply::Armed | Reply::Committed if inherited && started => {
+                // Nor can it in this epoch.
+                peer.gone = true;
+                self.send(node.clone(), Command::Abort);
+                self.trouble(node, Blame::Peer, "did not start", now);
+            }
+            // The word that it will start came after T.
+            Reply::Confirmed if started && peer.progress < Progress::Confirmed => {
+                peer.reach(Progress::Confirmed, now);
+            }
+            // In a run that goes on these are echoes, or a node that forgot: no sign of life.
+            Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
+            Reply::Prepared { ports } => {
+                peer.reach(Progress::Prepared, now);
+                if !std::mem::replace(&mut peer.shown, true) {
+                    self.emit(RunEventKind::Ports { node: node.clone(), ports });
+                }
+            }
+            Reply::Armed => peer.reach(Progress::Armed, now),
+            Reply::Committed => peer.reach(Progress::Committed, now),
+            Reply::Confirmed => peer.reach(Progress::Confirmed, now),
+            Reply::Started => peer.reach(Progress::Started, now),
+            Reply::Held { number, fault, held } => {
+                peer.heard = now;
+                self.held(node, number, held, fault, now);
+            }
+            Reply::Announced { number, fault } => {
+                peer.heard = now;
+                self.announced(node, number, fault, now);
+            }
+            Reply::Steered { number, fault, sample } => {
+                // Before the change is told, so that its readers know the counts right after it.
+                self.telemetry(node.clone(), sample, now);
+                self.changed(node, number, fault, now);
+            }
+            Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
+            Reply::Result(result) => self.collected(node, result, now),
+            Reply::Spooled { .. } if peer.progress == Progress::Reported => {
+                self.send(node.clone(), Command::Collected);
+            }
+            Reply::Spooled { .. } => peer.reach(Progress::Spooled, now),
+            Reply::Aborted => peer.released = true,
+            Reply::Late => self.late(node, now),
+            Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
+            Reply::Failed(fault) => {
+                peer.gone = true;
+                self.trouble(node, fault.blame, &fault.text, now);
+            }
+        }
+    }
+
+    pub(super) fn senders_done(
+        &mut self,
+        node: &NodeName,
+        sent: Vec<SentTotal>,
+        why: StopReason,
+        now: MonoTime,
+    ) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        let first = peer.progress < Progress::Done && self.stopping.is_none();
+        peer.sent = sent;
+        peer.reach(Progress::Done, now);
+        let cut = match why {
+            StopReason::Done | StopReason::Told => return,
+            StopReason::LeaseOver => "its senders stopped because their lease was not renewed",
+            StopReason::NoLease => "did not start: it had no lease at T (split_start)",
+            StopReason::OwnersLimit => "its senders stopped at the longest duration its owner allows",
+        };
+        if first {
+            let text = format!("node {node}: {cut}");
+            self.emit(RunEventKind::Finding(text.clone()));
+            self.reasons.push((None, text));
+            if self.policies.on_loss == OnLoss::Abort {
+                self.stop_senders(now);
+            }
+        }
+    }
+
+    /// A node's whole result is here, by whatever way it came.
+    pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        peer.reach(Progress::Reported, now);
+        peer.result.get_or_insert(result);
+        self.send(node.clone(), Command::Collected);
+    }
+
+    pub(super) fn restarted(&mut self, node: &NodeName, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        peer.gone = true;
+        // What is safe on its disk still comes.
+        if peer.progress < Progress::Spooled {
+            self.trouble(node, Blame::Peer, "its agent was started again", now);
+        }
+    }
+
+    pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<Sample>, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(&node) else { return };
+        peer.heard = now;
+        if peer.sampled.is_none_or(|at| at < sample.at) {
+            peer.sampled = Some(sample.at);
+            self.emit(RunEventKind::Counters { node, sample });
+        }
+    }
+
+    pub(super) fn late(&mut self, node: &NodeName, now: MonoTime) {
+        match self.phase {
+            Phase::Committing { .. } => self.try_again(now),
+            Phase::Confirming { .. } | Phase::Running { .. } => {
+                self.trouble(
+                    node,
+                    Blame::Peer,
+                    "did not start: the confirmation came too late (split_start)",
+                    now,
+                );
+            }
+            _ => {}
+        }
+    }
+
+    /// A node cannot go on.
+    pub(super) fn trouble(&mut self, node: &NodeName, blame: Blame, what: &str, now: MonoTime) {
+        match self.phase {
+            Phase::Draft | Phase::Cancelling { .. } | Phase::Ended(_) => {}
+            Phase::Confirming { start } if now >= start => {
+                self.lose(node, format!("node {node}: {what}"), now);
+            }
+            Phase::Running { .. } | Phase::Draining { .. } | Phase::Collecting { .. } => {
+                self.lose(node, format!("node {node}: {what}"), now);
+            }
+            _ => self.trouble_before_start(node, blame, what, now),
+        }
+    }
+}

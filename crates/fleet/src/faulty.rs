@@ -1,0 +1,219 @@
+//! A fabric with faults: wraps any other and loses, repeats, delays, refuses or cuts what passes, when told to.
+//!
+//! For tests of whatever uses a fabric. The faults are switches: nothing is drawn at random and nothing depends on time.
+//! Invariant: without a fault it behaves as the fabric inside.
+
+use crate::fabric::{Delivery, Endpoint, Error, Fabric, Incoming, Outgoing, Record, Records, SegmentId};
+use crate::message::{Body, Envelope, NodeName};
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// What goes wrong from now on; [`Faulty::set`] changes it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "faults are independent switches")]
+pub struct Faults {
+    /// Posts that are lost: each `n`th.
+    pub lose_each: Option<u64>,
+    /// Posts that arrive twice: each `n`th.
+    pub repeat_each: Option<u64>,
+    /// Posts that wait until so many later ones have passed.
+    pub hold_back: usize,
+    /// Nothing passes; every call says [`Error::Down`], and who waits hears nothing.
+    pub cut: bool,
+    /// Appends are refused as [`Error::Full`].
+    pub full: bool,
+    /// Appends are done and their answer is lost: [`Error::Unanswered`].
+    pub unanswered: bool,
+    /// Posts, appends and changes of records are [`Error::NotPermitted`].
+    pub refuse: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    faults: Faults,
+    posts: u64,
+}
+
+/// See the module. Clones have the same faults.
+#[derive(Clone, Debug)]
+pub struct Faulty<F> {
+    inside: F,
+    state: Arc<Mutex<State>>,
+}
+
+impl<F> Faulty<F> {
+    /// Without faults for now.
+    pub fn new(inside: F) -> Self {
+        Self { inside, state: Arc::default() }
+    }
+
+    /// From now on these go wrong, and no others.
+    pub fn set(&self, faults: Faults) {
+        own(&self.state).faults = faults;
+    }
+}
+
+fn own(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A part of it: endpoint, records, or an end of the results' way.
+#[derive(Debug)]
+pub struct Part<P> {
+    inside: P,
+    state: Arc<Mutex<State>>,
+    held: VecDeque<(Option<NodeName>, Body)>,
+}
+
+impl<P> Part<P> {
+    fn faults(&self) -> Faults {
+        own(&self.state).faults
+    }
+
+    /// The part, if calls reach it.
+    fn reached(&mut self) -> Result<&mut P, Error> {
+        if self.faults().cut {
+            return Err(Error::Down("cut by the test".to_owned()));
+        }
+        Ok(&mut self.inside)
+    }
+
+    /// The part, if it may be changed.
+    fn permitted(&mut self, what: &str) -> Result<&mut P, Error> {
+        if self.faults().refuse {
+            return Err(Error::NotPermitted(what.to_owned()));
+        }
+        self.reached()
+    }
+}
+
+impl<F: Fabric> Faulty<F> {
+    fn part<P>(&self, inside: P) -> Part<P> {
+        Part { inside, state: Arc::clone(&self.state), held: VecDeque::new() }
+    }
+}
+
+impl<F: Fabric> Fabric for Faulty<F> {
+    type Endpoint = Part<F::Endpoint>;
+    type Records = Part<F::Records>;
+    type Outgoing = Part<F::Outgoing>;
+    type Incoming = Part<F::Incoming>;
+
+    fn join(&self, name: NodeName) -> Result<Self::Endpoint, Error> {
+        Ok(self.part(self.inside.join(name)?))
+    }
+
+    fn records(&self) -> Result<Self::Records, Error> {
+        Ok(self.part(self.inside.records()?))
+    }
+
+    fn outgoing(&self, node: &NodeName) -> Result<Self::Outgoing, Error> {
+        Ok(self.part(self.inside.outgoing(node)?))
+    }
+
+    fn incoming(&self) -> Result<Self::Incoming, Error> {
+        Ok(self.part(self.inside.incoming()?))
+    }
+}
+
+impl<E: Endpoint> Part<E> {
+    /// Lets it pass now, later, twice or not at all; `None` is everybody.
+    fn pass(&mut self, to: Option<&NodeName>, body: Body) -> Result<(), Error> {
+        let subject = to.map_or_else(|| "all".to_owned(), ToString::to_string);
+        self.permitted(&subject)?;
+        let faults = self.faults();
+        let mut state = own(&self.state);
+        state.posts += 1;
+        let is = |each: Option<u64>| each.is_some_and(|n| state.posts.is_multiple_of(n.max(1)));
+        let times = if is(faults.lose_each) { 0 } else { 1 + usize::from(is(faults.repeat_each)) };
+        drop(state);
+        for _ in 0..times {
+            self.held.push_back((to.cloned(), body.clone()));
+        }
+        while self.held.len() > faults.hold_back {
+            match self.held.pop_front() {
+                Some((Some(to), body)) => self.inside.post(&to, body)?,
+                Some((None, body)) => self.inside.post_all(body)?,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<E: Endpoint> Endpoint for Part<E> {
+    fn name(&self) -> &NodeName {
+        self.inside.name()
+    }
+
+    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), Error> {
+        self.pass(Some(to), body)
+    }
+
+    fn post_all(&mut self, body: Body) -> Result<(), Error> {
+        self.pass(None, body)
+    }
+
+    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+        if self.faults().cut {
+            // What arrived before the cut was not read in time: it is gone.
+            while self.inside.receive(Nanos::ZERO).is_some() {}
+            return None;
+        }
+        self.inside.receive(within)
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inside.dropped()
+    }
+
+    fn troubles(&mut self) -> Vec<Error> {
+        self.inside.troubles()
+    }
+}
+
+impl<R: Records> Records for Part<R> {
+    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+        self.reached()?.get(key)
+    }
+
+    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        self.permitted(key)?.create(key, value)
+    }
+
+    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        self.permitted(key)?.replace(key, revision, value)
+    }
+
+    fn remove(&mut self, key: &str) -> Result<(), Error> {
+        self.permitted(key)?.remove(key)
+    }
+
+    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        self.reached()?.keys(prefix)
+    }
+}
+
+impl<O: Outgoing> Outgoing for Part<O> {
+    fn append(&mut self, id: &SegmentId, body: &[u8]) -> Result<(), Error> {
+        let faults = self.faults();
+        if faults.full {
+            return Err(Error::Full);
+        }
+        self.permitted(&id.to_string())?.append(id, body)?;
+        if faults.unanswered { Err(Error::Unanswered(id.to_string())) } else { Ok(()) }
+    }
+}
+
+impl<I: Incoming> Incoming for Part<I> {
+    type Token = I::Token;
+
+    fn collect(&mut self, within: Nanos) -> Option<Delivery<I::Token>> {
+        self.reached().ok()?.collect(within)
+    }
+
+    fn confirm(&mut self, token: I::Token) -> Result<(), Error> {
+        self.reached()?.confirm(token)
+    }
+}

@@ -1,0 +1,234 @@
+//! What the owner of a node lets others send from it.
+//!
+//! The owner writes a file on the node; no message can widen it. The node checks every plan against it before it opens a
+//! port, and every change of a plan under way. It sees the plan, not the frames: limits that only the time shows (how
+//! long an endless stream goes on, how much a capture holds) are for the agent to keep.
+//!
+//! Invariant: what cannot be bounded is refused, unless everything of its kind is allowed.
+
+mod file;
+mod network;
+#[cfg(test)]
+mod tests;
+
+pub use file::FileError;
+pub use network::{Macs, Network, Networks};
+
+use packetrig_plan::reach::{self, Family, Values};
+use packetrig_plan::{BoundPlan, Stream};
+use packetrig_stats::port::BackEnd;
+use packetrig_units::{BitRate, Nanos};
+
+/// Longest run without a word of the owner.
+pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
+
+/// A port that is lent.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PermittedPort {
+    /// As a location of this machine: `eth1` or `ns/eth1`.
+    pub interface: String,
+    /// For groups.
+    pub labels: Vec<String>,
+    /// The owner knows that it looks like part of a real network.
+    pub confirmed: bool,
+    /// Most on the line (layer 1).
+    pub max_rate: Option<BitRate>,
+    /// Most frames per second.
+    pub max_frames_per_second: Option<u64>,
+    /// Largest MTU.
+    pub max_mtu: Option<u32>,
+}
+
+/// See the module. The default is that of a node without a file: test networks only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Permit {
+    /// What the owner calls the node.
+    pub labels: Vec<String>,
+    /// The ports lent; `None`: every interface that carries no default route.
+    pub ports: Option<Vec<PermittedPort>>,
+    /// IP addresses that may be sent to.
+    pub networks: Networks,
+    /// MAC addresses that may be sent to.
+    pub macs: Macs,
+    /// Longest time to send.
+    pub max_duration: Nanos,
+    /// Most bytes of captures that leave the machine after a run; `None`: as much as there is.
+    pub max_capture: Option<u64>,
+    /// Ways to send; `None`: all.
+    pub back_ends: Option<Vec<BackEnd>>,
+}
+
+impl Default for Permit {
+    fn default() -> Self {
+        Self {
+            labels: Vec::new(),
+            ports: None,
+            networks: Networks::for_tests(),
+            macs: Macs::Any,
+            max_duration: USUAL_DURATION,
+            max_capture: None,
+            back_ends: None,
+        }
+    }
+}
+
+/// A port of a plan that is on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mine<'a> {
+    /// Its index in the plan.
+    pub port: usize,
+    /// Its interface here.
+    pub interface: &'a str,
+}
+
+impl Permit {
+    /// Reads the owner's file.
+    pub fn read(text: &str) -> Result<Self, FileError> {
+        file::read(text)
+    }
+
+    /// The port lent, if this interface is one. `has_default_route`: whether the kernel sends its own traffic there.
+    pub fn port(&self, interface: &str, has_default_route: bool) -> Option<PermittedPort> {
+        match &self.ports {
+            Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
+            None if has_default_route => None,
+            None => Some(PermittedPort { interface: interface.to_owned(), ..PermittedPort::default() }),
+        }
+    }
+
+    /// Interfaces that may be used although they look like part of a real network. What a controller confirms does not
+    /// count here.
+    pub fn confirmed(&self) -> Vec<String> {
+        let confirmed = self.ports.iter().flatten().filter(|port| port.confirmed);
+        confirmed.map(|port| port.interface.clone()).collect()
+    }
+
+    /// Whether frames may go this way.
+    pub fn allows_back_end(&self, back_end: BackEnd) -> bool {
+        self.back_ends.as_ref().is_none_or(|allowed| allowed.contains(&back_end))
+    }
+
+    /// Why this node does not do its part of a plan: everything at once; empty if it does. `back_end` is the one the
+    /// user insists on.
+    pub fn check(&self, bound: &BoundPlan, mine: &[Mine<'_>], back_end: Option<BackEnd>) -> Vec<String> {
+        let mut refusals = Vec::new();
+        if let Some(back_end) = back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
+            refusals.push(format!("back end {} is not allowed", back_end.name()));
+        }
+        for own in mine {
+            self.check_port(bound, own, &mut refusals);
+            for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
+                self.check_stream(bound, index, stream, &mut refusals);
+            }
+        }
+        refusals
+    }
+
+    fn check_port(&self, bound: &BoundPlan, own: &Mine<'_>, refusals: &mut Vec<String>) {
+        // Whether it carries a default route was asked when it was offered; the guard asks again when it is opened.
+        let Some(lent) = self.port(own.interface, false) else {
+            refusals.push(format!("port {} is not lent", own.interface));
+            return;
+        };
+        let at = |what: String| format!("port {}: {what}", own.interface);
+        let port = &bound.plan.ports[own.port];
+        let asked = Asked::of(bound, own.port);
+        if let Some(most) = lent.max_rate {
+            if asked.rate > most {
+                refusals.push(at(format!("the plan sends {}; allowed is {most}", asked.rate)));
+            }
+            // What goes as fast as it can goes as fast as the link.
+            let link = bound.speeds[own.port];
+            if asked.unpaced && link.is_none_or(|link| link > most) {
+                refusals.push(at(format!("the plan sends as fast as the link takes it; allowed is {most}")));
+            }
+        }
+        if let Some(most) = lent.max_frames_per_second {
+            if asked.frames_milli > u128::from(most) * 1000 {
+                let frames = asked.frames_milli / 1000;
+                refusals.push(at(format!("the plan sends {frames} frames/s; allowed are {most}")));
+            }
+            if asked.unpaced {
+                refusals.push(at(format!(
+                    "frames of a file as fast as the link takes them; allowed are {most}/s"
+                )));
+            }
+        }
+        if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
+            refusals.push(at(format!("the plan wants an MTU of {mtu}; allowed is {most}")));
+        }
+        for (interface, ip) in reach::claimed(&bound.plan, own.port) {
+            if !self.networks.contains(ip) {
+                refusals.push(at(format!(
+                    "interface {interface} is at {ip} or turns to it, which is not allowed"
+                )));
+            }
+        }
+        if self.max_capture == Some(0) && bound.plan.captures.iter().any(|c| c.ports.contains(&own.port)) {
+            refusals.push(at("captures are not allowed".to_owned()));
+        }
+    }
+
+    fn check_stream(&self, bound: &BoundPlan, index: usize, stream: &Stream, refusals: &mut Vec<String>) {
+        let says = |what: String| format!("stream {}: {what}", stream.name);
+        let timeline = bound.streams[index].timeline;
+        let length = timeline.total().and_then(|total| total.checked_sub(1)).map(|last| timeline.due(last));
+        if let Some(length) = length.filter(|length| *length > self.max_duration) {
+            refusals.push(says(format!("it takes {length}; allowed is {}", self.max_duration)));
+        }
+        let reach = stream.reach();
+        if self.macs != Macs::Any || !self.networks.is_everything() {
+            refusals.extend(
+                reach
+                    .open
+                    .iter()
+                    .filter(|why| self.minds(why))
+                    .map(|why| says(format!("where it sends to cannot be told: {why}"))),
+            );
+        }
+        for target in &reach.targets {
+            if let Some(stray) = self.stray(target.family, &target.values) {
+                refusals.push(says(format!("its `{}` can be {stray}, which is not allowed", target.field)));
+            }
+        }
+    }
+
+    /// An address that is found only when the run starts is a MAC address; everything else that is open can be anything.
+    fn minds(&self, why: &str) -> bool {
+        !(why == reach::ASKED_FOR && self.macs == Macs::Any)
+    }
+
+    /// A value that is not allowed.
+    fn stray(&self, family: Family, values: &Values) -> Option<String> {
+        match family {
+            Family::Mac => self.macs.stray(values),
+            Family::Ipv4 => self.networks.stray(values, false),
+            Family::Ipv6 => self.networks.stray(values, true),
+        }
+    }
+}
+
+/// What a plan asks of a port at most.
+#[derive(Debug)]
+struct Asked {
+    rate: BitRate,
+    frames_milli: u128,
+    unpaced: bool,
+}
+
+impl Asked {
+    fn of(bound: &BoundPlan, port: usize) -> Self {
+        let own = || bound.plan.streams.iter().zip(&bound.streams).filter(|(stream, _)| stream.tx == port);
+        let paced = || own().filter(|(stream, _)| !stream.frames.is_unpaced());
+        let bits = |(stream, bound): (&Stream, &packetrig_plan::BoundStream)| {
+            stream.l1_rate(bound.timeline.rate).bits_per_second()
+        };
+        let in_1000_s =
+            |bound: &packetrig_plan::BoundStream| bound.timeline.rate.frames_within(Nanos::from_secs(1000));
+        Self {
+            rate: BitRate::new(paced().map(bits).fold(0, u64::saturating_add)),
+            frames_milli: paced().map(|(_, bound)| u128::from(in_1000_s(bound))).sum(),
+            unpaced: own().any(|(stream, _)| stream.frames.is_unpaced()),
+        }
+    }
+}

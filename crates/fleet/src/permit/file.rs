@@ -1,0 +1,153 @@
+//! The owner's file, in TOML. Every key may be left out; then the default holds. A key that is not known is an error:
+//! somebody meant to forbid something by it.
+
+use super::{Macs, Network, Networks, Permit, PermittedPort};
+use packetrig_plan::Location;
+use packetrig_stats::port::BackEnd;
+use packetrig_units::{BitRate, Nanos};
+use serde::{Deserialize, Deserializer, de::Error};
+use std::str::FromStr;
+
+/// Why an owner's file cannot be followed. Nothing may be sent then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the owner's file cannot be followed: {0}")]
+pub struct FileError(String);
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default, deserialize_with = "labels")]
+    labels: Vec<String>,
+    max_duration: Option<Text<Nanos>>,
+    max_capture: Option<Size>,
+    back_ends: Option<Vec<BackEnd>>,
+    #[serde(default)]
+    destinations: Destinations,
+    port: Option<Vec<FilePort>>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(deny_unknown_fields)]
+struct Destinations {
+    ip: Option<Vec<Text<Network>>>,
+    mac: Option<FileMacs>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum FileMacs {
+    Word(String),
+    List(Vec<String>),
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FilePort {
+    interface: Text<Location>,
+    #[serde(default, deserialize_with = "labels")]
+    labels: Vec<String>,
+    #[serde(default)]
+    confirmed: bool,
+    max_rate: Option<Text<BitRate>>,
+    max_frames_per_second: Option<u64>,
+    max_mtu: Option<u32>,
+}
+
+/// What is written as text and means something else.
+struct Text<T>(T);
+
+impl<'de, T: FromStr<Err: std::fmt::Display>> Deserialize<'de> for Text<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        text.parse().map(Self).map_err(D::Error::custom)
+    }
+}
+
+/// Bytes: a number, or `100MB`.
+struct Size(u64);
+
+impl<'de> Deserialize<'de> for Size {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Bytes(u64),
+            Text(String),
+        }
+        let text = match Form::deserialize(from)? {
+            Form::Bytes(bytes) => return Ok(Self(bytes)),
+            Form::Text(text) => text,
+        };
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let factor = match text[digits.len()..].trim() {
+            "" | "B" => Some(1),
+            "kB" => Some(1_000),
+            "MB" => Some(1_000_000),
+            "GB" => Some(1_000_000_000),
+            "TB" => Some(1_000_000_000_000),
+            _ => None,
+        };
+        let bytes = factor.and_then(|factor: u64| digits.parse::<u64>().ok()?.checked_mul(factor));
+        bytes
+            .map(Self)
+            .ok_or_else(|| D::Error::custom(format!("`{text}` is not a size; write it like 500kB or 2GB")))
+    }
+}
+
+fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    let labels = Vec::<String>::deserialize(from)?;
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    match labels.iter().find(|label| label.is_empty() || !label.chars().all(is_good)) {
+        Some(label) => {
+            Err(D::Error::custom(format!("`{label}` is not a label: letters, digits, `-` and `_`")))
+        }
+        None => Ok(labels),
+    }
+}
+
+pub(super) fn read(text: &str) -> Result<Permit, FileError> {
+    let file: File =
+        toml::from_str(text).map_err(|error| FileError(error.to_string().trim_end().to_owned()))?;
+    let usual = Permit::default();
+    let networks = |list: Vec<Text<Network>>| {
+        Networks::new(&list.into_iter().map(|Text(network)| network).collect::<Vec<_>>())
+    };
+    let permit = Permit {
+        labels: file.labels,
+        ports: file.port.map(|ports| ports.into_iter().map(port).collect()),
+        networks: file.destinations.ip.map_or(usual.networks, networks),
+        macs: file.destinations.mac.map_or(Ok(usual.macs), macs)?,
+        max_duration: file.max_duration.map_or(usual.max_duration, |Text(length)| length),
+        max_capture: file.max_capture.map(|Size(bytes)| bytes),
+        back_ends: file.back_ends,
+    };
+    let ports = permit.ports.as_deref().unwrap_or_default();
+    let twice =
+        |(index, port): (usize, &PermittedPort)| ports[..index].iter().any(|o| o.interface == port.interface);
+    match ports.iter().enumerate().find(|(index, port)| twice((*index, port))) {
+        Some((_, port)) => Err(FileError(format!("port {} is there twice", port.interface))),
+        None => Ok(permit),
+    }
+}
+
+fn port(port: FilePort) -> PermittedPort {
+    PermittedPort {
+        interface: port.interface.0.to_string(),
+        labels: port.labels,
+        confirmed: port.confirmed,
+        max_rate: port.max_rate.map(|Text(rate)| rate),
+        max_frames_per_second: port.max_frames_per_second,
+        max_mtu: port.max_mtu,
+    }
+}
+
+fn macs(macs: FileMacs) -> Result<Macs, FileError> {
+    match macs {
+        FileMacs::Word(word) if word == "any" => Ok(Macs::Any),
+        FileMacs::Word(word) => Err(FileError(format!("`mac` is a list or \"any\", not \"{word}\""))),
+        FileMacs::List(list) => {
+            let list: Result<_, String> = list.iter().map(|text| Macs::one(text)).collect();
+            list.map(Macs::List).map_err(FileError)
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! Which addresses may be sent to.
+
+use packetrig_plan::device::mac_text;
+use packetrig_plan::reach::Values;
+use packetrig_plan::recording::mac;
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+/// A network: all addresses that share a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    first: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    const fn width(self) -> u8 {
+        if self.first.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// First and last address as numbers.
+    fn ends(self) -> (u128, u128) {
+        let first = match self.first {
+            IpAddr::V4(ip) => u128::from(ip.to_bits()),
+            IpAddr::V6(ip) => ip.to_bits(),
+        };
+        let host = u32::from(self.width() - self.bits);
+        (first, first | if host >= 128 { u128::MAX } else { (1 << host) - 1 })
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse =
+            |why: &str| format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48");
+        let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+        let first: IpAddr = ip.parse().map_err(|_| refuse(""))?;
+        let width = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| refuse("")))?;
+        if bits > width {
+            return Err(refuse(""));
+        }
+        let network = Self { first, bits };
+        let host = u32::from(width - bits);
+        let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
+        if network.ends().0 & mask != 0 {
+            // Somebody who writes a host there may not know how much is allowed by it.
+            return Err(refuse(" (it has bits behind its prefix)"));
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+/// Networks together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Networks {
+    /// (first, last), sorted, neither touching nor overlapping.
+    v4: Vec<(u128, u128)>,
+    v6: Vec<(u128, u128)>,
+}
+
+impl Networks {
+    /// All of these.
+    pub fn new(networks: &[Network]) -> Self {
+        let of = |is_v4: bool| {
+            joined(
+                networks
+                    .iter()
+                    .filter(|network| network.first.is_ipv4() == is_v4)
+                    .map(|n| n.ends())
+                    .collect(),
+            )
+        };
+        Self { v4: of(true), v6: of(false) }
+    }
+
+    /// Those set aside for benchmarking: RFC 2544 and RFC 5180.
+    pub fn for_tests() -> Self {
+        let v4 = Network { first: Ipv4Addr::new(198, 18, 0, 0).into(), bits: 15 };
+        let v6 = Network { first: Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), bits: 48 };
+        Self::new(&[v4, v6])
+    }
+
+    /// Whether every address is among them.
+    pub fn is_everything(&self) -> bool {
+        self.v4 == [(0, u128::from(u32::MAX))] && self.v6 == [(0, u128::MAX)]
+    }
+
+    /// Whether this address is.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        match ip {
+            IpAddr::V4(ip) => covers(&self.v4, ip.to_bits().into(), ip.to_bits().into()),
+            IpAddr::V6(ip) => covers(&self.v6, ip.to_bits(), ip.to_bits()),
+        }
+    }
+
+    /// One of the values that is not among them, in words.
+    pub(super) fn stray(&self, values: &Values, is_v6: bool) -> Option<String> {
+        let ranges = if is_v6 { &self.v6 } else { &self.v4 };
+        let shown = |value: u128| match u32::try_from(value) {
+            Ok(value) if !is_v6 => Ipv4Addr::from_bits(value).to_string(),
+            _ => Ipv6Addr::from_bits(value).to_string(),
+        };
+        match values {
+            Values::List(list) => {
+                list.iter().find(|value| !covers(ranges, **value, **value)).map(|v| shown(*v))
+            }
+            Values::Range(first, last) => (!covers(ranges, *first, *last))
+                .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
+        }
+    }
+}
+
+fn joined(mut ranges: Vec<(u128, u128)>) -> Vec<(u128, u128)> {
+    ranges.sort_unstable();
+    let mut joined: Vec<(u128, u128)> = Vec::new();
+    for (first, last) in ranges {
+        match joined.last_mut() {
+            Some(before) if first <= before.1.saturating_add(1) => before.1 = before.1.max(last),
+            _ => joined.push((first, last)),
+        }
+    }
+    joined
+}
+
+fn covers(ranges: &[(u128, u128)], first: u128, last: u128) -> bool {
+    ranges.iter().any(|range| range.0 <= first && last <= range.1)
+}
+
+/// MAC addresses that may be sent to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Macs {
+    /// All.
+    Any,
+    /// These.
+    List(Vec<[u8; 6]>),
+}
+
+impl Macs {
+    /// A MAC address as the owner writes it.
+    pub(super) fn one(text: &str) -> Result<[u8; 6], String> {
+        mac(text).ok_or_else(|| format!("`{text}` is not a MAC address; write it like 02:00:00:00:00:01"))
+    }
+
+    /// One of the values that is not among them, in words.
+    pub(super) fn stray(&self, values: &Values) -> Option<String> {
+        let Self::List(allowed) = self else { return None };
+        let number = |mac: &[u8; 6]| mac.iter().fold(0, |number, byte| number << 8 | u128::from(*byte));
+        let ranges = joined(allowed.iter().map(|mac| (number(mac), number(mac))).collect());
+        let shown = |value: u128| {
+            let bytes = value.to_be_bytes();
+            mac_text([10, 11, 12, 13, 14, 15].map(|index: usize| bytes[index]))
+        };
+        match values {
+            Values::List(list) => {
+                list.iter().find(|value| !covers(&ranges, **value, **value)).map(|v| shown(*v))
+            }
+            Values::Range(first, last) => (!covers(&ranges, *first, *last))
+                .then(|| format!("anything from {} to {}", shown(*first), shown(*last))),
+        }
+    }
+}

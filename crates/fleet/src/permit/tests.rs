@@ -1,0 +1,195 @@
+use super::*;
+use packetrig_plan::Plan;
+use packetrig_units::BitRate;
+
+const ETHERNET: &str = "{choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:00:02'}}}";
+
+/// Port a sends; `more` are further members of the document.
+fn bound(packet: &str, flow: &str, more: &str) -> BoundPlan {
+    let text = format!(
+        "{{ports: [{{name: a, location: eth1}}, {{name: b, location: eth2}}], {more} flows: [{{name: s, \
+         tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 230}}, {flow}}}]}}"
+    );
+    let plan = Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}"));
+    plan.bind(&[Some(BitRate::new(10_000_000_000)); 2]).unwrap()
+}
+
+fn to(dst: &str) -> String {
+    format!("{ETHERNET}, {{choice: ipv4, ipv4: {{dst: {dst}}}}}")
+}
+
+const MINE: [Mine<'static>; 2] = [Mine { port: 0, interface: "eth1" }, Mine { port: 1, interface: "eth2" }];
+const SLOW: &str = "rate: {choice: pps, pps: 1000}";
+
+fn refusals(permit: &Permit, bound: &BoundPlan) -> Vec<String> {
+    permit.check(bound, &MINE, None)
+}
+
+fn addressed(permit: &Permit, dst: &str) -> Vec<String> {
+    refusals(permit, &bound(&to(dst), SLOW, ""))
+}
+
+#[test]
+fn without_a_file_only_test_networks_can_be_sent_to() {
+    let permit = Permit::default();
+    assert_eq!(addressed(&permit, "{choice: value, value: 198.19.255.254}"), Vec::<String>::new());
+    let plain = bound(ETHERNET, SLOW, "");
+    assert_eq!(refusals(&permit, &plain), Vec::<String>::new(), "no IP at all");
+    let said = addressed(&permit, "{choice: values, values: [198.18.0.1, 192.0.2.9]}");
+    assert_eq!(said, ["stream s: its `ipv4.dst` can be 192.0.2.9, which is not allowed"]);
+    let climbing = "{choice: increment, increment: {start: 198.19.255.250, step: 0.0.0.1, count: 7}}";
+    assert_eq!(
+        addressed(&permit, climbing),
+        ["stream s: its `ipv4.dst` can be 198.20.0.0, which is not allowed"]
+    );
+    let drawn = "{choice: random, random: {min: 198.18.0.0, max: 198.20.0.0}}";
+    assert!(addressed(&permit, drawn)[0].contains("can be anything from 198.18.0.0 to 198.20.0.0"));
+    let inside = "{choice: random, random: {min: 198.18.0.0, max: 198.18.0.255}}";
+    assert_eq!(addressed(&permit, inside), Vec::<String>::new());
+    let v6 = |ip: &str| {
+        let packet = format!("{ETHERNET}, {{choice: ipv6, ipv6: {{dst: {{choice: value, value: '{ip}'}}}}}}");
+        refusals(&permit, &bound(&packet, SLOW, "")).len()
+    };
+    assert_eq!((v6("2001:2::1"), v6("2001:2:1::1"), v6("fe80::1"), v6("fd00::1")), (0, 1, 1, 1));
+}
+
+#[test]
+fn what_cannot_be_bounded_needs_everything_allowed() {
+    let bytes = format!("{ETHERNET}, {{choice: custom, custom: {{bytes: '4500'}}}}");
+    let plan = bound(&bytes, SLOW, "");
+    let said = refusals(&Permit::default(), &plan);
+    assert_eq!(
+        said,
+        ["stream s: where it sends to cannot be told: a header of its frames is given as bytes"]
+    );
+    let all = Permit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = 'any'").unwrap();
+    assert_eq!(refusals(&all, &plan), Vec::<String>::new());
+    let some =
+        Permit::read("[destinations]\nip = ['0.0.0.0/0', '::/0']\nmac = ['02:00:00:00:00:02']").unwrap();
+    assert_eq!(refusals(&some, &plan).len(), 1);
+}
+
+#[test]
+fn only_listed_mac_addresses_are_sent_to() {
+    let permit = |mac: &str| Permit::read(&format!("[destinations]\nmac = ['{mac}']")).unwrap();
+    let plan = bound(ETHERNET, SLOW, "");
+    assert_eq!(refusals(&permit("02:00:00:00:00:02"), &plan), Vec::<String>::new());
+    let said = refusals(&permit("02:00:00:00:00:03"), &plan);
+    assert_eq!(said, ["stream s: its `ethernet.dst` can be 02:00:00:00:00:02, which is not allowed"]);
+}
+
+#[test]
+fn a_port_has_its_limits_and_others_are_not_lent() {
+    let permit = Permit::read(
+        "[[port]]\ninterface = 'eth1'\nlabels = ['tx']\nmax_rate = '1Mbit/s'\nmax_frames_per_second = 400\nmax_mtu = 1500",
+    )
+    .unwrap();
+    let jumbo = "layer1: [{name: l, port_names: [a], mtu: 9000}],";
+    let said = refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 500}", jumbo));
+    let wanted = [
+        "port eth1: the plan sends 500 frames/s; allowed are 400",
+        "port eth1: the plan wants an MTU of 9000; allowed is 1500",
+        "port eth2 is not lent",
+    ];
+    assert_eq!(said, wanted);
+    // 250 B on the line, 500 times a second, are the whole megabit.
+    let fast = refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 501}", ""));
+    assert!(
+        fast[0].starts_with("port eth1: the plan sends 1.002 Mbit/s; allowed is 1.000 Mbit/s"),
+        "{fast:?}"
+    );
+    assert_eq!(
+        refusals(&permit, &bound(ETHERNET, "rate: {choice: pps, pps: 400}", "")),
+        ["port eth2 is not lent"]
+    );
+    assert_eq!(permit.port("eth1", true).unwrap().labels, ["tx"]);
+    assert_eq!(permit.port("eth9", false), None);
+}
+
+#[test]
+fn a_stream_may_not_take_longer_than_allowed_and_an_endless_one_is_cut() {
+    let permit = Permit::read("max_duration = '10s'").unwrap();
+    let seconds = |seconds: u64| {
+        let duration = format!("choice: fixed_seconds, fixed_seconds: {{seconds: {seconds}}}");
+        refusals(&permit, &bound(ETHERNET, &format!("{SLOW}, duration: {{{duration}}}"), ""))
+    };
+    assert_eq!(seconds(10), Vec::<String>::new());
+    assert_eq!(seconds(11), ["stream s: it takes 10.999s; allowed is 10s"]);
+    assert_eq!(refusals(&permit, &bound(ETHERNET, SLOW, "")), Vec::<String>::new());
+}
+
+#[test]
+fn emulated_interfaces_claim_only_allowed_addresses() {
+    let device = |ip: &str, gateway: &str| {
+        format!(
+            "devices: [{{name: d, ethernets: [{{name: e, connection: {{choice: port_name, port_name: a}}, \
+             mac: '02:00:00:00:00:01', ipv4_addresses: [{{name: i, address: {ip}, gateway: {gateway}, prefix: 16}}]}}]}}],"
+        )
+    };
+    let said = |ip, gateway| refusals(&Permit::default(), &bound(ETHERNET, SLOW, &device(ip, gateway)));
+    assert_eq!(said("198.18.0.1", "198.18.0.2"), Vec::<String>::new());
+    assert_eq!(said("192.168.1.9", "192.168.1.1").len(), 2);
+}
+
+#[test]
+fn captures_and_back_ends_can_be_forbidden() {
+    let permit = Permit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
+    let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
+    assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
+    assert_eq!(permit.check(&plan, &[], Some(BackEnd::Pktgen)), ["back end pktgen is not allowed"]);
+    assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
+}
+
+#[test]
+fn without_a_file_a_port_with_the_default_route_is_not_lent() {
+    let permit = Permit::default();
+    assert_eq!((permit.port("eth0", true), permit.port("eth1", false).is_some()), (None, true));
+    assert_eq!(Permit::read("").unwrap(), permit, "an empty file says nothing else");
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let permit = Permit::read(
+        "labels = ['rack-2']\nmax_duration = '2h'\nmax_capture = '500MB'\n\
+         [destinations]\nip = ['198.18.0.0/15', '10.7.0.0/16']\nmac = 'any'\n\
+         [[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'",
+    )
+    .unwrap();
+    assert_eq!((permit.labels, permit.max_capture), (vec!["rack-2".to_owned()], Some(500_000_000)));
+    assert_eq!(permit.max_duration, Nanos::from_secs(7200));
+    assert!(permit.networks.contains("10.7.255.255".parse().unwrap()));
+    assert!(!permit.networks.contains("10.8.0.0".parse().unwrap()));
+    let again =
+        Permit::read("[[port]]\ninterface = 'lab/eth1'\nconfirmed = true\n[[port]]\ninterface = 'eth2'");
+    assert_eq!(again.unwrap().confirmed(), ["lab/eth1"]);
+}
+
+#[test]
+fn what_a_file_means_is_never_guessed() {
+    for (text, says) in [
+        ("max_durations = '1h'", "unknown field"),
+        ("max_duration = '1 fortnight'", "is not a time"),
+        ("[destinations]\nip = ['10.7.0.1/16']", "bits behind its prefix"),
+        ("[destinations]\nip = ['10.7.0.0/33']", "is not a network"),
+        ("[destinations]\nmac = 'some'", "list or \"any\""),
+        ("[destinations]\nmac = ['02:00']", "is not a MAC address"),
+        ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
+        ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is there twice"),
+        ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a label"),
+        ("max_capture = '5 apples'", "is not a size"),
+        ("back_ends = ['magic']", "unknown variant"),
+    ] {
+        let error = Permit::read(text).unwrap_err().to_string();
+        assert!(error.contains(says), "{text}: {error}");
+    }
+}
+
+#[test]
+fn adjacent_networks_are_one() {
+    let networks: Vec<Network> =
+        ["10.0.0.0/9", "10.128.0.0/9"].iter().map(|text| text.parse().unwrap()).collect();
+    let both = Networks::new(&networks);
+    assert_eq!(both.stray(&Values::Range(0x0a00_0000, 0x0aff_ffff), false), None);
+    assert!(both.stray(&Values::Range(0x0a00_0000, 0x0b00_0000), false).is_some());
+    assert!(Networks::new(&["0.0.0.0/0".parse().unwrap(), "::/0".parse().unwrap()]).is_everything());
+}

@@ -1,0 +1,53 @@
+//! What arrived of the load that several senders were asked for.
+
+use super::StreamReport;
+use packetrig_plan::Plan;
+use packetrig_plan::timeline::Timeline;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
+
+/// The factor k: frames received per second over those asked for, each stream at its mean rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LoadFactor {
+    /// Ports that sent.
+    pub senders: usize,
+    /// Copies per second that should have arrived, in thousandths.
+    pub asked_milli: u64,
+    /// Frames per second that did, in thousandths.
+    pub received_milli: u64,
+    /// The one over the other, for display.
+    pub k: f64,
+}
+
+impl LoadFactor {
+    /// `None` unless several ports sent streams whose rates are known on both sides.
+    pub(super) fn of(plan: &Plan, streams: &[StreamReport], timelines: &[Timeline]) -> Option<Self> {
+        let measured = || {
+            let all = plan.streams.iter().zip(streams).zip(timelines);
+            all.filter(|((stream, report), _)| {
+                report.measured && !stream.rx.is_empty() && !stream.frames.is_unpaced()
+            })
+        };
+        let senders = measured().map(|((stream, _), _)| stream.tx).collect::<BTreeSet<_>>().len();
+        if senders < 2 {
+            return None;
+        }
+        let (mut asked_milli, mut received_milli) = (0u64, 0u64);
+        for ((stream, report), timeline) in measured() {
+            asked_milli += stream.expected(asked_of(report.sent.as_ref()?.planned, timeline)?);
+            let received = report.received.as_ref()?;
+            // Of nothing or a single frame there is no rate; it is none that counts.
+            received_milli += received.rate.map_or(0, |rate| rate.frames_milli);
+        }
+        let k = received_milli as f64 / asked_milli.max(1) as f64;
+        Some(Self { senders, asked_milli, received_milli, k })
+    }
+}
+
+/// Frames per second, in thousandths, that a schedule wants of so many frames, bursts and pauses included.
+fn asked_of(planned: u64, timeline: &Timeline) -> Option<u64> {
+    let last = planned.checked_sub(1).filter(|last| *last > 0)?;
+    let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
+    let milli = (u128::from(last) * 1_000_000_000_000).checked_div(span)?;
+    u64::try_from(milli).ok()
+}

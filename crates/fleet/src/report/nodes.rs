@@ -1,0 +1,248 @@
+//! Rows of nodes: what each did, how its clock stands, and how far from T it began.
+//!
+//! Instants of different nodes are brought onto the controller's clock before they are compared, and carry the bound of
+//! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
+
+use packetrig_plan::timeline::Timeline;
+use packetrig_stats::clock::{ClockRecord, FitSource};
+use packetrig_stats::port::StampKind;
+use packetrig_stats::result::{NodeResult, SendResult};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A node of the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeReport {
+    /// Its name.
+    pub node: String,
+    /// Whether its result is here. If not, nothing else is known.
+    pub reported: bool,
+    /// Ports of the plan there.
+    pub ports: usize,
+    /// Frames its senders handed over; absent if it did not report.
+    pub sent: Option<u64>,
+    /// Frames of the run its receivers counted, copies included; absent if it did not report.
+    pub received: Option<u64>,
+    /// Its clock at T; absent if nothing is known of it.
+    pub clock: Option<NodeClock>,
+    /// When its first frame left; absent if it sent nothing or was not to begin at T.
+    pub start: Option<NodeStart>,
+}
+
+/// How a node's clock stood to the controller's at T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeClock {
+    /// How that is known.
+    pub source: FitSource,
+    /// The node's clock less the controller's, by all that is known now. Absent, as the bound is, if what was found
+    /// before and after the run contradicts itself.
+    pub offset_ns: Option<i64>,
+    /// How far off that may be.
+    pub bound: Option<Nanos>,
+    /// What was known, and when.
+    pub record: ClockRecord,
+}
+
+/// When the first frame of a node left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStart {
+    /// After it was due, by the controller's clock; negative: before. Absent if the clocks' relation is not known.
+    pub skew_ns: Option<i64>,
+    /// How far off that may be.
+    pub bound: Option<Nanos>,
+    /// After it was due, by the node's own clock.
+    pub late_ns: i64,
+    /// Who took the time.
+    pub stamp: Option<StampKind>,
+}
+
+/// Whether nodes began together as wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum SkewVerdict {
+    /// They did, whatever the bounds hide.
+    Met,
+    /// They did not, whatever the bounds hide.
+    NotMet,
+    /// The bounds leave it open.
+    Unknown,
+}
+
+impl fmt::Display for SkewVerdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Met => "MET",
+            Self::NotMet => "NOT_MET",
+            Self::Unknown => "UNKNOWN",
+        })
+    }
+}
+
+/// How far apart nodes began.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkewReport {
+    /// From the earliest to the latest, of those whose clock is known; absent if they are fewer than two.
+    pub spread: Option<Nanos>,
+    /// How much longer it may have been: the bounds of both.
+    pub bound: Option<Nanos>,
+    /// What was wanted at most.
+    pub wanted: Option<Nanos>,
+    /// Whether that was met; absent if nothing was wanted.
+    pub verdict: Option<SkewVerdict>,
+    /// Nodes of which it is not known.
+    pub unknown: Vec<String>,
+}
+
+/// One row for each of `names`, in their order.
+pub(super) fn rows(names: &[String], results: &[NodeResult], timelines: &[Timeline]) -> Vec<NodeReport> {
+    let row = |name: &String| match results.iter().find(|node| node.node == *name) {
+        Some(node) => of(node, timelines),
+        None => NodeReport {
+            node: name.clone(),
+            reported: false,
+            ports: 0,
+            sent: None,
+            received: None,
+            clock: None,
+            start: None,
+        },
+    };
+    names.iter().map(row).collect()
+}
+
+fn of(node: &NodeResult, timelines: &[Timeline]) -> NodeReport {
+    NodeReport {
+        node: node.node.clone(),
+        reported: true,
+        ports: node.ports.len(),
+        sent: Some(node.send.iter().map(|row| row.counts.frames).sum()),
+        received: Some(node.receive.iter().map(|row| row.counts.frames).sum()),
+        clock: node.clock.as_ref().map(|clock| clock_of(node, clock)),
+        start: start_of(node, timelines),
+    }
+}
+
+fn clock_of(node: &NodeResult, record: &ClockRecord) -> NodeClock {
+    let near = record.near(record.before.to_controller(node.started));
+    NodeClock {
+        source: record.source,
+        offset_ns: near.map(|fit| fit.offset_ns),
+        bound: near.map(|fit| fit.bound),
+        record: *record,
+    }
+}
+
+/// The first frame that was due here, of those that left.
+fn start_of(node: &NodeResult, timelines: &[Timeline]) -> Option<NodeStart> {
+    let first = |row: &SendResult| Some((timelines.get(row.stream)?.due(0), row.counts.first?));
+    let (due, first) = node.send.iter().filter_map(first).min()?;
+    let skew = node.clock.and_then(|clock| skew(&clock, node.started, due, first));
+    Some(NodeStart {
+        skew_ns: skew.map(|(skew, _)| skew),
+        bound: skew.map(|(_, bound)| bound),
+        late_ns: first.signed_since(node.started + due),
+        stamp: node.ports.iter().map(|port| port.info.tx_stamp).max(),
+    })
+}
+
+fn skew(clock: &ClockRecord, started: MonoTime, due: Nanos, first: MonoTime) -> Option<(i64, Nanos)> {
+    // What the node took for T is T by the fit it started with; when that really was, the better fit says.
+    let start = clock.before.to_controller(started);
+    let (first, bound) = clock.to_controller(first)?;
+    Some((first.signed_since(start + due), bound))
+}
+
+impl SkewReport {
+    /// `None` unless several nodes were to begin at T.
+    pub(super) fn of(rows: &[NodeReport], wanted: Option<Nanos>) -> Option<Self> {
+        let starts: Vec<_> = rows.iter().filter_map(|row| Some((row, row.start?))).collect();
+        let silent: Vec<&NodeReport> = rows.iter().filter(|row| !row.reported).collect();
+        if rows.len() < 2 || starts.len() + silent.len() < 2 {
+            return None;
+        }
+        let known: Vec<Known> = starts.iter().filter_map(|(_, start)| Known::of(start)).collect();
+        let blank = starts.iter().filter(|(_, start)| Known::of(start).is_none()).map(|(row, _)| *row);
+        let unknown: Vec<String> = blank.chain(silent).map(|row| row.node.clone()).collect();
+        let spread = Spread::of(&known);
+        let verdict = wanted.map(|wanted| match spread {
+            Some(spread) if spread.least > i128::from(wanted.as_u64()) => SkewVerdict::NotMet,
+            Some(spread) if unknown.is_empty() && spread.most <= i128::from(wanted.as_u64()) => {
+                SkewVerdict::Met
+            }
+            _ => SkewVerdict::Unknown,
+        });
+        let nanos = |value: i128| Nanos::new(u64::try_from(value.max(0)).unwrap_or(u64::MAX));
+        Some(Self {
+            spread: spread.map(|spread| nanos(spread.seen)),
+            bound: spread.map(|spread| nanos(spread.most - spread.seen)),
+            wanted,
+            verdict,
+            unknown,
+        })
+    }
+
+    /// Why a wanted skew is in doubt, or was not met: no fault of the device under test, but not the run that was wanted.
+    pub(super) fn doubt(&self) -> Option<String> {
+        let wanted = self.wanted?;
+        let seen = match self.spread.zip(self.bound) {
+            Some((spread, bound)) => format!("{spread} apart, +- {bound}"),
+            None => "how far apart is not known".to_owned(),
+        };
+        match self.verdict? {
+            SkewVerdict::Met => None,
+            SkewVerdict::NotMet => {
+                Some(format!("start skew NOT_MET: senders began {seen}; wanted at most {wanted}"))
+            }
+            SkewVerdict::Unknown if self.unknown.is_empty() => {
+                Some(format!("start skew UNKNOWN: senders began {seen}; wanted at most {wanted}"))
+            }
+            SkewVerdict::Unknown => {
+                let nodes = self.unknown.join(", ");
+                Some(format!(
+                    "start skew UNKNOWN: nothing is known of when {nodes} began; wanted at most {wanted}"
+                ))
+            }
+        }
+    }
+}
+
+/// A skew with its bound.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    skew: i128,
+    bound: i128,
+}
+
+impl Known {
+    fn of(start: &NodeStart) -> Option<Self> {
+        Some(Self { skew: start.skew_ns?.into(), bound: start.bound?.as_u64().into() })
+    }
+}
+
+/// From the first to the last.
+#[derive(Clone, Copy, Debug)]
+struct Spread {
+    /// As it looks.
+    seen: i128,
+    /// If every bound was used up in the one direction.
+    most: i128,
+    /// If it was in the other.
+    least: i128,
+}
+
+impl Spread {
+    fn of(known: &[Known]) -> Option<Self> {
+        if known.len() < 2 {
+            return None;
+        }
+        let span = |late: fn(&Known) -> i128, early: fn(&Known) -> i128| {
+            Some(known.iter().map(late).max()? - known.iter().map(early).min()?)
+        };
+        Some(Self {
+            seen: span(|k| k.skew, |k| k.skew)?,
+            most: span(|k| k.skew + k.bound, |k| k.skew - k.bound)?,
+            least: span(|k| k.skew - k.bound, |k| k.skew + k.bound)?,
+        })
+    }
+}

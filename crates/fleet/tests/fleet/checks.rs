@@ -1,0 +1,43 @@
+//! What must hold whatever the world does.
+
+use crate::node::Node;
+use packetrig_fleet::outcome::Outcome;
+use packetrig_stats::result::NodeResult;
+use std::collections::BTreeSet;
+
+/// Receivers are about to be told to stop: no sender is at work, and what was sent had the drain to arrive.
+pub(crate) fn before_finish(nodes: &mut [Node], now: u64, drain: u64) {
+    for node in nodes {
+        assert!(!node.is_sending(now), "{} sends while receivers are told to stop", node.name);
+        if let Some(last) = node.last_frame {
+            assert!(last + drain <= now + 20_000, "receivers outlive {} by the drain", node.name);
+        }
+    }
+}
+
+/// Nothing happens any more.
+pub(crate) fn at_the_end(nodes: &mut [Node], now: u64) {
+    for node in nodes.iter_mut().filter(|node| node.alive && node.frozen.is_none()) {
+        assert!(!node.is_sending(now), "{} still sends", node.name);
+        assert!(node.agent.is_idle(), "{} still takes part: {:?}", node.name, node.agent);
+    }
+}
+
+/// How a run ended, against what its nodes did.
+pub(crate) fn results(outcome: &Outcome, results: Vec<NodeResult>, nodes: &[Node]) {
+    let names: BTreeSet<&str> = results.iter().map(|result| result.node.as_str()).collect();
+    assert_eq!(names.len(), results.len(), "a result is counted once");
+    for name in &names {
+        let finished = nodes.iter().find(|node| node.name.0 == *name).map(|node| node.finished);
+        assert_eq!(finished, Some(1), "accounts are closed once");
+    }
+    match outcome {
+        Outcome::Complete { stopped } => {
+            assert_eq!(results.len(), nodes.len(), "no COMPLETE with missing data");
+            let cut = nodes.iter().find(|node| !node.ended_by_plan);
+            assert!(*stopped || cut.is_none(), "no COMPLETE if a sender was cut short");
+        }
+        Outcome::Failed { .. } | Outcome::Aborted => assert!(results.is_empty()),
+        Outcome::Partial { reasons, .. } => assert!(!reasons.is_empty(), "PARTIAL says why"),
+    }
+}

@@ -1,0 +1,156 @@
+//! A fleet in virtual time: leases, epochs, spools and two controllers, over a network that loses, delays, repeats and is
+//! cut, with nodes that freeze, die and start again, and clocks that run wrong. Each run is one seed.
+
+mod checks;
+mod fleet;
+mod node;
+mod nodes;
+mod trouble;
+mod world;
+
+use fleet::{Ended, Fleet};
+use packetrig_fleet::controller::{OnLoss, Policies, Start};
+use packetrig_fleet::outcome::{Outcome, RunState};
+use world::{Random, World};
+
+fn run(world: World) -> Ended {
+    Fleet::new(world).run()
+}
+
+fn reasons(ended: &Ended, controller: usize) -> &[String] {
+    let Outcome::Partial { reasons, .. } = &ended.outcomes[controller] else {
+        panic!("must be partial: {:?}", ended.outcomes)
+    };
+    reasons
+}
+
+const DONE: Outcome = Outcome::Complete { stopped: false };
+
+#[test]
+fn whatever_the_world_does_the_run_ends_and_tells_the_truth() {
+    let (mut complete, mut refused, mut redelivered) = (0, 0, 0);
+    for seed in 0..5000 {
+        let ended = run(World::wild(seed));
+        complete += usize::from(ended.outcomes.contains(&DONE));
+        refused += ended.fleet.refused;
+        redelivered += ended.fleet.redelivered;
+    }
+    // The worlds are not so wild that nothing is shown.
+    assert!(complete > 300 && complete < 4700, "{complete} complete");
+    assert!(refused > 100, "{refused} refused");
+    assert!(redelivered > 100, "{redelivered} redelivered");
+}
+
+#[test]
+fn whatever_the_world_does_to_hundreds_of_nodes() {
+    for seed in 10_000..10_020 {
+        run(World::wild_with(Random(seed), seed, 100 + usize::try_from(seed % 200).expect("small")));
+    }
+}
+
+#[test]
+fn a_calm_fleet_of_hundreds_goes_through_every_state() {
+    let wanted = [
+        RunState::Preparing,
+        RunState::Armed,
+        RunState::Committed,
+        RunState::Confirmed,
+        RunState::Running,
+        RunState::Draining,
+        RunState::Collecting,
+        RunState::Complete,
+    ];
+    let ended = run(World::calm(1, 300));
+    assert_eq!(ended.states, wanted);
+    assert_eq!(ended.outcomes, [DONE]);
+}
+
+#[test]
+fn a_cut_link_stops_the_senders_by_itself_and_the_result_comes_when_it_is_mended() {
+    let world = World { cuts: vec![(1, 1500, 9000, true, true)], length: 20_000, ..World::calm(2, 4) };
+    let ended = run(world);
+    assert_eq!(reasons(&ended, 0), ["node node001: its senders stopped because their lease was not renewed"]);
+    let results = ended.fleet.results();
+    assert_eq!(results, 4, "nothing is lost");
+}
+
+#[test]
+fn a_frozen_node_is_given_up_and_does_not_send_when_it_goes_on() {
+    let world = World { freezes: vec![(0, 1500, 30_000)], length: 20_000, ..World::calm(3, 3) };
+    let ended = run(world);
+    assert_eq!(reasons(&ended, 0), ["node node000: silent for 10s"]);
+    assert!(ended.fleet.nodes[0].last_frame.is_some_and(|last| last <= 1500 * world::MS));
+}
+
+#[test]
+fn a_node_that_is_started_again_has_lost_its_part() {
+    let world = World { crashes: vec![(2, 2000, Some(300))], ..World::calm(4, 3) };
+    assert_eq!(reasons(&run(world), 0), ["node node002: its agent was started again"]);
+}
+
+#[test]
+fn the_others_go_on_if_the_user_says_so() {
+    let policies = Policies { on_loss: OnLoss::Continue, ..Policies::default() };
+    let world = World { crashes: vec![(2, 2000, Some(300))], policies, ..World::calm(4, 3) };
+    let ended = run(world);
+    assert_eq!(reasons(&ended, 0), ["node node002: its agent was started again"]);
+    assert!(ended.fleet.nodes[..2].iter().all(|node| node.ended_by_plan));
+}
+
+#[test]
+fn a_later_controller_collects_what_an_earlier_one_left() {
+    for back in [2200, 5000, 20_000, 60_000] {
+        let world = World { controller_dies: Some((2000, back)), length: 10_000, ..World::calm(5, 3) };
+        let ended = run(world);
+        assert_eq!(reasons(&ended, 0), ["controller_lost: the controller of this run was lost"], "{back}");
+        assert_eq!(ended.fleet.results(), 3, "{back}");
+    }
+}
+
+#[test]
+fn the_one_of_two_controllers_that_was_away_gives_way() {
+    let world = World { controller_frozen: Some((2000, 18_000)), length: 60_000, ..World::calm(6, 3) };
+    let ended = run(world);
+    assert_eq!(reasons(&ended, 0), ["controller_lost: another controller has taken over"]);
+    assert_eq!(reasons(&ended, 1), ["controller_lost: the controller of this run was lost"]);
+    assert_eq!(ended.fleet.results(), 3);
+}
+
+#[test]
+fn an_epoch_outlives_the_agent_that_has_seen_it() {
+    // The node hears of the second controller only, is started again, and then the first one comes back.
+    let world = World {
+        cuts: vec![(1, 0, 15_200, true, true)],
+        controller_frozen: Some((100, 18_000)),
+        crashes: vec![(1, 17_000, Some(200))],
+        ..World::calm(8, 2)
+    };
+    assert!(run(world).fleet.refused > 0);
+}
+
+#[test]
+fn stragglers_are_left_out_only_if_the_user_accepts_that() {
+    let frozen = |start| {
+        let policies = Policies { start, ..Policies::default() };
+        run(World { freezes: vec![(1, 0, 100_000)], policies, ..World::calm(7, 4) })
+    };
+    assert!(matches!(frozen(Start::All).outcomes[0], Outcome::Failed { .. }));
+    assert!(matches!(frozen(Start::Quorum(4)).outcomes[0], Outcome::Failed { .. }));
+    let ended = frozen(Start::Quorum(3));
+    assert_eq!(reasons(&ended, 0), ["node node001 was left out: did not get ready within 30s"]);
+}
+
+#[test]
+fn a_confirmation_that_is_lost_splits_the_start_and_stops_it() {
+    let mut seen = 0;
+    for seed in 0..300 {
+        // The way to one node, or from it, is cut somewhere between arming and T. In the second case it may be sending.
+        let (from, to_it) = (5 + seed / 3, seed % 2 == 0);
+        let cuts = vec![(0, from, 30_000, to_it, !to_it)];
+        let ended = run(World { cuts, length: 20_000, ..World::calm(seed, 3) });
+        if let Outcome::Partial { reasons, .. } = &ended.outcomes[0] {
+            seen += usize::from(reasons.iter().any(|reason| reason.contains("split_start")));
+        }
+    }
+    assert!(seen > 0, "no start was split");
+}

@@ -1,0 +1,146 @@
+//! A node as the simulator sees it: an agent, senders behind a gate, a disk, a clock.
+
+use crate::world::{Clock, MS};
+use packetrig_fleet::NodeName;
+use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::Nonce;
+use packetrig_stats::result::NodeResult;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) const TERMS: LeaseTerms = LeaseTerms::of(Nanos::from_secs(2));
+/// Longest work between two looks at the gate.
+pub(crate) const BATCH: u64 = 10 * MS;
+
+/// Senders that were told when to begin.
+#[derive(Clone, Debug)]
+pub(crate) struct Sending {
+    pub(crate) from: u64,
+    /// When their plan ends.
+    pub(crate) until: u64,
+    /// When they were told to stop.
+    pub(crate) told: Option<u64>,
+    /// When they ended, and whether because the gate was shut.
+    pub(crate) ended: Option<(u64, bool)>,
+}
+
+pub(crate) struct Node {
+    pub(crate) name: NodeName,
+    pub(crate) clock: Clock,
+    pub(crate) agent: Agent,
+    pub(crate) alive: bool,
+    pub(crate) frozen: Option<u64>,
+    pub(crate) incarnation: u64,
+    pub(crate) wake: Option<u64>,
+    pub(crate) receiving: bool,
+    pub(crate) sending: Option<Sending>,
+    /// On its own clock.
+    pub(crate) gate: Option<MonoTime>,
+    /// When the last frame left, and whether the senders ended by themselves.
+    pub(crate) last_frame: Option<u64>,
+    pub(crate) ended_by_plan: bool,
+    /// On the disk.
+    pub(crate) epoch: u64,
+    pub(crate) spool: BTreeMap<u32, Arc<NodeResult>>,
+    /// What the checks know: the highest epoch it was told of, when each question was sent, and the sending of the last
+    /// question that any controller answered with yes.
+    pub(crate) told_epoch: u64,
+    pub(crate) asked: BTreeMap<Nonce, u64>,
+    pub(crate) proven: Option<u64>,
+    pub(crate) deaf: u32,
+    pub(crate) mute: u32,
+    pub(crate) finished: u32,
+}
+
+impl Node {
+    pub(crate) fn new(name: NodeName, clock: Clock) -> Self {
+        Self {
+            name,
+            clock,
+            agent: agent(0, 1),
+            alive: true,
+            frozen: None,
+            incarnation: 1,
+            wake: None,
+            receiving: false,
+            sending: None,
+            gate: None,
+            last_frame: None,
+            ended_by_plan: false,
+            epoch: 0,
+            spool: BTreeMap::new(),
+            told_epoch: 0,
+            asked: BTreeMap::new(),
+            proven: None,
+            deaf: 0,
+            mute: 0,
+            finished: 0,
+        }
+    }
+
+    /// The process ends, and everything that is not on the disk.
+    pub(crate) fn crash(&mut self, now: u64) {
+        self.settle(now);
+        self.close(self.frozen.unwrap_or(now));
+        (self.alive, self.frozen, self.wake) = (false, None, None);
+    }
+
+    pub(crate) fn restart(&mut self) {
+        self.incarnation += 1;
+        self.agent = agent(self.epoch, self.incarnation);
+        (self.alive, self.gate) = (true, None);
+    }
+
+    /// Ports are closed: nothing is sent or received.
+    pub(crate) fn close(&mut self, now: u64) {
+        if let Some(sending) = self.sending.take()
+            && sending.ended.is_none()
+            && sending.from < now
+        {
+            self.note_frames(sending.from, now);
+        }
+        (self.receiving, self.gate) = (false, None);
+    }
+
+    /// Lets the senders do what they do up to `now`: the gate shuts by itself.
+    pub(crate) fn settle(&mut self, now: u64) {
+        let now = self.frozen.map_or(now, |since| since.min(now));
+        let shut = self.gate.map_or(0, |gate| self.clock.truth(gate));
+        let Some(sending) = &mut self.sending else { return };
+        if sending.ended.is_some() || now < sending.from {
+            return;
+        }
+        let told = sending.told.unwrap_or(u64::MAX);
+        let end = shut.min(sending.until).min(told);
+        if now >= end {
+            let from = sending.from;
+            let is_shut = shut <= sending.until && shut <= told;
+            sending.ended = Some((end.max(from), is_shut));
+            self.ended_by_plan = end == sending.until;
+            if end > from {
+                self.note_frames(from, end);
+            }
+        }
+    }
+
+    /// Frames were sent from `from` to `to`; that must have been allowed.
+    fn note_frames(&mut self, from: u64, to: u64) {
+        let proven = self.proven.expect("nothing is sent before a question was answered with yes");
+        let end = proven + TERMS.ttl.as_u64() + TERMS.ttl.as_u64() / 1000 + BATCH;
+        assert!(to <= end, "{}: frames from {from} to {to}, the lease ended before {end}", self.name);
+        self.last_frame = Some(to);
+    }
+
+    /// Whether a frame can leave at `now`.
+    pub(crate) fn is_sending(&mut self, now: u64) -> bool {
+        self.settle(now);
+        let at_work = self.sending.as_ref().is_some_and(|it| it.from <= now && it.ended.is_none());
+        self.alive && self.frozen.is_none() && at_work
+    }
+}
+
+fn agent(epoch: u64, incarnation: u64) -> Agent {
+    Agent::leased(TERMS, Past { epoch, nonce: Nonce(incarnation << 32), longest: None })
+}

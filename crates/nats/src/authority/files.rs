@@ -1,0 +1,64 @@
+//! The authority's directory: small files, each whole or not there, readable by their owner only.
+
+use super::Error;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+#[derive(Clone, Debug)]
+pub(crate) struct Files(PathBuf);
+
+fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Error {
+    let file = file.display().to_string();
+    move |source| Error::File { file, source }
+}
+
+impl Files {
+    pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
+        Ok(Self(directory.to_owned()))
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.path(name).is_file()
+    }
+
+    pub(crate) fn read(&self, name: &str) -> Result<String, Error> {
+        let path = self.path(name);
+        fs::read_to_string(&path).map_err(failed(&path))
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
+        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
+        let write = || -> std::io::Result<()> {
+            let options = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
+            let mut file = options().open(&new)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&new, &path)?;
+            fs::File::open(&self.0)?.sync_all()
+        };
+        write().map_err(failed(&path))
+    }
+
+    pub(crate) fn remove(&self, name: &str) -> Result<(), Error> {
+        let path = self.path(name);
+        fs::remove_file(&path).map_err(failed(&path))
+    }
+
+    /// What stands before `ending` in the names of files that have it, in order.
+    pub(crate) fn names(&self, ending: &str) -> Result<Vec<String>, Error> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.0).map_err(failed(&self.0))? {
+            let name = entry.map_err(failed(&self.0))?.file_name();
+            names.extend(name.to_str().and_then(|name| name.strip_suffix(ending)).map(str::to_owned));
+        }
+        names.sort();
+        Ok(names)
+    }
+}

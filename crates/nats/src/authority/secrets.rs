@@ -1,0 +1,91 @@
+//! Secrets that let nodes in: limited in time and number, kept as hashes, taken back by their label.
+
+use super::{Authority, Error, hex, random};
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const FILE: &str = "secrets.json";
+
+/// What lets a node in. It is shown once and not kept.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub String);
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// What a secret is good for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allowance {
+    /// What it is called, to take it back.
+    pub label: String,
+    /// SHA-256 of the secret, hexadecimal.
+    hash: String,
+    /// How many nodes may still come; `None` is any number.
+    pub uses: Option<u32>,
+    /// Until when, in seconds since 1970; `None` is for ever.
+    pub until: Option<u64>,
+}
+
+fn hash(secret: &str) -> String {
+    hex(&Sha256::digest(secret.as_bytes()))
+}
+
+impl Authority {
+    /// Secrets that are kept, valid or not.
+    pub fn allowances(&self) -> Result<Vec<Allowance>, Error> {
+        if !self.files.has(FILE) {
+            return Ok(Vec::new());
+        }
+        let text = self.files.read(FILE)?;
+        serde_json::from_str(&text).map_err(|_| Error::Damaged(FILE.to_owned()))
+    }
+
+    fn keep(&self, allowances: &[Allowance]) -> Result<(), Error> {
+        let text = serde_json::to_string(allowances).map_err(|_| Error::Damaged(FILE.to_owned()))?;
+        self.files.write(FILE, &text)
+    }
+
+    /// A new secret for so many nodes, until so many seconds after 1970.
+    pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<Secret, Error> {
+        let secret = hex(&random::<16>()?);
+        let _turn = self.turn();
+        let mut allowances = self.allowances()?;
+        allowances.push(Allowance { label: label.to_owned(), hash: hash(&secret), uses, until });
+        self.keep(&allowances)?;
+        Ok(Secret(secret))
+    }
+
+    /// Takes back the secrets of that label; says how many.
+    pub fn revoke(&self, label: &str) -> Result<usize, Error> {
+        let _turn = self.turn();
+        let all = self.allowances()?;
+        let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.label == label);
+        self.keep(&left)?;
+        Ok(gone.len())
+    }
+
+    /// Whether `secret` is good at `now` (seconds since 1970).
+    pub(crate) fn accepts(&self, secret: &str, now: u64) -> Result<bool, Error> {
+        let _turn = self.turn();
+        Ok(self.allowances()?.iter().any(|it| it.fits(secret, now)))
+    }
+
+    /// Uses `secret` up by one node.
+    pub(crate) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
+        let _turn = self.turn();
+        let mut allowances = self.allowances()?;
+        let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
+        found.uses = found.uses.map(|left| left.saturating_sub(1));
+        self.keep(&allowances)
+    }
+}
+
+impl Allowance {
+    fn fits(&self, secret: &str, now: u64) -> bool {
+        // Hashes are compared: how long it takes says nothing about the secret.
+        self.hash == hash(secret) && self.uses != Some(0) && self.until.is_none_or(|until| now < until)
+    }
+}

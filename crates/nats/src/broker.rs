@@ -1,0 +1,340 @@
+//! A server of our own: found, configured, started as a child, watched, and ended with us.
+//!
+//! It is not the user's cluster: whoever has one gives its addresses to the fabric instead. Invariant: the child never
+//! outlives this process; when it dies it is started again, after a pause that grows, and that is told.
+
+mod configuration;
+mod program;
+
+pub use configuration::{Security, configuration};
+pub use program::{INSTALL, MAJOR, OLDEST, find};
+
+use crate::subject;
+use packetrig_fleet::message::NodeName;
+use packetrig_sys::child;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the keeper looks after the server.
+const LOOK: Duration = Duration::from_millis(50);
+/// How long a server may take to be ready, in looks.
+const READY_LOOKS: u32 = 400;
+/// How long it may take to end when asked, in looks.
+const END_LOOKS: u32 = 200;
+/// First pause before it is started again; it doubles.
+const PAUSE: Duration = Duration::from_millis(100);
+/// What it says when it has read its configuration again.
+const RELOADED: &str = "Reloaded server configuration";
+/// Longest pause.
+const PAUSE_MOST: Duration = Duration::from_secs(5);
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: the program is not there.
+    #[error("no nats-server is installed; get it by `{INSTALL}`")]
+    Missing,
+    /// User: the program is too old or too new.
+    #[error("{program} is nats-server {found}, {OLDEST} or newer is needed (and below {}); get it by `{INSTALL}`", MAJOR + 1)]
+    Version {
+        /// Which.
+        program: String,
+        /// What it says.
+        found: String,
+    },
+    /// User: a node cannot be called so.
+    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -")]
+    Name(String),
+    /// World: a file or the process.
+    #[error("{what}: {source}")]
+    World {
+        /// What was tried.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// World: it ended or did not become ready.
+    #[error("nats-server is not ready: {0}")]
+    NotReady(String),
+}
+
+pub(crate) fn world(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::World { what, source }
+}
+
+/// What the server shall be.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The program; without one it is looked for, see [`find`].
+    pub program: Option<PathBuf>,
+    /// Where it listens; port 0 takes a free one, and keeps it.
+    pub listen: SocketAddr,
+    /// Its configuration, its log and its store.
+    pub directory: PathBuf,
+    /// Bytes it may keep in all; more than the fabric's `results_room`.
+    pub store_room: u64,
+    /// Certificates; without them anybody who reaches the address may do anything, which is for tests on one machine.
+    pub security: Option<Security>,
+    /// Nodes that may connect, with security.
+    pub nodes: Vec<NodeName>,
+}
+
+/// A server that runs. Dropping it ends it.
+#[derive(Debug)]
+pub struct Broker {
+    setup: Setup,
+    orders: Sender<Order>,
+    keeper: Option<JoinHandle<()>>,
+    told: Arc<Mutex<Told>>,
+}
+
+/// What the keeper tells.
+#[derive(Debug, Default)]
+struct Told {
+    process: u32,
+    starts: u64,
+    troubles: Vec<String>,
+}
+
+#[derive(Debug)]
+enum Order {
+    Reload(Sender<Result<(), Error>>),
+    End,
+}
+
+impl Broker {
+    /// Starts the server and waits until it is ready.
+    pub fn start(mut setup: Setup) -> Result<Self, Error> {
+        let program = find(setup.program.as_deref())?;
+        if setup.listen.port() == 0 {
+            // The port has to stay the same when the server is started again.
+            let free = TcpListener::bind(setup.listen).and_then(|socket| socket.local_addr());
+            setup.listen = free.map_err(world(format!("no free port at {}", setup.listen)))?;
+        }
+        write(&setup)?;
+        let told = Arc::new(Mutex::new(Told::default()));
+        let (orders, inbox) = channel();
+        let (ready, is_ready) = channel();
+        let mut keeper = Keeper { program, setup: setup.clone(), told: Arc::clone(&told), inbox };
+        let keeper = std::thread::Builder::new()
+            .name("broker".to_owned())
+            .spawn(move || keeper.run(&ready))
+            .map_err(world("no thread for the server"))?;
+        let broker = Self { setup, orders, keeper: Some(keeper), told };
+        let died = || Error::NotReady("its keeper has ended".to_owned());
+        is_ready.recv().map_err(|_| died())??;
+        Ok(broker)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.setup.listen
+    }
+
+    /// Its process, for whoever wants to look at it; another one after it died.
+    pub fn process(&self) -> u32 {
+        own(&self.told).process
+    }
+
+    /// How often it was started.
+    pub fn starts(&self) -> u64 {
+        own(&self.told).starts
+    }
+
+    /// What went wrong since this was asked last.
+    pub fn troubles(&self) -> Vec<String> {
+        std::mem::take(&mut own(&self.told).troubles)
+    }
+
+    /// Lets exactly these nodes connect from now on. Who is connected and still named stays so.
+    pub fn allow(&mut self, nodes: Vec<NodeName>) -> Result<(), Error> {
+        self.setup.nodes = nodes;
+        write(&self.setup)?;
+        let (done, is_done) = channel();
+        let died = || Error::NotReady("its keeper has ended".to_owned());
+        self.orders.send(Order::Reload(done)).map_err(|_| died())?;
+        is_done.recv().map_err(|_| died())?
+    }
+}
+
+impl Drop for Broker {
+    fn drop(&mut self) {
+        // A keeper that has ended needs no order.
+        self.orders.send(Order::End).unwrap_or(());
+        if let Some(keeper) = self.keeper.take() {
+            keeper.join().unwrap_or(());
+        }
+    }
+}
+
+fn own(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
+    told.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn write(setup: &Setup) -> Result<(), Error> {
+    if let Some(name) = setup.nodes.iter().find(|name| !subject::is_name(&name.0)) {
+        return Err(Error::Name(name.0.clone()));
+    }
+    let (directory, file) = (&setup.directory, path(setup));
+    fs::create_dir_all(directory).map_err(world(directory.display().to_string()))?;
+    // A server that reads it meanwhile finds the old one or the new one.
+    let new = file.with_extension("new");
+    fs::write(&new, configuration(setup)).map_err(world(new.display().to_string()))?;
+    fs::rename(&new, &file).map_err(world(file.display().to_string()))
+}
+
+fn path(setup: &Setup) -> PathBuf {
+    setup.directory.join("nats-server.conf")
+}
+
+/// The thread that owns the child: the kernel's guard is bound to it.
+struct Keeper {
+    program: PathBuf,
+    setup: Setup,
+    told: Arc<Mutex<Told>>,
+    inbox: Receiver<Order>,
+}
+
+impl Keeper {
+    fn run(&mut self, ready: &Sender<Result<(), Error>>) {
+        let mut child = match self.start() {
+            Ok(child) => child,
+            Err(error) => return ready.send(Err(error)).unwrap_or(()),
+        };
+        // Whoever asked waits for it.
+        ready.send(Ok(())).unwrap_or(());
+        loop {
+            match self.inbox.recv_timeout(LOOK) {
+                // Who asked may have gone.
+                Ok(Order::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            if let Ok(Some(status)) = child.try_wait() {
+                self.tell(format!("nats-server ended ({status}); it is started again"));
+                match self.start_again() {
+                    Some(new) => child = new,
+                    None => return,
+                }
+            }
+        }
+    }
+
+    /// Has the server read its configuration again, and waits until it says that it has.
+    fn reload(&self, child: &Child) -> Result<(), Error> {
+        let log = self.log();
+        let text = || fs::read_to_string(&log).unwrap_or_default();
+        let before = text().len();
+        child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
+        for _ in 0..READY_LOOKS {
+            let text = text();
+            let said = |words: &str| text.get(before..)?.lines().find(|line| line.contains(words));
+            if said(RELOADED).is_some() {
+                return Ok(());
+            }
+            if let Some(line) = said("[ERR]") {
+                return Err(Error::NotReady(line.to_owned()));
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Error::NotReady("it does not read its configuration again".to_owned()))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.setup.directory.join("nats-server.log")
+    }
+
+    fn tell(&self, trouble: String) {
+        own(&self.told).troubles.push(trouble);
+    }
+
+    /// Tries for ever, unless told to end.
+    fn start_again(&self) -> Option<Child> {
+        let mut pause = PAUSE;
+        loop {
+            match self.inbox.recv_timeout(pause) {
+                // It reads its configuration when it starts.
+                Ok(Order::Reload(done)) => done.send(Ok(())).unwrap_or(()),
+                Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return None,
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            match self.start() {
+                Ok(child) => return Some(child),
+                Err(error) => self.tell(error.to_string()),
+            }
+            pause = PAUSE_MOST.min(2 * pause);
+        }
+    }
+
+    fn start(&self) -> Result<Child, Error> {
+        let log = self.log();
+        let writer = fs::OpenOptions::new().create(true).append(true).open(&log);
+        let writer = writer.map_err(world(log.display().to_string()))?;
+        let errors = writer.try_clone().map_err(world(log.display().to_string()))?;
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(path(&self.setup));
+        command.stdin(Stdio::null()).stdout(writer).stderr(errors);
+        child::end_with_us(&mut command);
+        let mut child = command.spawn().map_err(world(self.program.display().to_string()))?;
+        if let Err(error) = self.wait_until_ready(&mut child, &log) {
+            end(&mut child);
+            return Err(error);
+        }
+        let mut told = own(&self.told);
+        told.process = child.id();
+        told.starts += 1;
+        Ok(child)
+    }
+
+    fn wait_until_ready(&self, child: &mut Child, log: &Path) -> Result<(), Error> {
+        let said = || {
+            let text = fs::read_to_string(log).unwrap_or_default();
+            text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]")).map(str::to_owned)
+        };
+        for _ in 0..READY_LOOKS {
+            if let Ok(Some(status)) = child.try_wait() {
+                return Err(Error::NotReady(said().unwrap_or_else(|| status.to_string())));
+            }
+            if greets(&self.setup) {
+                return Ok(());
+            }
+            std::thread::sleep(LOOK);
+        }
+        Err(Error::NotReady(said().unwrap_or_else(|| format!("silent at {}", self.setup.listen))))
+    }
+}
+
+/// Whether our server, not another's at the same address, greets with JetStream ready.
+fn greets(setup: &Setup) -> bool {
+    let greeting = || -> std::io::Result<String> {
+        let socket = TcpStream::connect_timeout(&configuration::reachable(setup.listen), LOOK * 10)?;
+        socket.set_read_timeout(Some(LOOK * 10))?;
+        let mut line = String::new();
+        BufReader::new(socket).read_line(&mut line)?;
+        Ok(line)
+    };
+    let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
+    greeting().is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
+}
+
+fn end(child: &mut Child) {
+    // One that has ended already cannot be asked.
+    child::terminate(child).unwrap_or(());
+    for _ in 0..END_LOOKS {
+        if !matches!(child.try_wait(), Ok(None)) {
+            return;
+        }
+        std::thread::sleep(LOOK);
+    }
+    child.kill().unwrap_or(());
+    drop(child.wait());
+}

@@ -1,0 +1,84 @@
+//! Where the server's program is, and whether it is new enough.
+
+use super::{Error, world};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// How to get the program.
+pub const INSTALL: &str = "go install github.com/nats-io/nats-server/v2@v2.15.2";
+/// Older ones have holes or lack what we rely on.
+pub const OLDEST: &str = "2.15.2";
+/// The next one may mean other things by the same words.
+pub const MAJOR: u64 = 2;
+
+const NAME: &str = "nats-server";
+
+/// The program to use: the given one, or the first good one of PATH, of a checkout's `target/clients`, of
+/// `~/.local/share/packetrig/bin`. Of several that are there and not good, the first says why.
+pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
+    if let Some(program) = given {
+        return check(program);
+    }
+    let mut reason = None;
+    for program in candidates().into_iter().filter(|program| program.is_file()) {
+        match check(&program) {
+            Ok(program) => return Ok(program),
+            Err(error) => reason = reason.or(Some(error)),
+        }
+    }
+    Err(reason.unwrap_or(Error::Missing))
+}
+
+fn candidates() -> Vec<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
+    let own = std::env::current_exe().unwrap_or_default();
+    let in_checkout = own.ancestors().map(|folder| folder.join("clients").join(format!("{NAME}-v{OLDEST}")));
+    let home =
+        std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share/packetrig/bin").join(NAME));
+    in_path.chain(in_checkout).chain(home).collect()
+}
+
+fn check(program: &Path) -> Result<PathBuf, Error> {
+    let shown = program.display().to_string();
+    let output = Command::new(program).arg("--version").output().map_err(world(shown.clone()))?;
+    let said = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    if is_good(&said) {
+        return Ok(program.to_owned());
+    }
+    Err(Error::Version { program: shown, found: said.rsplit(' ').next().unwrap_or_default().to_owned() })
+}
+
+/// `nats-server: v2.15.2`
+fn is_good(said: &str) -> bool {
+    let version = |text: &str| -> Option<[u64; 3]> {
+        let mut numbers = text.trim_start_matches('v').split('.').map(|number| {
+            let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse().ok()
+        });
+        Some([numbers.next()??, numbers.next()??, numbers.next()??])
+    };
+    let found = said.strip_prefix("nats-server: ").and_then(version);
+    found.is_some_and(|found| found[0] == MAJOR && Some(found) >= version(OLDEST))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_ones_and_strangers_are_refused() {
+        for good in ["nats-server: v2.15.2", "nats-server: v2.16.0-RC.1", "nats-server: v2.100.0"] {
+            assert!(is_good(good), "{good}");
+        }
+        for bad in ["nats-server: v2.9.10", "nats-server: v2.15.1", "nats-server: v3.0.0", "v2.15.2", ""] {
+            assert!(!is_good(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_program_that_is_not_the_server_says_how_to_get_it() {
+        let error = find(Some(Path::new("/bin/echo"))).expect_err("it is not the server");
+        assert!(error.to_string().contains(INSTALL), "{error}");
+    }
+}

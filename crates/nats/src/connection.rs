@@ -1,0 +1,218 @@
+//! How the server is reached: addresses, certificate, and what becomes of a connection that has trouble.
+//!
+//! It knows neither messages nor results. Each part of the fabric has a connection of its own, so a long segment does
+//! not delay a letter. Invariant: a lost connection is tried again for ever, with short waits.
+
+use crate::seal::Keys;
+use crate::subject;
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use packetrig_fleet::fabric::Error;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// A dead server is noticed after two of these.
+const PING_EVERY: Duration = Duration::from_secs(2);
+/// How long a connection may take to come up.
+const CONNECTING: Duration = Duration::from_secs(5);
+/// Longest wait before the next attempt.
+const PAUSE: Duration = Duration::from_millis(500);
+/// Messages of one subscription that wait for the task that reads it, which does nothing else.
+const SUBSCRIPTION_ROOM: usize = 65_536;
+/// Troubles that are kept until somebody asks.
+const TROUBLES_ROOM: usize = 256;
+
+/// How to reach the server, and what to ask of it.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// Addresses, tried in any order: `host:port`.
+    pub servers: Vec<String>,
+    /// Who we are; without it the connection is not encrypted, which is for tests on one machine.
+    pub credentials: Option<Credentials>,
+    /// The address to connect from: it chooses the control network.
+    pub from: Option<SocketAddr>,
+    /// Servers that keep a copy of records and results: 1, or 3 of a cluster.
+    pub replicas: usize,
+    /// Bytes of results that may wait for the controller.
+    pub results_room: u64,
+    /// How long an append or a change of a record is tried before it counts as unanswered.
+    pub patience: Duration,
+    /// What is sealed or checked with; without them anybody is believed, which is for tests on one machine.
+    pub keys: Option<Keys>,
+}
+
+impl Access {
+    /// One server, encrypted if there are credentials; room for 1 GiB of results.
+    pub fn to(server: impl Into<String>, credentials: Option<Credentials>) -> Self {
+        Self {
+            servers: vec![server.into()],
+            credentials,
+            from: None,
+            replicas: 1,
+            results_room: 1 << 30,
+            patience: Duration::from_secs(10),
+            keys: None,
+        }
+    }
+}
+
+/// Certificate of a node or the controller, all in PEM.
+#[derive(Clone)]
+pub struct Credentials {
+    /// Certificate of the fleet's authority.
+    pub authority: String,
+    /// Our certificate.
+    pub certificate: String,
+    /// Its key.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// What happened to a connection, for whoever asks. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Troubles(Arc<Mutex<Vec<Error>>>);
+
+impl Troubles {
+    pub(crate) fn add(&self, error: Error) {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() < TROUBLES_ROOM && kept.last() != Some(&error) {
+            kept.push(error);
+        }
+    }
+
+    pub(crate) fn take(&self) -> Vec<Error> {
+        std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes away the refusal of a subject, if there was one.
+    pub(crate) fn refused(&self, subject: &str) -> Option<Error> {
+        self.take_one(|which| which == subject)
+    }
+
+    /// Takes away the first refusal, if there was one.
+    pub(crate) fn refused_any(&self) -> Option<Error> {
+        self.take_one(|_| true)
+    }
+
+    fn take_one(&self, wanted: impl Fn(&str) -> bool) -> Option<Error> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is = |error: &Error| matches!(error, Error::NotPermitted(which) if wanted(which));
+        let at = kept.iter().position(is)?;
+        Some(kept.remove(at))
+    }
+}
+
+/// Connects as `name`; what goes wrong later is added to `troubles`.
+pub(crate) async fn open(access: Access, name: String, troubles: Troubles) -> Result<Client, Error> {
+    let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
+    let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
+    let mut options = ConnectOptions::new()
+        .name(&name)
+        .custom_inbox_prefix(subject::inbox(&name))
+        .ping_interval(PING_EVERY)
+        .connection_timeout(CONNECTING)
+        .subscription_capacity(SUBSCRIPTION_ROOM)
+        .reconnect_delay_callback(|attempts| PAUSE.min(Duration::from_millis(50 * attempts as u64)))
+        .event_callback(move |event| {
+            let troubles = troubles.clone();
+            async move { note(&troubles, &event) }
+        });
+    if let Some(address) = access.from {
+        options = options.local_address(address);
+    }
+    if let Some(credentials) = &access.credentials {
+        options = options.require_tls(true).tls_client_config(tls(credentials)?);
+    }
+    options.connect(servers).await.map_err(|error| why_not(&error))
+}
+
+fn tls(credentials: &Credentials) -> Result<rustls::ClientConfig, Error> {
+    let unusable = |what: &str| Error::NotPermitted(format!("unusable {what}"));
+    let mut roots = rustls::RootCertStore::empty();
+    for root in certificates(&credentials.authority) {
+        roots.add(root).map_err(|_| unusable("certificate of the authority"))?;
+    }
+    let key = PrivateKeyDer::from_pem_slice(credentials.key.as_bytes()).map_err(|_| unusable("key"))?;
+    rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|_| unusable("version of TLS"))?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(certificates(&credentials.certificate), key)
+        .map_err(|_| unusable("certificate"))
+}
+
+pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
+}
+
+fn note(troubles: &Troubles, event: &Event) {
+    match event {
+        Event::Connected => {}
+        Event::ServerError(ServerError::Other(text)) => troubles.add(violation(text)),
+        Event::ServerError(ServerError::AuthorizationViolation) => {
+            troubles.add(Error::NotPermitted("connection".to_owned()));
+        }
+        other => troubles.add(Error::Down(other.to_string())),
+    }
+}
+
+/// The server says `Permissions Violation for Publish to "subject"`.
+fn violation(text: &str) -> Error {
+    let quoted = || text.split('"').nth(1);
+    match quoted() {
+        Some(subject) if text.to_ascii_lowercase().contains("permissions violation") => {
+            Error::NotPermitted(subject.to_owned())
+        }
+        _ => Error::Down(text.to_owned()),
+    }
+}
+
+/// A refused certificate is a matter of rights, everything else of the world.
+fn why_not(error: &async_nats::ConnectError) -> Error {
+    use std::error::Error as _;
+    let mut words = error.to_string();
+    let mut cause = error.source();
+    while let Some(inner) = cause {
+        words = format!("{words}: {inner}");
+        cause = inner.source();
+    }
+    let refused = matches!(
+        error.kind(),
+        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Tls
+    );
+    // The other side says which certificate it does not like by an alert of TLS, once the connection stands.
+    let refused = refused || words.contains("fatal alert") || words.contains("ertificate");
+    if refused { Error::NotPermitted(words) } else { Error::Down(words) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_violation_becomes_the_subject() {
+        let publish = violation("Permissions Violation for Publish to \"res.r.b\"");
+        assert_eq!(publish, Error::NotPermitted("res.r.b".into()));
+        let listen = violation("Permissions Violation for Subscription to \"cmd.node.b\" using queue \"q\"");
+        assert_eq!(listen, Error::NotPermitted("cmd.node.b".into()));
+        assert_eq!(violation("stale connection"), Error::Down("stale connection".into()));
+    }
+
+    #[test]
+    fn troubles_are_kept_once_in_a_row_and_not_without_bound() {
+        let troubles = Troubles::default();
+        for number in 0..1000 {
+            troubles.add(Error::TooLarge(number));
+            troubles.add(Error::TooLarge(number));
+        }
+        assert_eq!(troubles.take().len(), TROUBLES_ROOM);
+        assert_eq!(troubles.take(), []);
+    }
+}

@@ -1,0 +1,180 @@
+//! How a node comes into a fleet: one line, copied by its owner, and one exchange over TLS.
+//!
+//! The line names the authority by the print of its certificate, so the node cannot be caught by another; the secret in
+//! it says that somebody allowed it. Invariant: the node's private key is made there and never leaves it; nothing is
+//! issued before the secret, the name and the possession of the key are checked.
+
+mod client;
+mod server;
+
+pub use client::{Membership, enrol};
+pub use server::{EnrolServer, OnJoin, join_line};
+
+use crate::authority::{self, Admission, Secret};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use std::io::{Read, Write};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// Beginning of a line; the number is the form's.
+const PREFIX: &str = "prig1:";
+/// How long one step of the exchange may take.
+const STEP: Duration = Duration::from_secs(10);
+/// Largest question or answer.
+const MOST: u32 = 64 * 1024;
+
+/// Why a node did not come in.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: not a join line.
+    #[error("this is no join line ({PREFIX}…): copy it whole from `packetrig fleet`")]
+    Line,
+    /// User: not a name.
+    #[error("`{0}` is no name for a node: 1 to 32 of a-z, 0-9 and -, and not `controller`")]
+    Name(String),
+    /// Peer: somebody else answers at that address, or the line belongs to another fleet.
+    #[error("who answers at {0} is not the authority of this join line")]
+    Stranger(String),
+    /// Peer: the authority said no.
+    #[error("refused: {0}")]
+    Refused(String),
+    /// World: the network.
+    #[error("{what}: {source}")]
+    Network {
+        /// With whom.
+        what: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// World or bug: here.
+    #[error("{0}")]
+    Here(String),
+    /// World: the authority's directory.
+    #[error(transparent)]
+    Authority(#[from] authority::Error),
+}
+
+pub(crate) fn network(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
+    let what = what.into();
+    move |source| Error::Network { what, source }
+}
+
+/// What a node's owner copies: where to go, whom to trust, and why to be let in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinLine {
+    /// Address of the server, `host:port`.
+    pub address: String,
+    /// Address at which nodes are let in.
+    pub enrol: String,
+    /// SHA-256 of the authority's certificate, hexadecimal.
+    pub authority: String,
+    /// The secret.
+    pub secret: Secret,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Written {
+    a: String,
+    e: String,
+    f: String,
+    s: String,
+}
+
+impl std::fmt::Display for JoinLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let written = Written {
+            a: self.address.clone(),
+            e: self.enrol.clone(),
+            f: self.authority.clone(),
+            s: self.secret.0.clone(),
+        };
+        let json = serde_json::to_string(&written).map_err(|_| std::fmt::Error)?;
+        write!(f, "{PREFIX}{}", BASE64.encode(json))
+    }
+}
+
+impl FromStr for JoinLine {
+    type Err = Error;
+
+    fn from_str(line: &str) -> Result<Self, Error> {
+        let code = line.trim().strip_prefix(PREFIX).ok_or(Error::Line)?;
+        let json = BASE64.decode(code).map_err(|_| Error::Line)?;
+        let Written { a, e, f, s } = serde_json::from_slice(&json).map_err(|_| Error::Line)?;
+        Ok(Self { address: a, enrol: e, authority: f, secret: Secret(s) })
+    }
+}
+
+/// The print of a certificate.
+pub(crate) fn print(certificate: &CertificateDer<'_>) -> String {
+    authority::hex(&Sha256::digest(certificate.as_ref()))
+}
+
+/// What a node asks.
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    name: String,
+    secret: String,
+    /// A point of P-256, hexadecimal.
+    public_key: String,
+    /// Signature over name and secret with that key: the node has it.
+    proof: String,
+}
+
+/// What is signed as proof.
+fn proven(name: &str, secret: &str) -> Vec<u8> {
+    format!("packetrig enrolment 1\0{name}\0{secret}").into_bytes()
+}
+
+/// What it is told.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Answer {
+    Admitted(Admission),
+    Refused(String),
+}
+
+fn say(to: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {
+    let bytes = serde_json::to_vec(what)?;
+    let length = u32::try_from(bytes.len()).map_err(std::io::Error::other)?;
+    to.write_all(&length.to_be_bytes())?;
+    to.write_all(&bytes)?;
+    to.flush()
+}
+
+fn hear<T: for<'a> Deserialize<'a>>(from: &mut impl Read) -> std::io::Result<T> {
+    let mut length = [0; 4];
+    from.read_exact(&mut length)?;
+    let length = u32::from_be_bytes(length);
+    if length > MOST {
+        return Err(std::io::Error::from(std::io::ErrorKind::InvalidData));
+    }
+    let mut bytes = Vec::new();
+    from.take(u64::from(length)).read_to_end(&mut bytes)?;
+    Ok(serde_json::from_slice(&bytes)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_the_same_when_read_back() {
+        let line = JoinLine {
+            address: "10.0.0.1:4222".into(),
+            enrol: "10.0.0.1:4223".into(),
+            authority: "ab".repeat(32),
+            secret: Secret("00".repeat(16)),
+        };
+        let text = line.to_string();
+        assert!(text.starts_with("prig1:") && !text.contains(char::is_whitespace));
+        assert_eq!(text.parse::<JoinLine>().expect("it is one"), line);
+        for bad in ["", "prig1:", "prig2:e30", &text[..text.len() - 9], "prig1:e30"] {
+            assert!(matches!(bad.parse::<JoinLine>(), Err(Error::Line)), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The node's side: trusts whom the line names, proves its key, keeps what it gets.
+
+use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, proven, say};
+use crate::authority::{hex, unhex};
+use crate::connection::{Access, Credentials, certificates};
+use crate::seal::Keys;
+use crate::subject;
+use packetrig_fleet::message::NodeName;
+use rcgen::{KeyPair, PublicKeyData, SigningKey};
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    StreamOwned,
+};
+use serde::{Deserialize, Serialize};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// What a node keeps of its fleet; the file it is in is for its owner only.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// What the node is called.
+    pub name: NodeName,
+    /// Address of the server.
+    pub address: String,
+    /// Print of the authority.
+    pub fleet: String,
+    certificate: String,
+    key: String,
+    authority: String,
+    controller: String,
+    grants: String,
+}
+
+impl std::fmt::Debug for Membership {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Membership")
+            .field("name", &self.name)
+            .field("address", &self.address)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Membership {
+    /// Reads it back.
+    pub fn load(file: &Path) -> Result<Self, Error> {
+        let text = fs::read_to_string(file).map_err(network(file.display().to_string()))?;
+        serde_json::from_str(&text).map_err(|_| Error::Here(format!("{} is damaged", file.display())))
+    }
+
+    /// Keeps it, readable by its owner only.
+    pub fn save(&self, file: &Path) -> Result<(), Error> {
+        let text = serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?;
+        let new = file.with_extension("new");
+        let write = || {
+            let mut out =
+                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            out.write_all(text.as_bytes())?;
+            out.sync_all()?;
+            fs::rename(&new, file)
+        };
+        write().map_err(network(file.display().to_string()))
+    }
+
+    /// How the fabric is reached with it.
+    pub fn access(&self) -> Result<Access, Error> {
+        let damaged = || Error::Here("the membership is damaged".to_owned());
+        let grants = unhex(&self.grants).and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
+        let controller = unhex(&self.controller).ok_or_else(damaged)?;
+        let credentials = Credentials {
+            authority: self.authority.clone(),
+            certificate: self.certificate.clone(),
+            key: self.key.clone(),
+        };
+        let mut access = Access::to(String::new(), Some(credentials));
+        access.servers = self.address.split(',').map(str::to_owned).collect();
+        access.keys = Some(Keys::Node { controller, grants });
+        Ok(access)
+    }
+}
+
+/// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the name is still its own.
+pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> Result<Membership, Error> {
+    if !subject::is_name(&name.0) || *name == NodeName::controller() {
+        return Err(Error::Name(name.0.clone()));
+    }
+    let here = |error: rcgen::Error| Error::Here(error.to_string());
+    let earlier = earlier.filter(|it| it.name == *name);
+    let key = match earlier {
+        Some(earlier) => KeyPair::from_pem(&earlier.key).map_err(here)?,
+        None => KeyPair::generate().map_err(here)?,
+    };
+    let secret = line.secret.0.clone();
+    let proof = key.sign(&proven(&name.0, &secret)).map_err(here)?;
+    let question =
+        Question { name: name.0.clone(), secret, public_key: hex(key.der_bytes()), proof: hex(&proof) };
+    match ask(line, &question)? {
+        Answer::Refused(why) => Err(Error::Refused(why)),
+        Answer::Admitted(admission) => {
+            let first = certificates(&admission.authority).into_iter().next();
+            if first.as_ref().map(print).as_deref() != Some(&line.authority) {
+                return Err(Error::Stranger(line.enrol.clone()));
+            }
+            Ok(Membership {
+                name: name.clone(),
+                address: line.address.clone(),
+                fleet: line.authority.clone(),
+                certificate: admission.certificate,
+                key: key.serialize_pem(),
+                authority: admission.authority,
+                controller: admission.controller,
+                grants: admission.grants,
+            })
+        }
+    }
+}
+
+fn ask(line: &JoinLine, question: &Question) -> Result<Answer, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Here(error.to_string()))?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier)
+        .with_no_client_auth();
+    let host = line.enrol.rsplit_once(':').map_or(&*line.enrol, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    let server = ServerName::try_from(host).map_err(|_| Error::Line)?;
+    let connection =
+        ClientConnection::new(Arc::new(config), server).map_err(|error| Error::Here(error.to_string()))?;
+    let mut stream = StreamOwned::new(connection, connect(&line.enrol)?);
+    say(&mut stream, question).and_then(|()| hear(&mut stream)).map_err(|error| {
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+        if matches!(inner, Some(rustls::Error::InvalidCertificate(_))) {
+            Error::Stranger(line.enrol.clone())
+        } else {
+            network(line.enrol.clone())(error)
+        }
+    })
+}
+
+fn connect(address: &str) -> Result<TcpStream, Error> {
+    let mut addresses = address.to_socket_addrs().map_err(network(address))?;
+    let none = || network(address)(std::io::ErrorKind::AddrNotAvailable.into());
+    let stream =
+        TcpStream::connect_timeout(&addresses.next().ok_or_else(none)?, STEP).map_err(network(address))?;
+    stream.set_read_timeout(Some(STEP)).map_err(network(address))?;
+    stream.set_write_timeout(Some(STEP)).map_err(network(address))?;
+    Ok(stream)
+}
+
+/// Trusts the authority with that print, and nobody else; all the rest is checked as always.
+#[derive(Debug)]
+struct ByPrint {
+    print: String,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+}
+
+impl ServerCertVerifier for ByPrint {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let unknown = || rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer);
+        let authority = intermediates.iter().find(|it| print(it) == self.print).ok_or_else(unknown)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider))
+            .build()
+            .map_err(|_| unknown())?
+            .verify_server_cert(end_entity, &[], server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,176 @@
+//! The controller's side: a listener on its own thread, a thread for each who asks.
+//!
+//! Invariant: who is told that it is admitted is one the server (the broker) already knows.
+
+use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, proven, say};
+use crate::authority::{Authority, Error as Refusal, Secret, unhex};
+use crate::broker::Security;
+use crate::connection::certificates;
+use packetrig_fleet::message::NodeName;
+use packetrig_sys::clock::wall_clock_ns;
+use ring::signature::{ECDSA_P256_SHA256_ASN1, UnparsedPublicKey};
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject;
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the listener looks whether it should end.
+const LOOK: Duration = Duration::from_millis(50);
+/// Those who may ask at the same time.
+const AT_ONCE: usize = 16;
+
+/// What is done with a new node before it is told: the broker learns of it.
+pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
+
+/// Lets nodes in; dropping it stops that.
+pub struct EnrolServer {
+    address: SocketAddr,
+    authority: Arc<Authority>,
+    end: Arc<AtomicBool>,
+    listener: Option<JoinHandle<()>>,
+}
+
+impl std::fmt::Debug for EnrolServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EnrolServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl EnrolServer {
+    /// Listens at `listen` with the certificate that [`Authority::server`] made.
+    pub fn start(
+        authority: Arc<Authority>,
+        security: &Security,
+        listen: SocketAddr,
+        on_join: OnJoin,
+    ) -> Result<Self, Error> {
+        let config = Arc::new(tls(&authority, security)?);
+        let socket = TcpListener::bind(listen).map_err(network(listen.to_string()))?;
+        socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
+        let address = socket.local_addr().map_err(network(listen.to_string()))?;
+        let end = Arc::new(AtomicBool::new(false));
+        let desk =
+            Arc::new(Desk { authority: Arc::clone(&authority), config, on_join, busy: AtomicUsize::new(0) });
+        let ended = Arc::clone(&end);
+        let listener = std::thread::Builder::new()
+            .name("enrol".to_owned())
+            .spawn(move || listen_until(&socket, &desk, &ended))
+            .map_err(network("a thread"))?;
+        Ok(Self { address, authority, end, listener: Some(listener) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// See [`join_line`].
+    pub fn line(&self, address: String, enrol: String, secret: Secret) -> Result<JoinLine, Error> {
+        join_line(&self.authority, address, enrol, secret)
+    }
+}
+
+/// The line for a node's owner. Both addresses are as the node reaches them; those of a cluster are joined by commas.
+pub fn join_line(
+    authority: &Authority,
+    address: String,
+    enrol: String,
+    secret: Secret,
+) -> Result<JoinLine, Error> {
+    let certificate = authority.certificate()?;
+    let first = certificates(&certificate).into_iter().next();
+    let authority = print(&first.ok_or_else(|| Error::Here("the authority has no certificate".to_owned()))?);
+    Ok(JoinLine { address, enrol, authority, secret })
+}
+
+impl Drop for EnrolServer {
+    fn drop(&mut self) {
+        self.end.store(true, Ordering::Release);
+        if let Some(listener) = self.listener.take() {
+            listener.join().unwrap_or(());
+        }
+    }
+}
+
+fn tls(authority: &Authority, security: &Security) -> Result<ServerConfig, Error> {
+    let read = |path: &std::path::Path| fs::read_to_string(path).map_err(network(path.display().to_string()));
+    let mut chain = certificates(&read(&security.certificate)?);
+    // The node knows the authority by its print only, so it is shown.
+    chain.extend(certificates(&authority.certificate()?));
+    let key = PrivateKeyDer::from_pem_slice(read(&security.key)?.as_bytes());
+    let key = key.map_err(|error| Error::Here(error.to_string()))?;
+    ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .and_then(|builder| builder.with_no_client_auth().with_single_cert(chain, key))
+        .map_err(|error| Error::Here(error.to_string()))
+}
+
+/// What all who ask are served with.
+struct Desk {
+    authority: Arc<Authority>,
+    config: Arc<ServerConfig>,
+    on_join: OnJoin,
+    busy: AtomicUsize,
+}
+
+fn listen_until(socket: &TcpListener, desk: &Arc<Desk>, end: &AtomicBool) {
+    while !end.load(Ordering::Acquire) {
+        let Ok((stream, _)) = socket.accept() else {
+            std::thread::sleep(LOOK);
+            continue;
+        };
+        // Too many at once: dropping the connection tells them to come again.
+        if desk.busy.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
+            desk.busy.fetch_sub(1, Ordering::AcqRel);
+            continue;
+        }
+        let own = Arc::clone(desk);
+        let serving = move || {
+            // Whoever breaks off has his own reasons; nothing is issued then.
+            own.serve(stream).unwrap_or(());
+            own.busy.fetch_sub(1, Ordering::AcqRel);
+        };
+        if std::thread::Builder::new().name("enrol".to_owned()).spawn(serving).is_err() {
+            desk.busy.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Desk {
+    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+        stream.set_nonblocking(false)?;
+        stream.set_read_timeout(Some(STEP))?;
+        stream.set_write_timeout(Some(STEP))?;
+        let connection = ServerConnection::new(Arc::clone(&self.config)).map_err(std::io::Error::other)?;
+        let mut stream = StreamOwned::new(connection, stream);
+        let question: Question = hear(&mut stream)?;
+        let answer = self.answer(&question).unwrap_or_else(Answer::Refused);
+        say(&mut stream, &answer)?;
+        stream.conn.send_close_notify();
+        stream.conn.complete_io(&mut stream.sock).map(|_| ())
+    }
+
+    fn answer(&self, question: &Question) -> Result<Answer, String> {
+        let refused = |error: Refusal| error.to_string();
+        let now = wall_clock_ns() / 1_000_000_000;
+        if !self.authority.accepts(&question.secret, now).map_err(refused)? {
+            return Err(Refusal::Secret.to_string());
+        }
+        let unproven = || "the key does not belong to who asks".to_owned();
+        let key = unhex(&question.public_key).ok_or_else(unproven)?;
+        let proof = unhex(&question.proof).ok_or_else(unproven)?;
+        UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key)
+            .verify(&proven(&question.name, &question.secret), &proof)
+            .map_err(|_| unproven())?;
+        let name = NodeName(question.name.clone());
+        let admission = self.authority.admit(&name, &key).map_err(refused)?;
+        self.authority.use_up(&question.secret, now).map_err(refused)?;
+        (self.on_join)(&name)?;
+        Ok(Answer::Admitted(admission))
+    }
+}

@@ -1,0 +1,56 @@
+//! The fabric itself: how to reach the server, and the parts that are opened with it.
+//!
+//! Invariant: opening a part is the first use of the network; each part has its own connection.
+
+use crate::connection::Access;
+use crate::endpoint::NatsEndpoint;
+use crate::observer::Observer;
+use crate::records::NatsRecords;
+use crate::results::{NatsIncoming, NatsOutgoing};
+use crate::runtime::Runtime;
+use packetrig_fleet::fabric::{Error, Fabric};
+use packetrig_fleet::message::NodeName;
+
+/// See the module. Clones are the same fabric.
+#[derive(Clone, Debug)]
+pub struct NatsFabric {
+    runtime: Runtime,
+    access: Access,
+}
+
+impl NatsFabric {
+    /// A fabric that will be reached so. Nothing is connected before a part is opened.
+    pub fn new(access: Access) -> Result<Self, Error> {
+        Ok(Self { runtime: Runtime::start()?, access })
+    }
+}
+
+impl NatsFabric {
+    /// Listens to who is there, beside whoever is in charge.
+    pub fn observe(&self) -> Result<Observer, Error> {
+        Observer::open(self.runtime.clone(), self.access.clone())
+    }
+}
+
+impl Fabric for NatsFabric {
+    type Endpoint = NatsEndpoint;
+    type Records = NatsRecords;
+    type Outgoing = NatsOutgoing;
+    type Incoming = NatsIncoming;
+
+    fn join(&self, name: NodeName) -> Result<NatsEndpoint, Error> {
+        NatsEndpoint::join(self.runtime.clone(), self.access.clone(), name)
+    }
+
+    fn records(&self) -> Result<NatsRecords, Error> {
+        NatsRecords::open(self.runtime.clone(), self.access.clone())
+    }
+
+    fn outgoing(&self, node: &NodeName) -> Result<NatsOutgoing, Error> {
+        NatsOutgoing::open(self.runtime.clone(), self.access.clone(), node)
+    }
+
+    fn incoming(&self) -> Result<NatsIncoming, Error> {
+        NatsIncoming::open(self.runtime.clone(), self.access.clone())
+    }
+}

@@ -1,0 +1,32 @@
+//! The fabric between machines: NATS for messages, JetStream for records and results.
+//!
+//! [`NatsFabric`] meets the traits of `fleet::fabric`; its runtime is inside it and its handles are synchronous.
+//! [`broker`] runs a server of our own as a child; [`authority`] has the fleet's keys; by [`enrol`] nodes come in.
+//!
+//! No type of the engine crosses this line, and no word of it: [`subject`] has the names it is asked for. Nothing here
+//! knows what a run is; leases, barriers and retries of commands live in the machines of `fleet`.
+//!
+//! Invariant: what [`packetrig_fleet::fabric::Outgoing::append`] accepted is with the server on disk; a message that
+//! was lost, refused or dropped is counted or told, except what was on the wire when a connection died: the machines repeat that.
+#![forbid(unsafe_code)]
+
+pub mod authority;
+pub mod broker;
+mod connection;
+mod endpoint;
+pub mod enrol;
+mod fabric;
+mod observer;
+mod records;
+mod results;
+mod runtime;
+mod seal;
+pub mod subject;
+
+pub use connection::{Access, Credentials};
+pub use endpoint::NatsEndpoint;
+pub use fabric::NatsFabric;
+pub use observer::Observer;
+pub use records::NatsRecords;
+pub use results::{NatsIncoming, NatsOutgoing, Token};
+pub use seal::{Keys, MAC_KEY, MacKeys};

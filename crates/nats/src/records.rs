@@ -1,0 +1,113 @@
+//! Records as a JetStream key-value bucket: one value each, on disk, changed by its revision.
+//!
+//! Invariant: an error other than [`Error::Unanswered`] means that nothing was changed.
+
+use crate::connection::{Access, Troubles, open};
+use crate::runtime::Runtime;
+use crate::subject::RECORDS;
+use async_nats::jetstream::{self, kv};
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use packetrig_fleet::fabric::{Error, Record, Records};
+use packetrig_fleet::message::NodeName;
+use std::future::Future;
+use std::time::Duration;
+
+/// Records over the network.
+#[derive(Debug)]
+pub struct NatsRecords {
+    runtime: Runtime,
+    patience: Duration,
+    store: kv::Store,
+    troubles: Troubles,
+}
+
+fn unanswered(error: impl std::fmt::Display) -> Error {
+    Error::Unanswered(error.to_string())
+}
+
+impl NatsRecords {
+    pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
+        let troubles = Troubles::default();
+        let (patience, seen) = (access.patience, troubles.clone());
+        let opening = async move {
+            let replicas = access.replicas;
+            let client = open(access, NodeName::controller().0, seen).await?;
+            let mut context = jetstream::new(client);
+            context.set_timeout(patience);
+            let config = kv::Config {
+                bucket: RECORDS.to_owned(),
+                history: 1,
+                storage: jetstream::stream::StorageType::File,
+                num_replicas: replicas,
+                ..kv::Config::default()
+            };
+            context.create_or_update_key_value(config).await.map_err(unanswered)
+        };
+        let store = runtime.wait(patience, opening);
+        let store = store.ok_or_else(|| unanswered("the records cannot be opened")).flatten();
+        let store = store.map_err(|error| troubles.refused_any().unwrap_or(error))?;
+        Ok(Self { runtime, patience, store, troubles })
+    }
+
+    /// Does it; what takes too long is answered by the refusal that was told meanwhile, if one was.
+    fn ask<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let silent = || unanswered("the records");
+        let done = self.runtime.wait(self.patience, work).ok_or_else(silent).flatten();
+        done.map_err(|error| match error {
+            Error::Unanswered(_) => self.troubles.refused_any().unwrap_or(error),
+            other => other,
+        })
+    }
+}
+
+impl Records for NatsRecords {
+    fn get(&mut self, key: &str) -> Result<Option<Record>, Error> {
+        let (store, key) = (self.store.clone(), key.to_owned());
+        self.ask(async move {
+            let entry = store.entry(key).await.map_err(unanswered)?;
+            let there = entry.filter(|entry| entry.operation == kv::Operation::Put);
+            Ok(there.map(|entry| Record { value: entry.value.to_vec(), revision: entry.revision }))
+        })
+    }
+
+    fn create(&mut self, key: &str, value: &[u8]) -> Result<u64, Error> {
+        let (store, key, value) = (self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value));
+        self.ask(async move {
+            store.create(&key, value).await.map_err(|error| match error.kind() {
+                kv::CreateErrorKind::AlreadyExists => Error::Exists(key),
+                _ => unanswered(error),
+            })
+        })
+    }
+
+    fn replace(&mut self, key: &str, revision: u64, value: &[u8]) -> Result<u64, Error> {
+        let (store, key, value) = (self.store.clone(), key.to_owned(), Bytes::copy_from_slice(value));
+        self.ask(async move {
+            store.update(&key, value, revision).await.map_err(|error| match error.kind() {
+                kv::UpdateErrorKind::WrongLastRevision => Error::Stale(key),
+                _ => unanswered(error),
+            })
+        })
+    }
+
+    fn remove(&mut self, key: &str) -> Result<(), Error> {
+        let (store, key) = (self.store.clone(), key.to_owned());
+        self.ask(async move { store.purge(key).await.map_err(unanswered) })
+    }
+
+    fn keys(&mut self, prefix: &str) -> Result<Vec<String>, Error> {
+        let (store, prefix) = (self.store.clone(), prefix.to_owned());
+        self.ask(async move {
+            let keys = store.keys().await.map_err(unanswered)?;
+            let mut keys: Vec<String> = keys.try_collect().await.map_err(unanswered)?;
+            keys.retain(|key| key.starts_with(&prefix));
+            keys.sort();
+            keys.dedup();
+            Ok(keys)
+        })
+    }
+}

@@ -1,0 +1,55 @@
+//! The runtime behind the synchronous handles: one thread, started with the fabric, ended with its last handle.
+//!
+//! Invariant: no caller runs inside the runtime, so callers may block; nothing in the runtime blocks.
+
+use packetrig_fleet::fabric::Error;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// See the module. Clones are the same runtime.
+#[derive(Clone, Debug)]
+pub(crate) struct Runtime(Arc<Inside>);
+
+#[derive(Debug)]
+struct Inside(Option<tokio::runtime::Runtime>);
+
+impl Runtime {
+    pub(crate) fn start() -> Result<Self, Error> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(1).thread_name("fabric").enable_all();
+        let runtime = builder.build().map_err(|error| Error::Down(error.to_string()))?;
+        Ok(Self(Arc::new(Inside(Some(runtime)))))
+    }
+
+    /// Does it inside; `None` when it is not done in time, or never will be. Then it is given up.
+    pub(crate) fn wait<T: Send + 'static>(
+        &self,
+        within: Duration,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> Option<T> {
+        let (done, result) = crossbeam_channel::bounded(1);
+        self.spawn(async move {
+            let result = tokio::time::timeout(within, work).await.ok();
+            // Who asked is waiting: it cannot be gone.
+            done.send(result).unwrap_or(());
+        })?;
+        result.recv().ok().flatten()
+    }
+
+    pub(crate) fn spawn(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> Option<tokio::task::JoinHandle<()>> {
+        self.0.0.as_ref().map(|runtime| runtime.spawn(work))
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        // The last handle may be dropped where waiting is not allowed.
+        if let Some(runtime) = self.0.take() {
+            runtime.shutdown_background();
+        }
+    }
+}

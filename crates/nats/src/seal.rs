@@ -1,0 +1,260 @@
+//! Seals on what the controller says: a broker that was taken over must not be able to start a sender or keep it going.
+//!
+//! A letter is signed (Ed25519) over its subject, the life of the node it is for, the life of the controller's place, a
+//! number that rises, and its bytes; the grant of a lease, which is frequent, carries an HMAC over the same with a key
+//! agreed at enrolment. What nodes say is not sealed: the server vouches for who said it.
+//!
+//! Invariant: a node accepts each number of a controller's life once, in order, and only in the life it was meant for.
+
+use crate::subject;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::{Body, NodeName};
+use ring::hmac;
+use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Length of a node's key for grants.
+pub const MAC_KEY: usize = 32;
+/// Lives of controllers that are remembered; more are not believed.
+const LIVES: usize = 4096;
+/// What is sealed begins so: nothing else that is signed with the key can be taken for it.
+const PURPOSE: &[u8] = b"packetrig letter 1\0";
+
+/// Finds the key of a node; asked for each grant, so that nodes may come while the controller runs.
+pub type MacKeys = Arc<dyn Fn(&NodeName) -> Option<[u8; MAC_KEY]> + Send + Sync>;
+
+/// What a place seals or checks with.
+#[derive(Clone)]
+pub enum Keys {
+    /// The controller's.
+    Controller {
+        /// Its signing key, PKCS#8.
+        signing: Vec<u8>,
+        /// Keys for grants.
+        grants: MacKeys,
+    },
+    /// A node's.
+    Node {
+        /// The controller's public key.
+        controller: Vec<u8>,
+        /// The key for grants.
+        grants: [u8; MAC_KEY],
+    },
+}
+
+impl std::fmt::Debug for Keys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Controller { .. } => "Keys::Controller",
+            Self::Node { .. } => "Keys::Node",
+        })
+    }
+}
+
+/// What a seal covers beside the bytes.
+struct Scope<'a> {
+    subject: &'a str,
+    /// The life of the node.
+    incarnation: u64,
+    /// The life of the controller's place.
+    session: u64,
+    number: u64,
+}
+
+impl Scope<'_> {
+    fn covered(&self, body: &[u8]) -> Vec<u8> {
+        let mut bytes = PURPOSE.to_vec();
+        bytes.extend((self.subject.len() as u64).to_be_bytes());
+        bytes.extend(self.subject.as_bytes());
+        for number in [self.incarnation, self.session, self.number] {
+            bytes.extend(number.to_be_bytes());
+        }
+        bytes.extend(body);
+        bytes
+    }
+}
+
+/// The controller's side.
+pub(crate) struct Sealer {
+    key: Ed25519KeyPair,
+    grants: MacKeys,
+    session: u64,
+    number: u64,
+}
+
+impl Sealer {
+    pub(crate) fn new(signing: &[u8], grants: MacKeys, session: u64) -> Result<Self, Error> {
+        let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
+        Ok(Self { key, grants, session, number: 0 })
+    }
+
+    /// The seal on `bytes`, which say `body` to `to` or to everybody.
+    pub(crate) fn seal(
+        &mut self,
+        subject: &str,
+        to: Option<(&NodeName, u64)>,
+        body: &Body,
+        bytes: &[u8],
+    ) -> Result<String, Error> {
+        if to.is_none() && *body != Body::RollCall {
+            return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
+        }
+        self.number += 1;
+        let incarnation = to.map_or(0, |(_, incarnation)| incarnation);
+        let scope = Scope { subject, incarnation, session: self.session, number: self.number };
+        let covered = scope.covered(bytes);
+        let (kind, seal) = match (body, to) {
+            (Body::Granted(..), Some((node, _))) => {
+                let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
+                let key = (self.grants)(node).ok_or_else(unknown)?;
+                let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &covered);
+                ('m', tag.as_ref().to_vec())
+            }
+            _ => ('s', self.key.sign(&covered).as_ref().to_vec()),
+        };
+        Ok(format!("{kind}.{:016x}.{:016x}.{}", self.session, self.number, BASE64.encode(seal)))
+    }
+}
+
+/// A node's side.
+pub(crate) struct Checker {
+    controller: Vec<u8>,
+    grants: hmac::Key,
+    incarnation: u64,
+    /// The last number of each life of a controller, apart for what went to all.
+    seen: BTreeMap<(u64, bool), u64>,
+}
+
+impl Checker {
+    pub(crate) fn new(controller: Vec<u8>, grants: &[u8; MAC_KEY], incarnation: u64) -> Self {
+        let grants = hmac::Key::new(hmac::HMAC_SHA256, grants);
+        Self { controller, grants, incarnation, seen: BTreeMap::new() }
+    }
+
+    /// Whether `bytes`, which say `body`, come from the controller, are for this life of the node, and are new.
+    pub(crate) fn check(
+        &mut self,
+        subject: &str,
+        seal: Option<&str>,
+        body: &Body,
+        bytes: &[u8],
+    ) -> Result<(), &'static str> {
+        let to_all = subject == subject::TO_ALL;
+        if to_all && *body != Body::RollCall {
+            return Err("only a roll call may go to all");
+        }
+        let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("no readable seal")?;
+        let incarnation = if to_all { 0 } else { self.incarnation };
+        let covered = Scope { subject, incarnation, session, number }.covered(bytes);
+        let genuine = match (kind, body) {
+            ("m", Body::Granted(..)) => hmac::verify(&self.grants, &covered, &seal).is_ok(),
+            ("s", Body::Granted(..)) | ("m", _) => false,
+            _ => UnparsedPublicKey::new(&ED25519, &self.controller).verify(&covered, &seal).is_ok(),
+        };
+        if !genuine {
+            return Err("a forged seal, or one for an earlier life of this node");
+        }
+        let last = self.seen.get(&(session, to_all)).copied().unwrap_or(0);
+        if number <= last {
+            return Err("a repetition");
+        }
+        if last == 0 && self.seen.len() >= LIVES {
+            return Err("too many controllers");
+        }
+        self.seen.insert((session, to_all), number);
+        Ok(())
+    }
+}
+
+trait SplitSeal {
+    fn split_seal(&self) -> Option<(&str, u64, u64, Vec<u8>)>;
+}
+
+impl SplitSeal for str {
+    fn split_seal(&self) -> Option<(&str, u64, u64, Vec<u8>)> {
+        let mut words = self.splitn(4, '.');
+        let kind = words.next()?;
+        let mut number = || u64::from_str_radix(words.next()?, 16).ok();
+        let (session, number) = (number()?, number()?);
+        Some((kind, session, number, BASE64.decode(words.next()?).ok()?))
+    }
+}
+
+/// What a node's segment is called towards the server, which keeps each name once: with a key nobody else can take it.
+pub(crate) fn segment_name(id: &str, keys: Option<&Keys>) -> String {
+    match keys {
+        Some(Keys::Node { grants, .. }) => {
+            let tag =
+                hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, grants), format!("segment {id}").as_bytes());
+            format!("{id}.{}", BASE64.encode(tag))
+        }
+        _ => id.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::message::{Grant, Head, Nonce, PlanHash, RunId};
+    use ring::rand::SystemRandom;
+    use ring::signature::KeyPair;
+
+    const AT: &str = "cmd.node.a";
+
+    fn head() -> Head {
+        Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+    }
+
+    fn grant() -> Body {
+        Body::Granted(head(), Grant { nonce: Nonce(7), go_on: true })
+    }
+
+    fn pair() -> (Sealer, impl Fn(u64) -> Checker) {
+        let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
+        let sealer = Sealer::new(signing.as_ref(), Arc::new(|_| Some([7; MAC_KEY])), 5).expect("it is good");
+        let public = sealer.key.public_key().as_ref().to_vec();
+        (sealer, move |incarnation| Checker::new(public.clone(), &[7; MAC_KEY], incarnation))
+    }
+
+    #[test]
+    fn a_letter_is_accepted_once_in_the_life_it_is_for() {
+        let (mut sealer, checker) = pair();
+        let node = NodeName("a".into());
+        for body in [Body::Command(head(), packetrig_fleet::message::Command::Arm), grant()] {
+            let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
+            let mut own = checker(9);
+            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(()));
+            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err("a repetition"));
+            assert!(checker(8).check(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
+            assert!(checker(9).check("cmd.node.b", Some(&seal), &body, b"bytes").is_err(), "another node");
+            assert!(checker(9).check(AT, Some(&seal), &body, b"other").is_err(), "other bytes");
+            assert!(checker(9).check(AT, None, &body, b"bytes").is_err(), "no seal");
+        }
+    }
+
+    #[test]
+    fn a_grant_key_makes_no_commands_and_an_older_number_is_not_new() {
+        let (mut sealer, checker) = pair();
+        let node = NodeName("a".into());
+        let stop = Body::Command(head(), packetrig_fleet::message::Command::Stop);
+        let mac = sealer.seal(AT, Some((&node, 9)), &grant(), b"bytes").expect("sealed");
+        assert!(checker(9).check(AT, Some(&mac), &stop, b"bytes").is_err());
+        let later = sealer.seal(AT, Some((&node, 9)), &stop, b"bytes").expect("sealed");
+        let mut own = checker(9);
+        assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(()));
+        assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Err("a repetition"));
+    }
+
+    #[test]
+    fn only_a_roll_call_goes_to_all() {
+        let (mut sealer, checker) = pair();
+        let seal = sealer.seal(subject::TO_ALL, None, &Body::RollCall, b"x").expect("sealed");
+        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall, b"x"), Ok(()));
+        assert!(checker(3).check(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
+        assert!(sealer.seal(subject::TO_ALL, None, &grant(), b"x").is_err());
+    }
+}

@@ -1,0 +1,107 @@
+//! The subjects of the fabric: what is said where, and who may say and hear it.
+//!
+//! A node's name is a word of its subjects, so the server can hold nodes apart; the controller may use all of them.
+//! Invariant: nothing that is not a plain word becomes part of a subject.
+
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::{Body, NodeName};
+
+/// From the controller to every node.
+pub const TO_ALL: &str = "cmd.all";
+/// The stream that keeps results until they are confirmed.
+pub const RESULTS: &str = "res";
+/// The bucket of the records.
+pub const RECORDS: &str = "fleet";
+/// Longest name of a node.
+const NAME_ROOM: usize = 32;
+
+/// Whether it can be the name of a node: `[a-z0-9-]`, 1 to 32 of them.
+pub fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    (1..=NAME_ROOM).contains(&name.len()) && name.bytes().all(fits)
+}
+
+/// The name as a word of a subject.
+pub(crate) fn word(name: &NodeName) -> Result<&str, Error> {
+    if is_name(&name.0) { Ok(&name.0) } else { Err(Error::Unknown(name.clone())) }
+}
+
+/// Any text as a word of a subject; different texts may become the same word.
+pub(crate) fn squeezed(text: &str) -> String {
+    let keep = |c: char| if c.is_ascii_alphanumeric() || c == '-' || c == '_' { c } else { '_' };
+    let word: String = text.chars().map(keep).collect();
+    if word.is_empty() { "_".to_owned() } else { word }
+}
+
+/// Where commands for a node go. Each of its letters is on it, so they keep their order.
+pub fn to_node(name: &str) -> String {
+    format!("cmd.node.{name}")
+}
+
+/// Where it is asked whether somebody of that name is there, and where a new one says so.
+pub fn presence(name: &str) -> String {
+    format!("join.{name}")
+}
+
+/// Beginning of the subjects at which a place gets answers: one of its own each, or nodes would read each other's.
+pub fn inbox(name: &str) -> String {
+    format!("_INBOX_{name}")
+}
+
+/// Where a node says `body` to the controller.
+pub(crate) fn to_controller(from: &str, body: &Body) -> String {
+    match body {
+        Body::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
+        Body::Hello(_) => format!("hb.{from}"),
+        Body::Renew(..) => format!("lease.{from}"),
+        _ => format!("rep.{from}"),
+    }
+}
+
+/// Where a node appends a segment of a run.
+pub(crate) fn segment(run: &str, node: &str) -> String {
+    format!("{RESULTS}.{}.{node}", squeezed(run))
+}
+
+/// What the controller hears: letters first, then what may be dropped.
+pub(crate) const CONTROLLER_LETTERS: [&str; 2] = ["rep.*", "lease.*"];
+/// See [`CONTROLLER_LETTERS`].
+pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
+
+/// What a node may do; everything else is denied. It may also answer what it is asked, where the question says.
+pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
+    let publish = ["join.", "hb.", "lease.", "rep.", "tm.*.", "res.*."].map(|at| format!("{at}{node}"));
+    let subscribe = [to_node(node), TO_ALL.to_owned(), presence(node), format!("{}.>", inbox(node))];
+    (publish.to_vec(), subscribe.to_vec())
+}
+
+/// Where all nodes say that they are there.
+pub(crate) const fn presence_of_all() -> &'static str {
+    CONTROLLER_TELEMETRY[0]
+}
+
+/// Who published at `subject`: its last word, which the server vouches for.
+pub(crate) fn speaker(subject: &str) -> Option<NodeName> {
+    let name = subject.rsplit('.').next()?;
+    is_name(name).then(|| NodeName(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_would_widen_a_subject_is_none() {
+        for name in ["", "a.b", "*", ">", "a b", "A", "node_1", &"x".repeat(33)] {
+            assert!(!is_name(name), "{name}");
+            assert!(word(&NodeName(name.into())).is_err());
+        }
+        assert!(is_name("pi-4b") && is_name(&"x".repeat(32)));
+    }
+
+    #[test]
+    fn a_run_is_one_word_whatever_it_is_called() {
+        assert_eq!(segment("20261121-1.x>*", "a"), "res.20261121-1_x__.a");
+        assert_eq!(segment("", "a"), "res._.a");
+    }
+}

@@ -1,0 +1,69 @@
+//! The server is killed while results are appended: what was accepted arrives.
+
+use crate::server::{Server, program, say};
+use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
+use packetrig_fleet::message::{Body, NodeName, RunId};
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+use std::process::Command;
+
+const SEGMENTS: u64 = 120;
+const LONG: Nanos = Nanos::from_secs(60);
+
+fn kill(process: u32) {
+    let status = Command::new("kill").args(["-9", &process.to_string()]).status().expect("there is a kill");
+    assert!(status.success());
+}
+
+#[test]
+fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
+    let Some(program) = program() else { return };
+    let server = Server::open(program);
+    let fabric = server.fabric();
+    let node = NodeName("a".into());
+    let mut incoming = fabric.incoming().expect("it opens");
+    let mut outgoing = fabric.outgoing(&node).expect("it opens");
+    let mut got: BTreeMap<u64, u32> = BTreeMap::new();
+    std::thread::scope(|scope| {
+        let appending = scope.spawn(|| {
+            for number in 0..SEGMENTS {
+                if number % 50 == 25 {
+                    kill(server.broker.process());
+                }
+                let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number };
+                let body = format!("segment {number}");
+                outgoing.append(&id, body.as_bytes()).expect("the server comes back");
+            }
+        });
+        while got.len() < usize::try_from(SEGMENTS).expect("few") {
+            let delivery = incoming.collect(LONG).expect("an accepted segment was lost");
+            assert_eq!(delivery.body, format!("segment {}", delivery.id.number).into_bytes());
+            *got.entry(delivery.id.number).or_default() += 1;
+            // Unconfirmed, it comes again: no harm.
+            incoming.confirm(delivery.token).unwrap_or(());
+        }
+        appending.join().expect("all were accepted");
+    });
+    assert!(server.broker.starts() >= 2, "it was killed");
+    let again: u32 = got.values().map(|times| times - 1).sum();
+    let starts = server.broker.starts();
+    say(&format!("{SEGMENTS} segments, {starts} starts of the server, {again} delivered again"));
+}
+
+#[test]
+fn an_endpoint_works_again_after_the_server_came_back_and_tells_that_it_was_gone() {
+    let Some(program) = program() else { return };
+    let server = Server::open(program);
+    let fabric = server.fabric();
+    let mut controller = fabric.join(NodeName::controller()).expect("it is free");
+    let mut agent = fabric.join(NodeName("a".into())).expect("it is free");
+    kill(server.broker.process());
+    // As the machines do: again until it is heard.
+    let heard = (0..600).any(|_| {
+        controller.post(agent.name(), Body::RollCall).unwrap_or(());
+        agent.receive(Nanos::from_millis(100)).is_some()
+    });
+    assert!(heard);
+    assert!(!agent.troubles().is_empty());
+    assert!(server.broker.troubles().iter().any(|told| told.contains("started again")));
+}

@@ -1,0 +1,73 @@
+//! A fleet with certificates: authority, server, the door for new nodes.
+
+use crate::server::{RESULTS_ROOM, setup};
+use packetrig_fleet::message::NodeName;
+use packetrig_nats::authority::Authority;
+use packetrig_nats::broker::{Broker, Setup};
+use packetrig_nats::enrol::{EnrolServer, JoinLine, Membership, enrol};
+use packetrig_nats::{Access, NatsFabric};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+pub(crate) struct Fleet {
+    pub(crate) broker: Arc<Mutex<Broker>>,
+    pub(crate) authority: Arc<Authority>,
+    pub(crate) door: EnrolServer,
+    pub(crate) place: TempDir,
+}
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName(name.into())
+}
+
+impl Fleet {
+    pub(crate) fn new(program: PathBuf) -> Self {
+        let place = TempDir::new().expect("a place");
+        let authority = Arc::new(Authority::open(&place.path().join("authority")).expect("it is founded"));
+        let security = authority.server(&["127.0.0.1".to_owned()]).expect("a certificate");
+        let setup = Setup { security: Some(security.clone()), ..setup(program, &place) };
+        let broker = Arc::new(Mutex::new(Broker::start(setup).expect("the server starts")));
+        let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
+        let on_join = move |_: &NodeName| {
+            let nodes = nodes.nodes().map_err(|error| error.to_string())?;
+            own.lock().expect("whole").allow(nodes).map_err(|error| error.to_string())
+        };
+        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
+        let door = EnrolServer::start(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));
+        Self { broker, authority, door: door.expect("it listens"), place }
+    }
+
+    pub(crate) fn address(&self) -> String {
+        self.broker.lock().expect("whole").address().to_string()
+    }
+
+    pub(crate) fn line(&self) -> JoinLine {
+        let secret = self.authority.allow("test", Some(1), None).expect("made");
+        self.door.line(self.address(), self.door.address().to_string(), secret).expect("a line")
+    }
+
+    pub(crate) fn member(&self, name: &str) -> Membership {
+        enrol(&self.line(), &node(name), None).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    pub(crate) fn controller_access(&self) -> Access {
+        let (credentials, keys) = self.authority.controller().expect("it has keys");
+        let access = Access::to(self.address(), Some(credentials));
+        Access { keys: Some(keys), ..roomy(access) }
+    }
+
+    pub(crate) fn controller(&self) -> NatsFabric {
+        NatsFabric::new(self.controller_access()).expect("a runtime")
+    }
+}
+
+pub(crate) fn roomy(access: Access) -> Access {
+    Access { results_room: RESULTS_ROOM as u64, patience: Duration::from_secs(20), ..access }
+}
+
+pub(crate) fn fabric(of: &Membership) -> NatsFabric {
+    NatsFabric::new(roomy(of.access().expect("it is whole"))).expect("a runtime")
+}

@@ -1,0 +1,218 @@
+//! Who may say and hear what: the server refuses nodes, nodes refuse a server that lies.
+
+use crate::fleet::{Fleet, fabric, node, roomy};
+use crate::server::program;
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Outgoing, SegmentId};
+use packetrig_fleet::message::{Body, Command, Grant, Head, NodeName, Nonce, PlanHash, Reply, RunId};
+use packetrig_nats::enrol::{self, JoinLine, enrol};
+use packetrig_nats::{Access, Credentials, NatsEndpoint, NatsFabric};
+use packetrig_units::{MonoTime, Nanos};
+
+const SOON: Nanos = Nanos::from_millis(200);
+const LONG: Nanos = Nanos::from_secs(20);
+
+fn head() -> Head {
+    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+}
+
+fn commit() -> Body {
+    let command = Command::Commit { start: MonoTime::from_nanos(7), guard: Nanos::from_millis(1) };
+    Body::Command(head(), command)
+}
+
+fn grant() -> Body {
+    Body::Granted(head(), Grant { nonce: Nonce(1), go_on: true })
+}
+
+fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
+    fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Waits until there is trouble, at most as long as a lost message would take.
+fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
+    (0..200)
+        .find_map(|_| {
+            assert_eq!(of.receive(Nanos::from_millis(50)), None);
+            Some(of.troubles()).filter(|troubles| !troubles.is_empty())
+        })
+        .expect("something was refused")
+}
+
+#[test]
+fn a_fleet_works_as_one_with_certificates_and_seals() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, own) = (fleet.member("a"), fleet.controller());
+    let mut controller = join(&own, &NodeName::controller());
+    let mut agent = join(&fabric(&a), &node("a"));
+    for body in [commit(), grant(), Body::RollCall] {
+        controller.post(&node("a"), body.clone()).expect("it works");
+        assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
+    }
+    controller.post_all(Body::RollCall).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall));
+    assert!(matches!(controller.post_all(commit()), Err(Error::NotPermitted(_))));
+    agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    let reply = controller.receive(LONG).expect("not lost");
+    assert_eq!((reply.from, reply.body), (node("a"), Body::Reply(head(), Reply::Armed)));
+    // A node that starts again is another life; what is for it is sealed for that.
+    drop(agent);
+    let mut agent = join(&fabric(&a), &node("a"));
+    agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    assert!(controller.receive(LONG).is_some());
+    controller.post(&node("a"), commit()).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(commit()));
+    assert_eq!((agent.refused(), agent.troubles()), (0, vec![]));
+}
+
+#[test]
+fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b) = (fabric(&fleet.member("a")), fabric(&fleet.member("b")));
+    let own = fleet.controller();
+    let mut controller = join(&own, &NodeName::controller());
+    let (mut agent, mut other) = (join(&a, &node("a")), join(&b, &node("b")));
+    // With the certificate of `a`, taking the place of `b` or of the controller hears nothing.
+    for name in [node("b"), NodeName::controller()] {
+        assert!(matches!(a.join(name.clone()), Err(Error::NotPermitted(_))), "{name}");
+    }
+    let refusal =
+        agent.post(&node("b"), commit()).err().map_or_else(|| troubles(&mut agent), |error| vec![error]);
+    assert_eq!(refusal, [Error::NotPermitted("cmd.node.b".into())]);
+    agent.post_all(Body::RollCall).expect("it is sent");
+    assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
+    assert_eq!(other.receive(SOON), None);
+    let mut forger = a.outgoing(&node("b"));
+    let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
+    let refused = forger.as_mut().map(|forger| forger.append(&id, b"x"));
+    assert_eq!(refused.expect("it connects"), Err(Error::NotPermitted("res.r.b".into())));
+    assert!(matches!(a.records(), Err(Error::NotPermitted(_))));
+    assert!(matches!(a.incoming(), Err(Error::NotPermitted(_))));
+    // All of it has changed nothing.
+    other.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
+    let reply = controller.receive(LONG).expect("not lost");
+    assert_eq!(reply.from, node("b"));
+    assert_eq!(controller.receive(SOON), None);
+}
+
+#[test]
+fn without_a_certificate_of_the_fleet_nobody_comes_in() {
+    let Some(program) = program() else { return };
+    let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
+    let open = roomy(Access::to(fleet.address(), None));
+    let refused = NatsFabric::new(open).expect("a runtime").join(node("a")).err();
+    assert!(refused.is_some(), "without TLS");
+    let foreign = stranger.member("a").access().expect("whole").credentials.expect("it has one");
+    let authority = fleet.authority.certificate().expect("kept");
+    let mixed = roomy(Access::to(fleet.address(), Some(Credentials { authority, ..foreign })));
+    let refused = NatsFabric::new(mixed).expect("a runtime").join(node("a")).err();
+    assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
+    // A node that was taken out is out.
+    let member = fleet.member("a");
+    drop(join(&fabric(&member), &node("a")));
+    fleet.authority.remove(&node("a")).expect("it is there");
+    let left = fleet.authority.nodes().expect("listed");
+    fleet.broker.lock().expect("whole").allow(left).expect("it is told");
+    let refused = fabric(&member).join(node("a")).err();
+    assert!(matches!(refused, Some(Error::NotPermitted(_))), "removed: {refused:?}");
+}
+
+/// Whoever holds the server can publish anything: here somebody with the controller's certificate and no key, and
+/// somebody who writes down what the controller says.
+#[test]
+fn what_is_forged_or_replayed_changes_nothing() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let a = fleet.member("a");
+    let mut agent = join(&fabric(&a), &node("a"));
+    let keyless = NatsFabric::new(Access { keys: None, ..fleet.controller_access() }).expect("a runtime");
+    let mut forger = join(&keyless, &NodeName::controller());
+    for body in [commit(), grant(), Body::RollCall] {
+        forger.post(&node("a"), body).expect("it is sent");
+        assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
+    }
+    forger.post_all(Body::RollCall).expect("it is sent");
+    assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
+    assert_eq!(agent.refused(), 4);
+    drop(forger);
+    replayed(&fleet, &mut agent);
+}
+
+fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
+    let (seen, tap) = tap(fleet, "cmd.node.a");
+    let own = fleet.controller();
+    let mut controller = join(&own, &NodeName::controller());
+    for body in [commit(), grant()] {
+        controller.post(&node("a"), body.clone()).expect("it works");
+        assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
+    }
+    let letters: Vec<_> = std::iter::from_fn(|| seen.recv_timeout(LONG.to_std()).ok())
+        .filter(|message| !message.payload.is_empty())
+        .take(2)
+        .collect();
+    for letter in letters.iter().chain(&letters) {
+        tap.say(letter.clone());
+        assert!(matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repetition")));
+    }
+    assert_eq!(agent.refused(), 8);
+}
+
+/// Reads and repeats what passes the server at a subject.
+struct Tap {
+    runtime: tokio::runtime::Runtime,
+    client: async_nats::Client,
+}
+
+impl Tap {
+    fn say(&self, message: async_nats::Message) {
+        let headers = message.headers.unwrap_or_default();
+        let sending = self.client.publish_with_headers(message.subject, headers, message.payload);
+        self.runtime.block_on(sending).expect("it is sent");
+    }
+}
+
+fn tap(fleet: &Fleet, at: &'static str) -> (std::sync::mpsc::Receiver<async_nats::Message>, Tap) {
+    use futures_util::StreamExt;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    let runtime = runtime.expect("a runtime");
+    let folder = fleet.place.path().join("authority");
+    let (heard, seen) = std::sync::mpsc::channel();
+    let client = runtime.block_on(async {
+        let options = async_nats::ConnectOptions::new()
+            .add_root_certificates(folder.join("authority.pem"))
+            .add_client_certificate(folder.join("controller.pem"), folder.join("controller.key"))
+            .require_tls(true);
+        let client = options.connect(format!("tls://{}", fleet.address())).await.expect("let in");
+        let mut passing = client.subscribe(at).await.expect("it may");
+        let echo = client.subscribe("tap.echo").await;
+        client.publish("tap.echo", "x".into()).await.expect("sent");
+        echo.expect("it may").next().await.expect("the server has both subscriptions");
+        tokio::spawn(async move {
+            while let Some(message) = passing.next().await {
+                heard.send(message).unwrap_or(());
+            }
+        });
+        client
+    });
+    (seen, Tap { runtime, client })
+}
+
+#[test]
+fn a_door_opens_for_a_good_secret_and_the_right_authority_only() {
+    let Some(program) = program() else { return };
+    let (fleet, stranger) = (Fleet::new(program.clone()), Fleet::new(program));
+    let line = fleet.line();
+    let member = enrol(&line, &node("a"), None).expect("the secret is good");
+    assert!(matches!(enrol(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "used up");
+    assert!(matches!(enrol(&fleet.line(), &node("a"), None), Err(enrol::Error::Refused(_))), "taken");
+    let again = enrol(&fleet.line(), &node("a"), Some(&member)).expect("the same key");
+    join(&fabric(&again), &node("a"));
+    assert!(matches!(enrol(&fleet.line(), &NodeName::controller(), None), Err(enrol::Error::Name(_))));
+    let caught = JoinLine { enrol: stranger.door.address().to_string(), ..fleet.line() };
+    assert!(matches!(enrol(&caught, &node("c"), None), Err(enrol::Error::Stranger(_))));
+    assert_eq!(stranger.authority.nodes().expect("listed"), []);
+    let file = fleet.place.path().join("membership");
+    member.save(&file).expect("written");
+    assert_eq!(enrol::Membership::load(&file).expect("read"), member);
+}

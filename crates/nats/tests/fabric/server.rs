@@ -1,0 +1,75 @@
+//! A server of our own, in a directory that goes with it.
+
+use packetrig_nats::broker::{Broker, Setup};
+use packetrig_nats::{Access, NatsFabric};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Room for results: enough for two of the largest segments.
+pub(crate) const RESULTS_ROOM: usize = 1 << 20;
+
+/// A server and what it keeps.
+pub(crate) struct Server {
+    pub(crate) broker: Broker,
+    _place: TempDir,
+}
+
+/// The program, or `None` for a caller who has none and is told.
+pub(crate) fn program() -> Option<PathBuf> {
+    static PROGRAM: OnceLock<Option<PathBuf>> = OnceLock::new();
+    PROGRAM.get_or_init(install).clone()
+}
+
+fn install() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let output = Command::new("sh").args(["scripts/clients.sh", "nats"]).current_dir(root).output();
+    let output = output.expect("there is a shell");
+    if output.status.success() {
+        return Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()));
+    }
+    let why = String::from_utf8_lossy(&output.stderr);
+    say(&format!("skipped: no client `nats` ({})", why.lines().last().unwrap_or("no reason given")));
+    None
+}
+
+#[expect(clippy::print_stderr, reason = "a skipped test and a count have to be seen")]
+pub(crate) fn say(what: &str) {
+    eprintln!("{what}");
+}
+
+/// What a server without certificates is started with.
+pub(crate) fn setup(program: PathBuf, place: &TempDir) -> Setup {
+    Setup {
+        program: Some(program),
+        listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+        directory: place.path().join("server"),
+        store_room: 64 << 20,
+        security: None,
+        nodes: Vec::new(),
+    }
+}
+
+impl Server {
+    /// Without certificates: everybody may do everything.
+    pub(crate) fn open(program: PathBuf) -> Self {
+        let place = TempDir::new().expect("a place for the server");
+        let broker = Broker::start(setup(program, &place)).expect("the server starts");
+        Self { broker, _place: place }
+    }
+
+    pub(crate) fn fabric(&self) -> NatsFabric {
+        NatsFabric::new(self.access()).expect("a runtime")
+    }
+
+    pub(crate) fn access(&self) -> Access {
+        Access {
+            results_room: RESULTS_ROOM as u64,
+            patience: Duration::from_secs(20),
+            ..Access::to(self.broker.address().to_string(), None)
+        }
+    }
+}

@@ -1,0 +1,293 @@
+//! Whom the frames of a stream can be addressed to: every MAC and IP address, as far as the plan bounds them.
+//!
+//! It judges nothing; who lends a machine does. What would let a frame mean something else than its headers say (a type
+//! that announces an IP packet where there is none, headers given as bytes, frames of a file) is named as open.
+//!
+//! Invariant: a frame carries no destination that is neither in the lists nor behind something named as open.
+
+use crate::recording::Frames;
+use crate::{Plan, Stream};
+use packetrig_wire::header::{Absent, FieldDef, Form, Header, Kind, Setting};
+use packetrig_wire::pattern::Pattern;
+use std::net::IpAddr;
+
+/// Longest list of single values; what has more is a range or open.
+const MOST_VALUES: u64 = 65_536;
+/// Types that announce something with addresses of its own: IP, tags, labels, a session, a frame in a frame.
+const CARRIERS: [u128; 10] = [0x0800, 0x86dd, 0x8100, 0x88a8, 0x9100, 0x8847, 0x8848, 0x8863, 0x8864, 0x6558];
+
+/// What is open where a stream's MAC address is not known yet; nothing else is.
+pub const ASKED_FOR: &str = "its MAC address is asked for when the run starts";
+
+/// The values of a field over all frames.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Values {
+    /// These.
+    List(Vec<u128>),
+    /// Any from the first to the last.
+    Range(u128, u128),
+}
+
+/// What kind of address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Family {
+    Mac,
+    Ipv4,
+    Ipv6,
+}
+
+/// A destination.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The field: `ipv4.dst`.
+    pub field: String,
+    /// Its kind.
+    pub family: Family,
+    /// Its values.
+    pub values: Values,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reach {
+    /// Where frames can go.
+    pub targets: Vec<Target>,
+    /// Why frames could go elsewhere; each a fragment: `its frames are read from a file`.
+    pub open: Vec<String>,
+}
+
+impl Values {
+    fn of(pattern: &Pattern, bits: u32) -> Self {
+        let mask = if bits >= 128 { u128::MAX } else { (1 << bits) - 1 };
+        match pattern {
+            // Values drawn within the field's width stay between its ends.
+            Pattern::Random { min, max, .. } if *max <= mask && min <= max => Self::Range(*min, *max),
+            Pattern::Random { .. } => Self::Range(0, mask),
+            _ if pattern.period() <= MOST_VALUES => {
+                let mut list: Vec<u128> = (0..pattern.period().max(1)).map(|n| pattern.at(n, bits)).collect();
+                list.sort_unstable();
+                list.dedup();
+                Self::List(list)
+            }
+            Pattern::Step { start, step, count, down } => {
+                let way = step.checked_mul(u128::from(count - 1));
+                let (start, end) = match (way, down) {
+                    (Some(way), false) => (Some(*start), start.checked_add(way)),
+                    (Some(way), true) => (start.checked_sub(way), Some(*start)),
+                    (None, _) => (None, None),
+                };
+                // What wraps takes values on both ends.
+                match (start, end) {
+                    (Some(start), Some(end)) if end <= mask => Self::Range(start, end),
+                    _ => Self::Range(0, mask),
+                }
+            }
+            Pattern::Value(_) | Pattern::Values(_) => Self::Range(0, mask),
+        }
+    }
+
+    fn can_be(&self, value: u128) -> bool {
+        match self {
+            Self::List(list) => list.contains(&value),
+            Self::Range(first, last) => (*first..=*last).contains(&value),
+        }
+    }
+}
+
+fn values(header: &Header, field: &FieldDef) -> Option<Values> {
+    match (header.setting(field.name), field.absent) {
+        (Some(Setting::Pattern(pattern)), _) => Some(Values::of(pattern, field.bits)),
+        (None, Absent::Value(value)) => Some(Values::List(vec![value])),
+        _ => None,
+    }
+}
+
+impl Stream {
+    /// Where its frames can go.
+    pub fn reach(&self) -> Reach {
+        let mut reach = Reach::default();
+        let template = match &self.frames {
+            Frames::Made(template) => template,
+            Frames::Recorded(_) => {
+                reach.open.push("its frames are read from a file".to_owned());
+                return reach;
+            }
+        };
+        if self.awaits.is_some() {
+            reach.open.push(ASKED_FOR.to_owned());
+        }
+        let plain = [Header::new(Kind::Ethernet)];
+        let headers = &template.spec().headers;
+        let headers = if headers.is_empty() { &plain[..] } else { headers.as_slice() };
+        reach.take(headers);
+        if self.awaits.is_some() {
+            // The address in the document is a placeholder.
+            if let Some(first) = reach.targets.iter().position(|target| target.family == Family::Mac) {
+                reach.targets.remove(first);
+            }
+        }
+        reach
+    }
+}
+
+impl Reach {
+    fn take(&mut self, headers: &[Header]) {
+        if !matches!(headers[0].kind(), Kind::Ethernet | Kind::EthernetPause | Kind::PfcPause) {
+            self.open.push(format!("its frames begin with {}, not with Ethernet", headers[0].kind().name()));
+        }
+        let mut below_ip = false;
+        for (index, header) in headers.iter().enumerate() {
+            self.take_header(header, headers.get(index + 1).map(Header::kind), below_ip);
+            below_ip |= matches!(header.kind(), Kind::Ipv4 | Kind::Ipv6);
+        }
+    }
+
+    fn take_header(&mut self, header: &Header, next: Option<Kind>, below_ip: bool) {
+        let kind = header.kind();
+        // Behind an IP header bytes are its payload: the packet goes where that header says.
+        if kind == Kind::Custom && !below_ip {
+            self.open.push("a header of its frames is given as bytes".to_owned());
+        }
+        for field in kind.fields() {
+            let is_target = matches!(
+                (kind, field.name),
+                (Kind::Ethernet | Kind::EthernetPause | Kind::PfcPause | Kind::Ipv4 | Kind::Ipv6, "dst")
+                    | (Kind::Arp, "target_protocol_addr" | "target_hardware_addr")
+            );
+            let Some(values) = values(header, field) else { continue };
+            let name = format!("{}.{}", kind.name(), field.name);
+            if is_target {
+                // A target's MAC address in ARP is empty when it is asked for.
+                let asks = field.name == "target_hardware_addr" && values == Values::List(vec![0]);
+                if let Some(family) = family(field.form).filter(|_| !asks) {
+                    self.targets.push(Target { field: name, family, values });
+                }
+            } else if is_type(kind, field.name) {
+                let own = next.and_then(types_of).unwrap_or(&[]);
+                let other =
+                    CARRIERS.iter().find(|carrier| values.can_be(**carrier) && !own.contains(carrier));
+                if let Some(other) = other {
+                    self.open.push(format!(
+                        "its `{name}` can be {other:#06x}, which is not the header that follows"
+                    ));
+                }
+            }
+        }
+    }
+}
+
+fn family(form: Form) -> Option<Family> {
+    match form {
+        Form::Mac => Some(Family::Mac),
+        Form::Ipv4 => Some(Family::Ipv4),
+        Form::Ipv6 => Some(Family::Ipv6),
+        Form::Number | Form::Checksum => None,
+    }
+}
+
+fn is_type(kind: Kind, field: &str) -> bool {
+    matches!((kind, field), (Kind::Ethernet, "ether_type") | (Kind::Vlan, "tpid") | (Kind::Gre, "protocol"))
+}
+
+/// Types that mean this header.
+const fn types_of(kind: Kind) -> Option<&'static [u128]> {
+    match kind {
+        Kind::Ipv4 => Some(&[0x0800]),
+        Kind::Ipv6 => Some(&[0x86dd]),
+        Kind::Vlan => Some(&[0x8100, 0x88a8, 0x9100]),
+        Kind::Mpls => Some(&[0x8847, 0x8848]),
+        Kind::Ethernet => Some(&[0x6558]),
+        _ => None,
+    }
+}
+
+/// Addresses that emulated interfaces of a port claim or turn to: their own and their gateways'.
+pub fn claimed(plan: &Plan, port: usize) -> Vec<(String, IpAddr)> {
+    let own = plan.interfaces.iter().filter(|interface| interface.port == port);
+    own.flat_map(|interface| {
+        interface.addresses.iter().flat_map(|address| {
+            [Some(address.ip), address.gateway].into_iter().flatten().map(|ip| (interface.name.clone(), ip))
+        })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reach(packet: &str) -> Reach {
+        let text = format!(
+            "{{ports: [{{name: a, location: a}}, {{name: b, location: b}}], flows: [{{name: s, \
+             tx_rx: {{choice: port, port: {{tx_name: a, rx_names: [b]}}}}, packet: [{packet}], size: {{fixed: 256}}, \
+             rate: {{choice: pps, pps: 1}}}}]}}"
+        );
+        Plan::read(&text).unwrap_or_else(|problems| panic!("{problems}\n{text}")).streams[0].reach()
+    }
+
+    fn ips(packet: &str) -> Values {
+        let reach = reach(packet);
+        assert_eq!(reach.open, Vec::<String>::new());
+        reach.targets.into_iter().find(|target| target.family == Family::Ipv4).unwrap().values
+    }
+
+    const ETHERNET: &str = "{choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:00:02'}}}";
+
+    fn ipv4(dst: &str) -> String {
+        format!("{ETHERNET}, {{choice: ipv4, ipv4: {{dst: {dst}}}}}")
+    }
+
+    #[test]
+    fn every_value_of_a_pattern_is_found() {
+        let at = |last: u128| 0xc612_0000 + last;
+        assert_eq!(ips(&ipv4("{choice: value, value: 198.18.0.9}")), Values::List(vec![at(9)]));
+        let values = ips(&ipv4("{choice: values, values: [198.18.0.9, 198.18.0.1]}"));
+        assert_eq!(values, Values::List(vec![at(1), at(9)]));
+        let step = |count: u64| {
+            let pattern = format!("{{start: 198.18.0.9, step: 0.0.0.2, count: {count}}}");
+            ips(&ipv4(&format!("{{choice: increment, increment: {pattern}}}")))
+        };
+        assert_eq!(step(3), Values::List(vec![at(9), at(11), at(13)]));
+        assert_eq!(step(100_000), Values::Range(at(9), at(9 + 2 * 99_999)));
+        assert_eq!(step(3_000_000_000), Values::Range(0, 0xffff_ffff), "it wraps");
+        let down = "{choice: decrement, decrement: {start: 0.2.0.0, step: 0.0.0.1, count: 100000}}";
+        assert_eq!(ips(&ipv4(down)), Values::Range(0x2_0000 - 99_999, 0x2_0000));
+        assert_eq!(ips(&format!("{ETHERNET}, {{choice: ipv4, ipv4: {{}}}}")), Values::List(vec![0]));
+    }
+
+    #[test]
+    fn inner_headers_count_too() {
+        let inner = ipv4("{choice: value, value: 198.18.0.9}");
+        let outer = ipv4("{choice: value, value: 198.18.0.1}");
+        let reach =
+            reach(&format!("{outer}, {{choice: udp, udp: {{}}}}, {{choice: vxlan, vxlan: {{}}}}, {inner}"));
+        let fields: Vec<&str> = reach.targets.iter().map(|target| target.field.as_str()).collect();
+        assert_eq!(fields, ["ethernet.dst", "ipv4.dst", "ethernet.dst", "ipv4.dst"]);
+        assert_eq!(reach.open, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_could_hide_an_address_is_open() {
+        let bytes = "{choice: custom, custom: {bytes: '4500'}}";
+        let open = |packet: &str| reach(packet).open;
+        assert_eq!(open(&format!("{ETHERNET}, {bytes}")), ["a header of its frames is given as bytes"]);
+        assert_eq!(
+            open(&format!("{}, {bytes}", ipv4("{choice: value, value: 198.18.0.9}"))),
+            Vec::<String>::new()
+        );
+        assert_eq!(open(bytes).len(), 2);
+        let announced = "{choice: ethernet, ethernet: {ether_type: {choice: value, value: 2048}}}";
+        assert!(open(announced)[0].contains("`ethernet.ether_type` can be 0x0800"));
+        assert_eq!(open(&format!("{announced}, {{choice: ipv4, ipv4: {{}}}}")), Vec::<String>::new());
+        assert_eq!(open(ETHERNET), Vec::<String>::new());
+    }
+
+    #[test]
+    fn arp_is_for_the_one_it_asks_for() {
+        let arp = "{choice: arp, arp: {target_protocol_addr: {choice: value, value: 198.18.0.9}}}";
+        let reach = reach(&format!("{ETHERNET}, {arp}"));
+        let fields: Vec<&str> = reach.targets.iter().map(|target| target.field.as_str()).collect();
+        assert_eq!(fields, ["ethernet.dst", "arp.target_protocol_addr"]);
+    }
+}
