@@ -103,7 +103,7 @@ pub const ACCOUNTS: &[Account] = accounts! {
 };
 
 /// The account of a number.
-pub fn by_id(id: u16) -> Option<&'static Account> {
+pub(crate) fn by_id(id: u16) -> Option<&'static Account> {
     ACCOUNTS.get(usize::from(id.checked_sub(ACCOUNTS[0].id)?))
 }
 

@@ -7,9 +7,7 @@
 
 use crate::key::FlowKey;
 use crate::packet::Tunnel;
-
-pub(crate) const ICMP: u8 = 1;
-pub(crate) const ICMPV6: u8 = 58;
+use crate::packet::protocol::{ICMP, ICMPV6};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +50,7 @@ impl Canonical {
             source_port: if is_icmp { 0 } else { source.1 },
             destination_port: if is_icmp { icmp } else { destination.1 },
             protocol,
-            tunnel: Tunnel::ALL.into_iter().find(|&known| known as u8 == tunnel).unwrap_or_default(),
+            tunnel: Tunnel::from_number(tunnel).unwrap_or_default(),
             vlan: u16::from_be_bytes([v0, v1]),
             inner_vlan: u16::from_be_bytes([i0, i1]),
             tunnel_id: u32::from_be_bytes([t0, t1, t2, t3]),

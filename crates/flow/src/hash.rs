@@ -70,11 +70,7 @@ impl FlowIds {
     /// The number of a flow, the same for both directions.
     #[inline]
     pub fn of(&self, key: &FlowKey) -> u64 {
-        self.of_words(&Canonical::of(key).words)
-    }
-
-    pub(crate) fn of_words(&self, words: &[u64; 6]) -> u64 {
-        self.0.six(words)[0]
+        self.0.six(&Canonical::of(key).words)[0]
     }
 }
 

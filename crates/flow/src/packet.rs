@@ -8,6 +8,20 @@ use serde::{Deserialize, Serialize};
 /// The first twelve bytes of an IPv4 address written as an IPv6 address.
 pub const MAPPED: [u8; 12] = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
 
+/// An IPv4 address as it is in a packet.
+#[inline]
+pub(crate) fn mapped(address: [u8; 4]) -> [u8; 16] {
+    (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
+}
+
+/// Numbers of IP protocols.
+pub(crate) mod protocol {
+    pub(crate) const ICMP: u8 = 1;
+    pub(crate) const TCP: u8 = 6;
+    pub(crate) const UDP: u8 = 17;
+    pub(crate) const ICMPV6: u8 = 58;
+}
+
 /// Bits of [`Packet::flags`].
 pub mod flags {
     /// The frame was cut before the end of its headers or of what they announce.
@@ -92,6 +106,11 @@ pub enum Tunnel {
 impl Tunnel {
     /// Every one.
     pub const ALL: [Self; 5] = [Self::None, Self::Ip, Self::Gre, Self::Vxlan, Self::Gtp];
+
+    /// The one of that number.
+    pub fn from_number(number: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(number)).copied()
+    }
 }
 
 /// Why a frame is not metered.
@@ -135,3 +154,16 @@ impl Ignored {
 }
 
 const _: () = assert!(size_of::<Packet>() == 128, "two lines of cache");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_those_of_their_tunnels() {
+        for tunnel in Tunnel::ALL {
+            assert_eq!(Tunnel::from_number(tunnel as u8), Some(tunnel));
+        }
+        assert_eq!(Tunnel::from_number(5), None);
+    }
+}

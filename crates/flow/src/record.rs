@@ -80,6 +80,20 @@ pub enum EndReason {
     LackOfResources = 5,
 }
 
+impl EndReason {
+    /// The one of that number.
+    pub const fn from_number(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Idle,
+            2 => Self::Active,
+            3 => Self::EndOfFlow,
+            4 => Self::Forced,
+            5 => Self::LackOfResources,
+            _ => return None,
+        })
+    }
+}
+
 impl FlowRecord {
     /// Packets of both directions.
     pub const fn packets(&self) -> u64 {
@@ -169,6 +183,13 @@ mod tests {
         assert_eq!(back(&icmp(1, 0, 0)), (0, 0x0800, 0x0800));
         // What is no question has no answer.
         assert_eq!(back(&icmp(1, 0x0301, 0x0301)), (0, 0x0301, 0x0301));
+    }
+
+    #[test]
+    fn numbers_are_those_of_their_reasons() {
+        let known = (0..=u8::MAX).filter_map(|number| Some((number, EndReason::from_number(number)?)));
+        assert!(known.clone().all(|(number, reason)| reason as u8 == number));
+        assert_eq!(known.count(), 5);
     }
 
     #[test]

@@ -65,9 +65,8 @@ impl Catalogue {
         let path = place.join("catalogue.sqlite");
         let error = |source| Error::Catalogue { path: path.clone(), source };
         let mut connection = Connection::open(&path).map_err(error)?;
-        connection.busy_timeout(PATIENCE).map_err(error)?;
-        // WAL: readers and a writer do not wait for each other. FULL: a row that was committed survives a power cut.
-        in_turn(|| connection.pragma_update(None, "journal_mode", "WAL")).map_err(error)?;
+        write_ahead(&connection, PATIENCE).map_err(error)?;
+        // A row that was committed survives a power cut.
         connection.pragma_update(None, "synchronous", "FULL").map_err(error)?;
         match migrations::apply(&mut connection).map_err(error)? {
             Ok(()) => Ok(Self { place, connection }),
@@ -185,13 +184,24 @@ impl Catalogue {
     }
 }
 
-/// Tries again while another process has its turn. SQLite waits by itself (`busy_timeout`) except where it would
-/// have to wait while holding a lock; the first change to WAL is such a place: two that make a new catalogue meet there.
-fn in_turn<T>(mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
+/// Turns on the write-ahead log, with which readers and a writer do not wait for each other, and has SQLite wait for other
+/// writers from then on.
+///
+/// SQLite waits by itself (`busy_timeout`) except where it would have to wait while holding a lock; the first change to WAL is
+/// such a place: two that make a new catalogue meet there. So the waiting is ours alone: were it SQLite's, too, in its other places, it
+/// would come on top of ours in every attempt.
+fn write_ahead(connection: &Connection, patience: Duration) -> rusqlite::Result<()> {
+    connection.busy_timeout(Duration::ZERO)?;
+    in_turn(patience, || connection.pragma_update(None, "journal_mode", "WAL"))?;
+    connection.busy_timeout(patience)
+}
+
+/// Tries again while another process has its turn.
+fn in_turn<T>(patience: Duration, mut attempt: impl FnMut() -> rusqlite::Result<T>) -> rusqlite::Result<T> {
     let mut waited = Duration::ZERO;
     loop {
         match attempt() {
-            Err(error) if is_busy(&error) && waited < PATIENCE => thread::sleep(BETWEEN_ATTEMPTS),
+            Err(error) if is_busy(&error) && waited < patience => thread::sleep(BETWEEN_ATTEMPTS),
             outcome => return outcome,
         }
         waited += BETWEEN_ATTEMPTS;

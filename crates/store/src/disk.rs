@@ -24,6 +24,12 @@ pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Res
     sync(directory)
 }
 
+/// Gives a file or directory that was synced its name, which outlasts a power cut, too.
+pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    to.parent().map_or(Ok(()), sync)
+}
+
 /// What was made, renamed or removed in `directory` outlasts a power cut.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
@@ -39,5 +45,31 @@ pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_gets_its_name_is_there_and_what_cannot_get_it_stays() {
+        let base = tempfile::tempdir().unwrap();
+        let deep = base.path().join("a/b");
+        make_below(base.path(), &deep).unwrap();
+        make_below(base.path(), &deep).unwrap();
+        let draft = base.path().join("draft");
+        fs::write(&draft, "whole").unwrap();
+        rename(&draft, &base.path().join("nowhere/name")).unwrap_err();
+        rename(&draft, &deep.join("name")).unwrap();
+        assert_eq!(fs::read_to_string(deep.join("name")).unwrap(), "whole");
+        assert!(!draft.exists());
+    }
+
+    #[test]
+    fn a_directory_that_cannot_be_opened_is_no_directory_that_was_synced() {
+        let base = tempfile::tempdir().unwrap();
+        sync(base.path()).unwrap();
+        sync(&base.path().join("nowhere")).unwrap_err();
     }
 }

@@ -133,12 +133,8 @@ impl Draft {
             }
         }
         files::write_run(&self.partial, &report, document)?;
-        sync_directory(&self.partial)?;
-        fs::rename(&self.partial, &directory).map_err(Error::file("rename to", &directory))?;
+        disk::rename(&self.partial, &directory).map_err(Error::file("rename to", &directory))?;
         self.stays = true;
-        if let Some(parent) = directory.parent() {
-            sync_directory(parent)?;
-        }
         catalogue.insert(&report, &directory)?;
         // They are in the report and in captures/ now. Rows stay, so that what comes again is known.
         fs::remove_dir_all(directory.join(SEGMENTS)).unwrap_or(());
@@ -153,10 +149,6 @@ impl Drop for Draft {
             fs::remove_dir_all(&self.partial).unwrap_or(());
         }
     }
-}
-
-fn sync_directory(path: &Path) -> Result<(), Error> {
-    disk::sync(path).map_err(Error::file("sync", path))
 }
 
 /// A run's id becomes a directory's name.

@@ -21,7 +21,7 @@ pub fn json(report: &RunReport) -> String {
     text
 }
 
-/// Writes all files of a run into `directory`, which exists. Each is synced; none is there by half under its name.
+/// Writes all files of a run into `directory`, which exists. Each is synced, and so are their names; none is there by half.
 pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result<(), Error> {
     let mut files = vec![
         ("plan.yaml", document.to_owned()),

@@ -1,6 +1,8 @@
 """Reads files of flow records with readers that are not ours, and prints the sums they find as JSON.
 
-    readers.py duckdb|polars DIRECTORY PAGE
+    readers.py duckdb|polars DIRECTORY PAGE COPY
+
+All records are written to the file COPY as that reader writes Parquet.
 
 With DuckDB, addresses are shown by the macro that is in the page of the book.
 """
@@ -29,6 +31,7 @@ def by_duckdb(directory):
     source = duckdb.sql(f"""
         SELECT sourceIPv6Address, sum(octetDeltaCount) FROM {records} GROUP BY ALL ORDER BY 2 DESC, 1 LIMIT 1""").fetchone()
     seen = duckdb.sql(f"SELECT max(seen) FROM '{directory}/meter_stats/**/*.parquet'").fetchone()[0]
+    duckdb.sql(f"COPY (FROM {records}) TO '{sys.argv[4]}' (FORMAT parquet, COMPRESSION zstd)")
     types = dict(duckdb.sql(f"SELECT column_name, column_type FROM (DESCRIBE FROM {records})").fetchall())
     return sums, protocols, source, seen, {name: types[name] for name in SHOWN}
 
@@ -51,6 +54,7 @@ def by_polars(directory):
     source = (records.group_by("sourceIPv6Address").agg(column("octetDeltaCount").sum())
               .sort(["octetDeltaCount", "sourceIPv6Address"], descending=[True, False]).limit(1).collect().row(0))
     seen = polars.scan_parquet(f"{directory}/meter_stats/**/*.parquet").select(column("seen").max()).collect().item()
+    records.collect().write_parquet(sys.argv[4])
     schema = records.collect_schema()
     return sums, protocols, source, seen, {name: str(schema[name]) for name in SHOWN}
 

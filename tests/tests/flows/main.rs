@@ -43,21 +43,27 @@ fn packetrig(arguments: &[&str], directory: &Path) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What we say is what records were made of.
-fn check_ours(made: &Made, directory: &Path) {
-    let stats: Value = serde_json::from_str(&packetrig(&["stats", "--json"], directory)).unwrap();
+/// The sums that we find in a directory or a file are those that records were made of.
+fn check_sums(made: &Made, place: &Path) -> Value {
+    let stats: Value = serde_json::from_str(&packetrig(&["stats", "--json"], place)).unwrap();
     for (name, number) in made.sums() {
         assert_eq!(stats[name].as_u64(), Some(number), "{name}");
     }
     for (number, records) in &made.protocols {
         assert_eq!(stats["protocols"][number]["records"].as_u64(), Some(*records), "{number}");
     }
+    stats
+}
+
+/// What we say is what records were made of.
+fn check_ours(made: &Made, directory: &Path) {
+    let stats = check_sums(made, directory);
     assert_eq!(stats["ledgers"][0]["ledger"]["packets"]["seen"].as_u64(), Some(SEEN));
     let buckets = stats["timeline"].as_object().unwrap().values();
     assert_eq!(buckets.map(|row| row["packets"].as_u64().unwrap()).sum::<u64>(), made.packets);
 }
 
-/// What a reader says is the same.
+/// What a reader says is the same, and what it writes of our records is read as ours is.
 fn check_reader(reader: &str) {
     let Some(python) = skip::client("readers") else { return };
     let directory = tempfile::tempdir().unwrap();
@@ -67,8 +73,15 @@ fn check_reader(reader: &str) {
     let mut command = Command::new(python);
     command.arg(helper::script("readers.py")).arg(reader).arg(directory.path());
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/flow-store.md"));
-    let output = command.output().unwrap();
+    let copy = directory.path().join("copy.parquet");
+    let output = command.arg(&copy).output().unwrap();
     assert!(output.status.success(), "{reader}: {}", String::from_utf8_lossy(&output.stderr));
+    check_sums(&made, &copy);
+    for question in [&["top", "--json"][..], &["show", "--json", "--port", "443"]] {
+        let [ours, theirs] = [&directory.path().join("flows"), &copy].map(|place| packetrig(question, place));
+        let sorted = |text: &str| text.lines().map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+        assert_eq!(sorted(&ours), sorted(&theirs), "{reader}: {question:?}");
+    }
     let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     for (name, number) in made.sums() {
         assert_eq!(found[name].as_u64(), Some(number), "{reader}: {name}");

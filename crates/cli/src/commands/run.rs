@@ -30,7 +30,7 @@ fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
     }
     let how_many = |label: &str| {
         let (members, now) = super::fleet::who_is_there(&place).ok()?;
-        Some(places::free(label, &members, now))
+        Some(places::free(label.trim_start_matches("any-"), &members, now))
     };
     super::quick::document(&arguments.flags, Some(&how_many))
 }

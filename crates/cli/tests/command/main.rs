@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 19] = [
+    let pages: [(&str, &[&str]); 26] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -35,6 +35,13 @@ fn every_help_page_is_as_committed() {
         ("help-flows-top", &["flows", "top", "--help"]),
         ("help-flows-show", &["flows", "show", "--help"]),
         ("help-flows-stats", &["flows", "stats", "--help"]),
+        ("help-serve", &["serve", "--help"]),
+        ("help-agent", &["agent", "--help"]),
+        ("help-fleet", &["fleet", "--help"]),
+        ("help-fleet-up", &["fleet", "up", "--help"]),
+        ("help-fleet-status", &["fleet", "status", "--help"]),
+        ("help-fleet-invite", &["fleet", "invite", "--help"]),
+        ("help-fleet-collect", &["fleet", "collect", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
         ("help-report", &["report", "--help"]),
         ("help-report-list", &["report", "list", "--help"]),

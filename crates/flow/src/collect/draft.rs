@@ -7,11 +7,10 @@ use super::options::About;
 use super::reader::{low8, low16, low32, number};
 use super::sampling::Sampling;
 use super::template::Field;
-use crate::packet::{MAPPED, Tunnel};
+use crate::canonical::is_icmp;
+use crate::export::write::EPOCH;
+use crate::packet::{Tunnel, mapped};
 use crate::record::{EndReason, FlowRecord, Half};
-
-const ICMP: u8 = 1;
-const ICMP6: u8 = 58;
 
 /// What the message says about time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -130,7 +129,10 @@ impl Draft {
             Meaning::Segment if value >> 56 == 1 => {
                 (record.key.tunnel, record.key.tunnel_id) = (Tunnel::Vxlan, low32(value));
             }
-            Meaning::TunnelKind => record.key.tunnel = tunnel(value),
+            Meaning::TunnelKind => {
+                record.key.tunnel =
+                    u8::try_from(value).ok().and_then(Tunnel::from_number).unwrap_or_default();
+            }
             Meaning::TunnelId => record.key.tunnel_id = low32(value),
             Meaning::Part => record.part = low16(value),
             // A boolean of IPFIX: 1 is true, 2 is false.
@@ -138,7 +140,9 @@ impl Draft {
             Meaning::LeastTtl => record.ttl_min = low8(value),
             Meaning::GreatestTtl => record.ttl_max = low8(value),
             Meaning::Ttl => (record.ttl_min, record.ttl_max) = (low8(value), low8(value)),
-            Meaning::EndReason => record.end = end_reason(value),
+            Meaning::EndReason => {
+                record.end = u8::try_from(value).ok().and_then(EndReason::from_number).unwrap_or_default();
+            }
             Meaning::FlowId => record.flow_id = value,
             Meaning::Input => record.input = low32(value),
             _ => {}
@@ -153,7 +157,7 @@ impl Draft {
         let record = &mut self.record;
         (record.forward.first_ns, record.forward.last_ns) = (first, last);
         // NetFlow has type and code as the destination port.
-        if record.icmp == 0 && matches!(record.key.protocol, ICMP | ICMP6) {
+        if record.icmp == 0 && is_icmp(record.key.protocol) {
             record.icmp = record.key.destination_port;
         }
         let is_biflow = record.reverse.packets > 0 || record.reverse.bytes > 0;
@@ -181,23 +185,12 @@ const fn put(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
 }
 
-const fn tunnel(value: u64) -> Tunnel {
-    match value {
-        1 => Tunnel::Ip,
-        2 => Tunnel::Gre,
-        3 => Tunnel::Vxlan,
-        4 => Tunnel::Gtp,
-        _ => Tunnel::None,
-    }
-}
-
 /// An exporter that fills templates for both versions sends zeros for the one that is not.
 fn address4(place: &mut [u8; 16], bytes: &[u8]) {
     if let Ok(address) = <[u8; 4]>::try_from(bytes)
         && (*place == [0; 16] || address != [0; 4])
     {
-        place[..12].copy_from_slice(&MAPPED);
-        place[12..].copy_from_slice(&address);
+        *place = mapped(address);
     }
 }
 
@@ -212,16 +205,6 @@ fn address6(place: &mut [u8; 16], bytes: &[u8]) {
 fn mac(place: &mut [u8; 6], bytes: &[u8]) {
     if let Ok(address) = bytes.try_into() {
         *place = address;
-    }
-}
-
-const fn end_reason(value: u64) -> EndReason {
-    match value {
-        2 => EndReason::Active,
-        3 => EndReason::EndOfFlow,
-        4 => EndReason::Forced,
-        5 => EndReason::LackOfResources,
-        _ => EndReason::Idle,
     }
 }
 
@@ -255,9 +238,6 @@ impl Times {
     }
 }
 
-/// Seconds from 1900, where NTP begins, to 1970.
-const NTP_TO_UNIX: u64 = 2_208_988_800;
-
 impl Moment {
     fn read(&self, clock: Clock, raw: u64) -> Option<u64> {
         match clock {
@@ -289,7 +269,7 @@ fn ntp(raw: u64, parts: u64) -> u64 {
     // Until 2036 the first bit is set; then it begins again.
     let era = if seconds >> 31 == 1 { 0 } else { 1 << 32 };
     let fraction = ((raw & 0xffff_ffff) * parts + (1 << 31)) >> 32;
-    (seconds + era).saturating_sub(NTP_TO_UNIX) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
+    (seconds + era).saturating_sub(EPOCH) * 1_000_000_000 + fraction * (1_000_000_000 / parts)
 }
 
 #[cfg(test)]
@@ -301,16 +281,16 @@ mod tests {
         for nanos in [0_u64, 1, 499_999_999, 500_000_000, 999_999_999] {
             let fraction = (nanos << 32) / 1_000_000_000;
             for fraction in [fraction, (fraction + 1).min(0xffff_ffff)] {
-                let raw = (1_800_000_000 + NTP_TO_UNIX) << 32 | fraction;
+                let raw = (1_800_000_000 + EPOCH) << 32 | fraction;
                 assert_eq!(ntp(raw, 1_000_000_000), 1_800_000_000_000_000_000 + nanos);
             }
         }
         let after_2036 = (1_u64 << 31) << 32;
         assert_eq!(
             ntp(after_2036 - (1 << 32), 1_000_000),
-            ((1 << 32) + (1_u64 << 31) - 1 - NTP_TO_UNIX) * 1_000_000_000
+            ((1 << 32) + (1_u64 << 31) - 1 - EPOCH) * 1_000_000_000
         );
-        assert_eq!(ntp(0, 1_000_000), ((1 << 32) - NTP_TO_UNIX) * 1_000_000_000);
+        assert_eq!(ntp(0, 1_000_000), ((1 << 32) - EPOCH) * 1_000_000_000);
     }
 
     #[test]

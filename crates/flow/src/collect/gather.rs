@@ -42,7 +42,7 @@ struct Open {
 pub struct Gather<E> {
     options: GatherOptions,
     open: HashMap<(E, u64), Open>,
-    /// In the order they were opened; some are gone from `open`.
+    /// The same, in the order they were opened.
     order: VecDeque<(E, u64)>,
 }
 
@@ -84,9 +84,10 @@ impl<E: Copy + Eq + Hash> Gather<E> {
 
     fn open(&mut self, place: (E, u64), now_ns: u64, out: &mut impl FnMut(E, FlowRecord)) -> &mut Open {
         if !self.open.contains_key(&place) {
-            while self.open.len() >= self.options.flows.max(1) {
-                let Some(oldest) = self.order.pop_front() else { break };
-                let Some(mut open) = self.open.remove(&oldest) else { continue };
+            while self.open.len() >= self.options.flows.max(1)
+                && let Some(oldest) = self.order.pop_front()
+                && let Some(mut open) = self.open.remove(&oldest)
+            {
                 report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
             }
             self.order.push_back(place);

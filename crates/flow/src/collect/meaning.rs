@@ -1,9 +1,9 @@
 //! What a field means to a record here. Numbers are IANA's information elements, which below 128 are NetFlow v9's types.
 
-use super::template::{FieldName, REVERSE};
+use super::template::FieldName;
 use crate::account::{ENTERPRISE, by_id};
 use crate::element::ELEMENTS;
-use crate::export::section::own;
+use crate::export::section::{REVERSE, own};
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

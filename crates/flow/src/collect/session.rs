@@ -11,9 +11,10 @@ use super::options::{About, OptionsDraft, Reported};
 use super::reader::Reader;
 use super::received::{Received, SessionOptions};
 use super::sequence::{Claim, Place, Sequence};
-use super::template::{Field, Template, Templates, VARIABLE};
+use super::template::{Field, Template, Templates};
 use super::waiting::{Held, Waiting};
 use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
+use crate::export::section::VARIABLE;
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 

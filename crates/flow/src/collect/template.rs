@@ -4,12 +4,9 @@
 
 use super::meaning::{Meaning, meaning};
 use super::{Malformed, SessionOptions};
+use crate::export::section::{REVERSE, VARIABLE};
 use std::collections::BTreeMap;
 
-/// The length that says: each value brings its own.
-pub(super) const VARIABLE: u16 = u16::MAX;
-/// Enterprise number of the fields of the other direction (RFC 5103).
-pub(super) const REVERSE: u32 = 29305;
 /// No message holds a longer template.
 const MOST_FIELDS: usize = 4096;
 

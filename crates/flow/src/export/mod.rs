@@ -6,7 +6,7 @@
 //!                           templates and options, when due -^
 //! ```
 //! Nothing here sends: messages are handed to a [`MessageSink`], times are arguments. The encoders allocate nothing per record:
-//! a template is a list of [sections](section), each with its fields and the code that writes them.
+//! a template is a list of sections, each with its fields and the code that writes them.
 //!
 //! Invariant: what a record stands for is in exactly one message handed out or in the open one, or was counted as
 //! [unfit](Exporter::unfit) for the format.
@@ -16,9 +16,9 @@ mod exporter;
 mod netflow5;
 mod open;
 mod options;
-pub mod section;
+pub(crate) mod section;
 pub mod template;
-mod write;
+pub(crate) mod write;
 
 pub use announce::Interface;
 pub use exporter::Exporter;

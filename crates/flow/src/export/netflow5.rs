@@ -8,6 +8,7 @@ use super::options::ExportOptions;
 use super::write::Write;
 use super::{Message, MessageSink};
 use crate::ledger::Carried;
+use crate::packet::protocol::ICMP;
 use crate::record::FlowRecord;
 
 const HEADER: usize = 24;
@@ -16,7 +17,6 @@ const MOST_LINES: usize = 30;
 const MS: u64 = 1_000_000;
 /// The exporter claims to have begun an hour before its first record, so that somewhat older ones fit, too.
 const EARLIER_MS: u64 = 3_600_000;
-const ICMP: u8 = 1;
 
 /// The message being filled.
 #[derive(Debug)]

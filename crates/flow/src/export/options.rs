@@ -31,7 +31,7 @@ impl Format {
     }
 
     /// Whether it can say both directions in one record (RFC 5103).
-    pub const fn has_biflow(self) -> bool {
+    pub(crate) const fn has_biflow(self) -> bool {
         matches!(self, Self::Ipfix)
     }
 }

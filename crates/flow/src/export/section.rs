@@ -9,40 +9,40 @@ use crate::packet::Tunnel;
 use crate::record::{FlowRecord, Half};
 
 /// Of reverse elements (RFC 5103).
-pub const REVERSE: u32 = 29305;
+pub(crate) const REVERSE: u32 = 29305;
 
 /// A field of a template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Field {
+pub(crate) struct Field {
     /// Number of its element.
-    pub id: u16,
+    pub(crate) id: u16,
     /// Whose element it is; 0: IANA's.
-    pub enterprise: u32,
+    pub(crate) enterprise: u32,
     /// Length of its values; 65 535: each says its own.
-    pub length: u16,
+    pub(crate) length: u16,
 }
 
 /// A length that values say themselves.
-pub const VARIABLE: u16 = u16::MAX;
+pub(crate) const VARIABLE: u16 = u16::MAX;
 
 /// Numbers of our own elements in flow records; those of the ledger begin at 100.
-pub mod own {
+pub(crate) mod own {
     /// How many records of this flow came before: 16 bits.
-    pub const PART: u16 = 1;
+    pub(crate) const PART: u16 = 1;
     /// Whether packets were lost before the meter while the flow lived: boolean.
-    pub const LOSS: u16 = 2;
+    pub(crate) const LOSS: u16 = 2;
     /// What the packets were carried in, the number of [`Tunnel`](crate::Tunnel): 8 bits.
-    pub const TUNNEL: u16 = 3;
+    pub(crate) const TUNNEL: u16 = 3;
     /// Its number: 32 bits.
-    pub const TUNNEL_ID: u16 = 4;
+    pub(crate) const TUNNEL_ID: u16 = 4;
     /// Source of the outermost IP header, an IPv6 address; IPv4 is mapped.
-    pub const OUTER_SOURCE: u16 = 5;
+    pub(crate) const OUTER_SOURCE: u16 = 5;
     /// Its destination.
-    pub const OUTER_DESTINATION: u16 = 6;
+    pub(crate) const OUTER_DESTINATION: u16 = 6;
     /// Time to live of the second MPLS label: 8 bits.
-    pub const SECOND_TTL: u16 = 7;
+    pub(crate) const SECOND_TTL: u16 = 7;
     /// Of the third.
-    pub const THIRD_TTL: u16 = 8;
+    pub(crate) const THIRD_TTL: u16 = 8;
 
     /// Each with its name, its data type (RFC 5610: 1 to 4 unsigned, 11 boolean, 19 IPv6 address) and its semantics (0 default,
     /// 4 identifier).
@@ -60,15 +60,15 @@ pub mod own {
 
 /// Some fields and the code that writes them.
 #[derive(Clone, Copy, Debug)]
-pub struct Section {
+pub(crate) struct Section {
     /// Its fields.
-    pub fields: &'static [Field],
+    pub(crate) fields: &'static [Field],
     pub(crate) write: fn(&FlowRecord, &mut Vec<u8>),
 }
 
 impl Section {
     /// How many bytes it takes of a record.
-    pub const fn length(&self) -> usize {
+    pub(crate) const fn length(&self) -> usize {
         let mut length = 0;
         let mut at = 0;
         while at < self.fields.len() {
@@ -83,7 +83,7 @@ impl Section {
 macro_rules! section {
     ($name:ident, $doc:literal, |$record:ident, $out:ident| { $($id:literal $(@ $enterprise:ident)? $(# $own:ident)? $length:literal: $write:expr;)* }) => {
         #[doc = $doc]
-        pub const $name: Section = Section {
+        pub(crate) const $name: Section = Section {
             fields: &[$(Field { id: $id $(+ own::$own)?, enterprise: 0 $(+ $enterprise)?, length: $length }),*],
             write: |$record, $out| { $($write;)* },
         };

@@ -12,13 +12,12 @@
 
 use super::options::Format;
 use super::section::{self, Section};
+use crate::canonical::is_icmp;
 use crate::packet::Tunnel;
 use crate::record::FlowRecord;
 
 /// Numbers of templates of flow records: this and the following.
 pub const FIRST: u16 = 256;
-const ICMP: u8 = 1;
-const ICMP_V6: u8 = 58;
 
 /// What of a record decides its template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +55,7 @@ impl Shape {
             (false, 0) => Layers::Plain,
             (false, _) => Layers::Tagged,
         };
-        Self { v6: !key.is_ipv4(), icmp: matches!(key.protocol, ICMP | ICMP_V6) || record.icmp != 0, layers }
+        Self { v6: !key.is_ipv4(), icmp: is_icmp(key.protocol) || record.icmp != 0, layers }
     }
 
     /// Its place among all.
@@ -111,7 +110,7 @@ impl Template {
     }
 
     /// Its fields, in order.
-    pub fn fields(&self) -> impl Iterator<Item = &section::Field> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = &section::Field> {
         self.sections.iter().flat_map(|section| section.fields)
     }
 

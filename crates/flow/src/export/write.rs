@@ -37,8 +37,8 @@ impl Write for Vec<u8> {
     }
 }
 
-/// Seconds from 1900 to 1970.
-const EPOCH: u64 = 2_208_988_800;
+/// Seconds from 1900, where NTP begins, to 1970.
+pub(crate) const EPOCH: u64 = 2_208_988_800;
 const SECOND: u64 = 1_000_000_000;
 
 /// Seconds since 1900 and a fraction of 2^-32, rounded up: who cuts it back to nanoseconds gets the very same ones.

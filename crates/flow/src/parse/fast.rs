@@ -4,12 +4,10 @@
 //! Invariant: what it reads, the general way reads alike; whatever is unusual is left to that.
 
 use super::link::is_vlan;
-use super::transport::{ICMP, ICMPV6};
 use super::{Arrival, mapped};
+use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{Packet, flags};
 
-pub(super) const TCP: u8 = 6;
-pub(super) const UDP: u8 = 17;
 /// UDP ports of tunnels.
 pub(super) const VXLAN: u16 = 4789;
 pub(super) const GTP: u16 = 2152;

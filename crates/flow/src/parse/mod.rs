@@ -25,6 +25,7 @@ pub mod unified;
 pub use capture::Link;
 pub use fragments::FragmentCounts;
 
+use crate::packet::mapped;
 use crate::{Ignored, Packet};
 use fragments::Fragments;
 use ip::Part;
@@ -173,12 +174,6 @@ impl Arrival {
 #[inline]
 fn length(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
-}
-
-/// An IPv4 address as it is in a packet.
-#[inline]
-fn mapped(address: [u8; 4]) -> [u8; 16] {
-    (0xffff_0000_0000 | u128::from(u32::from_be_bytes(address))).to_be_bytes()
 }
 
 #[cfg(test)]

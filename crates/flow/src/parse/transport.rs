@@ -1,10 +1,8 @@
 //! Ports, flags, types and codes.
 
-use super::fast::{TCP, UDP};
+use crate::packet::protocol::{ICMP, ICMPV6, TCP, UDP};
 use crate::{Packet, flags};
 
-pub(super) const ICMP: u8 = 1;
-pub(super) const ICMPV6: u8 = 58;
 const DCCP: u8 = 33;
 const SCTP: u8 = 132;
 const UDP_LITE: u8 = 136;

@@ -1,7 +1,8 @@
 //! Packets in packets: GRE, VXLAN, GTP-U, IP in IP.
 
-use super::fast::{GTP, UDP, VXLAN};
+use super::fast::{GTP, VXLAN};
 use super::span::{Span, be16};
+use crate::packet::protocol::UDP;
 use crate::{Packet, Tunnel};
 
 const IPIP: u8 = 4;

@@ -6,7 +6,7 @@ use super::{HEADER, MAGIC, SimEvent, VERSION, item};
 use crate::account::{ACCOUNTS, UNKNOWN};
 use crate::key::FlowKey;
 use crate::ledger::Ledger;
-use crate::packet::{MAPPED, Tunnel};
+use crate::packet::{Tunnel, mapped};
 
 /// Why bytes are not a datagram of SIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -183,7 +183,7 @@ fn flow(whole: &[u8]) -> SimEvent {
     let at_ns = u64::from_be_bytes(take(&mut rest));
     let mut address = || if kind == item::FLOW_V4.0 { mapped(take(&mut rest)) } else { take(&mut rest) };
     let (source, destination) = (address(), address());
-    let tunnel = tunnel_of(tunnel);
+    let tunnel = Tunnel::from_number(tunnel).unwrap_or_default();
     let key = FlowKey {
         source,
         destination,
@@ -196,23 +196,6 @@ fn flow(whole: &[u8]) -> SimEvent {
         tunnel_id,
     };
     SimEvent::Flow { flow_id, key, at_ns }
-}
-
-fn mapped(address: [u8; 4]) -> [u8; 16] {
-    let mut whole = [0; 16];
-    whole[..12].copy_from_slice(&MAPPED);
-    whole[12..].copy_from_slice(&address);
-    whole
-}
-
-const fn tunnel_of(number: u8) -> Tunnel {
-    match number {
-        1 => Tunnel::Ip,
-        2 => Tunnel::Gre,
-        3 => Tunnel::Vxlan,
-        4 => Tunnel::Gtp,
-        _ => Tunnel::None,
-    }
 }
 
 /// A meter that knows more accounts than we do, or fewer, is understood as far as both know them.

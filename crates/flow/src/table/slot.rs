@@ -9,6 +9,7 @@
 use super::look::{KIND, Look, STATE};
 use crate::canonical::Canonical;
 use crate::packet::Packet;
+use crate::packet::protocol::TCP;
 use crate::record::{EndReason, FlowRecord, Half};
 
 /// Bits of the state, in the lowest byte of [`Hot::words`].
@@ -21,7 +22,6 @@ pub(super) const HAS_RARE: u64 = 4;
 const FIN: u64 = 8;
 const FINS: u64 = FIN | FIN << 1;
 
-pub(super) const TCP: u8 = 6;
 const TCP_FIN: u8 = 1;
 const TCP_SYN: u8 = 2;
 const TCP_RST: u8 = 4;
@@ -185,20 +185,18 @@ impl Hot {
         self.frame_bytes[direction] = 0;
     }
 
-    /// Takes note of what TCP says of the flow's end; whether it has now ended. One direction alone ends by its own FIN.
-    pub(super) const fn hears_end(&mut self, direction: usize, packet: &Packet, biflow: bool) -> bool {
+    /// Takes note of what TCP says of the flow's end. One direction alone ends by its own FIN.
+    pub(super) const fn hears_end(&mut self, direction: usize, packet: &Packet, biflow: bool) {
         if packet.protocol != TCP || packet.tcp_flags & CLOSING == 0 || self.is(ENDED) {
-            return false;
+            return;
         }
         if packet.tcp_flags & TCP_FIN != 0 {
             self.set(FIN << direction);
         }
         let fins = self.words[1] & FINS;
-        let ends = packet.tcp_flags & TCP_RST != 0 || fins == FINS || (fins != 0 && !biflow);
-        if ends {
+        if packet.tcp_flags & TCP_RST != 0 || fins == FINS || (fins != 0 && !biflow) {
             self.set(ENDED);
         }
-        ends
     }
 
     /// Forgets what was reported.

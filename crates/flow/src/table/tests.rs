@@ -1,6 +1,6 @@
 use super::slot::HAS_RARE;
 use super::*;
-use crate::packet::{MAPPED, Tunnel};
+use crate::packet::{MAPPED, Tunnel, protocol};
 use crate::record::FlowRecord;
 use packetrig_units::Nanos;
 
@@ -37,7 +37,7 @@ fn packet(from: u8, to: u8, at_ns: u64) -> Packet {
 }
 
 fn tcp(from: u8, to: u8, at_ns: u64, tcp_flags: u8) -> Packet {
-    Packet { protocol: slot::TCP, tcp_flags, ..packet(from, to, at_ns) }
+    Packet { protocol: protocol::TCP, tcp_flags, ..packet(from, to, at_ns) }
 }
 
 fn small() -> TableOptions {

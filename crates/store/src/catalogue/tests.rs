@@ -173,3 +173,31 @@ fn a_place_that_cannot_be_made_is_named() {
     let error = Catalogue::open(&file).unwrap_err();
     assert!(matches!(error, Error::File { .. }) && error.to_string().contains("file"), "{error}");
 }
+
+#[test]
+fn the_wait_for_the_first_turn_is_ours_alone() {
+    let place = tempfile::tempdir().unwrap();
+    let path = place.path().join("catalogue.sqlite");
+    let holder = Connection::open(&path).unwrap();
+    holder.execute_batch("BEGIN EXCLUSIVE; CREATE TABLE held (one)").unwrap();
+    let connection = Connection::open(&path).unwrap();
+    let waits_ms = || connection.query_row("PRAGMA busy_timeout", [], |row| row.get::<_, i64>(0)).unwrap();
+    let patience = 2 * BETWEEN_ATTEMPTS;
+    assert!(is_busy(&write_ahead(&connection, patience).unwrap_err()));
+    assert_eq!(waits_ms(), 0, "an attempt waits within itself, beside the wait between attempts");
+    holder.execute_batch("COMMIT").unwrap();
+    write_ahead(&connection, patience).unwrap();
+    assert_eq!(waits_ms(), 10);
+}
+
+#[test]
+fn attempts_end_when_patience_does() {
+    let busy = || rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY), None);
+    let mut attempts = 0;
+    let outcome: rusqlite::Result<()> = in_turn(3 * BETWEEN_ATTEMPTS, || {
+        attempts += 1;
+        Err(busy())
+    });
+    assert!(is_busy(&outcome.unwrap_err()));
+    assert_eq!(attempts, 4);
+}

@@ -9,6 +9,7 @@
 
 use super::Error;
 use super::encode::Table;
+use crate::disk;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -45,17 +46,19 @@ pub(super) fn place(
     partition: Partition,
     bytes: &[u8],
 ) -> Result<PathBuf, Error> {
-    let directory = directory.join(table.name()).join(partition.path());
-    fs::create_dir_all(&directory).map_err(Error::file("create", &directory))?;
+    let base = directory;
+    let directory = base.join(table.name()).join(partition.path());
+    disk::make_below(base, &directory).map_err(Error::file("create", &directory))?;
     let (mut file, hidden, path) = claim(&directory, table)?;
     let written = file
         .write_all(bytes)
         .and_then(|()| file.sync_all())
         .map_err(Error::file("write", &hidden))
-        .and_then(|()| fs::rename(&hidden, &path).map_err(Error::file("rename", &hidden)));
+        .and_then(|()| disk::rename(&hidden, &path).map_err(Error::file("rename", &hidden)));
     if written.is_err() {
-        // Half a file is of no use, and a full disk needs the room.
+        // Half a file is of no use, and a full disk needs the room. One whose name may not last is written again, too.
         drop(fs::remove_file(&hidden));
+        drop(fs::remove_file(&path));
     }
     written.map(|()| path)
 }

@@ -1,7 +1,7 @@
 //! A record as a line of JSON: an object whose names are the columns', in their order.
 
+use super::cells::Cells;
 use super::columns::{Row, columns};
-use super::scan::Cells;
 use packetrig_flow::element::Value;
 use std::fmt::Write;
 use std::net::Ipv6Addr;

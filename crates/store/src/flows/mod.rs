@@ -11,6 +11,7 @@
 //!
 //! Invariant: a record that a sink was offered is stored, lost or waiting, and counted as one of the three ([`Kept`]).
 
+pub mod cells;
 pub mod clickhouse;
 pub mod columns;
 mod encode;

@@ -1,17 +1,17 @@
 //! Reading files of records: the columns that are wanted, some thousand rows at a time.
 //!
-//! Files of ours are read, and others with columns of the same names and kinds; a column that a file lacks is zero. Row groups whose
-//! statistics say that nothing is in the wanted time are passed over.
+//! Files of ours are read, and others with columns of the same names and kinds; a column that a file lacks is zero, and so is a
+//! value that is null. Row groups whose statistics say that nothing is in the wanted time are passed over.
 //!
 //! Invariant: memory does not grow with the files.
 
 use super::Error;
+use super::cells::{self, Cells};
+use super::columns::columns;
 use super::encode::Table;
-use parquet::basic::Type as Physical;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
-use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
-use parquet::errors::{ParquetError, Result as ParquetResult};
-use parquet::file::metadata::RowGroupMetaData;
+use packetrig_flow::element::Kind;
+use parquet::errors::Result as ParquetResult;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
 use parquet::file::statistics::Statistics;
@@ -23,43 +23,6 @@ use std::path::{Path, PathBuf};
 const ROWS: usize = 8192;
 /// Directories below one another: more than any partition has.
 const DEPTH: usize = 16;
-
-/// The values of a column in some rows.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Cells {
-    /// The file has no such column.
-    Missing,
-    /// Numbers and times.
-    Numbers(Vec<u64>),
-    /// IP addresses.
-    Addresses(Vec<[u8; 16]>),
-    /// MAC addresses.
-    Macs(Vec<[u8; 6]>),
-    /// Words.
-    Words(Vec<String>),
-    /// Yes or no.
-    Flags(Vec<bool>),
-}
-
-impl Cells {
-    /// A number; zero where there is none.
-    pub fn number(&self, row: usize) -> u64 {
-        match self {
-            Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
-            Self::Flags(values) => u64::from(values.get(row).copied().unwrap_or(false)),
-            _ => 0,
-        }
-    }
-
-    /// An address; zero where there is none.
-    pub fn address(&self, row: usize) -> [u8; 16] {
-        if let Self::Addresses(values) = self {
-            values.get(row).copied().unwrap_or_default()
-        } else {
-            [0; 16]
-        }
-    }
-}
 
 /// Some rows, column by column in the order in which columns were asked for.
 #[derive(Clone, Debug)]
@@ -152,7 +115,7 @@ pub fn scan(
         let columns = places(path, &file, wanted)?;
         for index in 0..file.num_row_groups() {
             let group = file.get_row_group(index).map_err(Error::damaged(path))?;
-            if !start_of(group.metadata()).is_none_or(|range| span.meets(range)) {
+            if !may_meet(span, group.metadata()) {
                 continue;
             }
             let flow = read_group(&*group, &columns, each).map_err(Error::damaged(path))?;
@@ -181,12 +144,29 @@ pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>, Error> {
     SerializedFileReader::new(file).map_err(Error::damaged(path))
 }
 
-/// First and last start of a flow in a row group.
+/// Whether a row of a row group may be in the span, as far as its statistics say. They leave out starts that are null.
+fn may_meet(span: Span, group: &RowGroupMetaData) -> bool {
+    let Some(column) = starts(group) else { return true };
+    let has_null = column.column_descr().max_def_level() > 0
+        && column.statistics().and_then(Statistics::null_count_opt) != Some(0);
+    start_of(group).is_none_or(|range| span.meets(range)) || has_null && span.has(0)
+}
+
+/// First and last start of a flow in a row group, but for those that are null.
 fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
-    let is_start = |name: &[String]| name == ["flowStartNanoseconds"];
-    let column = group.columns().iter().find(|column| is_start(column.column_path().parts()))?;
-    let Statistics::Int64(range) = column.statistics()? else { return None };
+    let Statistics::Int64(range) = starts(group)?.statistics()? else { return None };
     Some((u64::try_from(*range.min_opt()?).ok()?, u64::try_from(*range.max_opt()?).ok()?))
+}
+
+fn starts(group: &RowGroupMetaData) -> Option<&ColumnChunkMetaData> {
+    group.columns().iter().find(|column| column.column_path().parts() == ["flowStartNanoseconds"])
+}
+
+/// Where in a file a column is, and of what kind it is to be.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    index: usize,
+    kind: Kind,
 }
 
 /// Where in the file the wanted columns are. A file with none of the columns that make a record is not one of ours.
@@ -194,7 +174,7 @@ fn places(
     path: &Path,
     file: &SerializedFileReader<File>,
     wanted: &[&str],
-) -> Result<Vec<Option<usize>>, Error> {
+) -> Result<Vec<Option<Place>>, Error> {
     let foreign = |why: String| Error::Foreign { path: path.to_owned(), why };
     let schema = file.metadata().file_metadata().schema_descr();
     let find = |name: &str| schema.columns().iter().position(|column| column.path().parts() == [name]);
@@ -203,10 +183,15 @@ fn places(
             return Err(foreign(format!("there is no column {name}")));
         }
     }
-    let places: Vec<_> = wanted.iter().map(|name| find(name)).collect();
-    for column in places.iter().flatten().map(|&index| schema.column(index)) {
-        if column.max_def_level() > 0 || column.max_rep_level() > 0 {
-            return Err(foreign(format!("column {} may be absent or repeated", column.name())));
+    let place = |name: &&str| {
+        let kind = columns().iter().find(|column| column.name == *name)?.kind;
+        Some(Place { index: find(name)?, kind })
+    };
+    let places: Vec<_> = wanted.iter().map(place).collect();
+    for place in places.iter().flatten() {
+        let column = schema.column(place.index);
+        if let Some(why) = cells::objection(&column, place.kind) {
+            return Err(foreign(format!("column {} {why}", column.name())));
         }
     }
     Ok(places)
@@ -214,17 +199,20 @@ fn places(
 
 fn read_group(
     group: &dyn RowGroupReader,
-    columns: &[Option<usize>],
+    columns: &[Option<Place>],
     each: &mut dyn FnMut(&Chunk) -> ControlFlow<()>,
 ) -> ParquetResult<ControlFlow<()>> {
-    let open = |index: &Option<usize>| index.map(|index| group.get_column_reader(index)).transpose();
+    let open = |place: &Option<Place>| {
+        place.map(|place| Ok((group.get_column_reader(place.index)?, place.kind))).transpose()
+    };
     let mut readers = columns.iter().map(open).collect::<ParquetResult<Vec<_>>>()?;
     let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
     while left > 0 {
         let rows = left.min(ROWS);
-        let columns = readers
-            .iter_mut()
-            .map(|reader| reader.as_mut().map_or(Ok(Cells::Missing), |reader| read(reader, rows)));
+        let columns = readers.iter_mut().map(|reader| match reader {
+            Some((reader, kind)) => cells::read(reader, *kind, rows),
+            None => Ok(Cells::Missing),
+        });
         let chunk = Chunk { rows, columns: columns.collect::<ParquetResult<_>>()? };
         if each(&chunk).is_break() {
             return Ok(ControlFlow::Break(()));
@@ -234,52 +222,5 @@ fn read_group(
     Ok(ControlFlow::Continue(()))
 }
 
-fn read(reader: &mut ColumnReader, rows: usize) -> ParquetResult<Cells> {
-    Ok(match reader {
-        ColumnReader::BoolColumnReader(reader) => Cells::Flags(values(reader, rows)?),
-        ColumnReader::Int32ColumnReader(reader) => {
-            let values: Vec<i32> = values(reader, rows)?;
-            Cells::Numbers(values.into_iter().map(|value| u64::from(value.cast_unsigned())).collect())
-        }
-        ColumnReader::Int64ColumnReader(reader) => {
-            let values: Vec<i64> = values(reader, rows)?;
-            Cells::Numbers(values.into_iter().map(i64::cast_unsigned).collect())
-        }
-        ColumnReader::ByteArrayColumnReader(reader) => {
-            let values: Vec<ByteArray> = values(reader, rows)?;
-            let word = |value: ByteArray| value.as_utf8().map(str::to_owned);
-            Cells::Words(values.into_iter().map(word).collect::<ParquetResult<_>>()?)
-        }
-        ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-            let values: Vec<FixedLenByteArray> = values(reader, rows)?;
-            if values.first().is_some_and(|value| value.len() == 6) {
-                Cells::Macs(fixed(&values)?)
-            } else {
-                Cells::Addresses(fixed(&values)?)
-            }
-        }
-        ColumnReader::Int96ColumnReader(_) => return Err(unknown(Physical::INT96)),
-        ColumnReader::FloatColumnReader(_) => return Err(unknown(Physical::FLOAT)),
-        ColumnReader::DoubleColumnReader(_) => return Err(unknown(Physical::DOUBLE)),
-    })
-}
-
-fn values<T: DataType>(reader: &mut ColumnReaderImpl<T>, rows: usize) -> ParquetResult<Vec<T::T>> {
-    let mut values = Vec::with_capacity(rows);
-    while values.len() < rows {
-        let (read, ..) = reader.read_records(rows - values.len(), None, None, &mut values)?;
-        if read == 0 {
-            return Err(ParquetError::General("a column is shorter than the others".into()));
-        }
-    }
-    Ok(values)
-}
-
-fn fixed<const N: usize>(values: &[FixedLenByteArray]) -> ParquetResult<Vec<[u8; N]>> {
-    let wrong = || ParquetError::General("addresses of another length".into());
-    values.iter().map(|value| value.data().try_into().map_err(|_| wrong())).collect()
-}
-
-fn unknown(physical: Physical) -> ParquetError {
-    ParquetError::General(format!("a column of {physical}, which no record has"))
-}
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@ use super::Error;
 use super::filter::{FILTER_COLUMNS, Filter};
 use super::scan::{Chunk, scan};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -79,7 +80,7 @@ pub struct Top {
     pub groups: Vec<(Group, Sum)>,
     /// All of them together.
     pub total: Sum,
-    /// How many groups there are; at least, if some were let go.
+    /// How many groups there are; at most, if some were let go: those that came back are counted again.
     pub groups_seen: u64,
     /// By how much a group may have more than is shown, in what it is ordered by.
     pub doubt: u64,
@@ -179,21 +180,22 @@ impl Groups {
         }
     }
 
-    /// Lets the smaller half go.
+    /// Lets the smaller half go; of groups of one size, those that the answer would name last.
     fn let_go(&mut self) {
-        let mut sizes: Vec<u64> = self.sums.values().map(|sum| sum.of(self.order)).collect();
-        let middle = sizes.len() / 2;
-        let (_, &mut limit, _) = sizes.select_nth_unstable(middle);
-        let before = self.sums.len();
-        self.sums.retain(|_, sum| sum.of(self.order) > limit);
-        self.gone += (before - self.sums.len()) as u64;
-        self.doubt = self.doubt.saturating_add(limit);
+        let order = self.order;
+        let rank = |group: &Group, sum: &Sum| (sum.of(order), Reverse(*group));
+        let mut ranks: Vec<_> = self.sums.iter().map(|(group, sum)| rank(group, sum)).collect();
+        let middle = (ranks.len() - 1) / 2;
+        let (_, &mut limit, _) = ranks.select_nth_unstable(middle);
+        self.sums.retain(|group, sum| rank(group, sum) > limit);
+        self.gone += (ranks.len() - self.sums.len()) as u64;
+        self.doubt = self.doubt.saturating_add(limit.0);
     }
 
     fn finish(self, most: usize) -> Top {
         let (order, groups_seen) = (self.order, self.sums.len() as u64 + self.gone);
         let mut groups: Vec<_> = self.sums.into_iter().collect();
-        groups.sort_unstable_by_key(|&(group, sum)| (std::cmp::Reverse(sum.of(order)), group));
+        groups.sort_unstable_by_key(|&(group, sum)| (Reverse(sum.of(order)), group));
         groups.truncate(most);
         Top { groups, total: self.total, groups_seen, doubt: self.doubt }
     }
@@ -287,6 +289,34 @@ mod tests {
             assert!(sum.bytes <= truth && truth - sum.bytes <= rough.doubt, "{group:?}: {sum:?} of {truth}");
         }
         assert_eq!(rough.groups[0].0, exact.groups[0].0);
+    }
+
+    /// Records of one packet each, with the sources asked for.
+    fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
+        let small = |source| {
+            let mut record = record(0);
+            record.key.source = address(source);
+            record
+        };
+        sources.into_iter().map(small).collect()
+    }
+
+    #[test]
+    fn of_groups_of_one_size_only_half_is_let_go() {
+        let (_directory, files) = stored(&equal(0..101));
+        let top = top_within(&files, &Filter::default(), By::Source, Order::Packets, 200, 100).unwrap();
+        assert_eq!((top.groups_seen, top.doubt), (101, 1));
+        let left: Vec<_> = top.groups.iter().map(|&(group, _)| group).collect();
+        assert_eq!(left, (0..50).map(|number| Group::Address(address(number))).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn no_more_groups_are_seen_than_said() {
+        // Those that were let go come back.
+        let (_directory, files) = stored(&equal((0..150).chain(0..150)));
+        let top = top_within(&files, &Filter::default(), By::Source, Order::Packets, 200, 100).unwrap();
+        assert!(top.groups_seen > 150, "{}", top.groups_seen);
+        assert!(top.groups.len() >= 50);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Flow records as we export them, read by others: every flow, every field that both know.
 
+mod netflow_parser;
 mod nfdump;
 mod sim;
 mod tshark;

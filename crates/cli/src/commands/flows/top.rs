@@ -88,14 +88,33 @@ fn text(arguments: &Arguments, top: &Top, order: Order) -> String {
         vec![name, count(sum.flows), count(sum.packets), count(sum.bytes), bytes, share]
     };
     let groups = top.groups.iter().map(|(group, sum)| row(name(*group), *sum));
-    let at_least = if top.doubt > 0 { "at least " } else { "" };
-    let all = format!("all ({at_least}{})", count(top.groups_seen));
+    // A group that was let go and came back is counted twice.
+    let at_most = if top.doubt > 0 { "at most " } else { "" };
+    let all = format!("all ({at_most}{})", count(top.groups_seen));
     table(&header, groups.chain([row(all, top.total)]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: Arguments,
+    }
+
+    #[test]
+    fn groups_that_were_let_go_make_their_number_a_bound_from_above() {
+        let arguments = Line::parse_from(["top", "records"]).arguments;
+        let shown = |doubt| {
+            let top = Top { groups_seen: 12, doubt, ..Top::default() };
+            text(&arguments, &top, Order::Bytes)
+        };
+        assert!(shown(0).contains("all (12)"), "{}", shown(0));
+        assert!(shown(1).contains("all (at most 12)"), "{}", shown(1));
+    }
 
     #[test]
     fn a_name_with_a_comma_is_one_field_of_csv() {

@@ -1,7 +1,8 @@
 use super::*;
+use crate::flows::cells::Cells;
 use crate::flows::columns::columns;
 use crate::flows::sample::{SECOND, THIRTEEN, address, record, records};
-use crate::flows::scan::{Cells, Span, flow_files, scan};
+use crate::flows::scan::{Span, flow_files, scan};
 use packetrig_flow::element::Value;
 use std::fs;
 use std::ops::ControlFlow;

@@ -1,129 +1,14 @@
-//! A reader of another Rust library, `netflow_parser`, on all fields it knows. It gives NTP times as seconds since 1900, which is
+//! `netflow_parser`, a reader of another Rust library, on all fields it knows. It gives NTP times as seconds since 1900, which is
 //! said here once, and enterprise elements as bytes.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
+use super::{PROFILES, Profile, datagrams, records, shown};
 use netflow_parser::NetflowParser;
-use packetrig_flow::export::{ExportOptions, Exporter, Format, Message, MessageSink};
-use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, MAPPED, Tunnel};
+use packetrig_flow::export::Format;
+use packetrig_flow::{FlowRecord, Half};
 use serde_json::{Value, json};
-use std::net::{Ipv4Addr, Ipv6Addr};
-
-/// 2026-09-21T14:13:20.123456789Z.
-const NOW: u64 = 1_790_000_000_123_456_789;
-const COUNT: u16 = 120;
 
 /// Seconds from 1900 to 1970.
 const EPOCH: u64 = 2_208_988_800;
-
-fn address(v6: bool, last: u8) -> [u8; 16] {
-    let mut address = [0; 16];
-    if v6 {
-        address[..4].copy_from_slice(&[0x20, 1, 0, 2]);
-        address[15] = last;
-    } else {
-        address[..12].copy_from_slice(&MAPPED);
-        address[12..].copy_from_slice(&[198, 18, 0, last]);
-    }
-    address
-}
-
-fn shown(address: [u8; 16]) -> String {
-    let v6 = Ipv6Addr::from(address);
-    v6.to_ipv4_mapped().as_ref().map_or_else(|| v6.to_string(), Ipv4Addr::to_string)
-}
-
-/// A flow of every kind in turn: IPv4 and IPv6, TCP, UDP and ICMP, one or both directions, plain, tagged twice, labelled, in
-/// a tunnel.
-fn record(n: u16) -> FlowRecord {
-    let v6 = n % 2 == 1;
-    let icmp = n % 5 == 4;
-    let tunnel = if n % 8 == 7 { Tunnel::Vxlan } else { Tunnel::None };
-    let carried = tunnel != Tunnel::None;
-    let at = u64::from(n);
-    let half = |packets, start, flags| Half {
-        packets,
-        bytes: packets * 100 + at,
-        frame_bytes: packets * 114 + at,
-        first_ns: NOW - start + at * 1_000_003,
-        last_ns: NOW - start + at * 2_000_005 + 1_000_000_000,
-        tcp_flags: if n.is_multiple_of(3) && !icmp { flags } else { 0 },
-    };
-    FlowRecord {
-        key: FlowKey {
-            source: address(v6, 1),
-            destination: address(v6, 2),
-            source_port: if icmp { 0 } else { 1000 + n },
-            destination_port: if icmp { 0 } else { 53 },
-            protocol: match (icmp, v6) {
-                (true, false) => 1,
-                (true, true) => 58,
-                (false, _) if n.is_multiple_of(3) => 6,
-                (false, _) => 17,
-            },
-            vlan: if n % 4 >= 2 { 100 + n } else { 0 },
-            inner_vlan: if n % 4 == 3 { 7 } else { 0 },
-            tunnel,
-            tunnel_id: if carried { 4242 } else { 0 },
-        },
-        forward: half(10 + at, 5_000_000_000, 0x1b),
-        reverse: if n % 7 < 4 { half(5 + at, 4_000_000_000, 0x12) } else { Half::default() },
-        flow_id: 0xdead_beef_0000_0000 + at,
-        part: n % 3,
-        end: EndReason::Active,
-        ttl_min: 60,
-        ttl_max: 64,
-        tos: 0x28,
-        icmp: if icmp { 0x0803 } else { 0 },
-        mpls: if n.is_multiple_of(6) { [0x0006_40ff, 0x0006_51fe, 0] } else { [0; 3] },
-        source_mac: [2, 0, 0, 0, 0, 1],
-        destination_mac: [2, 0, 0, 0, 0, 2],
-        outer_source: if carried { address(false, 11) } else { [0; 16] },
-        outer_destination: if carried { address(true, 12) } else { [0; 16] },
-        sampling: 1,
-        input: 3,
-        loss: n == 3,
-    }
-}
-
-fn records() -> Vec<FlowRecord> {
-    (0..COUNT).map(record).collect()
-}
-
-/// What is exported how.
-#[derive(Clone, Copy, Debug)]
-struct Profile {
-    format: Format,
-    biflow: bool,
-}
-
-const PROFILES: [Profile; 4] = [
-    Profile { format: Format::Ipfix, biflow: false },
-    Profile { format: Format::Ipfix, biflow: true },
-    Profile { format: Format::NetFlow9, biflow: false },
-    Profile { format: Format::NetFlow5, biflow: false },
-];
-
-#[derive(Default)]
-struct Sent(Vec<Vec<u8>>);
-
-impl MessageSink for Sent {
-    fn message(&mut self, message: Message<'_>) {
-        self.0.push(message.bytes.to_vec());
-    }
-}
-
-fn datagrams(profile: Profile) -> Vec<Vec<u8>> {
-    let options =
-        ExportOptions { format: profile.format, biflow: profile.biflow, ..ExportOptions::default() };
-    let mut exporter = Exporter::new(options);
-    let mut sent = Sent::default();
-    for record in records() {
-        exporter.record(&record, NOW, &mut sent);
-    }
-    exporter.flush(NOW, &mut sent);
-    sent.0
-}
 
 /// Flow records, each a list of names and values.
 fn flows(profile: Profile) -> Vec<Vec<(String, Value)>> {

@@ -1,0 +1,137 @@
+//! The values of a column in some rows of a file, as they are read.
+//!
+//! A value that the file leaves open (null) is zero: an empty word, no, address zero.
+//!
+//! Invariant: as many values as rows were asked for.
+
+use packetrig_flow::element::Kind;
+use parquet::basic::{LogicalType, TimeUnit, Type as Physical};
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::data_type::{ByteArray, DataType, FixedLenByteArray};
+use parquet::errors::{ParquetError, Result as ParquetResult};
+use parquet::schema::types::ColumnDescriptor;
+
+/// The values of a column in some rows.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Cells {
+    /// The file has no such column.
+    Missing,
+    /// Numbers and times.
+    Numbers(Vec<u64>),
+    /// IP addresses.
+    Addresses(Vec<[u8; 16]>),
+    /// MAC addresses.
+    Macs(Vec<[u8; 6]>),
+    /// Words.
+    Words(Vec<String>),
+    /// Yes or no.
+    Flags(Vec<bool>),
+}
+
+impl Cells {
+    /// A number; zero where there is none.
+    pub fn number(&self, row: usize) -> u64 {
+        match self {
+            Self::Numbers(values) => values.get(row).copied().unwrap_or(0),
+            Self::Flags(values) => u64::from(values.get(row).copied().unwrap_or(false)),
+            _ => 0,
+        }
+    }
+
+    /// An address; zero where there is none.
+    pub fn address(&self, row: usize) -> [u8; 16] {
+        if let Self::Addresses(values) = self {
+            values.get(row).copied().unwrap_or_default()
+        } else {
+            [0; 16]
+        }
+    }
+}
+
+/// Why a column of a file cannot be one of this kind, if it cannot.
+pub(super) fn objection(column: &ColumnDescriptor, kind: Kind) -> Option<&'static str> {
+    if column.max_rep_level() > 0 {
+        return Some("is repeated");
+    }
+    let is_word = column.logical_type_ref() == Some(&LogicalType::String);
+    let fits = match (kind, column.physical_type()) {
+        (Kind::Address, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 16,
+        (Kind::Mac, Physical::FIXED_LEN_BYTE_ARRAY) => column.type_length() == 6,
+        (Kind::Address | Kind::Mac, Physical::BYTE_ARRAY) => !is_word,
+        (Kind::Unsigned(_) | Kind::Time, Physical::INT64)
+        | (Kind::Unsigned(_), Physical::INT32)
+        | (Kind::Word, Physical::BYTE_ARRAY)
+        | (Kind::Flag, Physical::BOOLEAN) => true,
+        _ => false,
+    };
+    match column.logical_type_ref() {
+        Some(LogicalType::Timestamp(time)) if time.unit != TimeUnit::NANOS => Some("is not in nanoseconds"),
+        _ => (!fits).then_some("is of another kind"),
+    }
+}
+
+/// The next values of a column, which is of this kind.
+pub(super) fn read(reader: &mut ColumnReader, kind: Kind, rows: usize) -> ParquetResult<Cells> {
+    Ok(match reader {
+        ColumnReader::BoolColumnReader(reader) => Cells::Flags(values(reader, rows, Ok)?),
+        ColumnReader::Int32ColumnReader(reader) => {
+            Cells::Numbers(values(reader, rows, |value| Ok(u64::from(value.cast_unsigned())))?)
+        }
+        ColumnReader::Int64ColumnReader(reader) => {
+            Cells::Numbers(values(reader, rows, |value| Ok(value.cast_unsigned()))?)
+        }
+        ColumnReader::ByteArrayColumnReader(reader) if kind == Kind::Address => {
+            Cells::Addresses(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+        }
+        ColumnReader::ByteArrayColumnReader(reader) if kind == Kind::Mac => {
+            Cells::Macs(values(reader, rows, |value: ByteArray| fixed(value.data()))?)
+        }
+        ColumnReader::ByteArrayColumnReader(reader) => {
+            Cells::Words(values(reader, rows, |value: ByteArray| value.as_utf8().map(str::to_owned))?)
+        }
+        ColumnReader::FixedLenByteArrayColumnReader(reader) if kind == Kind::Mac => {
+            Cells::Macs(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+        }
+        ColumnReader::FixedLenByteArrayColumnReader(reader) => {
+            Cells::Addresses(values(reader, rows, |value: FixedLenByteArray| fixed(value.data()))?)
+        }
+        ColumnReader::Int96ColumnReader(_) => return Err(unknown(Physical::INT96)),
+        ColumnReader::FloatColumnReader(_) => return Err(unknown(Physical::FLOAT)),
+        ColumnReader::DoubleColumnReader(_) => return Err(unknown(Physical::DOUBLE)),
+    })
+}
+
+/// The next values, with the usual one for each that is null.
+fn values<T: DataType, V: Default>(
+    reader: &mut ColumnReaderImpl<T>,
+    rows: usize,
+    convert: impl Fn(T::T) -> ParquetResult<V>,
+) -> ParquetResult<Vec<V>> {
+    let (mut given, mut levels) = (Vec::with_capacity(rows), Vec::new());
+    let mut found = 0;
+    while found < rows {
+        let (read, ..) = reader.read_records(rows - found, Some(&mut levels), None, &mut given)?;
+        if read == 0 {
+            return Err(ParquetError::General("a column is shorter than the others".into()));
+        }
+        found += read;
+    }
+    let mut given = given.into_iter().map(convert);
+    if levels.is_empty() {
+        // A column without null says nothing of levels.
+        return given.collect();
+    }
+    let lacking = || ParquetError::General("a column has fewer values than it says".into());
+    let value = |&level: &i16| {
+        if level == 0 { Ok(V::default()) } else { given.next().unwrap_or_else(|| Err(lacking())) }
+    };
+    levels.iter().map(value).collect()
+}
+
+fn fixed<const N: usize>(value: &[u8]) -> ParquetResult<[u8; N]> {
+    value.try_into().map_err(|_| ParquetError::General("addresses of another length".into()))
+}
+
+fn unknown(physical: Physical) -> ParquetError {
+    ParquetError::General(format!("a column of {physical}, which no record has"))
+}
