@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter eval-fleet clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -84,6 +84,10 @@ eval-otg: ## Measure the OTG server: first frame after a configuration, cost of 
 eval-meter: ## Measure the flow meter: packets per second beside peers, hash, memory, loss live (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh meter
+
+eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh fleet
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

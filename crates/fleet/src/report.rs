@@ -15,6 +15,7 @@ mod ports;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod times;
 mod verdict;
 
 pub use assemble::assemble;
@@ -23,6 +24,7 @@ pub use load::LoadFactor;
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
 pub use ports::{LossPlaces, PortReport};
 pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
+pub use times::{RunTimes, StateTime};
 pub use verdict::{Criteria, Verdict};
 
 use crate::message::{NodeName, PlanHash, RunId};
@@ -95,6 +97,9 @@ pub struct RunReport {
     pub seed: u64,
     /// From T to the moment the last sender was done; absent if nothing was sent.
     pub sending: Option<Nanos>,
+    /// When it was where, by the controller's clock; absent if nobody noted it.
+    #[serde(default)]
+    pub times: Option<RunTimes>,
     /// How it ended.
     pub outcome: Outcome,
     /// Whether what was sent arrived as wanted.

@@ -26,6 +26,12 @@ impl NatsFabric {
 }
 
 impl NatsFabric {
+    /// The same, for a further member in this process: it shares the runtime and nothing else.
+    #[must_use]
+    pub fn another(&self, access: Access) -> Self {
+        Self { runtime: self.runtime.clone(), access }
+    }
+
     /// Listens to who is there, beside whoever is in charge.
     pub fn observe(&self) -> Result<Observer, Error> {
         Observer::open(self.runtime.clone(), self.access.clone())

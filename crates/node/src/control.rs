@@ -11,8 +11,9 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::Endpoint;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{Body, Command, Envelope, Head};
+use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockRecord, Fit};
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 
 /// Who sees everything that happens.
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
@@ -62,16 +63,16 @@ impl std::fmt::Debug for User<'_> {
     }
 }
 
-/// Takes a run from draft to its end; gives the machine back.
+/// Takes a run from draft to its end; gives the machine back, and when the run was where.
 pub(crate) fn control<E: Endpoint>(
     machine: Controller,
     endpoint: &mut E,
     crew: &mut dyn Crew,
     user: User<'_>,
-) -> Result<Controller, Error> {
-    let mut loops = Loop { machine, endpoint, crew, user };
+) -> Result<(Controller, RunTimes), Error> {
+    let mut loops = Loop { machine, endpoint, crew, user, began: None, times: RunTimes::default() };
     loops.run()?;
-    Ok(loops.machine)
+    Ok((loops.machine, loops.times))
 }
 
 struct Loop<'a, 'u, E> {
@@ -79,6 +80,9 @@ struct Loop<'a, 'u, E> {
     endpoint: &'a mut E,
     crew: &'a mut dyn Crew,
     user: User<'u>,
+    /// When the first thing happened.
+    began: Option<MonoTime>,
+    times: RunTimes,
 }
 
 impl<E: Endpoint> Loop<'_, '_, E> {
@@ -156,6 +160,8 @@ impl<E: Endpoint> Loop<'_, '_, E> {
     }
 
     fn tell(&mut self, kind: RunEventKind) {
-        (self.user.on_event)(&RunEvent { run: self.machine.head().run.clone(), at: now(), kind });
+        let event = RunEvent { run: self.machine.head().run.clone(), at: now(), kind };
+        self.times.hear(&event, *self.began.get_or_insert(event.at));
+        (self.user.on_event)(&event);
     }
 }

@@ -10,7 +10,7 @@ use packetrig_fleet::fabric::Fabric;
 use packetrig_fleet::local::Local;
 use packetrig_fleet::message::{Head, Preparation};
 use packetrig_fleet::outcome::Outcome;
-use packetrig_fleet::report::{Criteria, RunFacts, RunReport, assemble};
+use packetrig_fleet::report::{Criteria, RunFacts, RunReport, RunTimes, assemble};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::limit::RigLimit;
@@ -110,6 +110,7 @@ pub struct Here<P = EnginePlane>(pub P);
 #[derive(Debug)]
 pub struct Ended {
     pub(crate) controller: Controller,
+    pub(crate) times: RunTimes,
     pub(crate) failure: Option<packetrig_engine::Error>,
     pub(crate) facts: RunFacts,
 }
@@ -153,7 +154,7 @@ impl<P: Planes + Send> Ground for Here<P> {
         let mut endpoint = fabric.join(NodeName::controller())?;
         let agents = fabric.join(node.clone())?;
         let over = AtomicBool::new(false);
-        let (controller, failure) = scope(|scope| {
+        let ((controller, times), failure) = scope(|scope| {
             let _leave = SetOnDrop(&over);
             let body = || serve(agents, planes, Agent::new(PATIENCE), &over);
             let agent =
@@ -164,7 +165,7 @@ impl<P: Planes + Send> Ground for Here<P> {
             let failure = crew.0.join().map_err(|_| Error::AgentDied(node.clone()))?;
             Ok::<_, Error>((machine?, failure))
         })?;
-        Ok(Ended { controller, failure, facts })
+        Ok(Ended { controller, times, failure, facts })
     }
 }
 
@@ -209,6 +210,7 @@ impl Ended {
         if let Outcome::Failed { fault } = outcome {
             return Err(self.failure.map_or(Error::Failed { fault }, Error::Engine));
         }
-        Ok(assemble(&self.facts, plan, self.controller.into_results(), outcome))
+        let report = assemble(&self.facts, plan, self.controller.into_results(), outcome);
+        Ok(RunReport { times: Some(self.times), ..report })
     }
 }

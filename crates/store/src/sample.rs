@@ -27,6 +27,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         started_wall_ns: 1_700_000_000_000_000_000,
         seed: 11,
         sending: Some(Nanos::from_millis(1500)),
+        times: None,
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
         criteria: Criteria::default(),

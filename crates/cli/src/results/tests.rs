@@ -77,6 +77,7 @@ fn report() -> RunReport {
         started_wall_ns: 0,
         seed: 3,
         sending: Some(Nanos::from_secs(10)),
+        times: None,
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
         criteria: Criteria::default(),

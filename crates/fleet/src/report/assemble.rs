@@ -56,6 +56,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         started_wall_ns: facts.started_wall_ns,
         seed: facts.seed,
         sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
+        times: None,
         verdict,
         criteria: facts.criteria,
         coverage,

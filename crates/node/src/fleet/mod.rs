@@ -28,6 +28,7 @@ use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Envelope, Head, Preparation};
 use packetrig_fleet::places;
 use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
+use packetrig_fleet::report::RunTimes;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::clock;
@@ -148,8 +149,8 @@ where
         let facts = facts(document, options, record.nodes.clone());
         let limits = Limits::fleet(self.round_trip, options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let controller = self.conduct(machine, user)?;
-        Ok(Ended { controller, failure: None, facts })
+        let (controller, times) = self.conduct(machine, user)?;
+        Ok(Ended { controller, times, failure: None, facts })
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
@@ -181,17 +182,17 @@ where
         self.throne.outrank(self.members.highest_epoch(), RAISING)
     }
 
-    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<Controller, Error> {
+    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<(Controller, RunTimes), Error> {
         let run = machine.head().run.clone();
         let Self { records, members, collector, throne, note, .. } = self;
         let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
-        let controller = control(machine, &mut self.endpoint, &mut crew, user)?;
+        let course = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
         for (node, mark) in marks {
             self.endpoint.post(&node, Body::Stored(mark)).unwrap_or(());
         }
-        Ok(controller)
+        Ok(course)
     }
 }
 
@@ -227,8 +228,8 @@ where
         let clock = Some(self.responder.server().clone());
         let preparation = Preparation { places, clock, ..preparation(document, options) };
         let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
-        let controller = self.conduct(machine, user)?;
-        Ok(Ended { controller, failure: None, facts })
+        let (controller, times) = self.conduct(machine, user)?;
+        Ok(Ended { controller, times, failure: None, facts })
     }
 }
 

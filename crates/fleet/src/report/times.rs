@@ -1,0 +1,65 @@
+//! When a run entered each of its states, by the controller's clock.
+//!
+//! It is a reader of the run's events and decides nothing. Invariant: times count from the first event and never fall.
+
+use crate::event::{RunEvent, RunEventKind};
+use crate::outcome::RunState;
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// A state, and when it was entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateTime {
+    /// Which.
+    pub state: RunState,
+    /// After the first thing that happened in the run.
+    pub at: Nanos,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTimes {
+    /// In their order; a state is there again for each further attempt.
+    pub states: Vec<StateTime>,
+    /// T of the last attempt, counted as the states are; absent if none was set.
+    pub start: Option<Nanos>,
+}
+
+impl RunTimes {
+    /// Takes note of an event of a run whose first one was at `began`.
+    pub fn hear(&mut self, event: &RunEvent, began: MonoTime) {
+        match event.kind {
+            RunEventKind::StateChanged(state) => {
+                self.states.push(StateTime { state, at: event.at.since(began) });
+            }
+            RunEventKind::StartSet { at } => self.start = Some(at.since(began)),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::RunId;
+
+    #[test]
+    fn states_and_the_last_start_count_from_the_first_event() {
+        let mut times = RunTimes::default();
+        let set = |ms| RunEventKind::StartSet { at: MonoTime::default() + Nanos::from_millis(ms) };
+        for (ms, kind) in [
+            (5, RunEventKind::StateChanged(RunState::Preparing)),
+            (8, RunEventKind::StateChanged(RunState::Armed)),
+            (8, set(90)),
+            (9, RunEventKind::Finding("late".into())),
+            (10, set(190)),
+        ] {
+            let at = MonoTime::default() + Nanos::from_millis(ms);
+            let event = RunEvent { run: RunId("r".into()), at, kind };
+            times.hear(&event, MonoTime::default() + Nanos::from_millis(5));
+        }
+        let at = |state, ms| StateTime { state, at: Nanos::from_millis(ms) };
+        assert_eq!(times.states, [at(RunState::Preparing, 0), at(RunState::Armed, 3)]);
+        assert_eq!(times.start, Some(Nanos::from_millis(185)));
+    }
+}

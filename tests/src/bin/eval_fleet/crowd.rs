@@ -1,0 +1,219 @@
+//! Many agents in one process: the machines of real agents with a connection each, over a data plane without frames whose
+//! counters rise. It is a process of its own so that the kernel can say what the controller's side costs.
+
+use anyhow::{Context, ensure};
+use packetrig_fleet::NodeName;
+use packetrig_fleet::agent::{Action, Agent, Event, Past};
+use packetrig_fleet::fabric::{Endpoint, Fabric};
+use packetrig_fleet::hello::{Hello, PROTOCOL};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::{Body, Command, Nonce};
+use packetrig_nats::authority::{Admission, Authority};
+use packetrig_nats::{Access, Credentials, Keys, NatsEndpoint, NatsFabric};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::port::{RxCounters, TxCounters};
+use packetrig_stats::result::Sample;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use rcgen::{KeyPair, PublicKeyData};
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// First argument of the process.
+pub(crate) const WORD: &str = "crowd";
+/// Whoever asks how far it is with this run wants to know when the question came.
+pub(crate) const ECHO: &str = "echo";
+/// Counters ten times a second.
+pub(crate) const EVERY: Nanos = Nanos::from_millis(100);
+/// Connections that come up at the same time.
+const AT_ONCE: usize = 40;
+const STACK: usize = 256 * 1024;
+
+/// Names of so many agents.
+pub(crate) fn names(count: usize) -> Vec<NodeName> {
+    (0..count).map(|number| NodeName(format!("n{number:04}"))).collect()
+}
+
+/// What all of them did.
+#[derive(Debug, Default)]
+struct Totals {
+    joined: AtomicUsize,
+    failed: AtomicUsize,
+    sent: AtomicU64,
+    /// Intervals that were over before their counters were sent.
+    skipped: AtomicU64,
+    /// Telemetry that found no room on its way out.
+    dropped: AtomicU64,
+}
+
+/// `crowd DIRECTORY ADDRESS COUNT`: an authority's directory, or `-` for a server without security. Works until its input ends.
+pub(crate) fn perform() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let [directory, address, count] = arguments.as_slice() else { anyhow::bail!("DIRECTORY ADDRESS COUNT") };
+    let count: usize = count.parse()?;
+    let authority = (directory != "-").then(|| Authority::open(Path::new(directory))).transpose()?;
+    let fabric = NatsFabric::new(Access::to(address.clone(), None))?;
+    let totals: Arc<Totals> = Arc::default();
+    for (started, name) in names(count).into_iter().enumerate() {
+        let access = access(authority.as_ref(), address, &name)?;
+        let (fabric, totals) = (fabric.another(access), Arc::clone(&totals));
+        std::thread::Builder::new().stack_size(STACK).spawn(move || member(&fabric, &name, &totals))?;
+        while started.saturating_sub(come(&totals)) > AT_ONCE {
+            clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
+        }
+    }
+    while come(&totals) < count {
+        clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
+    }
+    let failed = totals.failed.load(Ordering::Relaxed);
+    ensure!(failed == 0, "{failed} of {count} agents could not join");
+    let mut out = std::io::stdout();
+    writeln!(out, "ready")?;
+    // The end of the input is the wish to end.
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    let figure = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    writeln!(out, "{} {} {}", figure(&totals.sent), figure(&totals.skipped), figure(&totals.dropped))?;
+    // The agents go with the process.
+    Ok(())
+}
+
+fn come(totals: &Totals) -> usize {
+    totals.joined.load(Ordering::Relaxed) + totals.failed.load(Ordering::Relaxed)
+}
+
+fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyhow::Result<Access> {
+    let Some(authority) = authority else { return Ok(Access::to(address, None)) };
+    let pair = KeyPair::generate()?;
+    let Admission { certificate, authority, controller, grants } = authority.admit(name, pair.der_bytes())?;
+    let credentials = Credentials { authority, certificate, key: pair.serialize_pem() };
+    let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
+    let keys = Keys::Node { controller: unhex(&controller)?, grants };
+    Ok(Access { keys: Some(keys), ..Access::to(address, Some(credentials)) })
+}
+
+fn unhex(text: &str) -> anyhow::Result<Vec<u8>> {
+    let pair =
+        |at: usize| u8::from_str_radix(text.get(at..at + 2).unwrap_or(""), 16).context("not hexadecimal");
+    (0..text.len()).step_by(2).map(pair).collect()
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+fn member(fabric: &NatsFabric, name: &NodeName, totals: &Totals) {
+    for _ in 0..5 {
+        if let Ok(endpoint) = fabric.join(name.clone()) {
+            totals.joined.fetch_add(1, Ordering::Relaxed);
+            return Member::new(endpoint).serve(totals);
+        }
+    }
+    totals.failed.fetch_add(1, Ordering::Relaxed);
+}
+
+struct Member {
+    endpoint: NatsEndpoint,
+    agent: Agent,
+    sample: Sample,
+    sample_at: MonoTime,
+    dropped: u64,
+}
+
+impl Member {
+    fn new(endpoint: NatsEndpoint) -> Self {
+        let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+        let sample = Sample {
+            tx: vec![(0, StreamTxCounts::default())],
+            rx: vec![(1, 0, StreamRxCounts::default())],
+            ports: vec![(0, TxCounters::default(), RxCounters::default())],
+            ..Sample::default()
+        };
+        // Not all at the same moment.
+        let phase = endpoint.incarnation() % EVERY.as_u64();
+        let agent = Agent::leased(LeaseTerms::FLEET, past);
+        Self { endpoint, agent, sample, sample_at: now() + Nanos::new(phase), dropped: 0 }
+    }
+
+    fn serve(mut self, totals: &Totals) {
+        loop {
+            let idle = now() + Nanos::from_millis(250);
+            let next = if self.agent.is_running() { self.sample_at } else { idle };
+            let until = self.agent.next_deadline().map_or(next, |at| at.min(next)).min(idle);
+            if let Some(letter) = self.endpoint.receive(until.since(now())) {
+                self.hear(letter.body);
+            }
+            self.feed(Event::Tick);
+            self.count(totals);
+        }
+    }
+
+    fn hear(&mut self, body: Body) {
+        let at = clock::monotonic_ns();
+        match body {
+            Body::RollCall => self.greet(at),
+            Body::Command(head, Command::Query) if head.run.0 == ECHO => self.greet(at),
+            Body::Command(head, command) => self.feed(Event::Command(head, command)),
+            Body::Granted(head, grant) => self.feed(Event::Granted(head, grant)),
+            _ => {}
+        }
+    }
+
+    /// Says that it is there, and in place of its incarnation when it was asked.
+    fn greet(&mut self, at: u64) {
+        let hello = Hello { incarnation: at, protocol: PROTOCOL, ..Hello::default() };
+        self.post(Body::Hello(Box::new(hello)));
+    }
+
+    fn post(&mut self, body: Body) {
+        self.endpoint.post(&NodeName::controller(), body).unwrap_or(());
+    }
+
+    fn feed(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.agent.handle(event, now()) {
+                events.extend(self.perform(action));
+            }
+        }
+    }
+
+    fn perform(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Reply(head, reply) => self.post(Body::Reply(head, reply)),
+            Action::Renew(head, nonce) => self.post(Body::Renew(head, nonce)),
+            Action::Prepare(_) => return Some(Event::Prepared(Vec::new())),
+            Action::Arm => return Some(Event::Armed),
+            Action::StopSenders => return Some(Event::SendersDone { sent: Vec::new(), shut: false }),
+            // There are no frames, and the evaluation ends before results.
+            _ => {}
+        }
+        None
+    }
+
+    fn count(&mut self, totals: &Totals) {
+        if !self.agent.is_running() || now() < self.sample_at {
+            return;
+        }
+        let Some(head) = self.agent.head().cloned() else { return };
+        let late = now().since(self.sample_at).as_u64() / EVERY.as_u64();
+        totals
+            .skipped
+            .fetch_add(if self.sample.at == MonoTime::default() { 0 } else { late }, Ordering::Relaxed);
+        self.sample_at = self.sample_at + Nanos::new(EVERY.as_u64() * (late + 1));
+        self.sample.at = now();
+        let rise = 1000 * (late + 1);
+        self.sample.tx[0].1.frames += rise;
+        self.sample.tx[0].1.bytes += 128 * rise;
+        self.sample.rx[0].2.frames += rise;
+        self.sample.rx[0].2.bytes += 128 * rise;
+        self.sample.ports[0].1.handed_over += rise;
+        let sample = Box::new(self.sample.clone());
+        self.post(Body::Telemetry(head, sample));
+        totals.sent.fetch_add(1, Ordering::Relaxed);
+        let dropped = self.endpoint.dropped();
+        totals.dropped.fetch_add(dropped - std::mem::replace(&mut self.dropped, dropped), Ordering::Relaxed);
+    }
+}
