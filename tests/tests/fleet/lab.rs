@@ -117,7 +117,7 @@ impl Fleet {
         await_that("the fleet is up", || self.said("up").contains("prig1:"), || self.said("up"));
         let said = self.said("up");
         let line = said.split_whitespace().find(|word| word.starts_with("prig1:"));
-        self.line = line.expect("it was just seen").to_owned();
+        line.expect("it was just seen").clone_into(&mut self.line);
     }
 
     pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {
