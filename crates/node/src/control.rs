@@ -99,7 +99,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             let event = letter.and_then(|letter| self.meaning(letter));
             self.feed(event.unwrap_or(Event::Tick))?;
             for trouble in self.endpoint.troubles() {
-                self.tell(RunEventKind::Finding(trouble.to_string()));
+                self.tell(now(), RunEventKind::Finding(trouble.to_string()));
             }
         }
         Ok(())
@@ -109,7 +109,7 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         match news {
             News::Event(event) => self.feed(event)?,
             News::Post(to, body) => self.post(&to, body),
-            News::Finding(text) => self.tell(RunEventKind::Finding(text)),
+            News::Finding(text) => self.tell(now(), RunEventKind::Finding(text)),
         }
         Ok(())
     }
@@ -134,9 +134,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
     }
 
     fn feed(&mut self, event: Event) -> Result<(), Error> {
-        for action in self.machine.handle(event, now()) {
+        // What is decided happens now, even if its record takes a while to be written.
+        let at = now();
+        for action in self.machine.handle(event, at) {
             match action {
-                Action::Emit(kind) => self.tell(kind),
+                Action::Emit(kind) => self.tell(at, kind),
                 Action::Send(to, head, command) => self.command(&to, head, command),
                 Action::Grant(to, head, grant) => self.post(&to, Body::Granted(head, grant)),
                 // What follows would be sent on somebody else's watch.
@@ -159,8 +161,8 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         self.endpoint.post(to, body).unwrap_or(());
     }
 
-    fn tell(&mut self, kind: RunEventKind) {
-        let event = RunEvent { run: self.machine.head().run.clone(), at: now(), kind };
+    fn tell(&mut self, at: MonoTime, kind: RunEventKind) {
+        let event = RunEvent { run: self.machine.head().run.clone(), at, kind };
         self.times.hear(&event, *self.began.get_or_insert(event.at));
         (self.user.on_event)(&event);
     }

@@ -7,6 +7,7 @@
 //! ```
 //! Invariant: whatever a test leaves running ends with this value.
 
+use crate::run::Run;
 use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
@@ -117,7 +118,7 @@ impl Fleet {
         await_that("the fleet is up", || self.said("up").contains("prig1:"), || self.said("up"));
         let said = self.said("up");
         let line = said.split_whitespace().find(|word| word.starts_with("prig1:"));
-        line.expect("it was just seen").clone_into(&mut self.line);
+        self.line = line.expect("it was just seen").into();
     }
 
     pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {
@@ -146,10 +147,11 @@ impl Fleet {
         static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let number = RUNS.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = format!("run-{number}");
+        let before = SENDERS.map(|node| self.sent_by(node));
         let usual = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--json"];
         let all = [&usual[..], more].concat();
         let child = self.start(self.command(&self.control.name, "ctl", &all), &log);
-        Run { fleet: self, child, log }
+        Run { fleet: self, child, log, before }
     }
 
     /// Starts a run and waits until it is under way. On a machine that is too busy to start it in time it says so, having
@@ -265,138 +267,6 @@ impl Drop for Fleet {
     }
 }
 
-/// A run under way.
-pub(crate) struct Run<'a> {
-    fleet: &'a Fleet,
-    child: Child,
-    log: String,
-}
-
-/// How a run ended.
-pub(crate) struct Ended {
-    pub(crate) code: Option<i32>,
-    pub(crate) complaints: String,
-    printed: String,
-}
-
-impl Run<'_> {
-    fn remarks(&self) -> String {
-        fs::read_to_string(self.fleet.place().join(format!("{}.err", self.log))).unwrap_or_default()
-    }
-
-    pub(crate) fn await_remark(&mut self, text: &str) {
-        let place = self.fleet.place().join(format!("{}.err", self.log));
-        let said = || fs::read_to_string(&place).unwrap_or_default();
-        let child = &mut self.child;
-        let mut ended = false;
-        await_that(
-            text,
-            || {
-                assert!(!ended || said().contains(text), "it ended without `{text}`: {}", said());
-                ended = child.try_wait().expect("a child can be waited for").is_some();
-                said().contains(text)
-            },
-            said,
-        );
-    }
-
-    /// Whether it is under way; if not, it has ended because its start was not confirmed in time.
-    fn has_begun(&mut self) -> bool {
-        let begun = |said: &str| said.contains("run: running");
-        let child = &mut self.child;
-        let place = self.fleet.place().join(format!("{}.err", self.log));
-        let said = || fs::read_to_string(&place).unwrap_or_default();
-        let is_settled = || begun(&said()) || child.try_wait().expect("a child can be waited for").is_some();
-        await_that("it begins or ends", is_settled, said);
-        assert!(begun(&said()) || said().contains("split_start"), "{}", said());
-        begun(&said())
-    }
-
-    /// Waits until frames were counted: every node has sent for a while, and has kept what it counted.
-    pub(crate) fn await_frames(&mut self) {
-        self.await_remark("run: running");
-        self.await_remark(" s  sent ");
-        self.await_remark("   2.");
-    }
-
-    pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(pid(self.child.id()), signal).expect("a child may be sent a signal");
-    }
-
-    pub(crate) fn finish(mut self) -> Ended {
-        let child = &mut self.child;
-        let mut ended = None;
-        let remarks = fs::canonicalize(self.fleet.place().join(format!("{}.err", self.log)));
-        await_that(
-            "the run ends",
-            || {
-                ended = child.try_wait().expect("a child can be waited for");
-                ended.is_some()
-            },
-            || remarks.as_ref().ok().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default(),
-        );
-        let printed = fs::read_to_string(self.fleet.place().join(format!("{}.out", self.log)));
-        Ended {
-            code: ended.and_then(|status| status.code()),
-            complaints: self.remarks(),
-            printed: printed.unwrap_or_default(),
-        }
-    }
-}
-
-impl Drop for Run<'_> {
-    fn drop(&mut self) {
-        if matches!(self.child.try_wait(), Ok(None)) {
-            drop(self.child.kill());
-            drop(self.child.wait());
-        }
-    }
-}
-
-impl Ended {
-    pub(crate) fn report(&self) -> Report {
-        let read = serde_json::from_str(&self.printed);
-        Report(
-            read.unwrap_or_else(|error| panic!("no report ({error}), {:?}: {}", self.code, self.complaints)),
-        )
-    }
-}
-
-/// What is asked of every report of a fleet.
-pub(crate) trait Judged {
-    fn reasons(&self) -> String;
-    fn node(&self, node: &str) -> &Value;
-    fn totals(&self) -> (u64, u64);
-    fn assert_partial(&self, words: &[&str]);
-}
-
-impl Judged for Report {
-    fn reasons(&self) -> String {
-        self.0["outcome"].to_string()
-    }
-
-    fn node(&self, node: &str) -> &Value {
-        let rows = self.0["nodes"].as_array().expect("a report has nodes");
-        rows.iter().find(|row| row["node"] == node).unwrap_or_else(|| panic!("no node {node} in {}", self.0))
-    }
-
-    /// Frames sent and received, by the rows of nodes.
-    fn totals(&self) -> (u64, u64) {
-        let rows = self.0["nodes"].as_array().expect("a report has nodes");
-        let sum = |key: &str| rows.iter().filter_map(|row| row[key].as_u64()).sum();
-        (sum("sent"), sum("received"))
-    }
-
-    fn assert_partial(&self, words: &[&str]) {
-        let outcome = self.reasons();
-        assert!(outcome.to_lowercase().contains("partial"), "{outcome}");
-        for word in words {
-            assert!(outcome.contains(word), "no `{word}` in {outcome}");
-        }
-        assert_ne!(self.verdict(), "PASS");
-    }
-}
-
 /// The control network: a bridge in a namespace of its own, where the controller is.
 struct Control {
     name: String,
@@ -443,7 +313,7 @@ fn number(node: &str) -> usize {
     SENDERS.iter().chain(&RECEIVERS).position(|name| *name == node).expect("a node of the lab")
 }
 
-fn pid(raw: u32) -> Pid {
+pub(crate) fn pid(raw: u32) -> Pid {
     i32::try_from(raw).ok().and_then(Pid::from_raw).expect("a child has a number")
 }
 

@@ -8,4 +8,5 @@ mod controllers;
 mod lab;
 mod nodes;
 mod refusals;
+mod run;
 mod whole;

@@ -1,6 +1,7 @@
 //! Runs in which nothing goes wrong: what reference R3 did by hand.
 
-use crate::lab::{Fleet, Judged, RECEIVERS, SENDERS, Wish};
+use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish};
+use crate::run::Judged;
 use packetrig_tests::recording::captured;
 use std::path::Path;
 

@@ -32,7 +32,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
                 let (report, k) = again(|| factor(rig.run(&plan, &[])?.report()?))?;
                 ks.push(k);
                 received.push(report["load"]["received_milli"].as_f64().unwrap_or_default() / 1e3);
-                outcome = report["outcome"]["state"].as_str().unwrap_or("?").to_owned();
+                report["outcome"]["state"].as_str().unwrap_or("?").clone_into(&mut outcome);
             }
             let k = median(&ks).unwrap_or_default();
             table.rows.push(vec![

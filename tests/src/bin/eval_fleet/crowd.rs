@@ -59,8 +59,8 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let totals: Arc<Totals> = Arc::default();
     for (started, name) in names(count).into_iter().enumerate() {
         let access = access(authority.as_ref(), address, &name)?;
-        let (fabric, totals) = (fabric.another(access), Arc::clone(&totals));
-        std::thread::Builder::new().stack_size(STACK).spawn(move || member(&fabric, &name, &totals))?;
+        let (fabric, shared) = (fabric.another(access), Arc::clone(&totals));
+        std::thread::Builder::new().stack_size(STACK).spawn(move || member(&fabric, &name, &shared))?;
         while started.saturating_sub(come(&totals)) > AT_ONCE {
             clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
         }

@@ -10,7 +10,11 @@ use std::collections::BTreeMap;
 use std::fs::{File, read_to_string};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
+
+/// Rigs come one after another and use the same cables.
+static CABLED: AtomicBool = AtomicBool::new(false);
 
 /// Nodes of a rig.
 pub(crate) const NODES: usize = 6;
@@ -26,7 +30,7 @@ pub(crate) fn again<T>(mut what: impl FnMut() -> anyhow::Result<T>) -> anyhow::R
 }
 
 /// Namespaces and cables; they go with the lab.
-pub(crate) fn cable() -> anyhow::Result<()> {
+fn cable() -> anyhow::Result<()> {
     let mut lines = vec![
         "link set lo up".to_owned(),
         "link add ctl type bridge".to_owned(),
@@ -86,7 +90,7 @@ pub(crate) struct Rig {
 impl Rig {
     /// Agents with these further arguments.
     pub(crate) fn start(arguments: &[&str]) -> anyhow::Result<Self> {
-        if !Path::new("/sys/class/net/ctl").exists() {
+        if !CABLED.swap(true, Ordering::Relaxed) {
             cable()?;
         }
         let directory = tempfile::tempdir()?;

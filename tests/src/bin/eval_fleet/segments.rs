@@ -136,7 +136,7 @@ fn of_spool(node: &str, spool: &Path, into: &mut BTreeMap<Name, Vec<u8>>) {
 /// Files are whole or not there; what has a name never changes.
 fn keep(directory: &Path, name: impl Fn(String) -> Name, into: &mut BTreeMap<Name, Vec<u8>>) {
     for (file, path) in entries(directory) {
-        let is_segment = file.ends_with(".seg") && !file.starts_with('.');
+        let is_segment = path.extension().is_some_and(|ending| ending == "seg") && !file.starts_with('.');
         let name = name(file);
         if is_segment
             && !into.contains_key(&name)

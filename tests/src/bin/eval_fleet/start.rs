@@ -3,6 +3,7 @@
 use crate::plans::{Load, from_each};
 use crate::rig::{NODES, Rig};
 use anyhow::{Context, ensure};
+use packetrig_sys::clock;
 use packetrig_tests::eval::output::{Goal, Output, Table};
 use packetrig_tests::eval::{Effort, median, plot};
 use serde_json::Value;
@@ -43,6 +44,7 @@ struct Trial {
     prepared: f64,
     before: f64,
     after: f64,
+    whole: f64,
     complete: bool,
 }
 
@@ -54,7 +56,10 @@ fn trials(name: &'static str, arguments: &[&str], tries: usize) -> anyhow::Resul
     let mut trials = Trials { name, begun: Vec::new(), failed: Vec::new() };
     while trials.begun.len() < tries && trials.failed.len() < tries {
         // One that did not begin says nothing of how it began; it is counted.
-        let tried = rig.run(&plan, &["--drain", &drain])?.report().and_then(|report| trial(&report));
+        let called = clock::monotonic_ns();
+        let report = rig.run(&plan, &["--drain", &drain])?.report();
+        let took = (clock::monotonic_ns() - called) as f64 / 1e6;
+        let tried = report.and_then(|report| trial(&report, took));
         match tried {
             Ok(trial) => trials.begun.push(trial),
             Err(error) => trials.failed.push(format!("{error:#}")),
@@ -76,7 +81,8 @@ fn ms(value: &Value) -> Option<f64> {
     Some(value.as_f64()? / 1e6)
 }
 
-fn trial(report: &Value) -> anyhow::Result<Trial> {
+/// `took`: the whole command, milliseconds.
+fn trial(report: &Value, took: f64) -> anyhow::Result<Trial> {
     let times = report["times"]["states"].as_array().context("no times in the report")?;
     let entered = |state: &str| {
         let last = times.iter().rev().find(|time| time["state"] == state);
@@ -101,6 +107,7 @@ fn trial(report: &Value) -> anyhow::Result<Trial> {
         prepared: entered("armed")?,
         before: begun + first - entered("armed")?,
         after: end - (begun + last) - DRAIN as f64,
+        whole: took - (last - first) - DRAIN as f64,
         complete: report["outcome"]["state"] == "complete",
     })
 }
@@ -168,15 +175,21 @@ fn skews(output: &mut Output, shared: &Trials, compared: &Trials) -> anyhow::Res
     output.table("skew", &table)
 }
 
+/// A part of a trial's time.
+type Part = fn(&Trial) -> f64;
+
 fn overhead(output: &mut Output, trials: &[Trial]) -> anyhow::Result<()> {
-    let named: [(&str, fn(&Trial) -> f64); 3] = [
-        ("called until armed", |trial| trial.prepared),
-        ("armed until first frame", |trial| trial.before),
-        ("last frame until result, less the drain", |trial| trial.after),
+    let named: [(&str, Part); 4] = [
+        ("begun to armed", |trial| trial.prepared),
+        ("armed to first frame", |trial| trial.before),
+        ("last frame to result", |trial| trial.after),
+        ("whole command", |trial| trial.whole),
     ];
     output.say(&format!(
         "## What a trial takes beside its traffic\n\nMilliseconds, from `times` and the streams' first and last frames in the \
-         reports of the trials with shared clocks; the drain asked for ({DRAIN} ms) is taken off. {} of {} trials complete.\n",
+         reports of the trials with shared clocks; the drain asked for ({DRAIN} ms) is taken off. {} of {} trials complete. A run is armed \
+         when its controller knows that every node is; it has its result when all results are stored and taken in. The whole command is \
+         less traffic and drain, too.\n",
         trials.iter().filter(|trial| trial.complete).count(),
         trials.len()
     ))?;

@@ -41,8 +41,8 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
          controller is a process of its own: the real machine and endpoint in a run as `serve` makes it, letters sealed. \
          Processor time by `/proc/PID/stat` over {seconds} s.\n"
     ))?;
-    fan_out(&mut hall, tries, output)?;
-    counters(&mut hall, seconds, output)
+    let round_trip = fan_out(&mut hall, tries, output)?;
+    counters(&mut hall, (seconds, round_trip), output)
 }
 
 /// The server, the crowd, and the controller's place. Fields drop in order.
@@ -112,9 +112,10 @@ fn head(run: &str) -> Head {
 }
 
 /// By one publication to all, and by a sealed letter to each.
-fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result<()> {
+/// Gives the longest that was seen.
+fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result<Nanos> {
     let mut table = Table::new(&["a command", "slowest receiver, median ms", "worst ms", "tries"]);
-    let mut groups = Vec::new();
+    let (mut groups, mut longest) = (Vec::new(), Nanos::ZERO);
     let all = names(AGENTS);
     // The first time each node is asked which life of it speaks.
     slowest(hall, &all, false)?;
@@ -123,7 +124,9 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
     {
         let mut figures = Vec::new();
         for _ in 0..tries {
-            figures.push(slowest(hall, &all, at_once)?);
+            let took = slowest(hall, &all, at_once)?;
+            longest = longest.max(took);
+            figures.push(took.as_u64() as f64 / 1e6);
         }
         let (middle, worst) =
             (median(&figures).unwrap_or_default(), figures.iter().copied().fold(0.0, f64::max));
@@ -147,11 +150,12 @@ fn fan_out(hall: &mut Hall, tries: usize, output: &mut Output) -> anyhow::Result
     )?;
     let titles = plot::Titles { plot: "One command to 1000 agents", x: "", y: "ms to the slowest" };
     output.plot("fan_out", titles.plot, &plot::bars(titles, &["median", "worst"], &groups))?;
-    output.table("fan_out", &table)
+    output.table("fan_out", &table)?;
+    Ok(longest)
 }
 
-/// Milliseconds until the slowest had it.
-fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<f64> {
+/// How long until the slowest had it.
+fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<Nanos> {
     // Nothing of an earlier question is under way.
     while hall.endpoint.receive(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
@@ -170,7 +174,7 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<f
             heard.insert(from);
         }
     }
-    Ok((last - asked) as f64 / 1e6)
+    Ok(Nanos::new(last - asked))
 }
 
 /// What the controller's side saw of counters.
@@ -245,10 +249,10 @@ impl Conductor<'_> {
     }
 }
 
-fn counters(hall: &mut Hall, seconds: u64, output: &mut Output) -> anyhow::Result<()> {
+fn counters(hall: &mut Hall, (seconds, round_trip): (u64, Nanos), output: &mut Output) -> anyhow::Result<()> {
     let head = Head { plan: PlanHash::of("crowd"), ..head("crowd") };
     let preparation = Preparation { document: "crowd".to_owned(), steered: true, ..Preparation::default() };
-    let limits = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
+    let limits = Limits::fleet(round_trip, Nanos::ZERO);
     let machine = Controller::new(head, preparation, &names(AGENTS), limits);
     let processes = [hall.broker.process(), std::process::id(), hall.crowd.id()];
     let mut conductor = Conductor { endpoint: &mut hall.endpoint, machine, seen: Seen::default() };
