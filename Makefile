@@ -44,7 +44,7 @@ test-lab:
 	$(CARGO) test --workspace --locked --no-run
 	$(LAB) $(CARGO) test --workspace --locked --offline
 
-test-vm: ## Tests inside a QEMU guest with Debian's kernel: VLAN devices, netem, pktgen
+test-vm: ## Tests inside QEMU guests with Debian's kernel: VLAN devices, netem, pktgen; a fleet of two with clocks of their own
 	@scripts/setup.sh vm
 	@$(MAKE) --no-print-directory check-vm VM_FLAGS=
 
@@ -53,6 +53,7 @@ check-vm:
 	$(CARGO) build -q --locked -p xtask -p packetrig
 	PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test --workspace --locked --test guest \
 		--config 'target."cfg(unix)".runner = ["$(BUILT)/xtask", "vm"$(VM_FLAGS:%=, "%"), "--"]'
+	PACKETRIG_BIN=$(BUILT)/packetrig $(BUILT)/xtask vm-fleet $(VM_FLAGS)
 
 check-docs:
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked

@@ -1,5 +1,5 @@
 //! Chores of the workspace: `layers` and `licences` hold the walls, `lab` gives a command a private network, `vm` a
-//! machine with another kernel.
+//! machine with another kernel, `vm-fleet` a fleet of two of them.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
 #![forbid(unsafe_code)]
@@ -13,7 +13,8 @@ mod vm;
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers | licences | lab -- COMMAND… | vm -- COMMAND…";
+const USAGE: &str =
+    "usage: cargo run -p xtask -- layers | licences | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -33,6 +34,7 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
         ["licences"] => Ok(check("licences", &licences::check()?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
         ["vm", ref words @ ..] => vm::run(words),
+        ["vm-fleet", ref words @ ..] => vm::run_fleet(words),
         _ => bail!(USAGE),
     }
 }

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Modules a guest has: first what shows it the host's files, then what is to be tested.
-const WANTED: [&str; 13] = [
+const WANTED: [&str; 14] = [
     "virtio_pci",
     "9pnet_virtio",
     "9p",
     "overlay",
+    "virtio_net",
     "veth",
     "dummy",
     "8021q",
@@ -26,9 +27,11 @@ const WANTED: [&str; 13] = [
     "pktgen",
 ];
 /// What of the package is worth the room.
-const UNPACKED: [&str; 9] = [
+const UNPACKED: [&str; 11] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/drivers/virtio/*",
+    "./lib/modules/*/kernel/drivers/net/virtio_net.ko*",
+    "./lib/modules/*/kernel/drivers/net/net_failover.ko*",
     "./lib/modules/*/kernel/drivers/net/veth.ko*",
     "./lib/modules/*/kernel/drivers/net/dummy.ko*",
     "./lib/modules/*/kernel/fs/*",
@@ -51,7 +54,8 @@ pub(crate) struct Kernel {
 
 /// Looks below `target`, then on this machine, then in the distribution's archive.
 pub(crate) fn find(target: &Path) -> Result<Result<Kernel, Missing>> {
-    let unpacked = target.join("linux");
+    // Another name than what earlier versions unpacked, which lacks modules of today.
+    let unpacked = target.join("linux-2");
     if let Some(kernel) = below(&unpacked).or_else(|| below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }

@@ -2,8 +2,8 @@
 //!
 //! Its processor is emulated (`tcg`), which works on every host, also inside another virtual machine.
 
-use super::Parts;
 use super::image::Image;
+use super::{Cable, Parts, Request};
 use anyhow::{Context, Result, bail};
 use packetrig_sys::clock;
 use std::fs;
@@ -21,13 +21,21 @@ const MEMORY_MB: &str = "1024";
 const PROCESSORS: &str = "2";
 
 /// Runs a command in a new guest, with our working directory.
-pub(super) fn run(parts: &Parts, target: &Path, limit: u64, command: &[&str]) -> Result<ExitCode> {
+pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result<ExitCode> {
+    let limit = request.limit;
     let place = target.join(format!("run-{}", std::process::id()));
     let out = place.join("out");
     fs::create_dir_all(&out).with_context(|| out.display().to_string())?;
     let image = place.join("initramfs");
-    write_image(parts, &image, &job(command)?).with_context(|| image.display().to_string())?;
-    let mut guest = qemu(parts, &place, limit).spawn().context("QEMU does not start")?;
+    write_image(parts, &image, &job(request.command)?).with_context(|| image.display().to_string())?;
+    let mut command = qemu(parts, &place, limit);
+    match &request.cable {
+        Some(cable) => plug_in(&mut command, cable),
+        None => {
+            command.stdin(Stdio::null());
+        }
+    }
+    let mut guest = command.spawn().context("QEMU does not start")?;
     let ended = wait(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
     let Some(code) = exit_code(&out) else {
         let log = place.join("console.log");
@@ -96,12 +104,34 @@ fn qemu(parts: &Parts, place: &Path, limit: u64) -> Command {
         .arg(&parts.kernel.image)
         .arg("-initrd")
         .arg(place.join("initramfs"))
+        // The processor's own clock, which an emulated one reads without leaving the guest; the others are devices, and a
+        // sender that looks at the time all the while would keep everybody else from the devices.
         // Names in capitals reach the first process as its environment.
-        .args(["-append", &format!("console=ttyS1 panic=-1 quiet mitigations=off LIMIT={limit}")])
+        .args([
+            "-append",
+            &format!(
+                "console=ttyS1 panic=-1 quiet mitigations=off tsc=reliable clocksource=tsc LIMIT={limit}"
+            ),
+        ])
         .args(["-virtfs", &share(Path::new("/"), "host", ",readonly=on")])
-        .args(["-virtfs", &share(&place.join("out"), "out", "")])
-        .stdin(Stdio::null());
+        .args(["-virtfs", &share(&place.join("out"), "out", "")]);
     command
+}
+
+/// Two interfaces, in this order: the host, and the cable. A stream loses nothing: who sends faster than the other end takes
+/// it waits.
+fn plug_in(command: &mut Command, cable: &Cable) {
+    let (listens, path) = match cable {
+        Cable::Listens(path) => ("on", path),
+        Cable::Connects(path) => ("off", path),
+    };
+    let end = format!("stream,id=cable,server={listens},addr.type=unix,addr.path={}", path.display());
+    command.args(["-netdev", "user,id=host", "-device", "virtio-net-pci,netdev=host"]).args([
+        "-netdev",
+        &end,
+        "-device",
+        "virtio-net-pci,netdev=cable",
+    ]);
 }
 
 /// Waits for the guest's end; `false` if it had to be ended.

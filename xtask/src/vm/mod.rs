@@ -6,8 +6,12 @@
 //! ```text
 //!   initramfs: busybox, modules, init, job --boot--> init mounts the host's root --> job --> exit code in a file
 //! ```
+//! With `--listen` or `--connect` it is a machine of a network: `eth0` leads to the host (10.0.2.2, which is the host's 127.0.0.1), `eth1` is
+//! a cable to another guest, and its console hears our standard input.
+//!
 //! Invariant: the guest ends by itself within its limit, also when nobody waits for it any more.
 
+mod fleet;
 mod image;
 mod kernel;
 mod machine;
@@ -19,7 +23,8 @@ use std::process::ExitCode;
 
 /// How long a job may take unless `--limit` says otherwise. Seconds.
 const LIMIT: u64 = 600;
-const USAGE: &str = "usage: cargo run -p xtask -- vm [--skip-if-missing] [--limit SECONDS] [--] COMMAND…";
+const USAGE: &str = "usage: cargo run -p xtask -- vm [--skip-if-missing] [--limit SECONDS] \
+                     [--listen SOCKET | --connect SOCKET] [--] COMMAND…";
 
 /// What a guest needs and this machine lacks: the only reason not to run.
 #[derive(Debug)]
@@ -30,6 +35,8 @@ pub(crate) enum Missing {
     Program(&'static str, &'static str),
     /// Debian's kernel, and why it could not be had.
     Kernel(String),
+    /// The message server of a fleet, and why.
+    Server(String),
 }
 
 impl std::fmt::Display for Missing {
@@ -42,6 +49,7 @@ impl std::fmt::Display for Missing {
                 write!(f, "{name} is missing: `apt-get install {package}`, or `scripts/setup.sh vm`")
             }
             Self::Kernel(why) => write!(f, "no kernel for the guest: {why}"),
+            Self::Server(why) => write!(f, "no message server for the fleet: {why}"),
         }
     }
 }
@@ -51,7 +59,17 @@ impl std::fmt::Display for Missing {
 struct Request<'a> {
     skip_if_missing: bool,
     limit: u64,
+    cable: Option<Cable>,
     command: &'a [&'a str],
+}
+
+/// One end of a wire between two guests: a socket of the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Cable {
+    /// The first guest's end.
+    Listens(PathBuf),
+    /// That of the second, which starts when the socket is there.
+    Connects(PathBuf),
 }
 
 /// What has to be there before a guest can start.
@@ -66,7 +84,7 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let request = parse(words)?;
     let target = target_directory()?.join("vm");
     match parts(&target)? {
-        Ok(parts) => machine::run(&parts, &target, request.limit, request.command),
+        Ok(parts) => machine::run(&parts, &target, &request),
         Err(missing) if request.skip_if_missing => {
             crate::report(&format!("not run: {missing}"));
             Ok(ExitCode::SUCCESS)
@@ -75,8 +93,31 @@ pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     }
 }
 
+/// Runs a plan across two guests and judges what it says of their clocks.
+pub(crate) fn run_fleet(words: &[&str]) -> Result<ExitCode> {
+    let skip_if_missing = match words {
+        [] => false,
+        ["--skip-if-missing"] => true,
+        _ => bail!("usage: cargo run -p xtask -- vm-fleet [--skip-if-missing]"),
+    };
+    let target = target_directory()?.join("vm");
+    // The guests look for their parts themselves, but in a network that leads nowhere.
+    let found = match parts(&target)? {
+        Ok(_) => fleet::programs()?,
+        Err(missing) => Err(missing),
+    };
+    match found {
+        Ok(programs) => fleet::run(&programs, &target).map(|()| ExitCode::SUCCESS),
+        Err(missing) if skip_if_missing => {
+            crate::report(&format!("not run: {missing}"));
+            Ok(ExitCode::SUCCESS)
+        }
+        Err(missing) => bail!("{missing}"),
+    }
+}
+
 fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
-    let (mut skip_if_missing, mut limit, mut rest) = (false, LIMIT, words);
+    let (mut skip_if_missing, mut limit, mut cable, mut rest) = (false, LIMIT, None, words);
     let command = loop {
         rest = match rest {
             ["--skip-if-missing", more @ ..] => {
@@ -87,13 +128,21 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
                 limit = seconds.parse().context("--limit takes seconds")?;
                 more
             }
+            ["--listen", socket, more @ ..] => {
+                cable = Some(Cable::Listens(socket.into()));
+                more
+            }
+            ["--connect", socket, more @ ..] => {
+                cable = Some(Cable::Connects(socket.into()));
+                more
+            }
             ["--", command @ ..] => break command,
             [first, ..] if !first.starts_with('-') => break rest,
             _ => bail!(USAGE),
         };
     };
     ensure!(!command.is_empty(), USAGE);
-    Ok(Request { skip_if_missing, limit, command })
+    Ok(Request { skip_if_missing, limit, cable, command })
 }
 
 fn parts(target: &Path) -> Result<Result<Parts, Missing>> {
@@ -128,7 +177,8 @@ mod tests {
 
     #[test]
     fn a_command_keeps_its_own_options() {
-        let request = |skip_if_missing, limit, command| Request { skip_if_missing, limit, command };
+        let request =
+            |skip_if_missing, limit, command| Request { skip_if_missing, limit, cable: None, command };
         let words = ["--skip-if-missing", "--limit", "5", "--", "prog", "--limit", "7"];
         assert_eq!(parse(&words).expect("it is right"), request(true, 5, &["prog", "--limit", "7"][..]));
         assert_eq!(
@@ -138,8 +188,16 @@ mod tests {
     }
 
     #[test]
+    fn a_node_has_an_end_of_a_cable() {
+        let cable = |words: &[&str]| parse(words).expect("it is right").cable;
+        assert_eq!(cable(&["--listen", "a", "prog"]), Some(Cable::Listens("a".into())));
+        assert_eq!(cable(&["--connect", "a", "prog"]), Some(Cable::Connects("a".into())));
+        assert_eq!(cable(&["prog"]), None);
+    }
+
+    #[test]
     fn a_missing_command_and_an_unknown_option_are_refused() {
-        for words in [&[][..], &["--"], &["--limit", "x", "prog"], &["--quick", "prog"]] {
+        for words in [&[][..], &["--"], &["--limit", "x", "prog"], &["--quick", "prog"], &["--listen"]] {
             assert!(parse(words).is_err(), "{words:?}");
         }
     }

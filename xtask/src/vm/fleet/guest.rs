@@ -1,0 +1,116 @@
+//! A guest that is a node: its console, and its end.
+//!
+//! Invariant: a guest that is dropped is told to switch off, and waited for; one that does not is ended by its own limit.
+
+use super::judge::Look;
+use anyhow::{Context, Result, ensure};
+use packetrig_sys::clock::monotonic_ns;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::Duration;
+
+const SCRIPT: &str = include_str!("node.sh");
+/// Seconds until a guest switches itself off.
+const LIMIT: &str = "420";
+/// Questions of which the quickest answer counts.
+const QUESTIONS: u64 = 8;
+const PATIENCE: Duration = Duration::from_mins(2);
+const FAREWELL: Duration = Duration::from_secs(30);
+
+/// A line of the console, and when it came.
+type Line = (u64, String);
+
+pub(super) struct Guest {
+    pub(super) name: &'static str,
+    child: Child,
+    console: ChildStdin,
+    lines: Receiver<Line>,
+    asked: u64,
+}
+
+impl Guest {
+    /// Boots node `number`; `end` is what plugs in its end of the cable.
+    pub(super) fn boot(name: &'static str, number: u8, end: [&str; 2], program: &Path) -> Result<Self> {
+        let own = std::env::current_exe().context("we have no path")?;
+        let number = number.to_string();
+        let mut command = Command::new(own);
+        command
+            .args(["vm", "--limit", LIMIT])
+            .args(end)
+            .args(["--", "/bin/sh", "-c", SCRIPT, "node", name, &number]);
+        command.arg(program).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().context("a guest does not start")?;
+        let console = child.stdin.take().context("the guest has no console")?;
+        let out = child.stdout.take().context("the guest has no console")?;
+        let (sender, lines) = channel();
+        std::thread::Builder::new().name(format!("console {name}")).spawn(move || read(out, &sender))?;
+        Ok(Self { name, child, console, lines, asked: 0 })
+    }
+
+    pub(super) fn is_ready(&self) -> Result<()> {
+        self.hear(|line| (line == "ready").then_some(())).map(drop)
+    }
+
+    pub(super) fn say(&mut self, line: &str) -> Result<()> {
+        writeln!(self.console, "{line}").and_then(|()| self.console.flush()).context("the guest is gone")
+    }
+
+    /// Asks for its clock a few times; the narrowest look.
+    pub(super) fn look(&mut self) -> Result<Look> {
+        let mut best: Option<Look> = None;
+        for _ in 0..QUESTIONS {
+            self.asked += 1;
+            let start = format!("clock {} ", self.asked);
+            let asked = monotonic_ns();
+            self.say(start.trim_end())?;
+            let (heard, said) = self.hear(|line| line.strip_prefix(&start)?.parse().ok())?;
+            let look = Look { asked, said, heard };
+            best = best.into_iter().chain([look]).min_by_key(|look| look.width_ns());
+        }
+        best.context("nothing was asked")
+    }
+
+    /// The next line that means something, and when it came; the others are shown.
+    fn hear<T>(&self, means: impl Fn(&str) -> Option<T>) -> Result<(u64, T)> {
+        loop {
+            let (at, line) = match self.lines.recv_timeout(PATIENCE) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => anyhow::bail!("node {} says nothing", self.name),
+                Err(RecvTimeoutError::Disconnected) => anyhow::bail!("node {} has ended", self.name),
+            };
+            match means(&line) {
+                Some(meant) => return Ok((at, meant)),
+                None => crate::report(&format!("{}: {line}", self.name)),
+            }
+        }
+    }
+
+    /// Switches it off.
+    pub(super) fn end(mut self) -> Result<()> {
+        self.say("end")?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "node {} ended with {status}", self.name);
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        // Only after a failure is there still somebody to tell.
+        if self.child.try_wait().is_ok_and(|ended| ended.is_none()) && self.say("end").is_ok() {
+            while self.lines.recv_timeout(FAREWELL).is_ok() {}
+        }
+    }
+}
+
+fn read(out: ChildStdout, lines: &Sender<Line>) {
+    for line in BufReader::new(out).lines() {
+        let Ok(line) = line else { return };
+        let line = line.trim_end_matches('\r').to_owned();
+        if lines.send((monotonic_ns(), line)).is_err() {
+            return;
+        }
+    }
+}
