@@ -190,18 +190,23 @@ flows:
     )
 }
 
-/// Both halves of a steered run.
+/// Both halves of a steered run, or all of it.
 struct Pair {
-    rigs: [Rig; 2],
+    rigs: Vec<Rig>,
     clock: RealClock,
 }
 
 impl Pair {
     fn open(links: &SimPorts) -> Self {
+        Self::of(&[EAST, WEST], links)
+    }
+
+    fn of(places: &[[Option<&str>; 3]], links: &SimPorts) -> Self {
         let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
         let plan = || Plan::read_with(&endless([4000, 2000], ""), reading).unwrap();
         let open = |places| Rig::prepare_with(plan(), &options(places, true), links).unwrap();
-        let mut pair = Self { rigs: [open(EAST), open(WEST)], clock: RealClock::new() };
+        let mut pair =
+            Self { rigs: places.iter().map(|places| open(*places)).collect(), clock: RealClock::new() };
         for rig in &mut pair.rigs {
             rig.arm().unwrap();
         }
@@ -266,8 +271,7 @@ impl Pair {
         self.wait(150);
         let samples: Vec<_> = self.rigs.iter_mut().map(|rig| rig.sample().unwrap()).collect();
         let sent: Vec<_> = self.rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
-        let [east, west] = self.rigs;
-        let results = [east.finish("east", &sent).unwrap(), west.finish("west", &sent).unwrap()];
+        let results: Vec<_> = self.rigs.into_iter().map(|rig| rig.finish("node", &sent).unwrap()).collect();
         let fresh = |stream: usize| {
             let mut rx = samples.iter().flat_map(|sample| &sample.rx);
             rx.find(|(of, ..)| *of == stream).unwrap().2.since_start.frames
@@ -367,4 +371,27 @@ fn what_concerns_another_nodes_port_is_that_nodes_business() {
     east.steer(&Steer::Link { ports: vec![1], up: true }).unwrap();
     east.steer(&Steer::Capture { ports: vec![1], on: true }).unwrap();
     assert!(east.steer(&Steer::Capture { ports: vec![0], on: true }).is_err());
+}
+
+#[test]
+fn one_rig_makes_the_same_changes_at_once() {
+    let all = [Some("veth0"), Some("veth1"), Some("veth2")];
+    let mut whole = Pair::of(&[all], &links());
+    whole.each(&Steer::Start(vec![0, 1, 2]));
+    whole.flow(&[0, 1, 2]);
+    whole.each(&Steer::Pause(vec![0, 1]));
+    let paused = whole.sent();
+    assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
+    whole.each(&Steer::Resume(vec![0, 1]));
+    whole.each(&Steer::Replan(endless([1000, 6000], "more")));
+    whole.each(&Steer::Start(vec![3]));
+    whole.flow(&[3]);
+    whole.each(&Steer::Stop(vec![0]));
+    let stopped = whole.sent()[&0].0;
+    whole.each(&Steer::Start(vec![0]));
+    whole.flow(&[0]);
+    let rows = whole.close();
+    assert_eq!(rows.len(), 4);
+    demand_all(&rows);
+    assert_eq!(rows[&0].4, rows[&0].0 - stopped);
 }

@@ -56,7 +56,10 @@ impl Agent {
             }
             (Step::Announce { .. } | Step::Undo, Made::Held(_, None))
             | (Step::Begin { .. }, Made::Announced(None)) => match (&self.state, step.as_ref()) {
-                (State::Running, _) => vec![Action::Step(number, step)],
+                // Receivers outlive senders, and another's may still begin.
+                (State::Running, _) | (State::Stopped(_), Step::Announce { .. }) => {
+                    vec![Action::Step(number, step)]
+                }
                 (_, Step::Announce { .. }) => self.too_late(number, Made::Announced),
                 _ => self.too_late(number, Made::Over),
             },
