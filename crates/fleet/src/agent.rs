@@ -15,14 +15,19 @@
 //! Invariant: nothing is sent unless a commit was acknowledged and its confirmation came in time, and nothing is done for
 //! a controller of a lower epoch than was ever seen.
 
+mod changes;
 mod leased;
 mod steps;
 
 pub use leased::Past;
 
 use crate::lease::{Lease, LeaseTerms};
-use crate::message::{Command, Grant, Head, Nonce, Order, Preparation, Reply, RunId, SentTotal, StopReason};
+use crate::message::{
+    Command, Grant, Head, Nonce, Order, Preparation, Reply, RunId, SentTotal, Step, StopReason,
+};
 use crate::outcome::Fault;
+use changes::Made;
+use packetrig_plan::Held;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
@@ -47,7 +52,11 @@ pub enum Event {
     Prepared(Vec<PortInfo>),
     /// [`Action::Arm`] worked: receiving.
     Armed,
-    /// [`Action::Steer`] worked, or changed nothing.
+    /// [`Step::Hold`] worked, or changed nothing.
+    Held(u64, Vec<Held>, Option<Fault>),
+    /// [`Step::Announce`] worked, or not.
+    Announced(u64, Option<Fault>),
+    /// [`Action::Steer`] worked, or changed nothing; so did the last step of a change.
     Steered(u64, Option<Fault>, Box<Sample>),
     /// Every sender is done.
     SendersDone {
@@ -82,6 +91,8 @@ pub enum Action {
     StartAt(MonoTime),
     /// Change something; answer with `Steered`.
     Steer(Box<Order>),
+    /// Take a step of a change; answer with `Held`, `Announced` or `Steered`.
+    Step(u64, Box<Step>),
     /// Have the senders stop; `SendersDone` follows when they have.
     StopSenders,
     /// Stop the receivers and account; answer with `Finished` or `Failed`.
@@ -136,8 +147,8 @@ pub struct Agent {
     head: Option<Head>,
     ports: Vec<PortInfo>,
     steered: bool,
-    /// The last change that was done, with its fault.
-    last_change: (u64, Option<Fault>),
+    /// The last change that was asked for, and how far it is.
+    change: (u64, Made),
     epoch: u64,
     ended: VecDeque<(RunId, u32)>,
     heard: MonoTime,
@@ -161,7 +172,7 @@ impl Agent {
             head: None,
             ports: Vec::new(),
             steered: false,
-            last_change: (0, None),
+            change: (0, Made::Over(None)),
             epoch: 0,
             ended: VecDeque::new(),
             heard: MonoTime::default(),
@@ -191,8 +202,10 @@ impl Agent {
             Event::Prepared(ports) => self.prepared(ports),
             Event::Granted(head, grant) => self.granted(&head, grant, now),
             Event::Armed => self.armed(now),
+            Event::Held(number, held, fault) => self.made(number, Made::Held(held, fault)),
+            Event::Announced(number, fault) => self.made(number, Made::Announced(fault)),
             Event::Steered(number, fault, sample) => {
-                self.last_change = (number, fault.clone());
+                self.change = (number, Made::Over(fault.clone()));
                 self.reply(Reply::Steered { number, fault, sample })
             }
             Event::SendersDone { sent, shut } => self.senders_done(sent, shut),
@@ -205,7 +218,11 @@ impl Agent {
 
     /// When it wants to be ticked next, if nothing else happens.
     pub fn next_deadline(&self) -> Option<MonoTime> {
-        let start = if let State::Waiting { start, .. } = self.state { Some(start) } else { None };
+        let start = match self.state {
+            // An unconfirmed T that passes is no event of a steered run.
+            State::Waiting { start, confirmed } if confirmed || !self.steered => Some(start),
+            _ => None,
+        };
         let renewal = self.lease.as_ref().and_then(Lease::next_deadline);
         [start, renewal, self.senders_deadline(), self.silence_ends()].into_iter().flatten().min()
     }
@@ -260,6 +277,7 @@ impl Agent {
             Command::Confirm { start } => self.confirm(start, now),
             Command::Query => self.answer(),
             Command::Steer(order) => self.steer(order),
+            Command::Step { number, step } => self.take_step(number, step),
             Command::Stop => self.stop(),
             Command::Finish { sent } => self.finish(sent),
         }

@@ -179,7 +179,7 @@ impl Controller {
             Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
             Phase::Committing { start } => start - self.limits.guard,
             Phase::Confirming { start } => start,
-            Phase::Running { start } if !self.all(Progress::Confirmed) => start + self.limits.confirm,
+            Phase::Running { start } if !self.all(Progress::Confirmed) => self.confirmed_by(start),
             Phase::Running { .. } => self.repeat_at,
             Phase::Preparing { until }
             | Phase::Arming { until }
@@ -301,8 +301,12 @@ impl Controller {
         let letters: Vec<(NodeName, Command)> = self
             .peers
             .iter()
-            .filter_map(|(node, peer)| {
-                Some((node.clone(), self.unanswered(node).or_else(|| self.wanted_of(peer))?))
+            .flat_map(|(node, peer)| {
+                let change = self.unanswered(node);
+                // Nothing keeps a stop waiting, and before it has begun a node makes no change.
+                let first = self.stopping.is_some() || peer.progress < Progress::Confirmed;
+                let wanted = self.wanted_of(peer).filter(|_| change.is_none() || first);
+                wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
         for (node, command) in letters {
@@ -330,6 +334,10 @@ impl Controller {
             }
             Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),
             Phase::Running { .. } if self.stopping.is_some() => (Command::Stop, Progress::Done),
+            // Nothing has begun at T in a steered run: who has not heard that it holds can still do so.
+            Phase::Running { start } if self.preparation.steered && peer.progress < Progress::Confirmed => {
+                (Command::Confirm { start: *start }, Progress::Confirmed)
+            }
             // Also while draining, as a sign of life: an agent that hears nothing gives up.
             Phase::Running { .. } | Phase::Draining { .. } => (Command::Query, Progress::Reported),
             Phase::Collecting { .. } => (Command::Finish { sent: self.sent_totals() }, Progress::Reported),

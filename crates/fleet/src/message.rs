@@ -3,9 +3,13 @@
 //! Every message carries a [`Head`]; an agent refuses what belongs to an older epoch or attempt. Commands and replies
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
+mod change;
+
+pub use change::{Order, Step};
+
 use crate::hello::Hello;
 use crate::outcome::Fault;
-use packetrig_plan::Steer;
+use packetrig_plan::Held;
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::{BackEnd, PortInfo};
@@ -149,17 +153,6 @@ pub struct Place {
     pub interface: String,
 }
 
-/// A change to a steered run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Order {
-    /// Which, from 1.
-    pub number: u64,
-    /// The instant of a start; without one, as soon as possible.
-    pub at: Option<MonoTime>,
-    /// What.
-    pub steer: Steer,
-}
-
 /// Frames a stream sent in all: what its receivers measure their loss against.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SentTotal {
@@ -210,6 +203,13 @@ pub enum Command {
     Query,
     /// Change something. Each number is done once.
     Steer(Box<Order>),
+    /// Take a step of a change. Each step of a number is done once.
+    Step {
+        /// Which change, from 1; the numbers are those of [`Command::Steer`].
+        number: u64,
+        /// Which step.
+        step: Box<Step>,
+    },
     /// Send nothing more; go on receiving.
     Stop,
     /// All senders are done and the path has drained: stop receiving, account, report.
@@ -242,7 +242,23 @@ pub enum Reply {
     Confirmed,
     /// T has passed; sending, if there is something to send.
     Started,
-    /// A change is done, or could not be and nothing was changed.
+    /// Streams are held for a change, or it cannot be and nothing was changed.
+    Held {
+        /// For which.
+        number: u64,
+        /// Why it cannot be.
+        fault: Option<Fault>,
+        /// Those that are sent here.
+        held: Vec<Held>,
+    },
+    /// Receivers know what a change brings.
+    Announced {
+        /// Which.
+        number: u64,
+        /// Why they do not.
+        fault: Option<Fault>,
+    },
+    /// A change is done or undone, or could not be and nothing was changed.
     Steered {
         /// Which.
         number: u64,

@@ -279,7 +279,7 @@ impl Simulation {
                 }
                 None
             }
-            Order::Steer(order) => Some(AgentEvent::Steered(order.number, None, Box::default())),
+            Order::Steer(_) | Order::Step(..) => unreachable!("the run is not steered"),
             Order::StopSenders => {
                 self.at(self.now + Nanos::from_millis(2), Happening::SenderEnds(index));
                 None

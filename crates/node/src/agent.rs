@@ -10,7 +10,7 @@ use packetrig_engine::Error as EngineError;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Order, Preparation, SentTotal};
+use packetrig_fleet::message::{Body, Preparation, SentTotal};
 use packetrig_fleet::outcome::Fault;
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
@@ -18,6 +18,8 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+
+mod changes;
 
 /// Between two samples.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
@@ -103,11 +105,9 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             (Body::Granted(head, grant), Some(_)) => self.feed(Event::Granted(head, grant)),
             (Body::RollCall, Some(_)) => self.greet(),
             (Body::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
-                let shifts = member.shifts(&fits);
-                let shifted = self.plane.as_mut().map_or(Ok(()), |plane| plane.shift(&shifts));
-                if let Err(error) = shifted {
-                    let event = self.failed(error);
-                    self.feed(event);
+                let shifts = member.shifts(fits);
+                if let Some(failed) = self.shift(&shifts) {
+                    self.feed(failed);
                 }
             }
             (Body::Stored(mark), Some(member)) => {
@@ -152,6 +152,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             }
             Action::StopSenders => self.plane.as_mut()?.stop_senders(),
             Action::Steer(order) => return self.steer(&order),
+            Action::Step(number, step) => return self.take_step(number, *step),
             Action::Prepare(preparation) => return Some(self.prepare(&preparation)),
             Action::Arm => return self.arm(),
             Action::Finish(sent) => return self.finish(&sent),
@@ -204,20 +205,6 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             self.post(Body::Clock(head, Box::new(clock)));
         }
         Some(Event::Armed)
-    }
-
-    fn steer(&mut self, order: &Order) -> Option<Event> {
-        let permitted = self.membership.as_mut().map_or(Ok(()), |member| member.permits_change(&order.steer));
-        let plane = self.plane.as_mut()?;
-        // A change that cannot be made ends nothing; a worker that died is found by the next sample.
-        let fault = match permitted {
-            Ok(()) => plane.steer(&order.steer, order.at).err().map(|error| fault_of(&error)),
-            Err(error) => Some(error.fault()),
-        };
-        Some(match plane.sample() {
-            Ok(sample) => Event::Steered(order.number, fault, Box::new(sample)),
-            Err(error) => self.failed(error),
-        })
     }
 
     fn finish(&mut self, sent: &[SentTotal]) -> Option<Event> {

@@ -12,6 +12,7 @@ mod control;
 pub mod epoch;
 mod error;
 pub mod fleet;
+mod foreign;
 mod local;
 mod membership;
 mod plane;

@@ -8,14 +8,15 @@
 use crate::agent::now;
 use crate::clock::Prober;
 use crate::error::Error;
+use crate::foreign::Foreign;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
 use packetrig_engine::gate::{Gate, slept_so_far};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{ClockServer, Command, Head, Place, Preparation, Watermark};
-use packetrig_plan::{Plan, ReadOptions, Steer, Stream};
+use packetrig_fleet::message::{ClockServer, Command, Head, Preparation, Step, Watermark};
+use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
@@ -80,8 +81,7 @@ pub struct Membership {
     beat_at: MonoTime,
     interval_at: MonoTime,
     comparing: Comparing,
-    /// Streams that come from other nodes.
-    foreign: Vec<(usize, NodeName)>,
+    foreign: Foreign,
     /// T as the controller says it, and as it was told to the machine.
     start: Option<(MonoTime, MonoTime)>,
     /// Something of the run at hand is in the spool.
@@ -113,7 +113,7 @@ impl Membership {
             beat_at: MonoTime::default(),
             interval_at: MonoTime::default(),
             comparing: Comparing::Not,
-            foreign: Vec::new(),
+            foreign: Foreign::default(),
             start: None,
             is_kept: false,
             described: None,
@@ -147,7 +147,7 @@ impl Membership {
         self.uplink.begin(head)?;
         self.gate.shut();
         self.slept = slept_so_far();
-        self.foreign = foreign(&plan, &preparation.places, &self.site.node);
+        self.foreign = Foreign::of(plan, preparation.places.clone(), self.site.node.clone());
         (self.start, self.is_kept) = (None, false);
         self.comparing = match &preparation.clock {
             None => Comparing::Not,
@@ -179,14 +179,16 @@ impl Membership {
         if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
     }
 
-    /// Holds the owner's limits against a change of a run under way.
-    pub(crate) fn permits_change(&mut self, steer: &Steer) -> Result<(), Error> {
+    /// Holds the owner's limits against a change of a run under way. Nothing is changed yet.
+    pub(crate) fn consider(&mut self, steer: &Steer) -> Result<(), Error> {
+        self.foreign.drop_newer();
         match steer {
             Steer::Replan(document) => {
                 let Some(preparation) = self.preparation.take() else { return Ok(()) };
                 let plan = Plan::read_with(document, reading(&preparation))?;
                 let permitted = self.permitted(&plan, &preparation);
                 self.preparation = Some(preparation);
+                self.foreign.consider(&plan);
                 permitted
             }
             Steer::Ping(pings) => {
@@ -234,13 +236,17 @@ impl Membership {
     }
 
     /// How the clocks of those who send to this node compare with the controller's: what that means for their streams.
-    pub(crate) fn shifts(&self, fits: &[(NodeName, Fit)]) -> Vec<(usize, Shift)> {
-        let Some(own) = self.fit() else { return Vec::new() };
-        let of = |(stream, node): &(usize, NodeName)| {
-            let (_, theirs) = fits.iter().find(|(name, _)| name == node)?;
-            Some((*stream, shift(&own, theirs, now())))
-        };
-        self.foreign.iter().filter_map(of).collect()
+    pub(crate) fn shifts(&mut self, fits: Vec<(NodeName, Fit)>) -> Vec<(usize, Shift)> {
+        self.foreign.learn(fits);
+        self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
+    }
+
+    /// The change that was considered is decided: what that means for streams of other nodes.
+    pub(crate) fn agree(&mut self) -> Vec<(usize, Shift)> {
+        if !self.foreign.agree() {
+            return Vec::new();
+        }
+        self.fit().map(|own| self.foreign.shifts(&own, now())).unwrap_or_default()
     }
 
     /// A command with its instants in this node's time.
@@ -248,11 +254,19 @@ impl Membership {
         match command {
             Command::Commit { start, guard } => Command::Commit { start: self.local_start(start), guard },
             Command::Confirm { start } => Command::Confirm { start: self.local_start(start) },
-            Command::Steer(mut order) => {
-                order.at = order.at.map(|at| self.to_local(at));
-                Command::Steer(order)
+            Command::Step { number, step } => {
+                Command::Step { number, step: Box::new(self.local_step(*step)) }
             }
             other => other,
+        }
+    }
+
+    fn local_step(&self, step: Step) -> Step {
+        let local = |at: Option<MonoTime>| at.map(|at| self.to_local(at));
+        match step {
+            Step::Announce { held, at } => Step::Announce { held, at: local(at) },
+            Step::Begin { at } => Step::Begin { at: local(at) },
+            Step::Hold(_) | Step::Undo => step,
         }
     }
 
@@ -350,25 +364,4 @@ impl Membership {
 
 fn reading(preparation: &Preparation) -> ReadOptions {
     ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() }
-}
-
-/// Streams that come to `own` from other nodes, and from which.
-fn foreign(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeName)> {
-    let node_of = |port: usize| places.get(port).map(|place| &place.node);
-    let comes = |(index, stream): (usize, &Stream)| {
-        let sender = node_of(stream.tx).filter(|sender| *sender != own)?;
-        stream.rx.iter().any(|port| node_of(*port) == Some(own)).then(|| (index, sender.clone()))
-    };
-    plan.streams.iter().enumerate().filter_map(comes).collect()
-}
-
-/// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
-/// receiver's.
-fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> Shift {
-    let at = receiver.to_controller(now);
-    Shift {
-        at: now,
-        offset_ns: receiver.offset_at(at).saturating_sub(sender.offset_at(at)),
-        rate_ppb: receiver.rate_ppb.saturating_sub(sender.rate_ppb),
-    }
 }

@@ -5,7 +5,7 @@ use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{Rig, RigOptions};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
-use packetrig_plan::{Location, Plan, Problem, Problems, ReadOptions, Steer};
+use packetrig_plan::{Held, Location, Plan, Problem, Problems, ReadOptions, Steer};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
@@ -26,9 +26,17 @@ pub trait DataPlane {
     }
     /// All counts now.
     fn sample(&mut self) -> Result<Sample, Error>;
-    /// Changes something of a steered run; `at` is the instant of a start that nodes have in common. An error leaves
-    /// the run as it was.
-    fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error>;
+    /// Changes something of a steered run, here alone. An error leaves the run as it was.
+    fn steer(&mut self, steer: &Steer) -> Result<(), Error>;
+    /// First step of a change that several nodes make: holds the streams concerned that are sent here. An error leaves the
+    /// run as it was.
+    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error>;
+    /// Second step: receivers hear of the takes that follow what was held anywhere.
+    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error>;
+    /// Third step: the senders go on, at `at` if that is still to come.
+    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error>;
+    /// Instead of the second step: the senders go on as before.
+    fn undo(&mut self) -> Result<(), Error>;
     /// Whether every sender is done.
     fn senders_done(&mut self) -> bool;
     /// Whether a sender has stopped because its lease was over.
@@ -154,8 +162,20 @@ impl DataPlane for Rig {
     fn sample(&mut self) -> Result<Sample, Error> {
         Self::sample(self)
     }
-    fn steer(&mut self, steer: &Steer, at: Option<MonoTime>) -> Result<(), Error> {
-        Self::steer(self, steer, at)
+    fn steer(&mut self, steer: &Steer) -> Result<(), Error> {
+        Self::steer(self, steer)
+    }
+    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error> {
+        Self::hold(self, steer)
+    }
+    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error> {
+        Self::announce(self, held, at)
+    }
+    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
+        Self::begin(self, at)
+    }
+    fn undo(&mut self) -> Result<(), Error> {
+        Self::undo(self)
     }
     fn senders_done(&mut self) -> bool {
         Self::senders_done(self)

@@ -10,7 +10,7 @@ use packetrig_fleet::message::{Body, Command, Head, Preparation, Reply, SentTota
 use packetrig_fleet::outcome::{Outcome, RunState};
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{Plan, ReadOptions, Steer};
+use packetrig_plan::{Held, Plan, ReadOptions, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
@@ -79,12 +79,24 @@ impl DataPlane for Open {
         }
         Ok(Sample { at: self.start, ..Sample::default() })
     }
-    fn steer(&mut self, steer: &Steer, _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &Steer) -> Result<(), EngineError> {
         self.fake.note(match steer {
             Steer::Start(_) => "steer: start",
             Steer::Stop(_) => "steer: stop",
             _ => "steer: another",
         })
+    }
+    fn hold(&mut self, _: &Steer) -> Result<Vec<Held>, EngineError> {
+        panic!("one node makes a change at once")
+    }
+    fn announce(&mut self, _: &[Held], _: Option<MonoTime>) -> Result<(), EngineError> {
+        panic!("one node makes a change at once")
+    }
+    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
+        panic!("one node makes a change at once")
+    }
+    fn undo(&mut self) -> Result<(), EngineError> {
+        panic!("one node makes a change at once")
     }
     fn senders_done(&mut self) -> bool {
         !self.fake.endless || self.fake.stopped.load(Ordering::Relaxed)

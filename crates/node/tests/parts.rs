@@ -1,6 +1,7 @@
 //! Two rigs, each with half of a plan's ports: together they make the run that one rig would have made.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::gate::Gate;
 use packetrig_engine::port::Clock;
@@ -10,12 +11,12 @@ use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, RunReport, Verdict, assemble};
-use packetrig_plan::{Location, Plan, Steer};
+use packetrig_plan::{Held, Location, Plan, ReadOptions, Steer};
 use packetrig_stats::caveat::Doubt;
-use packetrig_stats::result::NodeResult;
+use packetrig_stats::result::{NodeResult, ReceiveResult};
 use packetrig_units::{BitRate, Nanos};
 use packetrig_wire::tag::TagKey;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// There a share of a link whose speed the receiver cannot know, back a rate; and one that stays on its node.
 const DOCUMENT: &str = "
@@ -165,17 +166,232 @@ fn with_a_shift_latency_is_measured_across_nodes_too() {
     );
 }
 
+/// Two flows from east to west and one back, whose frames say which of the pattern they are; `more` is added.
+fn endless(pps: [u32; 2], more: &str) -> String {
+    let flow = |name: &str, tx: &str, rx: &str, rate: String| {
+        format!(
+            "- {{name: {name}, tx_rx: {{choice: port, port: {{tx_name: {tx}, rx_names: [{rx}]}}}},
+   packet: [{{choice: ethernet, ethernet: {{}}}}, {{choice: ipv4, ipv4: {{}}}}, {{choice: udp, udp:
+     {{src_port: {{choice: increment, increment: {{start: 1, step: 1, count: 50000}}}}}}}}],
+   size: {{choice: fixed, fixed: 128}}, rate: {rate}, metrics: {{enable: true, latency: {{enable: true}}}}}}
+"
+        )
+    };
+    let pps = pps.map(|pps| format!("{{choice: pps, pps: {pps}}}"));
+    let [there, back] = pps;
+    format!(
+        "ports: [{{name: a, location: east/veth0}}, {{name: b, location: west/veth0}}, {{name: c, location: east/veth2}}]
+flows:
+{}{}{}{}",
+        flow("there", "a", "b", there),
+        flow("back", "b", "a", back),
+        flow("share", "a", "b", "{choice: percentage, percentage: 1}".into()),
+        if more.is_empty() { String::new() } else { flow(more, "a", "b", "{choice: pps, pps: 3000}".into()) },
+    )
+}
+
+/// Both halves of a steered run, or all of it.
+struct Pair {
+    rigs: Vec<Rig>,
+    clock: RealClock,
+}
+
+impl Pair {
+    fn open(links: &SimPorts) -> Self {
+        Self::of(&[EAST, WEST], links)
+    }
+
+    fn of(places: &[[Option<&str>; 3]], links: &SimPorts) -> Self {
+        let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
+        let plan = || Plan::read_with(&endless([4000, 2000], ""), reading).unwrap();
+        let open = |places| Rig::prepare_with(plan(), &options(places, true), links).unwrap();
+        let mut pair =
+            Self { rigs: places.iter().map(|places| open(*places)).collect(), clock: RealClock::new() };
+        for rig in &mut pair.rigs {
+            rig.arm().unwrap();
+        }
+        let start = pair.clock.now();
+        for rig in &mut pair.rigs {
+            rig.start_at(start);
+        }
+        pair
+    }
+
+    fn wait(&self, ms: u64) {
+        self.clock.wait(self.clock.now() + Nanos::from_millis(ms));
+    }
+
+    /// What the controller has them do.
+    fn change(&mut self, steer: &Steer) -> Vec<Held> {
+        let held: Vec<Held> = self.rigs.iter_mut().flat_map(|rig| rig.hold(steer).unwrap()).collect();
+        let at = steer.begins().then(|| self.clock.now() + Nanos::from_millis(20));
+        for rig in &mut self.rigs {
+            rig.announce(&held, at).unwrap();
+        }
+        for rig in &mut self.rigs {
+            rig.begin(at).unwrap();
+        }
+        held
+    }
+
+    fn each(&mut self, steer: &Steer) {
+        for rig in &mut self.rigs {
+            rig.steer(steer).unwrap();
+        }
+    }
+
+    /// (frames, of them since the start, being sent) of each stream.
+    fn sent(&mut self) -> BTreeMap<usize, (u64, u64, bool)> {
+        let samples = self.rigs.iter_mut().map(|rig| rig.sample().unwrap());
+        samples
+            .flat_map(|sample| sample.tx)
+            .map(|(stream, counts)| (stream, (counts.frames, counts.since_start.frames, counts.is_sending)))
+            .collect()
+    }
+
+    /// Until every stream of these has sent something since its start.
+    fn flow(&mut self, streams: &[usize]) {
+        let give_up = self.clock.now() + Nanos::from_secs(20);
+        while !streams.iter().all(|stream| self.sent().get(stream).is_some_and(|sent| sent.1 > 50)) {
+            assert!(self.clock.now() < give_up, "{:?}", self.sent());
+            self.wait(10);
+        }
+    }
+
+    /// (frames sent, received once, lost, altered, received since the start) of each stream.
+    fn close(mut self) -> BTreeMap<usize, (u64, u64, u64, u64, u64)> {
+        for rig in &mut self.rigs {
+            rig.stop_senders();
+        }
+        let give_up = self.clock.now() + Nanos::from_secs(20);
+        while !self.rigs.iter_mut().all(Rig::senders_done) {
+            assert!(self.clock.now() < give_up, "the run is stuck");
+            self.wait(5);
+        }
+        self.wait(150);
+        let samples: Vec<_> = self.rigs.iter_mut().map(|rig| rig.sample().unwrap()).collect();
+        let sent: Vec<_> = self.rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
+        let results: Vec<_> = self.rigs.into_iter().map(|rig| rig.finish("node", &sent).unwrap()).collect();
+        let fresh = |stream: usize| {
+            let mut rx = samples.iter().flat_map(|sample| &sample.rx);
+            rx.find(|(of, ..)| *of == stream).unwrap().2.since_start.frames
+        };
+        let received = results.iter().flat_map(|node| &node.receive);
+        let row = |received: &ReceiveResult| {
+            let (_, frames) = sent.iter().find(|(stream, _)| *stream == received.stream).unwrap();
+            let counts = &received.counts;
+            let (unique, lost) = (counts.sequence.unique, counts.sequence.lost);
+            (received.stream, (*frames, unique, lost, counts.altered, fresh(received.stream)))
+        };
+        received.map(row).collect()
+    }
+}
+
+fn demand_all(rows: &BTreeMap<usize, (u64, u64, u64, u64, u64)>) {
+    for (stream, (sent, unique, lost, altered, _)) in rows {
+        assert_eq!((*unique, *lost, *altered), (*sent, 0, 0), "stream {stream}: {rows:?}");
+    }
+}
+
 #[test]
-fn a_flow_between_nodes_is_not_steered_by_one_of_them() {
-    let error = Rig::prepare_with(plan(), &options(EAST, true), &links()).unwrap_err().to_string();
-    assert!(error.contains("from one node to another"), "{error}");
-    let mut own = plan();
-    own.streams.retain(|stream| stream.name == "aside");
-    let mut rig = Rig::prepare_with(own, &options(EAST, true), &links()).unwrap();
-    rig.arm().unwrap();
-    rig.start_at(RealClock::new().now());
-    // What concerns another node's port is that node's business.
-    rig.steer(&Steer::Link { ports: vec![1], up: true }, None).unwrap();
-    rig.steer(&Steer::Capture { ports: vec![1], on: true }, None).unwrap();
-    assert!(rig.steer(&Steer::Capture { ports: vec![0], on: true }, None).is_err());
+fn flows_between_nodes_start_pause_resume_change_and_are_added_without_a_loss() {
+    let mut pair = Pair::open(&links());
+    pair.wait(30);
+    assert!(pair.sent().values().all(|sent| *sent == (0, 0, false)), "nothing begins by itself");
+    let held = pair.change(&Steer::Start(vec![0, 1, 2]));
+    assert_eq!(
+        held.iter().map(|held| (held.stream, held.number, held.index)).collect::<Vec<_>>(),
+        [(0, 0, 0), (2, 0, 0), (1, 0, 0)]
+    );
+    pair.flow(&[0, 1, 2]);
+    pair.each(&Steer::Pause(vec![0, 1]));
+    let paused = pair.sent();
+    assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
+    let held = pair.change(&Steer::Resume(vec![0, 1, 2]));
+    // What is being sent goes on undisturbed; the others go on where they were left.
+    let goes_on: Vec<_> = [0, 1].iter().map(|stream| (*stream, paused[stream].0, paused[stream].0)).collect();
+    assert_eq!(held.iter().map(|held| (held.stream, held.number, held.index)).collect::<Vec<_>>(), goes_on);
+    pair.wait(60);
+    let held = pair.change(&Steer::Replan(endless([1000, 6000], "more")));
+    assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1], "those whose rate changes");
+    assert!(held.iter().all(|held| held.index == held.number && held.number > paused[&held.stream].0));
+    pair.change(&Steer::Start(vec![3]));
+    pair.flow(&[3]);
+    pair.each(&Steer::Stop(vec![0]));
+    let stopped = pair.sent()[&0].0;
+    let held = pair.change(&Steer::Start(vec![0, 3]));
+    assert_eq!(held, [Held { stream: 0, number: stopped, index: 0, mac: None }]);
+    pair.flow(&[0]);
+    let rows = pair.close();
+    assert_eq!(rows.len(), 4);
+    demand_all(&rows);
+    assert_eq!(rows[&0].4, rows[&0].0 - stopped, "counts since the start begin with it on both sides");
+}
+
+#[test]
+fn what_is_undone_goes_on_as_before_on_every_node() {
+    let mut pair = Pair::open(&links());
+    pair.change(&Steer::Start(vec![0, 1]));
+    pair.flow(&[0, 1]);
+    let held: Vec<_> = pair
+        .rigs
+        .iter_mut()
+        .flat_map(|rig| rig.hold(&Steer::Replan(endless([100, 100], "more"))).unwrap())
+        .collect();
+    assert_eq!(held.iter().map(|held| held.stream).collect::<Vec<_>>(), [0, 1]);
+    assert!(pair.sent().values().all(|sent| !sent.2), "all are held");
+    for rig in &mut pair.rigs {
+        rig.undo().unwrap();
+    }
+    let before = pair.sent();
+    assert!(before[&0].2 && before[&1].2 && !before[&2].2, "{before:?}");
+    assert_eq!(pair.rigs[0].plan().streams.len(), 3, "the plan is what it was");
+    pair.wait(200);
+    let after = pair.sent();
+    assert!(after[&0].0 > before[&0].0 + 100, "not at the rate that was given up: {before:?} {after:?}");
+    // What could not be done is found before anything is held.
+    let elsewhere = endless([1, 1], "").replace("west/veth0", "far/veth0");
+    assert!(pair.rigs[0].hold(&Steer::Replan(elsewhere)).is_err());
+    assert!(pair.sent()[&0].2);
+    // Held and forgotten: whatever comes next undoes it first.
+    pair.rigs[0].hold(&Steer::Replan(endless([50, 50], ""))).unwrap();
+    assert!(!pair.sent()[&0].2);
+    pair.each(&Steer::Pause(vec![2]));
+    assert!(pair.sent()[&0].2);
+    for out_of_order in [pair.rigs[0].begin(None), pair.rigs[1].announce(&[], None)] {
+        assert!(matches!(out_of_order, Err(Error::Bug(_))));
+    }
+    demand_all(&pair.close());
+}
+
+#[test]
+fn what_concerns_another_nodes_port_is_that_nodes_business() {
+    let mut pair = Pair::open(&links());
+    let east = &mut pair.rigs[0];
+    east.steer(&Steer::Link { ports: vec![1], up: true }).unwrap();
+    east.steer(&Steer::Capture { ports: vec![1], on: true }).unwrap();
+    assert!(east.steer(&Steer::Capture { ports: vec![0], on: true }).is_err());
+}
+
+#[test]
+fn one_rig_makes_the_same_changes_at_once() {
+    let all = [Some("veth0"), Some("veth1"), Some("veth2")];
+    let mut whole = Pair::of(&[all], &links());
+    whole.each(&Steer::Start(vec![0, 1, 2]));
+    whole.flow(&[0, 1, 2]);
+    whole.each(&Steer::Pause(vec![0, 1]));
+    let paused = whole.sent();
+    assert_eq!([paused[&0].2, paused[&1].2, paused[&2].2], [false, false, true]);
+    whole.each(&Steer::Resume(vec![0, 1]));
+    whole.each(&Steer::Replan(endless([1000, 6000], "more")));
+    whole.each(&Steer::Start(vec![3]));
+    whole.flow(&[3]);
+    whole.each(&Steer::Stop(vec![0]));
+    let stopped = whole.sent()[&0].0;
+    whole.each(&Steer::Start(vec![0]));
+    whole.flow(&[0]);
+    let rows = whole.close();
+    assert_eq!(rows.len(), 4);
+    demand_all(&rows);
+    assert_eq!(rows[&0].4, rows[&0].0 - stopped);
 }

@@ -27,4 +27,4 @@ pub use model::{
     Port, ReadOptions, Site, Stream,
 };
 pub use problem::{Problem, Problems, Severity};
-pub use steer::{Ping, Steer};
+pub use steer::{Held, Ping, Steer};

@@ -3,6 +3,7 @@
 //! Streams, ports and their order only grow: an index means the same stream from the first moment of a run to its last,
 //! also when its flow is gone from the document.
 
+use crate::device::Mac;
 use crate::model::{BoundPlan, Plan, Stream};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -55,6 +56,31 @@ pub struct Ping {
     pub source: String,
     /// Where to.
     pub to: IpAddr,
+}
+
+impl Steer {
+    /// Whether new takes come of it, which receivers have to know before the senders begin with them.
+    pub const fn makes_takes(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Resume(_) | Self::Replan(_))
+    }
+
+    /// Whether streams begin with it, which all do at one instant.
+    pub const fn begins(&self) -> bool {
+        matches!(self, Self::Start(_) | Self::Resume(_))
+    }
+}
+
+/// Where a stream was held: what its receivers on other nodes have to know of the take that follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// Its index.
+    pub stream: usize,
+    /// The number that its next frame carries.
+    pub number: u64,
+    /// Which frame of the template that is: 0 after a start, where it was left after a pause or a change.
+    pub index: u64,
+    /// Where its frames go, if that was found by asking.
+    pub mac: Option<Mac>,
 }
 
 /// What tells streams apart across documents: flow, ports, and which of several alike.

@@ -8,6 +8,7 @@
 
 mod account;
 mod bench;
+mod change;
 pub mod choose;
 mod course;
 mod neighbours;
@@ -25,6 +26,7 @@ use crate::gate::Gate;
 use crate::port::Clock;
 use crate::stream::{Control, Shift, StreamSpec};
 use bench::Bench;
+use change::Change;
 use course::Course;
 use neighbours::PingOrder;
 use packetrig_plan::device::Mac;
@@ -84,6 +86,8 @@ pub struct Rig {
     pings: VecDeque<PingOrder>,
     /// Where each stream is, in a steered run.
     courses: Option<Vec<Course>>,
+    /// The change that streams are held for.
+    change: Option<Change>,
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
     interrupted: bool,
@@ -112,7 +116,7 @@ impl Rig {
         let places = Places::of(&plan, &options.places)?;
         places.settle(&mut plan);
         if options.steered {
-            course::check(&plan, &places)?;
+            course::check(&plan)?;
         }
         let mut open = open_all(&plan, &places, opener)?;
         for (_, port) in &mut open {
@@ -149,6 +153,7 @@ impl Rig {
             gate: options.gate.clone(),
             benches,
             courses,
+            change: None,
             started: None,
             senders_done: None,
             interrupted: false,

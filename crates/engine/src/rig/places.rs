@@ -5,7 +5,7 @@
 
 use crate::Error;
 use packetrig_plan::device::Mac;
-use packetrig_plan::{Location, Plan, Problem, Problems, Stream};
+use packetrig_plan::{Location, Plan, Problem, Problems};
 use std::net::IpAddr;
 
 /// See the module.
@@ -36,12 +36,6 @@ impl Places {
 
     pub(super) fn is_here(&self, port: usize) -> bool {
         self.0.is_empty() || self.0.get(port).is_some_and(Option::is_some)
-    }
-
-    /// Whether a stream has a receiver on another node than its sender, seen from a node that has one of them.
-    pub(super) fn is_split(&self, stream: &Stream) -> bool {
-        let here = self.is_here(stream.tx);
-        stream.rx.iter().any(|port| self.is_here(*port) != here)
     }
 
     /// Writes the places of the ports that are here into the plan.

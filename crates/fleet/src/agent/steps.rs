@@ -1,7 +1,8 @@
 //! The steps of a run, each by its command and by what the data plane answered.
 
+use super::changes::Made;
 use super::{Action, Agent, CONFIRM_MARGIN, Kept, REFIT, State};
-use crate::message::{Head, Order, PlanHash, Preparation, Reply, SentTotal, StopReason};
+use crate::message::{Head, PlanHash, Preparation, Reply, SentTotal, StopReason};
 use crate::outcome::Fault;
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::NodeResult;
@@ -25,7 +26,7 @@ impl Agent {
             State::Idle => {
                 self.head = Some(head);
                 self.state = State::Preparing;
-                (self.steered, self.last_change) = (preparation.steered, (0, None));
+                (self.steered, self.change) = (preparation.steered, (0, Made::Over(None)));
                 vec![Action::Prepare(preparation)]
             }
             // Nothing was confirmed, so nothing was sent: the ports serve the new attempt as they are.
@@ -96,18 +97,6 @@ impl Agent {
     fn is_same(&self, committed: MonoTime, confirmed: MonoTime) -> bool {
         let slack = if self.lease.is_some() { REFIT } else { Nanos::ZERO };
         committed.since(confirmed) <= slack && confirmed.since(committed) <= slack
-    }
-
-    pub(super) fn steer(&mut self, order: Box<Order>) -> Vec<Action> {
-        match &self.last_change {
-            (number, fault) if *number == order.number => {
-                let (number, fault, sample) = (*number, fault.clone(), Box::default());
-                self.reply(Reply::Steered { number, fault, sample })
-            }
-            // An older one comes late; before T the controller says it again.
-            (number, _) if *number > order.number || self.state != State::Running => Vec::new(),
-            _ => vec![Action::Steer(order)],
-        }
     }
 
     pub(super) fn stop(&mut self) -> Vec<Action> {

@@ -2,6 +2,8 @@ use super::*;
 use crate::message::PlanHash;
 use crate::outcome::Blame;
 
+mod changes;
+
 const DOCUMENT: &str = "plan";
 
 fn head(run: &str, attempt: u32, epoch: u64) -> Head {
@@ -156,34 +158,6 @@ fn a_silent_controller_is_given_up() {
     assert!(agent.handle(Event::Tick, at(10_999)).is_empty());
     assert_eq!(agent.handle(Event::Tick, at(11_000)), [Action::Release]);
     assert!(agent.is_idle());
-}
-
-fn order(number: u64) -> Command {
-    Command::Steer(Box::new(Order { number, at: None, steer: packetrig_plan::Steer::Start(vec![0]) }))
-}
-
-#[test]
-fn each_change_is_made_once_and_answered_again() {
-    let head = head("r", 1, 1);
-    let mut agent = Agent::new(Nanos::from_secs(10));
-    let preparation = Preparation { document: DOCUMENT.into(), steered: true, ..Preparation::default() };
-    tell(&mut agent, &head, Command::Prepare(Box::new(preparation)), 0);
-    agent.handle(Event::Prepared(vec![]), at(1));
-    tell(&mut agent, &head, Command::Arm, 2);
-    agent.handle(Event::Armed, at(3));
-    // T is past when it is heard of, and past when it is confirmed.
-    assert_eq!(replies(&tell(&mut agent, &head, commit(2), 4)), [&Reply::Committed]);
-    assert_eq!(tell(&mut agent, &head, order(1), 5), [], "not before T is confirmed");
-    let confirmed = tell(&mut agent, &head, Command::Confirm { start: at(2) }, 6);
-    assert_eq!(confirmed[0], Action::StartAt(at(2)));
-    agent.handle(Event::Tick, at(6));
-    assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [Action::Steer(_)]));
-    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
-    assert_eq!(replies(&agent.handle(Event::Steered(1, None, Box::default()), at(8))), [&done]);
-    assert_eq!(replies(&tell(&mut agent, &head, order(1), 9)), [&done]);
-    assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [Action::Steer(_)]));
-    agent.handle(Event::Steered(2, None, Box::default()), at(11));
-    assert_eq!(tell(&mut agent, &head, order(1), 12), [], "an older one comes late");
 }
 
 /// A leased agent that receives and has its first lease, asked for at 3 ms.

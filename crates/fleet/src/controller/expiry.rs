@@ -16,6 +16,10 @@ impl Controller {
             Phase::Committing { start } if now + self.limits.guard >= start && !self.preparation.steered => {
                 self.expire_commit(now);
             }
+            // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
+            Phase::Committing { start } if self.preparation.steered && now >= start + self.limits.prepare => {
+                self.silent_before_start(Progress::Committed, now);
+            }
             Phase::Collecting { until, .. } if now >= until => {
                 self.give_up(Progress::Reported, "its result did not come", now);
             }

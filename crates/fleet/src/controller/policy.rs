@@ -91,9 +91,14 @@ impl Controller {
         self.behind(wanted).map(|(node, _)| (node.clone(), why.to_owned())).collect()
     }
 
+    /// Until when confirmations are waited for. In a steered run T is the instant at which they are sent.
+    pub(super) fn confirmed_by(&self, start: MonoTime) -> MonoTime {
+        start + if self.preparation.steered { self.limits.start } else { self.limits.confirm }
+    }
+
     /// Those who have not acknowledged the confirmation count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < start + self.limits.confirm {
+        if now < self.confirmed_by(start) {
             return;
         }
         let behind = self.stragglers(Progress::Confirmed, "did not confirm the start (split_start)");

@@ -55,10 +55,18 @@ impl Controller {
             Reply::Committed => peer.reach(Progress::Committed, now),
             Reply::Confirmed => peer.reach(Progress::Confirmed, now),
             Reply::Started => peer.reach(Progress::Started, now),
+            Reply::Held { number, fault, held } => {
+                peer.heard = now;
+                self.held(node, number, held, fault, now);
+            }
+            Reply::Announced { number, fault } => {
+                peer.heard = now;
+                self.announced(node, number, fault, now);
+            }
             Reply::Steered { number, fault, sample } => {
                 // Before the change is told, so that its readers know the counts right after it.
                 self.telemetry(node.clone(), sample, now);
-                self.answered(node, number, fault, now);
+                self.changed(node, number, fault, now);
             }
             Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             Reply::Result(result) => self.collected(node, result, now),

@@ -1,10 +1,15 @@
-//! Changes to a run under way: one after another, each to every node, done when every node has answered.
+//! Changes to a run under way: one after another, each done when every node has answered.
+//!
+//! What every node does for itself is one order. Where new takes come of a change and several nodes take part, it has
+//! steps: all hold, then all announce, then all begin, so that a node's receivers know the takes before another's senders
+//! follow them. Until all have held, a fault undoes it. From then on it is decided: who is lost later takes back nothing,
+//! for the others have done it; that a node is lost is told for itself.
 
 use super::{Controller, Phase};
 use crate::event::RunEventKind;
-use crate::message::{Command, NodeName, Order};
+use crate::message::{Command, NodeName, Order, Step};
 use crate::outcome::{Blame, Fault};
-use packetrig_plan::Steer;
+use packetrig_plan::{Held, Steer};
 use packetrig_units::MonoTime;
 use std::collections::{BTreeSet, VecDeque};
 
@@ -19,9 +24,41 @@ pub(super) struct Steering {
 
 #[derive(Clone, Debug)]
 struct Current {
-    order: Order,
+    number: u64,
+    stage: Stage,
+    /// Whether streams begin with it.
+    begins: bool,
     open: BTreeSet<NodeName>,
     fault: Option<Fault>,
+}
+
+/// What the nodes are asked for, with what only that needs.
+#[derive(Clone, Debug)]
+enum Stage {
+    /// All at once.
+    Whole(Order),
+    Hold(Steer, Vec<Held>),
+    Announce {
+        held: Vec<Held>,
+        at: Option<MonoTime>,
+    },
+    Begin {
+        at: Option<MonoTime>,
+    },
+    Undo,
+}
+
+impl Current {
+    fn command(&self) -> Command {
+        let step = match &self.stage {
+            Stage::Whole(order) => return Command::Steer(Box::new(order.clone())),
+            Stage::Hold(steer, _) => Step::Hold(steer.clone()),
+            Stage::Announce { held, at } => Step::Announce { held: held.clone(), at: *at },
+            Stage::Begin { at } => Step::Begin { at: *at },
+            Stage::Undo => Step::Undo,
+        };
+        Command::Step { number: self.number, step: Box::new(step) }
+    }
 }
 
 impl Controller {
@@ -38,9 +75,6 @@ impl Controller {
         if self.steering.current.is_some() {
             return;
         }
-        let can_be_steered = matches!(self.phase, Phase::Running { .. })
-            && self.stopping.is_none()
-            && self.preparation.steered;
         let is_early = matches!(
             self.phase,
             Phase::Draft
@@ -53,47 +87,122 @@ impl Controller {
             return;
         }
         let Some((number, steer)) = self.steering.waiting.pop_front() else { return };
-        if !can_be_steered {
+        let is_under_way = matches!(self.phase, Phase::Running { .. }) && self.stopping.is_none();
+        if !is_under_way || !self.preparation.steered {
             let text = "the run is not under way, or cannot be steered".to_owned();
             return self.steered(number, Err(Fault { blame: Blame::User, text }), now);
         }
-        let open: BTreeSet<NodeName> =
-            self.peers.iter().filter(|(_, peer)| !peer.lost).map(|(node, _)| node.clone()).collect();
-        // One machine starts as soon as it can; several need an instant that all hear of in time.
-        let at = (open.len() > 1).then(|| now + self.limits.lead);
-        let order = Order { number, at, steer };
-        for node in &open {
-            self.send(node.clone(), Command::Steer(Box::new(order.clone())));
-        }
-        self.steering.current = Some(Current { order, open, fault: None });
+        let (open, begins) = (self.present(), steer.begins());
+        let stage = if open.len() > 1 && steer.makes_takes() {
+            Stage::Hold(steer, Vec::new())
+        } else {
+            Stage::Whole(Order { number, steer })
+        };
+        self.steering.current = Some(Current { number, stage, begins, open, fault: None });
+        self.tell_change();
     }
 
-    /// A node has done the change, or says why it could not.
-    pub(super) fn answered(&mut self, node: &NodeName, number: u64, fault: Option<Fault>, now: MonoTime) {
-        let Some(current) = self.steering.current.as_mut().filter(|it| it.order.number == number) else {
-            return;
-        };
-        if current.open.remove(node) {
+    /// Nodes that take part.
+    fn present(&self) -> BTreeSet<NodeName> {
+        self.peers.iter().filter(|(_, peer)| !peer.lost).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Says what is wanted to all who have not answered.
+    fn tell_change(&mut self) {
+        let Some(current) = &self.steering.current else { return };
+        let (command, open) = (current.command(), current.open.clone());
+        for node in open {
+            self.send(node, command.clone());
+        }
+    }
+
+    /// The change under way if it has this number; what answers another comes late.
+    fn change(&mut self, number: u64) -> Option<&mut Current> {
+        self.steering.current.as_mut().filter(|current| current.number == number)
+    }
+
+    /// A node holds its streams, or says why not.
+    pub(super) fn held(
+        &mut self,
+        node: &NodeName,
+        number: u64,
+        streams: Vec<Held>,
+        fault: Option<Fault>,
+        now: MonoTime,
+    ) {
+        let Some(current) = self.change(number) else { return };
+        if let Stage::Hold(_, held) = &mut current.stage
+            && current.open.remove(node)
+        {
+            held.extend(streams);
             current.fault = current.fault.take().or(fault);
         }
         self.settle_change(now);
     }
 
-    /// A change is over when no node is waited for; a node that is lost has not done it.
+    /// A node's receivers know the takes.
+    pub(super) fn announced(&mut self, node: &NodeName, number: u64, fault: Option<Fault>, now: MonoTime) {
+        let Some(current) = self.change(number) else { return };
+        if matches!(current.stage, Stage::Announce { .. }) && current.open.remove(node) {
+            current.fault = current.fault.take().or(fault);
+        }
+        self.settle_change(now);
+    }
+
+    /// A node has done the change, or undone it, or says why it could not.
+    pub(super) fn changed(&mut self, node: &NodeName, number: u64, fault: Option<Fault>, now: MonoTime) {
+        let Some(current) = self.change(number) else { return };
+        let is_last = matches!(current.stage, Stage::Whole(_) | Stage::Begin { .. } | Stage::Undo);
+        if is_last && current.open.remove(node) {
+            current.fault = current.fault.take().or(fault);
+        }
+        self.settle_change(now);
+    }
+
+    /// A step is over when no node is waited for.
     pub(super) fn settle_change(&mut self, now: MonoTime) {
+        self.let_go_of_the_lost();
+        self.end_hold_of_stopped();
+        let Some(current) = self.steering.current.take_if(|current| current.open.is_empty()) else { return };
+        let Current { number, stage, begins, fault, .. } = current;
+        let at = begins.then(|| now + self.limits.lead);
+        let stage = match (stage, &fault) {
+            (Stage::Hold(..), Some(_)) => Stage::Undo,
+            (Stage::Hold(_, held), None) => Stage::Announce { held, at },
+            // They were told when it begins; if that took long, it is later for all of them.
+            (Stage::Announce { at: said, .. }, _) => {
+                Stage::Begin { at: said.map(|said| said.max(now + self.limits.guard)) }
+            }
+            (Stage::Whole(_) | Stage::Begin { .. } | Stage::Undo, _) => {
+                return self.steered(number, fault.map_or(Ok(()), Err), now);
+            }
+        };
+        self.steering.current = Some(Current { number, stage, begins, open: self.present(), fault });
+        self.tell_change();
+        // Perhaps there is nobody left to be told.
+        self.settle_change(now);
+    }
+
+    /// A node that is lost has not done what it was asked for.
+    fn let_go_of_the_lost(&mut self) {
         let Some(current) = &mut self.steering.current else { return };
         let gone = |node: &NodeName| self.peers.get(node).is_none_or(|peer| peer.lost);
-        let lost = current.open.iter().find(|node| gone(node)).cloned();
-        if let Some(node) = lost {
+        let Some(node) = current.open.iter().find(|node| gone(node)).cloned() else { return };
+        current.open.retain(|node| !gone(node));
+        if matches!(current.stage, Stage::Whole(_) | Stage::Hold(..)) {
             let text = format!("node {node} was lost before it had done it");
             current.fault.get_or_insert(Fault { blame: Blame::Peer, text });
-            current.open.retain(|node| !gone(node));
         }
-        if !current.open.is_empty() {
-            return;
-        }
-        if let Some(Current { order, fault, .. }) = self.steering.current.take() {
-            self.steered(order.number, fault.map_or(Ok(()), Err), now);
+    }
+
+    /// What is not decided when the run is stopped does not come about. What is held then is stopped like the rest.
+    fn end_hold_of_stopped(&mut self) {
+        let is_over = self.stopping.is_some() || !matches!(self.phase, Phase::Running { .. });
+        let Some(current) = self.steering.current.as_mut().filter(|_| is_over) else { return };
+        if matches!(current.stage, Stage::Hold(..) | Stage::Undo) {
+            let text = "the run was stopped before it was done".to_owned();
+            current.fault.get_or_insert(Fault { blame: Blame::User, text });
+            (current.stage, current.open) = (Stage::Undo, BTreeSet::new());
         }
     }
 
@@ -105,6 +214,6 @@ impl Controller {
     /// What `node` has not answered yet.
     pub(super) fn unanswered(&self, node: &NodeName) -> Option<Command> {
         let current = self.steering.current.as_ref().filter(|current| current.open.contains(node))?;
-        Some(Command::Steer(Box::new(current.order.clone())))
+        Some(current.command())
     }
 }

@@ -2,8 +2,9 @@ use super::*;
 use crate::agent::CONFIRM_MARGIN;
 use crate::message::{PlanHash, RunId, StopReason};
 use packetrig_units::Nanos;
-use std::collections::BTreeSet;
 use std::sync::Arc;
+
+mod steering;
 
 fn at(ms: u64) -> MonoTime {
     MonoTime::from_nanos(ms * 1_000_000)
@@ -150,100 +151,6 @@ fn nodes_that_never_get_ready_fail_the_run_by_name() {
     controller.handle(Event::Tick, at(45_000));
     let Some(Outcome::Failed { fault }) = controller.outcome() else { panic!("{:?}", controller.outcome()) };
     assert_eq!(fault.text, "node b: did not get ready within 30s");
-}
-
-/// A steered run of `names` under way.
-fn steered(names: &[&str]) -> Controller {
-    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
-    let preparation = Preparation { document: "p".into(), steered: true, ..Preparation::default() };
-    let names: Vec<NodeName> = names.iter().map(|name| node(name)).collect();
-    let limits = Limits::local(Nanos::from_millis(200));
-    let mut controller = Controller::new(head, preparation, &names, limits);
-    controller.handle(Event::Begin, at(0));
-    let replies =
-        [Reply::Prepared { ports: vec![] }, Reply::Armed, Reply::Committed, Reply::Confirmed, Reply::Started];
-    for reply in replies {
-        for name in &names {
-            say(&mut controller, &name.0, reply.clone(), 1);
-        }
-    }
-    controller
-}
-
-fn outcomes(actions: &[Action]) -> Vec<(u64, bool)> {
-    let told = actions.iter().filter_map(|action| match action {
-        Action::Emit(RunEventKind::Steered { number, outcome }) => Some((*number, outcome.is_ok())),
-        _ => None,
-    });
-    told.collect()
-}
-
-#[test]
-fn a_steered_run_waits_for_no_instant() {
-    let controller = steered(&["a", "b"]);
-    assert!(matches!(controller.phase, Phase::Running { start } if start == at(1)));
-}
-
-#[test]
-fn changes_are_made_one_after_another_by_every_node() {
-    let mut controller = steered(&["a", "b"]);
-    let first = controller.handle(Event::Steer(Steer::Start(vec![0])), at(10));
-    assert_eq!(commands(&first).len(), 2);
-    let instants: BTreeSet<_> = commands(&first)
-        .iter()
-        .map(|(_, command)| match command {
-            Command::Steer(order) => order.at,
-            _ => None,
-        })
-        .collect();
-    assert_eq!(instants.len(), 1, "all begin at one instant");
-    let second = controller.handle(Event::Steer(Steer::Stop(vec![0])), at(11));
-    assert_eq!(commands(&second), []);
-    let done = |number| Reply::Steered { number, fault: None, sample: Box::default() };
-    assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), []);
-    assert_eq!(outcomes(&say(&mut controller, "a", done(1), 12)), [], "once more is not another node");
-    let last = say(&mut controller, "b", done(1), 13);
-    assert_eq!(outcomes(&last), [(1, true)]);
-    assert!(
-        matches!(commands(&last)[..], [("a", Command::Steer(order)), _] if order.steer == Steer::Stop(vec![0]))
-    );
-    // What is not answered is said again.
-    say(&mut controller, "a", done(2), 14);
-    let again = controller.handle(Event::Tick, at(2_000));
-    assert!(commands(&again).iter().any(|(to, what)| *to == "b" && matches!(what, Command::Steer(_))));
-    let fault = Some(Fault { blame: Blame::World, text: "no".into() });
-    assert_eq!(
-        outcomes(&say(
-            &mut controller,
-            "b",
-            Reply::Steered { number: 2, fault, sample: Box::default() },
-            2_001
-        )),
-        [(2, false)]
-    );
-    assert!(matches!(controller.phase, Phase::Running { .. }), "a change that failed ends nothing");
-}
-
-#[test]
-fn a_change_is_not_done_by_a_node_that_is_lost() {
-    let mut controller = steered(&["a", "b"]);
-    controller.handle(Event::Steer(Steer::Start(vec![0])), at(10));
-    say(&mut controller, "a", Reply::Steered { number: 1, fault: None, sample: Box::default() }, 11);
-    let fault = Fault { blame: Blame::World, text: "cable".into() };
-    assert_eq!(outcomes(&say(&mut controller, "b", Reply::Failed(fault), 12)), [(1, false)]);
-}
-
-#[test]
-fn what_cannot_be_steered_says_so_and_a_stop_is_the_end() {
-    let mut plain = running(&["a"]);
-    assert_eq!(outcomes(&plain.handle(Event::Steer(Steer::Start(vec![0])), at(200))), [(1, false)]);
-    let mut controller = steered(&["a"]);
-    controller.handle(Event::Stop, at(10));
-    assert_eq!(outcomes(&controller.handle(Event::Steer(Steer::Start(vec![0])), at(11))), [(1, false)]);
-    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Done }, 20);
-    controller.handle(Event::Tick, at(300));
-    say(&mut controller, "a", Reply::Result(Arc::default()), 301);
-    assert_eq!(controller.outcome(), Some(&Outcome::Complete { stopped: false }));
 }
 
 fn fleet_limits() -> Limits {

@@ -106,7 +106,8 @@ impl Fleet {
                 self.at(shut, Happening::SendersLook(index, incarnation));
             }
             Order::StartAt(start) => self.start(index, start),
-            Order::Steer(order) => return Some(AgentEvent::Steered(order.number, None, Box::default())),
+            // See `tests/steering.rs`.
+            Order::Steer(_) | Order::Step(..) => unreachable!("the run is not steered"),
             Order::StopSenders => {
                 let told = now + self.random.below(10 * MS);
                 let node = &mut self.nodes[index];

@@ -19,7 +19,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{Plan, Steer};
+use packetrig_plan::{Held, Plan, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::BackEnd;
@@ -34,6 +34,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+
+mod steered;
 
 const DOCUMENT: &str = "
 ports: [{name: a, location: north/a0}, {name: b, location: south/b0}]
@@ -54,9 +56,14 @@ struct Half {
     endless: bool,
     started: Arc<Mutex<Vec<MonoTime>>>,
     stopped: Arc<AtomicBool>,
+    /// What was asked of it for changes.
+    asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Half {
+    fn note(&self, what: String) {
+        self.asked.lock().unwrap().push(what);
+    }
     fn sends(&self) -> bool {
         self.node == "north"
     }
@@ -79,11 +86,33 @@ impl DataPlane for Half {
     fn sample(&mut self) -> Result<Sample, EngineError> {
         Ok(Sample { at: crate::agent::now(), ..Sample::default() })
     }
-    fn steer(&mut self, _: &Steer, _: Option<MonoTime>) -> Result<(), EngineError> {
+    fn steer(&mut self, steer: &Steer) -> Result<(), EngineError> {
+        self.note(format!("{steer:?}"));
+        Ok(())
+    }
+    fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, EngineError> {
+        self.note(format!("hold {steer:?}"));
+        if !self.sends() && *steer == Steer::Resume(vec![0]) {
+            return Err(EngineError::Bug("made to fail"));
+        }
+        let held = Held { stream: 0, number: 7, index: 0, mac: None };
+        Ok(if self.sends() { vec![held] } else { vec![] })
+    }
+    fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), EngineError> {
+        let numbers: Vec<_> = held.iter().map(|held| (held.stream, held.number)).collect();
+        self.note(format!("announce {numbers:?}{}", if at.is_some() { " at" } else { "" }));
+        Ok(())
+    }
+    fn begin(&mut self, at: Option<MonoTime>) -> Result<(), EngineError> {
+        self.note(format!("begin{}", if at.is_some() { " at" } else { "" }));
+        Ok(())
+    }
+    fn undo(&mut self) -> Result<(), EngineError> {
+        self.note("undo".into());
         Ok(())
     }
     fn senders_done(&mut self) -> bool {
-        !(self.sends() && self.endless) || self.stopped.load(Ordering::Relaxed)
+        !self.endless || self.stopped.load(Ordering::Relaxed)
     }
     fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
         Ok(if self.sends() { vec![SentTotal { stream: 0, frames: 100 }] } else { vec![] })
@@ -176,6 +205,18 @@ struct Node {
 
 impl Node {
     fn start(fabric: &Local, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
+        let half = Half { node: name.into(), endless, ..Half::default() };
+        Self::with(fabric, name, place, (half.clone(), half), compare)
+    }
+
+    /// One with the data planes of `planes`.
+    fn with(
+        fabric: &Local,
+        name: &str,
+        place: &Path,
+        (half, mut planes): (Half, impl Planes + Send + 'static),
+        compare: bool,
+    ) -> Self {
         let place = place.join(name);
         std::fs::create_dir_all(&place).unwrap();
         let node = NodeName(name.into());
@@ -185,7 +226,6 @@ impl Node {
         let of = node.clone();
         let open = Box::new(move || Ok(Box::new(way.outgoing(&of)?) as Box<dyn Outgoing>));
         let uplink = Uplink::start(spool.clone(), node.clone(), 1 << 20, open).unwrap();
-        let half = Half { node: name.into(), endless, ..Half::default() };
         let interface = format!("{}0", if name == "north" { "a" } else { "b" });
         let site = Site {
             node: node.clone(),
@@ -205,7 +245,7 @@ impl Node {
         let over = Arc::new(AtomicBool::new(false));
         let endpoint = fabric.join(node).unwrap();
         let thread = {
-            let (over, mut planes) = (Arc::clone(&over), half.clone());
+            let over = Arc::clone(&over);
             std::thread::spawn(move || {
                 let failure = serve_fleet(endpoint, &mut planes, agent, membership, &over);
                 assert!(failure.is_none(), "{failure:?}");

@@ -1,0 +1,259 @@
+//! Changes that new takes come of, in three steps: hold, announce, begin.
+//!
+//! The senders hold the streams concerned and say which number comes next; the receivers are told of the takes that follow;
+//! the senders go on with them. So no frame arrives of which its receiver does not know what it should look like, and
+//! streams that are not concerned never notice. Where senders and receivers are on several nodes, each step is done by all
+//! of them before the next; whoever asks for the steps sees to that.
+//!
+//! Invariant: what could be wrong with a change is found while it is held, when it can still be undone.
+
+use super::Rig;
+use super::course::{Course, check};
+use super::prepare::{bind, check_sizes, stream_spec};
+use crate::Error;
+use crate::port::Clock;
+use crate::stream::StreamSpec;
+use crate::take::Take;
+use packetrig_plan::timeline::Timeline;
+use packetrig_plan::{BoundPlan, Held, Plan, Problem, Problems, ReadOptions, Steer};
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::{Nth, Template};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// From the decision to the first frame: the receivers have to hear of it first, and may be asleep.
+const LEAD: Nanos = Nanos::from_millis(12);
+
+/// A change under way.
+pub(super) struct Change {
+    /// How streams that are sent here, and held, go on.
+    own: BTreeMap<usize, Next>,
+    /// What becomes of the plan when it is announced.
+    growth: Option<Growth>,
+    /// When it takes place, from T, as it was announced.
+    origin: Option<Nanos>,
+}
+
+/// How a stream goes on, but for the instant.
+struct Next {
+    first: Nth,
+    /// From the instant to the first frame.
+    delay: Nanos,
+    /// When that frame would have been due, if the stream was being sent: it is not due earlier.
+    due: Option<Nanos>,
+    template: Arc<Template>,
+    timeline: Timeline,
+}
+
+/// The plan and its streams as they will be.
+struct Growth {
+    plan: BoundPlan,
+    specs: Vec<Arc<StreamSpec>>,
+    gone: BTreeSet<usize>,
+}
+
+impl Next {
+    fn take(&self, origin: Nanos) -> Take {
+        let at = (origin + self.delay).max(self.due.unwrap_or_default());
+        Take::new(self.first, at, Arc::clone(&self.template), self.timeline)
+    }
+}
+
+impl Rig {
+    /// First step: holds the streams concerned that are sent here, and says where. What cannot be done is an error now, and the
+    /// run is as it was.
+    pub fn hold(&mut self, steer: &Steer) -> Result<Vec<Held>, Error> {
+        self.can_be_steered()?;
+        self.undo()?;
+        let change = match steer {
+            Steer::Start(streams) => self.hold_idle(&self.known(streams)?, false)?,
+            Steer::Resume(streams) => self.hold_idle(&self.known(streams)?, true)?,
+            Steer::Replan(document) => self.hold_changed(document)?,
+            _ => return Err(Error::Bug("streams were to be held for a change that no take comes of")),
+        };
+        let held = change.own.iter().map(|(stream, next)| {
+            let Nth { number, index } = next.first;
+            Held { stream: *stream, number, index, mac: self.resolved.get(stream).copied() }
+        });
+        let held = held.collect();
+        self.change = Some(change);
+        Ok(held)
+    }
+
+    /// Second step: tells the receivers that are here of the takes that follow; takes on new streams, stops those that are gone.
+    /// `held` is what all rigs said, `at` the instant that they have in common.
+    pub fn announce(&mut self, held: &[Held], at: Option<MonoTime>) -> Result<(), Error> {
+        let mut change = self.change.take().ok_or(Error::Bug("what was not held was announced"))?;
+        if let Some(growth) = change.growth.take() {
+            self.grow(growth)?;
+        }
+        let soonest = self.clock.now() + LEAD;
+        let origin = self.since_start(at.map_or(soonest, |at| at.max(soonest)));
+        let mut takes = Vec::with_capacity(held.len());
+        for held in held {
+            let take = match change.own.get(&held.stream) {
+                Some(next) => next.take(origin),
+                None => self.take_elsewhere(held, origin)?,
+            };
+            takes.push((self.specs[held.stream].number, take));
+        }
+        for bench in &mut self.benches {
+            bench.announce(&takes)?;
+        }
+        self.change = Some(Change { origin: Some(origin), ..change });
+        Ok(())
+    }
+
+    /// Third step: the streams that are sent here go on, at `at` if that is still to come.
+    pub fn begin(&mut self, at: Option<MonoTime>) -> Result<(), Error> {
+        let change = self.change.take();
+        let (change, announced) = change
+            .and_then(|change| change.origin.map(|origin| (change, origin)))
+            .ok_or(Error::Bug("what was not announced was begun"))?;
+        // What was due while others were waited for is not made up for.
+        let now = self.clock.now();
+        let origin = announced.max(self.since_start(at.map_or(now, |at| at.max(now))));
+        self.go_on(change.own.iter().map(|(stream, next)| (*stream, next.take(origin))).collect())
+    }
+
+    /// Instead of the second step: what was being sent goes on as before. What was announced is decided, and begins.
+    pub fn undo(&mut self) -> Result<(), Error> {
+        if self.change.as_ref().is_some_and(|change| change.origin.is_some()) {
+            return self.begin(None);
+        }
+        let Some(change) = self.change.take() else { return Ok(()) };
+        let soonest = self.since_start(self.clock.now());
+        let mut takes = Vec::new();
+        for (stream, next) in change.own.iter().filter(|(_, next)| next.due.is_some()) {
+            let Some(take) = &self.courses()[*stream].take else { continue };
+            let first = take.nth(next.first.number);
+            let (at, rhythm) =
+                (take.due(first.number).max(soonest), take.rhythm_from(first.index, *take.timeline()));
+            takes.push((*stream, Take::new(first, at, Arc::clone(take.template()), rhythm)));
+        }
+        self.go_on(takes)
+    }
+
+    fn since_start(&self, at: MonoTime) -> Nanos {
+        at.since(self.started.unwrap_or_default())
+    }
+
+    /// Holds those that are not being sent; the others go on undisturbed.
+    fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<Change, Error> {
+        let here: BTreeSet<usize> = self.sent_here().filter(|stream| streams.contains(stream)).collect();
+        let sending = self.sending(&here)?;
+        let idle: BTreeSet<usize> = here.difference(&sending).copied().collect();
+        self.resolve(&idle)?;
+        let mut own = BTreeMap::new();
+        for (stream, number) in self.hold_streams(&idle)? {
+            let (template, timeline) = source_of(&self.specs[stream])?;
+            let course = &self.courses()[stream];
+            let paused = course.paused.filter(|_| resume);
+            let first = Nth { number, index: paused.map_or(0, |nth| nth.index) };
+            let delay = if paused.is_some() { Nanos::ZERO } else { timeline.delay };
+            // What was changed while it was paused is followed from here on.
+            let timeline = match (&course.take, paused) {
+                (Some(take), Some(nth)) => take.rhythm_from(nth.index, timeline),
+                _ => timeline,
+            };
+            own.insert(stream, Next { first, delay, due: None, template, timeline });
+        }
+        Ok(Change { own, growth: None, origin: None })
+    }
+
+    /// Holds those whose rates and sizes change while they are being sent; the others follow when they begin again.
+    fn hold_changed(&mut self, document: &str) -> Result<Change, Error> {
+        let growth = self.grown(document)?;
+        let both = self.specs.iter().zip(&growth.specs).enumerate();
+        let changed =
+            both.filter(|(_, (own, newer))| !is_same(own, newer)).map(|(stream, _)| stream).collect();
+        let sending = self.sending(&changed)?;
+        let mut own = BTreeMap::new();
+        for (stream, number) in self.hold_streams(&sending)? {
+            let (template, wanted) = source_of(&growth.specs[stream])?;
+            let Some(take) = &self.courses()[stream].take else { continue };
+            let first = take.nth(number);
+            let (due, timeline) = (Some(take.due(number)), take.rhythm_from(first.index, wanted));
+            own.insert(stream, Next { first, delay: Nanos::ZERO, due, template, timeline });
+        }
+        Ok(Change { own, growth: Some(growth), origin: None })
+    }
+
+    /// What `document` makes of the plan.
+    fn grown(&self, document: &str) -> Result<Growth, Error> {
+        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given() };
+        let mut newer = Plan::read_with(document, read)?;
+        self.places.settle(&mut newer);
+        if newer.ports != self.plan.plan.ports {
+            return Err(fixed("ports", "the ports of a run under way cannot be changed"));
+        }
+        if newer.interfaces != self.plan.plan.interfaces {
+            return Err(fixed("devices", "the devices of a run under way cannot be changed"));
+        }
+        check(&newer)?;
+        let infos = self.ports();
+        check_sizes(&newer, &infos)?;
+        let newer = bind(newer, &self.places, &infos)?;
+        let mut plan = self.plan.clone();
+        let kept: BTreeSet<usize> = plan.grow(&newer).into_iter().collect();
+        let spec = |s| stream_spec(&plan, &self.places, s, self.resolved.get(&s).copied());
+        let specs = (0..plan.streams.len()).map(spec).collect::<Result<_, _>>()?;
+        let gone = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
+        Ok(Growth { plan, specs, gone })
+    }
+
+    fn grow(&mut self, growth: Growth) -> Result<(), Error> {
+        let Growth { plan, specs, gone } = growth;
+        self.halt(&gone, false)?;
+        let known = self.specs.len();
+        for bench in &mut self.benches {
+            bench.add(&plan.plan, &specs, known)?;
+        }
+        let all = specs.len();
+        (self.plan, self.specs) = (plan, specs);
+        self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, Course::default()));
+        Ok(())
+    }
+
+    /// The take of a stream that another node sends. Its instant is as good as this node knows it, and tells no more than to
+    /// which second a lost frame belongs.
+    fn take_elsewhere(&mut self, held: &Held, origin: Nanos) -> Result<Take, Error> {
+        let Held { stream, number, index, mac } = *held;
+        if stream >= self.specs.len() {
+            return Err(Error::Bug("a stream was announced that the plan does not have"));
+        }
+        if let Some(mac) = mac.filter(|mac| self.resolved.get(&stream) != Some(mac)) {
+            self.specs[stream] = stream_spec(&self.plan, &self.places, stream, Some(mac))?;
+            self.resolved.insert(stream, mac);
+        }
+        let (template, timeline) = source_of(&self.specs[stream])?;
+        let delay = if index == 0 { timeline.delay } else { Nanos::ZERO };
+        Ok(Take::new(Nth { number, index }, origin + delay, template, timeline))
+    }
+
+    fn go_on(&mut self, takes: Vec<(usize, Take)>) -> Result<(), Error> {
+        let numbered: Vec<(u16, Take)> =
+            takes.iter().map(|(stream, take)| (self.specs[*stream].number, take.clone())).collect();
+        for bench in &mut self.benches {
+            bench.begin(&numbered)?;
+        }
+        for (stream, take) in takes {
+            self.courses()[stream] = Course { take: Some(take), paused: None };
+        }
+        Ok(())
+    }
+}
+
+fn fixed(what: &str, message: &str) -> Error {
+    Error::Plan(Problems(vec![Problem::error(what, message)]))
+}
+
+fn source_of(spec: &StreamSpec) -> Result<(Arc<Template>, Timeline), Error> {
+    let template = spec.source.template().ok_or(Error::Bug("a recording was to be steered"))?;
+    Ok((Arc::clone(template), spec.timeline))
+}
+
+fn is_same(one: &StreamSpec, other: &StreamSpec) -> bool {
+    let (own, newer) = (one.source.template(), other.source.template());
+    one.timeline == other.timeline && own.map(|it| it.spec()) == newer.map(|it| it.spec())
+}

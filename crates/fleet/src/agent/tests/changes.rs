@@ -1,0 +1,160 @@
+//! Changes to a steered run: each step once, however often and in whatever order it is heard of.
+
+use super::*;
+use packetrig_plan::Steer;
+
+fn order(number: u64) -> Command {
+    Command::Steer(Box::new(Order { number, steer: Steer::Start(vec![0]) }))
+}
+
+fn step(number: u64, step: Step) -> Command {
+    Command::Step { number, step: Box::new(step) }
+}
+
+fn hold(number: u64) -> Command {
+    step(number, Step::Hold(Steer::Start(vec![0])))
+}
+
+fn announce(number: u64) -> Command {
+    step(number, Step::Announce { held: streams(), at: None })
+}
+
+fn begin(number: u64) -> Command {
+    step(number, Step::Begin { at: None })
+}
+
+fn undo(number: u64) -> Command {
+    step(number, Step::Undo)
+}
+
+fn streams() -> Vec<Held> {
+    vec![Held { stream: 0, number: 9, index: 3, mac: None }]
+}
+
+/// An agent of a steered run that has begun to receive.
+fn steered() -> Agent {
+    let head = head("r", 1, 1);
+    let mut agent = Agent::new(Nanos::from_secs(10));
+    let preparation = Preparation { document: DOCUMENT.into(), steered: true, ..Preparation::default() };
+    tell(&mut agent, &head, Command::Prepare(Box::new(preparation)), 0);
+    agent.handle(Event::Prepared(vec![]), at(1));
+    tell(&mut agent, &head, Command::Arm, 2);
+    agent.handle(Event::Armed, at(3));
+    agent
+}
+
+/// One whose T has passed.
+fn under_way() -> Agent {
+    let mut agent = steered();
+    tell(&mut agent, &head("r", 1, 1), commit(2), 4);
+    tell(&mut agent, &head("r", 1, 1), Command::Confirm { start: at(2) }, 4);
+    agent.handle(Event::Tick, at(4));
+    agent
+}
+
+fn hear(agent: &mut Agent, command: Command) -> Vec<Action> {
+    tell(agent, &head("r", 1, 1), command, 5)
+}
+
+/// Has the data plane do what the agent asks for.
+fn perform(agent: &mut Agent, command: Command) -> Vec<Action> {
+    let asked = hear(agent, command);
+    let [Action::Step(number, step)] = &asked[..] else { panic!("{asked:?}") };
+    let event = match step.as_ref() {
+        Step::Hold(_) => Event::Held(*number, streams(), None),
+        Step::Announce { .. } => Event::Announced(*number, None),
+        Step::Begin { .. } | Step::Undo => Event::Steered(*number, None, Box::default()),
+    };
+    agent.handle(event, at(6))
+}
+
+#[test]
+fn each_change_is_made_once_and_answered_again() {
+    let head = head("r", 1, 1);
+    let mut agent = steered();
+    // T is past when it is heard of, and past when it is confirmed.
+    assert_eq!(replies(&tell(&mut agent, &head, commit(2), 4)), [&Reply::Committed]);
+    assert_eq!(tell(&mut agent, &head, order(1), 5), [], "not before T is confirmed");
+    assert_eq!(tell(&mut agent, &head, hold(1), 5), [], "not before T is confirmed");
+    let confirmed = tell(&mut agent, &head, Command::Confirm { start: at(2) }, 6);
+    assert_eq!(confirmed[0], Action::StartAt(at(2)));
+    agent.handle(Event::Tick, at(6));
+    assert!(matches!(tell(&mut agent, &head, order(1), 7)[..], [Action::Steer(_)]));
+    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
+    assert_eq!(replies(&agent.handle(Event::Steered(1, None, Box::default()), at(8))), [&done]);
+    assert_eq!(replies(&tell(&mut agent, &head, order(1), 9)), [&done]);
+    assert!(matches!(tell(&mut agent, &head, order(2), 10)[..], [Action::Steer(_)]));
+    agent.handle(Event::Steered(2, None, Box::default()), at(11));
+    assert_eq!(tell(&mut agent, &head, order(1), 12), [], "an older one comes late");
+}
+
+#[test]
+fn each_step_is_taken_once_and_answered_again_until_it_is_overtaken() {
+    let mut agent = under_way();
+    assert_eq!(hear(&mut agent, announce(1)), [], "what is not held is not announced");
+    let held = perform(&mut agent, hold(1));
+    assert_eq!(replies(&held), [&Reply::Held { number: 1, fault: None, held: streams() }]);
+    assert_eq!(hear(&mut agent, hold(1)), held);
+    assert_eq!(hear(&mut agent, begin(1)), [], "what is not announced does not begin");
+    let announced = perform(&mut agent, announce(1));
+    assert_eq!(replies(&announced), [&Reply::Announced { number: 1, fault: None }]);
+    assert_eq!(hear(&mut agent, announce(1)), announced);
+    assert_eq!(hear(&mut agent, hold(1)), [], "an echo");
+    assert_eq!(hear(&mut agent, undo(1)), [], "it is decided");
+    let begun = perform(&mut agent, begin(1));
+    let done = Reply::Steered { number: 1, fault: None, sample: Box::default() };
+    assert_eq!(replies(&begun), [&done]);
+    assert_eq!(replies(&hear(&mut agent, begin(1))), [&done]);
+    for echo in [hold(1), announce(1)] {
+        assert_eq!(hear(&mut agent, echo), []);
+    }
+    assert_eq!(replies(&perform(&mut agent, hold(2))).len(), 1);
+    assert_eq!(hear(&mut agent, begin(1)), [], "an older one comes late");
+}
+
+#[test]
+fn a_change_is_undone_once_wherever_it_got_to() {
+    let mut agent = under_way();
+    perform(&mut agent, hold(1));
+    let done = |number| Reply::Steered { number, fault: None, sample: Box::default() };
+    assert_eq!(replies(&perform(&mut agent, undo(1))), [&done(1)]);
+    assert_eq!(replies(&hear(&mut agent, undo(1))), [&done(1)]);
+    assert_eq!(hear(&mut agent, announce(1)), []);
+    // The order to hold was lost, and comes after all.
+    assert_eq!(replies(&hear(&mut agent, undo(2))), [&done(2)]);
+    assert_eq!(hear(&mut agent, hold(2)), []);
+    // What could not be held holds nothing.
+    assert!(matches!(hear(&mut agent, hold(3))[..], [Action::Step(3, _)]));
+    let fault = Some(Fault { blame: Blame::User, text: "no".into() });
+    let refused = agent.handle(Event::Held(3, vec![], fault.clone()), at(7));
+    assert_eq!(replies(&refused), [&Reply::Held { number: 3, fault, held: vec![] }]);
+    assert_eq!(hear(&mut agent, hold(3)), refused);
+    assert_eq!(replies(&hear(&mut agent, undo(3))), [&done(3)]);
+}
+
+#[test]
+fn when_the_senders_have_stopped_every_step_has_an_answer() {
+    let stop = |agent: &mut Agent| {
+        agent.handle(Event::SendersDone { sent: vec![], shut: false }, at(6));
+    };
+    let is_refused = |actions: &[Action]| {
+        matches!(
+            replies(actions)[..],
+            [Reply::Held { fault: Some(_), .. }
+                | Reply::Announced { fault: Some(_), .. }
+                | Reply::Steered { fault: Some(_), .. }]
+        )
+    };
+    let mut agent = under_way();
+    stop(&mut agent);
+    assert!(is_refused(&hear(&mut agent, order(1))));
+    assert!(is_refused(&hear(&mut agent, hold(2))));
+    let mut agent = under_way();
+    perform(&mut agent, hold(1));
+    stop(&mut agent);
+    // Its receivers hear of what another node may still begin; it begins nothing itself.
+    let announced = perform(&mut agent, announce(1));
+    assert_eq!(replies(&announced), [&Reply::Announced { number: 1, fault: None }]);
+    assert!(is_refused(&hear(&mut agent, begin(1))));
+    assert!(is_refused(&hear(&mut agent, begin(1))), "again");
+}

@@ -1,0 +1,158 @@
+//! Steered runs on two nodes in one process: what each is asked for, and real rigs over simulated cables.
+
+use super::*;
+use crate::Session;
+use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::sim::{LinkSpec, SimPorts};
+use packetrig_plan::{Location, Plan, ReadOptions};
+use packetrig_wire::tag::TagKey;
+use std::collections::{BTreeMap, BTreeSet};
+
+fn open(fabric: &Local, document: &str, note: impl FnMut(&RunEvent) + Send + 'static) -> Session {
+    let fleet = Fleet::take(fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    let options = RunOptions { drain: Nanos::from_millis(150), ..options() };
+    Session::open(fleet, document.into(), read(document), options, note).unwrap()
+}
+
+fn read(document: &str) -> Plan {
+    Plan::read_with(document, ReadOptions { seed: 5, fleet: true }).unwrap()
+}
+
+#[test]
+fn every_node_takes_every_step_and_what_one_cannot_is_undone() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let nodes = ["north", "south"].map(|name| Node::start(&fabric, name, place.path(), true, false));
+    let session = open(&fabric, DOCUMENT, |_| {});
+    let asked = || {
+        let take = |node: &Node| std::mem::take(&mut *node.half.asked.lock().unwrap());
+        nodes.each_ref().map(take)
+    };
+    session.steer(Steer::Start(vec![0])).unwrap();
+    let steps = ["hold Start([0])", "announce [(0, 7)] at", "begin at"].map(String::from).to_vec();
+    assert_eq!(asked(), [steps.clone(), steps], "what north holds is announced to both");
+    session.steer(Steer::Pause(vec![0])).unwrap();
+    assert_eq!(asked(), [vec!["Pause([0])".to_owned()], vec!["Pause([0])".to_owned()]]);
+    // South fails on this one.
+    let fault = session.steer(Steer::Resume(vec![0])).unwrap_err();
+    assert!(fault.text.contains("made to fail"), "{fault:?}");
+    let [north, south] = asked();
+    assert_eq!(north, ["hold Resume([0])", "undo"]);
+    assert_eq!(south, ["hold Resume([0])"], "where nothing is held nothing is undone");
+    session.steer(Steer::Replan(DOCUMENT.into())).unwrap();
+    assert_eq!(asked()[1][1..], ["announce [(0, 7)]".to_owned(), "begin".to_owned()]);
+    assert_eq!(session.close().unwrap().outcome, Outcome::Complete { stopped: false });
+}
+
+/// Rigs on simulated ports.
+struct Simulated {
+    node: &'static str,
+    cables: Arc<SimPorts>,
+}
+
+impl Planes for Simulated {
+    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+        let reading = ReadOptions { seed: preparation.seed, fleet: true };
+        let plan = Plan::read_with(&preparation.document, reading)?;
+        let here = |place: &packetrig_fleet::message::Place| {
+            (place.node.0 == self.node).then(|| place.interface.parse::<Location>().unwrap())
+        };
+        let options = RigOptions {
+            key: TagKey(preparation.tag_key),
+            confirmed: BTreeSet::new(),
+            capture_dir: None,
+            capture_all: false,
+            captures_wait: true,
+            back_end: None,
+            limits: vec![],
+            steered: preparation.steered,
+            seed: preparation.seed,
+            places: preparation.places.iter().map(here).collect(),
+            gate: Gate::open(),
+        };
+        let rig = Rig::prepare_with(plan, &options, self.cables.as_ref())?;
+        let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
+        Ok((Box::new(rig), ports))
+    }
+}
+
+/// A flow there and one back, whose frames say which of the pattern they are, and one that may be added.
+fn document(pps: u32, added: bool) -> String {
+    let flow = |name: &str, tx: &str, rx: &str, pps: u32| {
+        format!(
+            "- {{name: {name}, tx_rx: {{choice: port, port: {{tx_name: {tx}, rx_names: [{rx}]}}}},
+   packet: [{{choice: ethernet, ethernet: {{}}}}, {{choice: ipv4, ipv4: {{}}}}, {{choice: udp, udp:
+     {{src_port: {{choice: increment, increment: {{start: 1, step: 1, count: 50000}}}}}}}}],
+   size: {{choice: fixed, fixed: 128}}, rate: {{choice: pps, pps: {pps}}},
+   metrics: {{enable: true, latency: {{enable: true}}}}}}
+"
+        )
+    };
+    let more = if added { flow("more", "a", "b", 3000) } else { String::new() };
+    let flows = flow("there", "a", "b", pps) + &flow("back", "b", "a", 2000) + &more;
+    format!("ports: [{{name: a, location: north/a0}}, {{name: b, location: south/b0}}]\nflows:\n{flows}")
+}
+
+/// Frames sent and received so far, by stream.
+type Seen = Arc<Mutex<BTreeMap<usize, (u64, u64)>>>;
+
+fn note(seen: &Seen) -> impl FnMut(&RunEvent) + Send + 'static {
+    let seen = Arc::clone(seen);
+    move |event| {
+        let RunEventKind::Counters { sample, .. } = &event.kind else { return };
+        let mut seen = seen.lock().unwrap();
+        for (stream, counts) in &sample.tx {
+            seen.entry(*stream).or_default().0 = counts.frames;
+        }
+        for (stream, _, counts) in &sample.rx {
+            seen.entry(*stream).or_default().1 = counts.frames;
+        }
+    }
+}
+
+/// Until `more` frames of these streams were sent and received than now.
+fn flow(seen: &Seen, streams: &[usize], more: u64) {
+    let now = |stream: usize| seen.lock().unwrap().get(&stream).copied().unwrap_or_default();
+    let before: Vec<_> = streams.iter().map(|stream| now(*stream)).collect();
+    for _ in 0..2_000 {
+        let mut both = streams.iter().zip(&before);
+        if both.all(|(stream, (tx, rx))| now(*stream).0 >= tx + more && now(*stream).1 >= rx + more) {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    panic!("nothing flows: {:?}", seen.lock().unwrap());
+}
+
+#[test]
+fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
+    let cables = SimPorts::default().wire("a", "b", LinkSpec::default());
+    let cables = Arc::new(cables.wire("b", "a", LinkSpec::default()));
+    let (fabric, place, seen) = (Local::default(), tempfile::tempdir().unwrap(), Seen::default());
+    let _nodes = ["north", "south"].map(|node| {
+        let planes = Simulated { node, cables: Arc::clone(&cables) };
+        Node::with(&fabric, node, place.path(), (Half::default(), planes), false)
+    });
+    let session = open(&fabric, &document(4000, false), note(&seen));
+    session.steer(Steer::Start(vec![0, 1])).unwrap();
+    flow(&seen, &[0, 1], 100);
+    session.steer(Steer::Pause(vec![0])).unwrap();
+    flow(&seen, &[1], 100);
+    session.steer(Steer::Resume(vec![0])).unwrap();
+    flow(&seen, &[0], 100);
+    session.steer(Steer::Replan(document(1000, true))).unwrap();
+    session.steer(Steer::Start(vec![2])).unwrap();
+    flow(&seen, &[0, 2], 100);
+    session.steer(Steer::Stop(vec![0])).unwrap();
+    session.steer(Steer::Start(vec![0])).unwrap();
+    flow(&seen, &[0], 100);
+    let report = session.close().unwrap();
+    assert_eq!(report.outcome, Outcome::Complete { stopped: false });
+    assert_eq!((report.imbalances.as_slice(), report.streams.len()), (&[][..], 3));
+    for stream in &report.streams {
+        let (sent, received) = (stream.sent.as_ref().unwrap(), stream.received.as_ref().unwrap());
+        assert!(sent.frames >= 100);
+        assert_eq!((received.sequence.unique, received.altered), (sent.frames, 0), "{}", stream.name);
+        assert_eq!(stream.loss.unwrap().lost, 0, "{}", stream.name);
+        assert!(stream.latency.is_some(), "{}: one clock", stream.name);
+    }
+}

@@ -1,0 +1,133 @@
+//! Streams that come to this node from others, and how their senders' clocks relate to its own.
+//!
+//! Pure. A plan that is changed is known here as soon as it is decided, so that the latency of what is added is measured
+//! from its first frame.
+
+use packetrig_engine::stream::Shift;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::message::Place;
+use packetrig_plan::{Plan, Stream};
+use packetrig_stats::clock::Fit;
+use packetrig_units::MonoTime;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    own: NodeName,
+    plan: Plan,
+    /// What the plan becomes if a change is decided.
+    newer: Option<Plan>,
+    places: Vec<Place>,
+    /// By index, with the node that sends it.
+    streams: Vec<(usize, NodeName)>,
+    /// How the nodes' clocks compare with the controller's, as last heard.
+    fits: Vec<(NodeName, Fit)>,
+}
+
+impl Default for Foreign {
+    fn default() -> Self {
+        Self::of(Plan::default(), Vec::new(), NodeName::local())
+    }
+}
+
+impl Foreign {
+    /// What comes to `own`.
+    pub(crate) fn of(plan: Plan, places: Vec<Place>, own: NodeName) -> Self {
+        let streams = streams(&plan, &places, &own);
+        Self { own, plan, newer: None, places, streams, fits: Vec::new() }
+    }
+
+    /// The nodes' clocks are known, or known better.
+    pub(crate) fn learn(&mut self, fits: Vec<(NodeName, Fit)>) {
+        self.fits = fits;
+    }
+
+    /// The plan is to be what `newer` says.
+    pub(crate) fn consider(&mut self, newer: &Plan) {
+        let mut plan = self.plan.clone();
+        plan.grow(newer);
+        self.newer = Some(plan);
+    }
+
+    /// It is decided. Says whether there was anything to be decided.
+    pub(crate) fn agree(&mut self) -> bool {
+        let Some(plan) = self.newer.take() else { return false };
+        self.streams = streams(&plan, &self.places, &self.own);
+        self.plan = plan;
+        true
+    }
+
+    /// It is not.
+    pub(crate) fn drop_newer(&mut self) {
+        self.newer = None;
+    }
+
+    /// What the clocks mean for streams, by what is known of this node's at `now`.
+    pub(crate) fn shifts(&self, own: &Fit, now: MonoTime) -> Vec<(usize, Shift)> {
+        let of = |(stream, node): &(usize, NodeName)| {
+            let (_, theirs) = self.fits.iter().find(|(name, _)| name == node)?;
+            Some((*stream, shift(own, theirs, now)))
+        };
+        self.streams.iter().filter_map(of).collect()
+    }
+}
+
+/// Streams that come to `own` from other nodes, and from which.
+fn streams(plan: &Plan, places: &[Place], own: &NodeName) -> Vec<(usize, NodeName)> {
+    let node_of = |port: usize| places.get(port).map(|place| &place.node);
+    let comes = |(index, stream): (usize, &Stream)| {
+        let sender = node_of(stream.tx).filter(|sender| *sender != own)?;
+        stream.rx.iter().any(|port| node_of(*port) == Some(own)).then(|| (index, sender.clone()))
+    };
+    plan.streams.iter().enumerate().filter_map(comes).collect()
+}
+
+/// How a receiver's clock relates to a sender's, by how each compares with the controller's; near `now`, which is the
+/// receiver's.
+fn shift(receiver: &Fit, sender: &Fit, now: MonoTime) -> Shift {
+    let at = receiver.to_controller(now);
+    Shift {
+        at: now,
+        offset_ns: receiver.offset_at(at).saturating_sub(sender.offset_at(at)),
+        rate_ppb: receiver.rate_ppb.saturating_sub(sender.rate_ppb),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_plan::ReadOptions;
+
+    fn plan(flows: &[(&str, &str)]) -> Plan {
+        let flow = |(tx, rx): &(&str, &str)| {
+            format!("{{name: {tx}{rx}, tx_rx: {{choice: port, port: {{tx_name: {tx}, rx_names: [{rx}]}}}}}}")
+        };
+        let flows: Vec<String> = flows.iter().map(flow).collect();
+        let ports = "[{name: a, location: east/a}, {name: b, location: west/b}]";
+        let document = format!("{{ports: {ports}, flows: [{}]}}", flows.join(", "));
+        Plan::read_with(&document, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap()
+    }
+
+    #[test]
+    fn what_is_added_has_a_shift_once_it_is_decided() {
+        let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth1".into() };
+        let west = NodeName("west".into());
+        let mut foreign = Foreign::of(plan(&[("b", "a")]), vec![place("east"), place("west")], west);
+        let east = Fit { offset_ns: 5_000, ..Fit::same() };
+        foreign.learn(vec![(NodeName("east".into()), east)]);
+        let of = |foreign: &Foreign| {
+            let shifts = foreign.shifts(&Fit::same(), MonoTime::from_nanos(1));
+            shifts.into_iter().map(|(stream, shift)| (stream, shift.offset_ns)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&foreign), []);
+        foreign.consider(&plan(&[("b", "a"), ("a", "b")]));
+        assert_eq!(of(&foreign), [], "not yet");
+        assert!(foreign.agree());
+        assert_eq!(of(&foreign), [(1, -5_000)]);
+        // What was given up is not decided by a later change that leaves the plan alone.
+        foreign.consider(&plan(&[("a", "b")]));
+        foreign.drop_newer();
+        assert!(!foreign.agree());
+        assert_eq!(of(&foreign), [(1, -5_000)]);
+    }
+}
