@@ -10,7 +10,7 @@ use crate::output::{Output, remark};
 use packetrig_fleet::NodeName;
 use packetrig_nats::enrol::{self, JoinLine, Membership};
 use packetrig_node::supervisor::{self, Ended, Watch};
-use packetrig_sys::{kernel, signal};
+use packetrig_sys::{kernel, sched, signal};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -43,6 +43,8 @@ impl Home {
 }
 
 pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Error> {
+    // Senders take precedence over ordinary threads; what renews their lease, and what ends them, must not stand behind them.
+    sched::request_precedence().unwrap_or(());
     let home = Home::of(arguments)?;
     if arguments.supervised {
         return worker::perform(arguments, &home, output);
