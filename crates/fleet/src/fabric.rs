@@ -63,7 +63,7 @@ pub trait Endpoint: Send {
     fn post_all(&mut self, body: Body) -> Result<(), Error>;
     /// The next message, commands and replies before telemetry; `None` if there is none within that time.
     fn receive(&mut self, within: Nanos) -> Option<Envelope>;
-    /// Telemetry that was dropped here, on its way in or on its way out.
+    /// Telemetry that was dropped, on its way in or on its way out. A loss on the way is known when the next one comes.
     fn dropped(&self) -> u64;
     /// What went wrong on the way without an error of a call: lost connections, refused subjects. Takes them away.
     fn troubles(&mut self) -> Vec<Error> {

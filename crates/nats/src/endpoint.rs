@@ -1,53 +1,40 @@
 //! A place on the fabric: subscriptions that fill two queues, and messages out.
 //!
-//! One task reads each subscription and does nothing else, so the engine's own queue stays short: letters go into a
-//! queue without bound, telemetry into one that drops and counts. Whoever receives decodes.
+//! One task reads each subscription ([`listening`]), so the engine's own queue stays short: letters go into a queue
+//! without bound, telemetry into one that drops and counts. Whoever receives decodes. [`place`] is who it is.
 //!
 //! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own);
 //! before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
 
+mod listening;
+mod place;
+
+use self::listening::{Feeds, Tasks};
+use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw, header, place_of};
 use crate::connection::{Access, Troubles, open};
 use crate::runtime::Runtime;
 use crate::seal::{Checker, Keys, Sealer};
 use crate::subject;
-use async_nats::{Client, HeaderMap, Message, RequestErrorKind, Subscriber};
+use async_nats::{Message, RequestErrorKind};
 use bytes::Bytes;
-use crossbeam_channel::{Receiver, Sender, bounded, select, unbounded};
-use futures_util::{FutureExt, StreamExt};
+use crossbeam_channel::{Receiver, bounded, select, unbounded};
+use futures_util::FutureExt;
 use packetrig_fleet::fabric::{Endpoint, Error};
 use packetrig_fleet::message::{Body, Envelope, NodeName};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
-use ring::rand::{SecureRandom, SystemRandom};
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tokio::task::JoinHandle;
 
 /// Telemetry that waits for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
-/// How long the server may take to confirm the subscriptions.
-const PROOF: Duration = Duration::from_secs(5);
-/// How long somebody of the same name may take to say so.
-const CLAIM: Duration = Duration::from_millis(200);
 /// How long a node may take to say that it is there.
 const THERE: Duration = Duration::from_secs(1);
 /// How long a letter may wait for room in the queue of the connection; telemetry waits less.
 const ROOM: Duration = Duration::from_secs(1);
 /// See [`ROOM`].
 const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
-
-/// A question between endpoints; messages without it are letters and telemetry.
-const ASK: &str = "Packetrig-Ask";
-/// Is anybody called so? The one who asks wants the name.
-const NAME: &str = "name";
-/// Are you there?
-const THERE_WORD: &str = "there";
-/// I have joined.
-const HERE: &str = "here";
-/// Which life of the place speaks: a number drawn at `join`.
-const PLACE: &str = "Packetrig-Place";
 
 /// The seal of a letter of the controller, see [`crate::seal`].
 const SEAL: &str = "Packetrig-Seal";
@@ -58,6 +45,7 @@ pub struct NatsEndpoint {
     own: Own,
     seals: Seals,
     refused: u64,
+    posted: Posted,
     runtime: Runtime,
     letters: Receiver<Message>,
     telemetry: Receiver<Message>,
@@ -98,63 +86,17 @@ impl Seals {
     }
 }
 
-/// The other ends of the two queues.
-#[derive(Clone, Debug)]
-struct Feeds {
-    letters: Sender<Message>,
-    telemetry: Sender<Message>,
+/// How many there were of what may be dropped; each carries its number, so the other side knows what did not come.
+#[derive(Debug, Default)]
+struct Posted {
+    hellos: u64,
+    samples: u64,
 }
 
-/// What the tasks of an endpoint share with it.
-#[derive(Clone, Debug)]
-struct Own {
-    name: NodeName,
-    client: Client,
-    /// Drawn at random; tells this life of the place from every other.
-    incarnation: u64,
-    settled: Arc<AtomicBool>,
-    left: Arc<AtomicBool>,
-    dropped: Arc<AtomicU64>,
-    troubles: Troubles,
-    /// Nodes that were heard, and which life of them.
-    known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
-}
-
-impl Own {
-    fn is_controller(&self) -> bool {
-        self.name == NodeName::controller()
+impl Posted {
+    fn of(&mut self, body: &Body) -> &mut u64 {
+        if matches!(body, Body::Hello(_)) { &mut self.hellos } else { &mut self.samples }
     }
-
-    fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Notes which life of a node has spoken.
-    fn hear(&self, message: &Message) {
-        if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
-            self.known().insert(from, place);
-        }
-    }
-
-    fn headers(&self) -> HeaderMap {
-        let mut headers = HeaderMap::new();
-        headers.insert(PLACE, format!("{:016x}", self.incarnation));
-        headers
-    }
-}
-
-fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
-    Some(message.headers.as_ref()?.get(name)?.as_str())
-}
-
-fn place_of(message: &Message) -> Option<u64> {
-    u64::from_str_radix(header(message, PLACE)?, 16).ok()
-}
-
-fn draw() -> Result<u64, Error> {
-    let mut bytes = [0; 8];
-    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Down("no random numbers".to_owned()))?;
-    Ok(u64::from_be_bytes(bytes))
 }
 
 impl NatsEndpoint {
@@ -184,7 +126,17 @@ impl NatsEndpoint {
         };
         let silent = || Error::Down("the server does not answer".to_owned());
         let (own, feeds, tasks) = runtime.wait(within, joining).unwrap_or_else(|| Err(silent()))?;
-        Ok(Self { own, seals, refused: 0, runtime, letters, telemetry, _feeds: feeds, _tasks: tasks })
+        Ok(Self {
+            own,
+            seals,
+            refused: 0,
+            posted: Posted::default(),
+            runtime,
+            letters,
+            telemetry,
+            _feeds: feeds,
+            _tasks: tasks,
+        })
     }
 
     /// A number drawn at `join`: it tells this life of the place from every other.
@@ -235,15 +187,23 @@ impl NatsEndpoint {
         if let Seals::Makes(sealer) = &mut self.seals {
             headers.insert(SEAL, sealer.seal(&at, to, body, &bytes)?);
         }
+        let droppable = body.may_be_dropped();
+        if droppable {
+            headers.insert(NUMBER, self.posted.of(body).to_string());
+        }
         let client = self.own.client.clone();
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
         let mut sending = Box::pin(sending);
         // Nearly always there is room in the queue of the connection, and no task is needed.
         let done = sending.as_mut().now_or_never();
-        let droppable = body.may_be_dropped();
         let patience = if droppable { ROOM_FOR_TELEMETRY } else { ROOM };
         match done.or_else(|| self.runtime.wait(patience, sending)) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(())) => {
+                if droppable {
+                    *self.posted.of(body) += 1;
+                }
+                Ok(())
+            }
             Some(Err(error)) => Err(Error::Down(error.to_string())),
             None if droppable => {
                 self.own.dropped.fetch_add(1, Ordering::Relaxed);
@@ -332,165 +292,5 @@ impl Drop for NatsEndpoint {
         let client = self.own.client.clone();
         // What was posted last should still go out; a server that is not there cannot take it.
         drop(self.runtime.wait(ROOM, async move { client.flush().await }));
-    }
-}
-
-/// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
-#[derive(Debug)]
-struct Tasks {
-    running: Vec<JoinHandle<()>>,
-    left: Arc<AtomicBool>,
-}
-
-impl Drop for Tasks {
-    fn drop(&mut self) {
-        // From now on nobody is told that the name is in use.
-        self.left.store(true, Ordering::Release);
-        for task in &self.running {
-            task.abort();
-        }
-    }
-}
-
-impl Tasks {
-    /// Subscribes, and makes sure that the server knows of it and that the name is free.
-    async fn start(own: &Own, feeds: &Feeds) -> Result<Self, Error> {
-        let name = own.name.0.as_str();
-        let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
-        if own.is_controller() {
-            for at in subject::CONTROLLER_LETTERS {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
-            }
-            for at in subject::CONTROLLER_TELEMETRY {
-                tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.telemetry.clone()));
-            }
-        } else {
-            for at in [&*subject::to_node(name), subject::TO_ALL] {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
-            }
-        }
-        let heard = if own.is_controller() { "*" } else { name };
-        let presence = own.subscribe(&subject::presence(heard)).await?;
-        let (echo, proof) = tokio::sync::oneshot::channel();
-        tasks.spawn(presence_task(own.clone(), presence, echo));
-        own.claim(proof).await?;
-        own.announce().await?;
-        Ok(tasks)
-    }
-
-    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
-        self.running.push(tokio::spawn(task));
-    }
-}
-
-impl Own {
-    async fn subscribe(&self, at: &str) -> Result<Subscriber, Error> {
-        self.client.subscribe(at.to_owned()).await.map_err(|error| Error::Down(error.to_string()))
-    }
-
-    async fn send(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
-        let mut headers = self.headers();
-        headers.insert(ASK, ask);
-        let sent = match reply {
-            Some(inbox) => self.client.publish_with_reply_and_headers(at, inbox, headers, Bytes::new()).await,
-            None => self.client.publish_with_headers(at, headers, Bytes::new()).await,
-        };
-        sent.map_err(|error| Error::Down(error.to_string()))
-    }
-
-    /// Asks whether anybody has the name. One's own question comes back on one's own subscription: then the server has
-    /// seen all of them, for it takes them in order, and has told of those it refuses.
-    async fn claim(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
-        let inbox = self.client.new_inbox();
-        let mut answers = self.subscribe(&inbox).await?;
-        self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
-        let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
-        proven.unwrap_or_else(|_| Err(Error::Down("no subscription was confirmed".to_owned())))?;
-        let taken = async {
-            while let Some(answer) = answers.next().await {
-                // Of two who ask at the same time the lower number has it.
-                let settled = header(&answer, ASK) == Some(HERE);
-                if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
-                    return;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
-        match tokio::time::timeout(CLAIM, taken).await {
-            Ok(()) => Err(Error::Taken(self.name.clone())),
-            Err(_) => Ok(()),
-        }
-    }
-
-    /// The echo, or what was refused instead of it.
-    async fn proof(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
-        loop {
-            let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
-            let refused = self.troubles.take().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
-            match (refused, came) {
-                (Some(refused), _) => return Err(refused),
-                (None, Ok(Ok(()))) => return Ok(()),
-                (None, Ok(Err(_))) => return Err(Error::Down("the connection was closed".to_owned())),
-                (None, Err(_)) => {}
-            }
-        }
-    }
-
-    /// Says to the controller that this life of the place is there.
-    async fn announce(&self) -> Result<(), Error> {
-        self.settled.store(true, Ordering::Release);
-        self.send(subject::presence(&self.name.0), HERE, None).await?;
-        self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
-    }
-
-    /// Answers a question of another endpoint.
-    async fn answer(&self, question: &Message) {
-        if let Some(reply) = &question.reply
-            && !self.left.load(Ordering::Acquire)
-        {
-            let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
-            if let Err(error) = self.send(reply.to_string(), word, None).await {
-                self.troubles.add(error);
-            }
-        }
-    }
-}
-
-async fn letter_task(own: Own, mut subscriber: Subscriber, letters: Sender<Message>) {
-    while let Some(message) = subscriber.next().await {
-        own.hear(&message);
-        if header(&message, ASK).is_some() {
-            own.answer(&message).await;
-        } else if letters.send(message).is_err() {
-            return;
-        }
-    }
-}
-
-async fn telemetry_task(own: Own, mut subscriber: Subscriber, telemetry: Sender<Message>) {
-    while let Some(message) = subscriber.next().await {
-        own.hear(&message);
-        if telemetry.try_send(message).is_err() {
-            own.dropped.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::oneshot::Sender<()>) {
-    let mut echo = Some(echo);
-    while let Some(message) = subscriber.next().await {
-        let is_own_name = subject::speaker(&message.subject).as_ref() == Some(&own.name);
-        let is_echo = place_of(&message) == Some(own.incarnation);
-        match header(&message, ASK) {
-            Some(NAME) if is_own_name && is_echo => {
-                if let Some(echo) = echo.take() {
-                    // Whoever waits for it may have given up.
-                    echo.send(()).unwrap_or(());
-                }
-            }
-            Some(NAME) if is_own_name => own.answer(&message).await,
-            Some(HERE) if !is_own_name => own.hear(&message),
-            _ => {}
-        }
     }
 }

@@ -1,0 +1,129 @@
+//! The tasks behind an endpoint: each reads one subscription into a queue and does nothing else.
+//!
+//! Invariant: a letter that the server delivered reaches the queue; of telemetry, what does not is counted, also what
+//! was lost before it came here, for it is numbered where it is posted.
+
+use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
+use crate::subject::{self, speaker};
+use async_nats::{Message, Subscriber};
+use crossbeam_channel::Sender;
+use futures_util::StreamExt;
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tokio::task::JoinHandle;
+
+/// The other ends of the two queues.
+#[derive(Clone, Debug)]
+pub(super) struct Feeds {
+    pub(super) letters: Sender<Message>,
+    pub(super) telemetry: Sender<Message>,
+}
+
+/// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
+#[derive(Debug)]
+pub(super) struct Tasks {
+    running: Vec<JoinHandle<()>>,
+    left: Arc<AtomicBool>,
+}
+
+impl Drop for Tasks {
+    fn drop(&mut self) {
+        // From now on nobody is told that the name is in use.
+        self.left.store(true, Ordering::Release);
+        for task in &self.running {
+            task.abort();
+        }
+    }
+}
+
+impl Tasks {
+    /// Subscribes, and makes sure that the server knows of it and that the name is free.
+    pub(super) async fn start(own: &Own, feeds: &Feeds) -> Result<Self, Error> {
+        let name = own.name.0.as_str();
+        let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
+        if own.is_controller() {
+            for at in subject::CONTROLLER_LETTERS {
+                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
+            }
+            for at in subject::CONTROLLER_TELEMETRY {
+                tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.telemetry.clone()));
+            }
+        } else {
+            for at in [&*subject::to_node(name), subject::TO_ALL] {
+                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
+            }
+        }
+        let heard = if own.is_controller() { "*" } else { name };
+        let presence = own.subscribe(&subject::presence(heard)).await?;
+        let (echo, proof) = tokio::sync::oneshot::channel();
+        tasks.spawn(presence_task(own.clone(), presence, echo));
+        own.claim(proof).await?;
+        own.announce().await?;
+        Ok(tasks)
+    }
+
+    fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.push(tokio::spawn(task));
+    }
+}
+
+async fn letter_task(own: Own, mut subscriber: Subscriber, letters: Sender<Message>) {
+    while let Some(message) = subscriber.next().await {
+        own.hear(&message);
+        if header(&message, ASK).is_some() {
+            own.answer(&message).await;
+        } else if letters.send(message).is_err() {
+            return;
+        }
+    }
+}
+
+async fn telemetry_task(own: Own, mut subscriber: Subscriber, telemetry: Sender<Message>) {
+    let mut numbers = Numbers::default();
+    while let Some(message) = subscriber.next().await {
+        own.hear(&message);
+        let lost = numbers.missing_before(&message);
+        let full = u64::from(telemetry.try_send(message).is_err());
+        own.dropped.fetch_add(lost + full, Ordering::Relaxed);
+    }
+}
+
+/// The life of each speaker and the number it comes to next.
+#[derive(Default)]
+struct Numbers(BTreeMap<NodeName, (u64, u64)>);
+
+impl Numbers {
+    /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
+    fn missing_before(&mut self, message: &Message) -> u64 {
+        let number = || header(message, NUMBER)?.parse::<u64>().ok();
+        let (Some(from), Some(life), Some(number)) = (speaker(&message.subject), place_of(message), number())
+        else {
+            return 0;
+        };
+        // What a life said before we listened was not lost.
+        let known = self.0.insert(from, (life, number.saturating_add(1)));
+        known.filter(|(before, _)| *before == life).map_or(0, |(_, next)| number.saturating_sub(next))
+    }
+}
+
+async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::oneshot::Sender<()>) {
+    let mut echo = Some(echo);
+    while let Some(message) = subscriber.next().await {
+        let is_own_name = speaker(&message.subject).as_ref() == Some(&own.name);
+        let is_echo = place_of(&message) == Some(own.incarnation);
+        match header(&message, ASK) {
+            Some(NAME) if is_own_name && is_echo => {
+                if let Some(echo) = echo.take() {
+                    // Whoever waits for it may have given up.
+                    echo.send(()).unwrap_or(());
+                }
+            }
+            Some(NAME) if is_own_name => own.answer(&message).await,
+            Some(HERE) if !is_own_name => own.hear(&message),
+            _ => {}
+        }
+    }
+}

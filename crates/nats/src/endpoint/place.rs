@@ -1,0 +1,159 @@
+//! One life of a place: its name, its number, and the questions by which places find each other.
+//!
+//! A question is a message with a word in a header and no body. Invariant: of two places that want one name, at most
+//! one gets it.
+
+use crate::connection::Troubles;
+use crate::subject;
+use async_nats::{Client, HeaderMap, Message, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// How long the server may take to confirm the subscriptions.
+pub(super) const PROOF: Duration = Duration::from_secs(5);
+/// How long somebody of the same name may take to say so.
+const CLAIM: Duration = Duration::from_millis(200);
+/// A question between endpoints; messages without it are letters and telemetry.
+pub(super) const ASK: &str = "Packetrig-Ask";
+/// Is anybody called so? The one who asks wants the name.
+pub(super) const NAME: &str = "name";
+/// Are you there?
+pub(super) const THERE_WORD: &str = "there";
+/// I have joined.
+pub(super) const HERE: &str = "here";
+/// Which life of the place speaks: a number drawn at `join`.
+const PLACE: &str = "Packetrig-Place";
+/// How many samples, or hellos, this life of the place posted before this one.
+pub(super) const NUMBER: &str = "Packetrig-Number";
+
+/// What the tasks of an endpoint share with it.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    pub(super) name: NodeName,
+    pub(super) client: Client,
+    /// Drawn at random; tells this life of the place from every other.
+    pub(super) incarnation: u64,
+    pub(super) settled: Arc<AtomicBool>,
+    pub(super) left: Arc<AtomicBool>,
+    pub(super) dropped: Arc<AtomicU64>,
+    pub(super) troubles: Troubles,
+    /// Nodes that were heard, and which life of them.
+    pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
+}
+
+impl Own {
+    pub(super) fn is_controller(&self) -> bool {
+        self.name == NodeName::controller()
+    }
+
+    pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes which life of a node has spoken.
+    pub(super) fn hear(&self, message: &Message) {
+        if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
+            self.known().insert(from, place);
+        }
+    }
+
+    pub(super) fn headers(&self) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        headers.insert(PLACE, format!("{:016x}", self.incarnation));
+        headers
+    }
+}
+
+pub(super) fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    Some(message.headers.as_ref()?.get(name)?.as_str())
+}
+
+pub(super) fn place_of(message: &Message) -> Option<u64> {
+    u64::from_str_radix(header(message, PLACE)?, 16).ok()
+}
+
+pub(super) fn draw() -> Result<u64, Error> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Down("no random numbers".to_owned()))?;
+    Ok(u64::from_be_bytes(bytes))
+}
+
+impl Own {
+    pub(super) async fn subscribe(&self, at: &str) -> Result<Subscriber, Error> {
+        self.client.subscribe(at.to_owned()).await.map_err(|error| Error::Down(error.to_string()))
+    }
+
+    async fn send(&self, at: String, ask: &'static str, reply: Option<String>) -> Result<(), Error> {
+        let mut headers = self.headers();
+        headers.insert(ASK, ask);
+        let sent = match reply {
+            Some(inbox) => self.client.publish_with_reply_and_headers(at, inbox, headers, Bytes::new()).await,
+            None => self.client.publish_with_headers(at, headers, Bytes::new()).await,
+        };
+        sent.map_err(|error| Error::Down(error.to_string()))
+    }
+
+    /// Asks whether anybody has the name. One's own question comes back on one's own subscription: then the server has
+    /// seen all of them, for it takes them in order, and has told of those it refuses.
+    pub(super) async fn claim(&self, echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+        let inbox = self.client.new_inbox();
+        let mut answers = self.subscribe(&inbox).await?;
+        self.send(subject::presence(&self.name.0), NAME, Some(inbox)).await?;
+        let proven = tokio::time::timeout(PROOF, self.proof(echo)).await;
+        proven.unwrap_or_else(|_| Err(Error::Down("no subscription was confirmed".to_owned())))?;
+        let taken = async {
+            while let Some(answer) = answers.next().await {
+                // Of two who ask at the same time the lower number has it.
+                let settled = header(&answer, ASK) == Some(HERE);
+                if settled || place_of(&answer).is_some_and(|other| other < self.incarnation) {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        match tokio::time::timeout(CLAIM, taken).await {
+            Ok(()) => Err(Error::Taken(self.name.clone())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// The echo, or what was refused instead of it.
+    async fn proof(&self, mut echo: tokio::sync::oneshot::Receiver<()>) -> Result<(), Error> {
+        loop {
+            let came = tokio::time::timeout(Duration::from_millis(20), &mut echo).await;
+            let refused = self.troubles.take().into_iter().find(|it| matches!(it, Error::NotPermitted(_)));
+            match (refused, came) {
+                (Some(refused), _) => return Err(refused),
+                (None, Ok(Ok(()))) => return Ok(()),
+                (None, Ok(Err(_))) => return Err(Error::Down("the connection was closed".to_owned())),
+                (None, Err(_)) => {}
+            }
+        }
+    }
+
+    /// Says to the controller that this life of the place is there.
+    pub(super) async fn announce(&self) -> Result<(), Error> {
+        self.settled.store(true, Ordering::Release);
+        self.send(subject::presence(&self.name.0), HERE, None).await?;
+        self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
+    }
+
+    /// Answers a question of another endpoint.
+    pub(super) async fn answer(&self, question: &Message) {
+        if let Some(reply) = &question.reply
+            && !self.left.load(Ordering::Acquire)
+        {
+            let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
+            if let Err(error) = self.send(reply.to_string(), word, None).await {
+                self.troubles.add(error);
+            }
+        }
+    }
+}
