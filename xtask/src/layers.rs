@@ -22,7 +22,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
     ("nats", &["units", "stats", "sys", "fleet"]),
-    ("testkit", &["units", "wire", "plan", "sys"]),
+    ("testkit", &["units", "wire", "plan", "sys", "engine"]),
     (
         "cli",
         &[

@@ -82,6 +82,12 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Enrol(#[from] packetrig_nats::enrol::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    Log(#[from] packetrig_engine::capture::log::Error),
+    /// User: what is to be done to frames.
+    #[error(transparent)]
+    Impair(#[from] packetrig_engine::impair::BadSpec),
     /// World: the demo's lab could not be built.
     #[error(transparent)]
     Lab(#[from] packetrig_testkit::device::Error),
@@ -92,7 +98,7 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
-            Self::Usage(_) | Self::ReadFile { .. } => Exit::Usage,
+            Self::Usage(_) | Self::ReadFile { .. } | Self::Impair(_) => Exit::Usage,
             Self::Write { .. } => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
@@ -109,6 +115,7 @@ impl Error {
             Self::Broker(error) => of_broker(error),
             Self::Authority(error) => of_authority(error),
             Self::Enrol(error) => of_enrol(error),
+            Self::Log(error) => of_log(error),
         }
     }
 
@@ -133,6 +140,16 @@ impl Error {
             cause = error.source();
         }
         text
+    }
+}
+
+fn of_log(error: &packetrig_engine::capture::log::Error) -> Exit {
+    use packetrig_engine::capture::log::Error as Log;
+    match error {
+        Log::InUse(_) => Exit::Busy,
+        Log::Damaged { .. } => Exit::Usage,
+        Log::File { source, .. } if source.kind() == io::ErrorKind::PermissionDenied => Exit::Rights,
+        _ => Exit::World,
     }
 }
 

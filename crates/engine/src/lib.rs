@@ -17,6 +17,7 @@ pub mod device;
 pub mod doctor;
 pub mod filter;
 pub mod gate;
+pub mod impair;
 pub mod packet;
 pub mod pktgen;
 pub mod port;

@@ -1,14 +1,16 @@
-//! A latch for the signals that ask a process to end, and a nudge for threads that wait in the kernel.
+//! A latch for the signals that ask a process to end, a count of hangups for services that take them for something else,
+//! and a nudge for threads that wait in the kernel.
 //!
 //! The handlers are the process's; there is one latch, and it is never taken back. A handler does nothing but set a
 //! flag. A second interrupt finds the default action, so that a user who insists gets out.
 
 use crate::Error;
 use std::os::unix::thread::JoinHandleExt;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 static FIRST: AtomicI32 = AtomicI32::new(0);
+static HANGUPS: AtomicU32 = AtomicU32::new(0);
 
 /// Signals that are latched.
 const LATCHED: [i32; 3] = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
@@ -24,6 +26,16 @@ pub fn received() -> Option<i32> {
         0 => None,
         signal => Some(signal),
     }
+}
+
+/// From now on SIGHUP is counted and asks for no end. To be called after [`latch`].
+pub fn count_hangups() -> Result<(), Error> {
+    handle(libc::SIGHUP, hang_up, libc::SA_RESTART)
+}
+
+/// SIGHUPs that came since they are counted.
+pub fn hangups() -> u32 {
+    HANGUPS.load(Ordering::Acquire)
 }
 
 /// The signal that only interrupts: its handler does nothing.
@@ -45,6 +57,11 @@ pub fn nudge<T>(thread: &JoinHandle<T>) {
 }
 
 extern "C" fn ignore(_signal: i32) {}
+
+extern "C" fn hang_up(_signal: i32) {
+    // Async-signal-safe: one atomic operation.
+    HANGUPS.fetch_add(1, Ordering::Release);
+}
 
 extern "C" fn note(signal: i32) {
     // Async-signal-safe: atomic operations, no allocation, no lock. Should two signals race, either may be the first.
@@ -92,5 +109,13 @@ mod tests {
         assert_eq!(received(), Some(libc::SIGHUP));
         rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM).unwrap();
         assert_eq!(received(), Some(libc::SIGHUP), "the first one stays");
+        count_hangups().unwrap();
+        for wanted in 1..=2 {
+            rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::HUP).unwrap();
+            while hangups() < wanted && crate::clock::monotonic_ns() < end {
+                std::thread::yield_now();
+            }
+            assert_eq!(hangups(), wanted, "as often as it comes");
+        }
     }
 }

@@ -22,6 +22,7 @@ pub mod pcap;
 pub mod size;
 pub mod tag;
 mod template;
+pub mod trailer;
 
 pub use template::parts;
 pub use template::{Error, FrameSpec, Nth, Template, Verdict};

@@ -5,6 +5,7 @@ mod collect;
 mod execution;
 mod fleet;
 mod flows;
+mod log;
 mod meter;
 mod quantities;
 mod replay;
@@ -17,6 +18,7 @@ pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
 pub(crate) use fleet::{Agent, CollectRuns, Fleet, FleetPlace, Invite, Remove, StartWith, Status, Up};
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
+pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Capture as a service: numbered files with an index, retention, and what was lost against the tap's own counters
+    Log(Box<Log>),
     /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
     Collect(Box<Collect>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported

@@ -145,6 +145,7 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
             bytes: arguments.ring_size.map(|size| size.0),
             every: arguments.rotate_every,
             keep: arguments.ring_files.and_then(|files| usize::try_from(files).ok()),
+            before: 0,
         },
         zstd: arguments.zstd.or_else(|| is_squeezed.then_some(ZSTD_LEVEL)),
         queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
@@ -233,7 +234,7 @@ fn json(summary: &Summary) -> String {
 }
 
 /// The live line on standard error.
-struct Live {
+pub(super) struct Live {
     bar: Option<ProgressBar>,
     lines: bool,
     last: Counts,
@@ -241,7 +242,7 @@ struct Live {
 }
 
 impl Live {
-    fn new(quiet: bool) -> Self {
+    pub(super) fn new(quiet: bool) -> Self {
         let is_terminal = std::io::stderr().is_terminal();
         let bar = || {
             let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
@@ -256,7 +257,7 @@ impl Live {
         }
     }
 
-    fn show(&mut self, counts: &Counts) {
+    pub(super) fn show(&mut self, counts: &Counts) {
         if let Some(bar) = &self.bar {
             bar.set_message(line(counts, &self.last));
             bar.tick();
@@ -269,7 +270,7 @@ impl Live {
         }
     }
 
-    fn finish(self) {
+    pub(super) fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();
         }

@@ -173,14 +173,15 @@ mod tests {
         let faults: Faults = "drop=10,duplicate=5,reorder=3,corrupt=2,delay=50us".parse().unwrap();
         let plan = fault_plan(faults, 7, 100_000);
         let planned = |wanted: &dyn Fn(&Fault) -> bool| {
-            (0..100_000).filter(|position| plan.faults(0, 0, *position).any(wanted)).count()
+            let mut course = plan.course(0, 0);
+            (0..100_000).filter(|_| course.next(&plan).any(wanted)).count()
         };
         assert_eq!(planned(&|fault| *fault == Fault::Drop), 10);
         assert_eq!(planned(&|fault| matches!(fault, Fault::Duplicate { .. })), 5);
         assert_eq!(planned(&|fault| matches!(fault, Fault::HoldBack { .. })), 3);
         assert_eq!(planned(&|fault| matches!(fault, Fault::Corrupt { .. })), 2);
         assert_eq!(planned(&|fault| matches!(fault, Fault::Delay(_))), 100_000);
-        assert_eq!(plan.faults(1, 0, 0).count(), 0, "the way back is faultless");
+        assert_eq!(plan.course(1, 0).next(&plan).count(), 0, "the way back is faultless");
     }
 
     #[test]

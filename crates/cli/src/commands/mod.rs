@@ -9,6 +9,7 @@ mod doctor;
 mod execution;
 mod fleet;
 mod flows;
+mod log;
 mod meter;
 mod plan;
 mod quick;
@@ -32,6 +33,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Capture(arguments) => capture::perform(&arguments, output),
         Command::Collect(arguments) => collect::perform(&arguments, output),
         Command::Flows(arguments) => flows::perform(&arguments, output),
+        Command::Log(arguments) => log::perform(&arguments, output),
         Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Agent(arguments) => agent::perform(&arguments, output),
         Command::Fleet(arguments) => fleet::perform(&arguments, output),

@@ -3,6 +3,7 @@
 //! ```text
 //!  receiver -> Tap: begun? stopped? filter --> Recorder --> files          a run's capture: [`PortCapture`], any thread
 //!  an interface listened at -> record() -----> Recorder --> files          `packetrig capture`: [`record`]
+//!                                              Shelf: numbering, index, retention   `packetrig log`: [`log`]
 //! ```
 //! There is one writer, the recorder: both kinds of capture differ only in who gives it frames.
 //!
@@ -10,6 +11,8 @@
 
 mod encode;
 mod join;
+pub mod log;
+pub mod numbers;
 mod port;
 pub mod record;
 mod tap;

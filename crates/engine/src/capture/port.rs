@@ -198,6 +198,7 @@ impl PortCapture {
                 bytes: overwrite.then_some(budget / PARTS),
                 every: None,
                 keep: usize::try_from(PARTS).ok(),
+                before: 0,
             },
             zstd: None,
             queue: QUEUE,

@@ -1,6 +1,7 @@
 //! The device on real rings: a thread per port.
 
-use super::{FaultPlan, Impairer, Truth};
+use super::{FaultPlan, Truth};
+use packetrig_engine::impair::{Impairer, Truths};
 use packetrig_sys::clock;
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
@@ -67,7 +68,8 @@ impl Device {
         }
         let mut device = Self { stop, threads: Vec::new() };
         for (port, side) in sides.into_iter().enumerate() {
-            let (impairer, stop) = (Impairer::new(plan.clone(), port), Arc::clone(&device.stop));
+            let (impairer, stop) =
+                (Impairer::new(plan.clone(), port, Truths::default()), Arc::clone(&device.stop));
             let thread = std::thread::Builder::new()
                 .name(format!("device-{port}"))
                 .spawn(move || side.run(impairer, &stop))
@@ -128,7 +130,7 @@ impl Side {
         Ok(Self { rx, out: Exits { rings: exits, losses: 0 } })
     }
 
-    fn run(mut self, mut impairer: Impairer, stop: &AtomicBool) -> Outcome {
+    fn run(mut self, mut impairer: Impairer<Truths>, stop: &AtomicBool) -> Outcome {
         // Best effort: without it delayed frames leave some 50 us later.
         drop(clock::tighten_timer_slack());
         loop {
@@ -150,13 +152,13 @@ impl Side {
             }
         }
         let out = &mut self.out;
-        let truths = impairer.finish(&mut |bytes| out.send(bytes));
+        let truths = impairer.finish(clock::monotonic_ns(), &mut |bytes| out.send(bytes));
         self.out.drain()?;
         let losses = self.out.losses() + self.rx.stats()?.dropped;
-        Ok((truths, losses))
+        Ok((truths.0, losses))
     }
 
-    fn rest(&mut self, impairer: &Impairer) -> Result<(), packetrig_sys::Error> {
+    fn rest(&mut self, impairer: &Impairer<Truths>) -> Result<(), packetrig_sys::Error> {
         let nap = impairer.next_due().map_or(NAP_NS, |due| due.saturating_sub(clock::monotonic_ns()));
         if nap > 0 { self.rx.wait(nap.min(NAP_NS)) } else { Ok(()) }
     }

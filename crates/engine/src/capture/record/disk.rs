@@ -1,9 +1,11 @@
 //! The disk's end of the queue: a thread that writes blocks, opens the next file and removes the oldest.
 //!
 //! A failed write ends a recording: the file is cut to its last complete record, and the frames of all blocks from
-//! there on count as lost to the disk.
+//! there on count as lost to the disk. Where a [`Shelf`] keeps the files, it decides about a full disk: try again, because it
+//! has made room, or go on without writing until the next file.
 
 use super::feed::{BLOCK, Block};
+use super::shelf::{Full, Part, Shelf};
 use super::squeeze::Squeeze;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::BulkFile;
@@ -26,6 +28,10 @@ pub enum Target {
 pub(super) enum Order {
     Open(Target),
     Block(Block),
+    /// The file at hand is complete, as far as the capturing thread knows.
+    Ended(Box<Part>),
+    /// Time has gone by.
+    Look,
 }
 
 /// What the disk's thread has done so far.
@@ -59,6 +65,9 @@ pub(super) struct Disk {
     whole: u64,
     /// Frames in each of the files that are there now.
     frames: VecDeque<u64>,
+    /// Frames of the file at hand that were lost.
+    lost: u64,
+    shelf: Option<Box<dyn Shelf>>,
     done: Done,
 }
 
@@ -69,11 +78,13 @@ impl Disk {
         (orders, free): (Receiver<Order>, Sender<Block>),
         (keep, zstd): (Option<usize>, Option<i32>),
         tally: Arc<Tally>,
+        shelf: Option<Box<dyn Shelf>>,
     ) -> Result<Self, (PathBuf, io::Error)> {
         let squeeze = zstd.map(|level| Squeeze::new(level, BLOCK)).transpose();
         let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
         let (frames, done) = (VecDeque::new(), Done::default());
-        let mut disk = Self { orders, free, keep, tally, file: None, squeeze, whole: 0, frames, done };
+        let mut disk =
+            Self { orders, free, keep, tally, file: None, squeeze, whole: 0, frames, lost: 0, shelf, done };
         disk.next(first)?;
         disk.done.direct =
             disk.squeeze.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
@@ -91,6 +102,12 @@ impl Disk {
                 }
                 Order::Open(_) => {}
                 Order::Block(block) => self.write(block),
+                Order::Ended(part) => self.ended(*part),
+                Order::Look => {
+                    if let Some(shelf) = &mut self.shelf {
+                        shelf.look();
+                    }
+                }
             }
         }
         self.done
@@ -99,16 +116,24 @@ impl Disk {
     fn next(&mut self, target: Target) -> Result<(), (PathBuf, io::Error)> {
         self.file = None;
         self.whole = 0;
+        self.lost = 0;
         let (path, file) = match target {
             Target::File(path) => {
-                let file = BulkFile::create(&path, true);
+                let mut file = BulkFile::create(&path, true);
+                while file.as_ref().is_err_and(|error| self.is_room_made(error)) {
+                    file = BulkFile::create(&path, true);
+                }
                 self.done.files.push_back(path.clone());
                 self.frames.push_back(0);
                 (path, file)
             }
             Target::StandardOutput => (PathBuf::from("standard output"), BulkFile::standard_output()),
         };
-        self.file = Some((path.clone(), file.map_err(|error| (path, error))?));
+        match file {
+            Ok(file) => self.file = Some((path, file)),
+            Err(error) if self.goes_on(&error) => {}
+            Err(error) => return Err((path, error)),
+        }
         while self.keep.is_some_and(|keep| self.done.files.len() > keep.max(1)) {
             if let Some(oldest) = self.done.files.pop_front() {
                 self.done.removed += 1;
@@ -120,8 +145,57 @@ impl Disk {
         Ok(())
     }
 
+    /// Whether the files are kept by somebody who has made room after this error.
+    fn is_room_made(&mut self, error: &io::Error) -> bool {
+        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::TryAgain)
+    }
+
+    /// Whether recording goes on without this file.
+    fn goes_on(&mut self, error: &io::Error) -> bool {
+        self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::GoOn)
+    }
+
+    /// The file at hand is complete: who keeps the files hears of it.
+    fn ended(&mut self, part: Part) {
+        let file = self.file.take();
+        let frames = self.frames.back().copied().unwrap_or(0);
+        if let Some(shelf) = &mut self.shelf {
+            let path = self.done.files.back().cloned().unwrap_or_default();
+            shelf.ended(Part { path, frames, disk_lost: self.lost, size: self.whole, ..part });
+        }
+        drop(file);
+    }
+
     fn write(&mut self, block: Block) {
-        let written = match &mut self.file {
+        let mut written = self.put(&block);
+        while let Err(Some((_, error))) = &written
+            && self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::TryAgain)
+        {
+            written = self.put(&block);
+        }
+        match written {
+            Ok(()) => {
+                if let Some(frames) = self.frames.back_mut() {
+                    *frames += block.frames;
+                }
+                self.tally.written.fetch_add(block.frames, Ordering::Release);
+            }
+            Err(failure) => {
+                self.lost += block.frames;
+                self.tally.lost.fetch_add(block.frames, Ordering::Release);
+                match failure {
+                    Some((_, error)) if self.goes_on(&error) => self.leave(),
+                    Some(failure) => self.fail(failure),
+                    None => {}
+                }
+            }
+        }
+        // The capturing thread may have gone already.
+        self.free.send(block).unwrap_or(());
+    }
+
+    fn put(&mut self, block: &Block) -> Result<(), Option<(PathBuf, io::Error)>> {
+        match &mut self.file {
             Some((path, file)) => {
                 let bytes = &block.memory.bytes()[..block.len];
                 let done = match &mut self.squeeze {
@@ -134,31 +208,25 @@ impl Disk {
                 done.map(|whole| self.whole = whole).map_err(|error| Some((path.clone(), error)))
             }
             None => Err(None),
-        };
-        match written {
-            Ok(()) => {
-                if let Some(frames) = self.frames.back_mut() {
-                    *frames += block.frames;
-                }
-                self.tally.written.fetch_add(block.frames, Ordering::Release);
-            }
-            Err(failure) => {
-                self.tally.lost.fetch_add(block.frames, Ordering::Release);
-                if let Some(failure) = failure {
-                    self.fail(failure);
-                }
-            }
         }
-        // The capturing thread may have gone already.
-        self.free.send(block).unwrap_or(());
     }
 
-    fn fail(&mut self, failure: (PathBuf, io::Error)) {
+    /// Nothing more goes into this file.
+    fn leave(&mut self) {
         if let Some((_, file)) = self.file.take() {
             // Best effort: a record cut in half at the end is what readers then complain of.
             file.cut(self.whole).unwrap_or(());
         }
+    }
+
+    fn fail(&mut self, failure: (PathBuf, io::Error)) {
+        self.leave();
         self.done.failure.get_or_insert(failure);
         self.tally.failed.store(true, Ordering::Release);
     }
+}
+
+/// No room: on the disk, or in what its owner allows.
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

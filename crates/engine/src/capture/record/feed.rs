@@ -6,6 +6,7 @@
 //! Invariant: a block that is full ends at a multiple of its size in the file, so that it can be written directly.
 
 use super::disk::{Order, Target};
+use super::shelf::Part;
 use crossbeam_channel::{Receiver, Sender};
 use packetrig_sys::bulk::Aligned;
 use std::collections::VecDeque;
@@ -116,6 +117,17 @@ impl Feed {
         self.flush();
         self.order(Order::Open(target));
         self.position = 0;
+    }
+
+    /// Says that the file is complete.
+    pub(super) fn end_file(&mut self, part: Part) {
+        self.flush();
+        self.order(Order::Ended(Box::new(part)));
+    }
+
+    /// Has the disk's thread look at its files, if it is not busy.
+    pub(super) fn look(&self) {
+        self.orders.try_send(Order::Look).unwrap_or(());
     }
 
     fn begin(&mut self) -> bool {

@@ -12,11 +12,13 @@
 mod disk;
 mod feed;
 mod recorder;
+mod shelf;
 mod squeeze;
 
 pub use super::encode::Format;
 pub use disk::Target;
 pub use recorder::{RecordSpec, Recorded, Recorder, Rotation};
+pub use shelf::{Full, Part, Shelf};
 
 use super::tap::ON_ITS_WAY;
 use crate::Error;
@@ -41,6 +43,17 @@ pub struct Limits {
     pub frames: Option<u64>,
     /// After so long.
     pub time: Option<Nanos>,
+}
+
+/// What who started a recording wants of it now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// Go on.
+    GoOn,
+    /// Begin another file.
+    Rotate,
+    /// End.
+    End,
 }
 
 /// What was counted so far.
@@ -82,6 +95,18 @@ pub fn record(
     (limits, stop): (Limits, &dyn Fn() -> bool),
     tell: &mut dyn FnMut(&Counts, &RateSeries),
 ) -> Result<Summary, Error> {
+    let wish = || if stop() { Wish::End } else { Wish::GoOn };
+    record_as_wished(rx, clock, recorder, (limits, &wish), tell)
+}
+
+/// As [`record`], and begins another file when `wish` says so.
+pub fn record_as_wished(
+    rx: &mut impl FrameRx,
+    clock: &dyn Clock,
+    recorder: Option<Recorder>,
+    (limits, wish): (Limits, &dyn Fn() -> Wish),
+    tell: &mut dyn FnMut(&Counts, &RateSeries),
+) -> Result<Summary, Error> {
     let started = clock.now();
     let room = if recorder.is_none() { DAY } else { 0 };
     let mut session = Session {
@@ -95,7 +120,7 @@ pub fn record(
         series: RateSeries::with_room(room),
     };
     while !session.is_over {
-        session.turn(rx, clock.now(), stop, tell)?;
+        session.turn(rx, clock.now(), wish(), tell)?;
     }
     session.finish(rx, clock.now())
 }
@@ -117,11 +142,14 @@ impl Session {
         &mut self,
         rx: &mut impl FrameRx,
         now: MonoTime,
-        stop: &dyn Fn() -> bool,
+        wish: Wish,
         tell: &mut dyn FnMut(&Counts, &RateSeries),
     ) -> Result<(), Error> {
         let has_failed = self.recorder.as_ref().is_some_and(Recorder::has_failed);
-        if (stop() || has_failed) && self.end.is_none_or(|end| now < end) {
+        if let Some(recorder) = self.recorder.as_mut().filter(|_| wish == Wish::Rotate) {
+            recorder.rotate(now);
+        }
+        if (wish == Wish::End || has_failed) && self.end.is_none_or(|end| now < end) {
             self.end = Some(now);
         }
         let most = self.most();
@@ -140,6 +168,9 @@ impl Session {
         })?;
         if now >= self.next_tell {
             self.count(rx.counters()?, now);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.mind_files(now);
+            }
             tell(&self.counts, &self.series);
             self.next_tell = now + TELL_EVERY;
         }

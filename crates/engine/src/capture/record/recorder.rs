@@ -3,12 +3,14 @@
 use super::super::encode::{self, FIXED, Format, Frame, Header, Record, Totals};
 use super::disk::{Disk, Done, Tally, Target};
 use super::feed::{BLOCK, Block, Feed};
+use super::shelf::{Part, Shelf};
 use crate::Error;
+use crate::capture::numbers::{Counter, Numbers};
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
 use packetrig_sys::clock::Offset;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::checksum;
+use packetrig_wire::{checksum, trailer};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -20,6 +22,8 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 const LONGEST: usize = BLOCK / 4;
 /// Bytes of an FCS.
 const FCS: usize = 4;
+/// How often who keeps the files is asked to look at them.
+const LOOK: Nanos = Nanos::from_secs(5);
 /// Texts in a file's header are cut to this.
 const LONGEST_TEXT: usize = 8192;
 
@@ -59,6 +63,8 @@ pub struct Rotation {
     pub every: Option<Nanos>,
     /// So many files are kept, the newest.
     pub keep: Option<usize>,
+    /// Files of that name there have been before: numbers go on.
+    pub before: u64,
 }
 
 impl Rotation {
@@ -90,6 +96,18 @@ pub struct Recorder {
     beyond_budget: u64,
     queue_dropped: u64,
     kernel_dropped: Option<u64>,
+    kept: Option<Kept>,
+}
+
+/// What is noted for who keeps the files.
+#[derive(Debug)]
+struct Kept {
+    /// Of the file at hand.
+    part: Part,
+    /// Losses when it was begun: of the kernel, of the queue.
+    lost_before: (u64, u64),
+    counter: Counter,
+    looked: MonoTime,
 }
 
 /// What became of a recording.
@@ -113,6 +131,8 @@ pub struct Recorded {
     pub queue_dropped: u64,
     /// Frames lost because writing failed.
     pub disk_lost: u64,
+    /// What trailers of a tap said, where files are kept by somebody.
+    pub numbers: Numbers,
     /// Whether the disk was written to directly.
     pub direct: bool,
     /// Why writing failed, if it did.
@@ -122,17 +142,40 @@ pub struct Recorded {
 impl Recorder {
     /// Makes the first file and starts the disk's thread. `offset` is that which the frames' times were made with.
     pub fn start(spec: RecordSpec, offset: Offset, now: MonoTime) -> Result<Self, Error> {
+        Self::open(spec, None, (offset, now))
+    }
+
+    /// The same with files that `shelf` keeps: it hears of each. Trailers of a tap are read, going on from `known`.
+    pub fn shelved(
+        spec: RecordSpec,
+        (shelf, known): (Box<dyn Shelf>, Numbers),
+        offset: Offset,
+        now: MonoTime,
+    ) -> Result<Self, Error> {
+        let mut recorder = Self::open(spec, Some(shelf), (offset, now))?;
+        let part = Part { number: recorder.files, ..Part::default() };
+        let counter = Counter::new(known);
+        recorder.kept = Some(Kept { part, lost_before: (0, 0), counter, looked: now });
+        Ok(recorder)
+    }
+
+    fn open(
+        spec: RecordSpec,
+        shelf: Option<Box<dyn Shelf>>,
+        (offset, now): (Offset, MonoTime),
+    ) -> Result<Self, Error> {
         let blocks = (spec.queue / BLOCK).max(4);
         let (free_in, free) = bounded(blocks);
-        // Never full: behind each order to open a file comes a block with its beginning.
-        let (orders, orders_out) = bounded(2 * blocks + 2);
+        // Never full: between orders to end a file and to open another come blocks with its end and its beginning.
+        let (orders, orders_out) = bounded(3 * blocks + 4);
         for _ in 0..blocks {
             free_in.send(Block::new()).map_err(|_| Error::Bug("a new queue is full"))?;
         }
         let tally = Arc::new(Tally::default());
-        let first = target(&spec, 1);
+        let number = spec.rotation.before + 1;
+        let first = target(&spec, number);
         let ends = (orders_out, free_in);
-        let disk = Disk::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally))
+        let disk = Disk::open(first, ends, (spec.rotation.keep, spec.zstd), Arc::clone(&tally), shelf)
             .map_err(|(path, source)| Error::File { path, source })?;
         let thread = std::thread::Builder::new()
             .name("capture-disk".into())
@@ -146,7 +189,7 @@ impl Recorder {
             thread: Some(thread),
             encoded: Vec::with_capacity(FIXED),
             head: 0,
-            files: 1,
+            files: number,
             begun: now,
             is_empty: true,
             flushed: now,
@@ -155,6 +198,7 @@ impl Recorder {
             beyond_budget: 0,
             queue_dropped: 0,
             kernel_dropped: None,
+            kept: None,
         };
         recorder.begin();
         Ok(recorder)
@@ -163,6 +207,11 @@ impl Recorder {
     /// Takes a frame. Does not wait: when the disk is behind and the queue full, the frame is counted as dropped.
     pub fn frame(&mut self, frame: &RxFrame<'_>) {
         self.passed += 1;
+        if let Some(kept) = &mut self.kept
+            && let Some((_, trailer)) = trailer::split(frame.bytes)
+        {
+            kept.counter.take(&trailer);
+        }
         let (bytes, fcs, fcs_len) = self.kept(frame);
         let extra = if self.spec.fcs { FCS } else { 0 };
         let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
@@ -185,6 +234,21 @@ impl Recorder {
         self.feed.put(around.tail());
         self.feed.complete(1);
         self.is_empty = false;
+        if let Some(kept) = &mut self.kept {
+            kept.part.frame_bytes += (frame.full_len + FCS) as u64;
+            let first = kept.part.arrivals_ns.map_or(record.at_ns, |(first, _)| first);
+            kept.part.arrivals_ns = Some((first, record.at_ns));
+        }
+    }
+
+    /// Begins another file, if there is anything in this one. Whether it did.
+    pub fn rotate(&mut self, now: MonoTime) -> bool {
+        !self.is_empty && self.next_file(now)
+    }
+
+    /// What the trailers of a tap said so far.
+    pub fn numbers(&self) -> Numbers {
+        self.kept.as_ref().map_or([None; 2], |kept| kept.counter.numbers())
     }
 
     /// What is kept of a frame: of its bytes, and of its FCS.
@@ -216,6 +280,18 @@ impl Recorder {
         }
     }
 
+    /// To be called now and then: where files are kept, time ends them also when nothing arrives.
+    pub fn mind_files(&mut self, now: MonoTime) {
+        let Some(kept) = &mut self.kept else { return };
+        if now.since(kept.looked) >= LOOK {
+            kept.looked = now;
+            self.feed.look();
+        }
+        if self.spec.rotation.every.is_some_and(|every| now.since(self.begun) >= every) {
+            self.rotate(now);
+        }
+    }
+
     /// Frames that the kernel lost so far, to be written into the files.
     pub fn lost_before(&mut self, frames: u64) {
         self.kernel_dropped = Some(frames);
@@ -233,6 +309,7 @@ impl Recorder {
 
     /// Ends the last file and waits for the disk.
     pub fn finish(mut self, now: MonoTime) -> Result<Recorded, Error> {
+        let numbers = self.numbers();
         let done = self.close(now)?.ok_or(Error::Bug("a recording ended twice"))?;
         Ok(Recorded {
             files: done.files.into(),
@@ -244,6 +321,7 @@ impl Recorder {
             head: self.head,
             queue_dropped: self.queue_dropped,
             disk_lost: self.tally.lost.load(Ordering::Acquire),
+            numbers,
             direct: done.direct,
             failure: done.failure,
         })
@@ -253,6 +331,7 @@ impl Recorder {
         let Some(thread) = self.thread.take() else { return Ok(None) };
         self.end(now);
         self.feed.flush();
+        self.shelve(now);
         // The disk's thread ends when there can be no more orders.
         self.feed = Feed::new(crossbeam_channel::never(), bounded(0).0);
         thread.join().map(Some).map_err(|_| Error::Panicked("capture-disk".into()))
@@ -277,12 +356,26 @@ impl Recorder {
             return false;
         }
         self.end(at);
+        self.shelve(at);
         self.files += 1;
         self.feed.next_file(target(&self.spec, self.files));
         self.begun = at;
         self.is_empty = true;
         self.begin();
         true
+    }
+
+    /// Says of the file at hand what it came to.
+    fn shelve(&mut self, now: MonoTime) {
+        let span_ns = (self.wall(self.begun), self.wall(now));
+        let lost = (self.kernel_dropped.unwrap_or(0), self.queue_dropped);
+        let Some(kept) = &mut self.kept else { return };
+        let next = Part { number: kept.part.number + 1, ..Part::default() };
+        let part = std::mem::replace(&mut kept.part, next);
+        let (kernel, queue) = std::mem::replace(&mut kept.lost_before, lost);
+        let (kernel_dropped, queue_dropped) = (lost.0 - kernel, lost.1 - queue);
+        let numbers = kept.counter.numbers();
+        self.feed.end_file(Part { span_ns, kernel_dropped, queue_dropped, numbers, ..part });
     }
 
     fn begin(&mut self) {

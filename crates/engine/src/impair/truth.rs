@@ -1,5 +1,6 @@
 //! What the device did, frame for frame, and the plain arithmetic that says what a receiver must find.
 
+use super::{Deeds, Place, Witness};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// What happened to the frames of one key that arrived on one port. Positions count from 0.
@@ -46,6 +47,39 @@ pub struct Accounts {
     pub corrupt: u64,
     /// Departures, copies included, with changed headers and an intact payload.
     pub altered: u64,
+}
+
+/// The truth about the frames of each key, kept whole in memory: for tests, whose frames are few.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Truths(pub BTreeMap<u32, Truth>);
+
+impl Witness for Truths {
+    fn settled(&mut self, place: Place, deeds: &Deeds, _: &[u8]) {
+        let Place { key, position } = place;
+        let truth = self.0.entry(key).or_default();
+        truth.received += 1;
+        if deeds.dropped || deeds.overflowed > deeds.copies {
+            truth.dropped.insert(position);
+        }
+        if deeds.corrupted.is_some() {
+            truth.corrupted.insert(position);
+        }
+        if deeds.rewritten {
+            truth.rewritten.insert(position);
+        }
+        let copies = deeds.copies.saturating_sub(deeds.overflowed);
+        if copies > 0 {
+            truth.duplicated.insert(position, copies);
+        }
+        if deeds.held_for > 0 {
+            truth.held.insert(position);
+        }
+        truth.delayed += u64::from(deeds.is_delayed);
+    }
+
+    fn left(&mut self, place: Place, _: u64, _: u64) {
+        self.0.entry(place.key).or_default().departures.push(place.position);
+    }
 }
 
 impl Truth {

@@ -1,0 +1,95 @@
+//! `packetrig log check`: whether everything that should be in a log is there.
+
+use crate::args::CheckLog as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::Output;
+use crate::table::table;
+use packetrig_engine::capture::log::{self, Checked, Finding};
+use packetrig_engine::impair::DIRECTIONS;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let read = |path: &std::path::PathBuf| {
+        std::fs::read_to_string(path)
+            .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })
+    };
+    let text = arguments.tap.as_ref().map(read).transpose()?;
+    let tap = arguments.tap.as_deref().zip(text.as_deref());
+    let checked = log::check(&arguments.directory, tap)?;
+    if arguments.json {
+        output.json(&serde_json::json!({
+            "complete": checked.is_complete(),
+            "lost": checked.lost(),
+            "lost_in_all": checked.lost_in_all(),
+            "log": checked,
+        }))?;
+    } else {
+        output.text(shown(&checked));
+    }
+    Ok(if checked.is_complete() { Exit::Ok } else { Exit::Fail })
+}
+
+fn shown(checked: &Checked) -> String {
+    let row = |what: &str, number: u64| vec![what.to_owned(), count(number)];
+    let mut text = table(
+        &["", "frames"],
+        [
+            row("written since the beginning", checked.written),
+            row("in files that are there", checked.frames),
+            row("in files removed as asked for", checked.removed_frames),
+            row("dropped: kernel ring", checked.dropped_kernel),
+            row("dropped: our queue", checked.dropped_queue),
+            row("dropped: disk", checked.dropped_disk),
+        ],
+    );
+    text.push_str(&super::trailers(checked.numbers));
+    text.push_str(&against_tap(checked));
+    for finding in &checked.findings {
+        text.push_str(&format!("{}\n", words(finding)));
+    }
+    if checked.open_files > 0 {
+        text.push_str(&format!(
+            "{} files are being written, or were left by force\n",
+            count(checked.open_files)
+        ));
+    }
+    let verdict = if checked.is_complete() { "the log is complete" } else { "the log is not complete" };
+    text.push_str(&format!("{} files: {verdict}\n", count(checked.files)));
+    text
+}
+
+fn against_tap(checked: &Checked) -> String {
+    let Some(tap) = checked.tap else { return String::new() };
+    let lost = checked.lost();
+    let rows = (0..2).map(|way| {
+        let seen = checked.numbers[way].map(|numbered| count(numbered.seen));
+        let unknown = || "unknown".to_owned();
+        vec![
+            DIRECTIONS[way].to_owned(),
+            count(tap[way].wanted),
+            tap[way].mirrored.map_or_else(unknown, count),
+            seen.unwrap_or_else(unknown),
+            lost[way].map_or_else(unknown, |lost| lost.to_string()),
+        ]
+    });
+    let mut text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
+    if let (Some(lost), [None, None]) = (checked.lost_in_all(), lost) {
+        text.push_str(&format!("mirrored and not written, both directions: {lost}\n"));
+    }
+    text
+}
+
+fn words(finding: &Finding) -> String {
+    match finding {
+        Finding::Gone { file } => format!("file {file} is in the index and not there"),
+        Finding::Differs { file, said, found } => {
+            format!("file {file} holds {} frames and should hold {}", count(*found), count(*said))
+        }
+        Finding::Skipped { file } => format!("there never was a file {file}"),
+        Finding::Damaged { file, why } => format!("file {file} cannot be read: {why}"),
+        Finding::Mended { file } => {
+            format!("the log ended by force in file {file}: what was not written yet is lost")
+        }
+    }
+}

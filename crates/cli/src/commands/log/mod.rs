@@ -1,0 +1,249 @@
+//! `packetrig log`: captures as a service, on the node that copies of a link are sent to.
+//!
+//! It is the capture command with a keeper behind its files: no second writer. What runs it (systemd, a shell) is told
+//! when it listens, ends it by TERM and makes it begin another file by HUP.
+
+mod check;
+mod notify;
+
+use super::capture::Live;
+use crate::args::{BeginLog, Log as Arguments, LogAction, Receiver};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::{count, scaled};
+use crate::output::{Output, Style, remark};
+use crate::table::table;
+use packetrig_engine::capture::log::{Keeper, NAME, Retention};
+use packetrig_engine::capture::numbers::Numbers;
+use packetrig_engine::capture::record::{
+    self, Counts, Format, Limits, RecordSpec, Recorder, Rotation, Summary, Target, Wish,
+};
+use packetrig_engine::clock::RealClock;
+use packetrig_engine::filter;
+use packetrig_engine::impair::DIRECTIONS;
+use packetrig_engine::packet::{self, PacketTap, TapOptions};
+use packetrig_engine::port::{Clock, FrameRx};
+use packetrig_engine::xdp::{XdpTap, XdpTapOptions};
+use packetrig_plan::Location;
+use packetrig_stats::series::RateSeries;
+use packetrig_sys::clock::Offset;
+use packetrig_sys::signal;
+use std::cell::Cell;
+use std::path::Path;
+
+pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    if let Some(LogAction::Check(arguments)) = &arguments.action {
+        return check::perform(arguments, output);
+    }
+    let arguments = &arguments.begin;
+    let (Some(interface), Some(directory)) = (&arguments.interface, &arguments.into) else {
+        return Err(Error::Usage("log needs an interface and --into DIR".into()));
+    };
+    let file = arguments.rotate_size.0;
+    if arguments.keep.is_some_and(|keep| keep.0 < 2 * file) {
+        return Err(Error::Usage(
+            "--keep must have room for two files: one complete, one being written".into(),
+        ));
+    }
+    let job = Job { arguments, interface, expression: arguments.expression.join(" ") };
+    signal::latch()?;
+    signal::count_hangups()?;
+    let keeper = Keeper::open(directory, &interface.to_string(), retention(arguments))?;
+    let begun = (keeper.last_file() + 1, keeper.next_frame());
+    let (summary, numbers) = job.listen_there(keeper, directory)?;
+    output.text(if arguments.json {
+        json(&summary, numbers, begun)?
+    } else {
+        result(&job, &summary, numbers)
+    });
+    Ok(exit(&summary))
+}
+
+fn retention(arguments: &BeginLog) -> Retention {
+    Retention {
+        bytes: arguments.keep.map(|size| size.0),
+        age: arguments.keep_for,
+        free: arguments.keep_free.map(|size| size.0),
+        file: arguments.rotate_size.0,
+        when_full: arguments.when_full.into(),
+    }
+}
+
+struct Job<'a> {
+    arguments: &'a BeginLog,
+    interface: &'a Location,
+    expression: String,
+}
+
+impl Job<'_> {
+    fn listen_there(&self, keeper: Keeper, directory: &Path) -> Result<(Summary, Numbers), Error> {
+        let program =
+            if self.expression.trim().is_empty() { None } else { Some(filter::compile(&self.expression)?) };
+        match self.arguments.back_end {
+            Receiver::Packet => {
+                // Frames come whole, so that trailers behind them are seen; the recorder cuts them.
+                let options = TapOptions {
+                    filter: program,
+                    snap_len: None,
+                    promiscuous: !self.arguments.no_promiscuous,
+                    outgoing: false,
+                    blocks: packet::BLOCKS,
+                };
+                let tap = PacketTap::open(self.interface, options)?;
+                let at = (tap.offset(), tap.is_up());
+                self.listen(tap, at, keeper, directory)
+            }
+            Receiver::Xdp => {
+                let options = XdpTapOptions { filter: program, snap_len: None, pass: false };
+                let tap = XdpTap::open(self.interface, &options)?;
+                let at = (tap.offset(), tap.is_up());
+                self.listen(tap, at, keeper, directory)
+            }
+        }
+    }
+
+    fn listen<R: FrameRx>(
+        &self,
+        mut tap: R,
+        (offset, is_up): (Offset, bool),
+        keeper: Keeper,
+        directory: &Path,
+    ) -> Result<(Summary, Numbers), Error> {
+        let clock = RealClock::new();
+        if !is_up {
+            remark(format_args!("log: {} is down; nothing arrives until it is up", self.interface));
+        }
+        if keeper.mended() > 0 {
+            remark("log: the last one ended by force; its last file is mended and in the index");
+        }
+        let first = keeper.last_file() + 1;
+        let known = keeper.numbers();
+        let spec = self.spec(directory, keeper.last_file());
+        let recorder = Recorder::shelved(spec, (Box::new(keeper), known), offset, clock.now())?;
+        if !self.arguments.quiet {
+            remark(format_args!("log: listening on {}, first file {first}", self.interface));
+        }
+        notify::say("READY=1");
+        let limits = Limits { frames: None, time: self.arguments.time };
+        let hangups = Cell::new(0);
+        let wish = || match (signal::received(), signal::hangups()) {
+            (Some(_), _) => Wish::End,
+            (None, now) if now != hangups.replace(now) => Wish::Rotate,
+            (None, _) => Wish::GoOn,
+        };
+        let mut live = Live::new(self.arguments.quiet);
+        let mut tell = |counts: &Counts, _: &RateSeries| live.show(counts);
+        let done = record::record_as_wished(&mut tap, &clock, Some(recorder), (limits, &wish), &mut tell);
+        live.finish();
+        notify::say("STOPPING=1");
+        let summary = done?;
+        let numbers = summary.recorded.as_ref().map_or(known, |recorded| recorded.numbers);
+        Ok((summary, numbers))
+    }
+
+    fn spec(&self, directory: &Path, before: u64) -> RecordSpec {
+        let arguments = self.arguments;
+        let extension = if arguments.zstd.is_some() { "pcapng.zst" } else { "pcapng" };
+        RecordSpec {
+            target: Target::File(directory.join(format!("{NAME}.{extension}"))),
+            format: Format::Pcapng,
+            interface: self.interface.to_string(),
+            comment: format!("packetrig log {}", self.interface),
+            filter: self.expression.clone(),
+            snap_len: arguments.snap,
+            fcs: false,
+            budget: None,
+            rotation: Rotation {
+                bytes: Some(arguments.rotate_size.0),
+                every: arguments.rotate_every,
+                keep: None,
+                before,
+            },
+            zstd: arguments.zstd,
+            queue: usize::try_from(arguments.queue.0).unwrap_or(usize::MAX),
+        }
+    }
+}
+
+fn exit(summary: &Summary) -> Exit {
+    let failure = summary.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
+    match failure {
+        Some((path, error)) => {
+            let style = Style::of_remarks();
+            remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+            Exit::World
+        }
+        None => Exit::Ok,
+    }
+}
+
+/// One row per account, and one for each direction of a tap.
+fn result(job: &Job<'_>, summary: &Summary, numbers: Numbers) -> String {
+    let counts = &summary.counts;
+    let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
+    let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];
+    let mut text = format!(
+        "{}: {} frames, {} in {:.3} s\n",
+        job.interface,
+        count(counts.frames),
+        scaled(counts.bytes as f64, "B"),
+        counts.elapsed.as_secs_f64()
+    );
+    text.push_str(&table(
+        &["", "frames"],
+        [
+            row("passed the filter", counts.frames + counts.kernel_dropped),
+            row("written", written),
+            row("dropped: kernel ring", counts.kernel_dropped),
+            row("dropped: our queue", counts.queue_dropped),
+            row("dropped: disk", counts.disk_lost),
+        ],
+    ));
+    text.push_str(&trailers(numbers));
+    text
+}
+
+/// What trailers of a tap said; nothing if there were none.
+fn trailers(numbers: Numbers) -> String {
+    let rows = DIRECTIONS.iter().zip(numbers).filter_map(|(direction, numbered)| {
+        let numbered = numbered?;
+        let cells = [
+            numbered.first,
+            numbered.last,
+            numbered.seen,
+            numbered.missing,
+            numbered.absent,
+            numbered.duplicates,
+        ];
+        Some(std::iter::once((*direction).to_owned()).chain(cells.map(count)).collect::<Vec<_>>())
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
+}
+
+fn json(summary: &Summary, numbers: Numbers, (first_file, first_frame): (u64, u64)) -> Result<String, Error> {
+    let counts = &summary.counts;
+    let recorded = summary.recorded.as_ref();
+    let value = serde_json::json!({
+        "elapsed_ns": counts.elapsed.as_u64(),
+        "frames": counts.frames,
+        "bytes": counts.bytes,
+        "written": recorded.map(|recorded| recorded.written),
+        "dropped": {
+            "kernel_ring": counts.kernel_dropped,
+            "our_queue": counts.queue_dropped,
+            "disk": counts.disk_lost,
+        },
+        "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
+        "first_file": first_file,
+        "first_frame": first_frame,
+        "files": recorded.map(|recorded| recorded.files.len()),
+        "numbers": numbers,
+    });
+    serde_json::to_string_pretty(&value)
+        .map(|text| text + "\n")
+        .map_err(|error| Error::Write { what: "JSON".into(), source: error.into() })
+}

@@ -1,0 +1,219 @@
+//! Holds a log's index against its files, and both against the books of the tap whose copies it keeps.
+//!
+//! It changes nothing. A file that is being written is in no index yet; it is named, not judged.
+
+use super::index::{Entry, FileEntry, Index};
+use super::keeper::index_of;
+use super::{Error, files, survey};
+use crate::capture::numbers::{Numbered, Numbers};
+use serde::Serialize;
+use serde_json::Value;
+use std::path::Path;
+
+/// What is not as it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "finding", rename_all = "snake_case")]
+pub enum Finding {
+    /// A file of the index is gone, and nobody of the log removed it.
+    Gone {
+        /// Which.
+        file: u64,
+    },
+    /// A file holds other frames than the index says.
+    Differs {
+        /// Which.
+        file: u64,
+        /// What the index says.
+        said: u64,
+        /// What is there.
+        found: u64,
+    },
+    /// A number that no file ever had.
+    Skipped {
+        /// Which.
+        file: u64,
+    },
+    /// A file that cannot be read.
+    Damaged {
+        /// Which.
+        file: u64,
+        /// Why.
+        why: String,
+    },
+    /// A log ended by force: what it had not written yet is lost, and how much that is only trailers tell.
+    Mended {
+        /// The file it was writing.
+        file: u64,
+    },
+}
+
+/// What the tap says of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TapBooks {
+    /// Frames to be copied: the highest number it gave.
+    pub wanted: u64,
+    /// Copies that the mirror's driver took; `None` if that is not known.
+    pub mirrored: Option<u64>,
+}
+
+/// What came of a check.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Checked {
+    /// Complete files that are there.
+    pub files: u64,
+    /// Frames in them, counted.
+    pub frames: u64,
+    /// Frames ever written to files, those removed included.
+    pub written: u64,
+    /// Files removed as the log was told to.
+    pub removed_files: u64,
+    /// Frames in them.
+    pub removed_frames: u64,
+    /// Frames lost at the logger, of the files that are there: in the kernel's ring.
+    pub dropped_kernel: u64,
+    /// The disk was too slow.
+    pub dropped_queue: u64,
+    /// Writing failed.
+    pub dropped_disk: u64,
+    /// A file that is in no index yet: being written, or left by force.
+    pub open_files: u64,
+    /// What trailers say, by direction.
+    pub numbers: Numbers,
+    /// What the tap says, by direction.
+    pub tap: Option<[TapBooks; 2]>,
+    /// What is not as it should be.
+    pub findings: Vec<Finding>,
+}
+
+impl Checked {
+    /// Copies that left the tap and are not in the log, by direction; `None` where either side does not know. Without
+    /// trailers the log does not know directions, so only their sum is known ([`Checked::lost_in_all`]).
+    pub fn lost(&self) -> [Option<i64>; 2] {
+        let of = |way: usize| {
+            let numbered: Numbered = self.numbers[way]?;
+            let mirrored = self.tap.and_then(|tap| tap[way].mirrored);
+            mirrored.map(|mirrored| mirrored.cast_signed() - numbered.seen.cast_signed())
+        };
+        [of(0), of(1)]
+    }
+
+    /// The same over both directions, by counting frames: those written or dropped by the logger have arrived.
+    pub fn lost_in_all(&self) -> Option<i64> {
+        let [there, back] = self.tap?;
+        let mirrored = there.mirrored? + back.mirrored?;
+        Some(mirrored.cast_signed() - self.written.cast_signed())
+    }
+
+    /// Whether everything known to have been there is in the log.
+    pub fn is_complete(&self) -> bool {
+        let numbered = self.numbers.iter().flatten();
+        let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
+        let dropped = self.dropped_kernel + self.dropped_queue + self.dropped_disk;
+        let by_tap = match self.lost() {
+            [None, None] => self.lost_in_all().unwrap_or(0) != 0,
+            lost => lost.into_iter().flatten().any(|lost| lost != 0),
+        };
+        gaps == 0 && dropped == 0 && !by_tap && self.findings.is_empty()
+    }
+}
+
+/// Checks the log in a directory; `tap` is what `packetrig tap` printed as JSON.
+pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<Checked, Error> {
+    let entries = Index::read(directory)?;
+    if entries.is_empty() {
+        return Err(Error::Damaged { path: index_of(directory), why: "there is no log here".into() });
+    }
+    let mut checked = Checked::default();
+    if let Some((path, text)) = tap {
+        let books = serde_json::from_str(text).ok().and_then(|value: Value| books(&value));
+        let why = || Error::Damaged {
+            path: path.to_owned(),
+            why: "no directions of one tap and one mirror in it".into(),
+        };
+        checked.tap = Some(books.ok_or_else(why)?);
+    }
+    let there = files(directory)?;
+    let mut known: Vec<FileEntry> = Vec::new();
+    for entry in entries {
+        take(entry, &mut known, &mut checked);
+    }
+    checked.numbers = known.last().map_or(checked.numbers, |file| file.numbers);
+    let mut before: Numbers = [None; 2];
+    for entry in &known {
+        match there.iter().find(|(number, _)| *number == entry.file) {
+            None => checked.findings.push(Finding::Gone { file: entry.file }),
+            Some((_, path)) => hold(entry, path, before, &mut checked),
+        }
+        before = entry.numbers;
+    }
+    let is_known = |number: u64| known.iter().any(|entry| entry.file == number);
+    checked.open_files = there.iter().filter(|(number, _)| !is_known(*number)).count() as u64;
+    Ok(checked)
+}
+
+fn take(entry: Entry, known: &mut Vec<FileEntry>, checked: &mut Checked) {
+    match entry {
+        Entry::Before { files, frames, .. } => {
+            checked.removed_files += files;
+            checked.removed_frames += frames;
+            checked.written += frames;
+        }
+        Entry::File(file) => {
+            if let Some(last) = known.last() {
+                checked.findings.extend((last.file + 1..file.file).map(|file| Finding::Skipped { file }));
+            }
+            if file.mended {
+                checked.findings.push(Finding::Mended { file: file.file });
+            }
+            checked.written += file.frames;
+            checked.dropped_kernel += file.dropped_kernel;
+            checked.dropped_queue += file.dropped_queue;
+            checked.dropped_disk += file.dropped_disk;
+            checked.numbers = file.numbers;
+            known.push(file);
+        }
+        Entry::Removed { file, frames, .. } => {
+            checked.removed_files += 1;
+            checked.removed_frames += frames;
+            known.retain(|entry| entry.file != file);
+        }
+        Entry::Began { .. } | Entry::Ended { .. } => {}
+    }
+}
+
+fn hold(entry: &FileEntry, path: &Path, before: Numbers, checked: &mut Checked) {
+    checked.files += 1;
+    match survey(path, before) {
+        Ok(found) => {
+            checked.frames += found.frames;
+            if found.frames != entry.frames || found.is_cut {
+                let (said, found) = (entry.frames, found.frames);
+                checked.findings.push(Finding::Differs { file: entry.file, said, found });
+            }
+        }
+        Err(error) => checked.findings.push(Finding::Damaged { file: entry.file, why: error.to_string() }),
+    }
+}
+
+/// The two directions of a tap, wherever they are in what it printed; of one tap and one mirror, for there is one log.
+fn books(value: &Value) -> Option<[TapBooks; 2]> {
+    if let Some(directions) = value.get("directions").and_then(Value::as_array) {
+        let [there, back] = directions.as_slice() else { return None };
+        return Some([direction(there)?, direction(back)?]);
+    }
+    let inside: Vec<[TapBooks; 2]> = match value {
+        Value::Array(values) => values.iter().filter_map(books).collect(),
+        Value::Object(values) => values.values().filter_map(books).collect(),
+        _ => return None,
+    };
+    match inside[..] {
+        [books] => Some(books),
+        _ => None,
+    }
+}
+
+fn direction(value: &Value) -> Option<TapBooks> {
+    let wanted = value.get("wanted")?.as_u64()?;
+    let [mirror] = value.get("mirrors")?.as_array()?.as_slice() else { return None };
+    Some(TapBooks { wanted, mirrored: mirror.get("mirrored").and_then(Value::as_u64) })
+}

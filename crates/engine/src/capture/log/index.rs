@@ -1,0 +1,185 @@
+//! The index: JSON, a line for each thing that happened. What a crash left half a line of is not there.
+//!
+//! Lines are only ever added, and the whole file is written anew when a log begins: what was removed becomes one sum.
+
+use super::{Error, INDEX, failed};
+use crate::capture::numbers::Numbers;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "what", rename_all = "snake_case")]
+pub enum Entry {
+    /// All that was in the log once and is not any more.
+    Before {
+        /// Number of the last file removed.
+        last_file: u64,
+        /// Files.
+        files: u64,
+        /// Frames in them.
+        frames: u64,
+    },
+    /// A log began.
+    Began {
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+        /// Where it listens.
+        interface: String,
+        /// Number of its first file.
+        file: u64,
+        /// Number of its first frame, from 0.
+        frame: u64,
+        /// What trailers of a tap had said before, by direction.
+        numbers: Numbers,
+    },
+    /// A file is complete.
+    File(FileEntry),
+    /// A file was removed.
+    Removed {
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+        /// Which.
+        file: u64,
+        /// Frames that were in it.
+        frames: u64,
+        /// Why.
+        why: Why,
+    },
+    /// A log ended as it was asked to.
+    Ended {
+        /// When, nanoseconds since 1970.
+        at_ns: u64,
+    },
+}
+
+/// Why a file was removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// All files together were too large.
+    Size,
+    /// It was too old.
+    Age,
+    /// The disk had too little room left.
+    Free,
+    /// The disk was full.
+    Full,
+}
+
+/// A complete file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileEntry {
+    /// Its number.
+    pub file: u64,
+    /// Its name in the directory.
+    pub name: String,
+    /// Number of its first frame, from 0, counting all frames in files since the log was first begun.
+    pub first_frame: u64,
+    /// Frames in it.
+    pub frames: u64,
+    /// Bytes of the frames that were to be in it, FCS included; of a file that was mended, of those in it.
+    pub frame_bytes: u64,
+    /// Its size.
+    pub size: u64,
+    /// When it was begun and ended, nanoseconds since 1970.
+    pub span_ns: (u64, u64),
+    /// When its first and its last frame arrived.
+    pub arrivals_ns: Option<(u64, u64)>,
+    /// Frames lost in the kernel's ring since the file before.
+    pub dropped_kernel: u64,
+    /// Frames for which the disk was too slow.
+    pub dropped_queue: u64,
+    /// Frames that could not be written.
+    pub dropped_disk: u64,
+    /// What the trailers of a tap said until its end, by direction.
+    pub numbers: Numbers,
+    /// The log ended by force; what it lost is not known.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub mended: bool,
+}
+
+/// The index of a directory.
+#[derive(Debug)]
+pub struct Index {
+    path: PathBuf,
+    file: File,
+    /// Lines the disk had no room for.
+    owed: String,
+}
+
+impl Index {
+    /// What is in it, oldest first; nothing if there is none. Half a line at the end is left out.
+    pub fn read(directory: &Path) -> Result<Vec<Entry>, Error> {
+        let path = directory.join(INDEX);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed("read", &path)(error)),
+        };
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let parse = |(n, line): (usize, &str)| {
+            serde_json::from_str(line).map_err(|error| Error::Damaged {
+                path: path.clone(),
+                why: format!("line {}: {error}", n + 1),
+            })
+        };
+        whole.lines().enumerate().map(parse).collect()
+    }
+
+    /// Writes the index anew and keeps it open.
+    pub fn renew(directory: &Path, entries: &[Entry]) -> Result<Self, Error> {
+        let path = directory.join(INDEX);
+        let beside = directory.join(format!("{INDEX}.new"));
+        let text: String = entries.iter().map(line).collect();
+        let put = || {
+            let mut file = File::create(&beside)?;
+            file.write_all(text.as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&beside, &path)
+        };
+        put().map_err(failed("write", &path))?;
+        let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
+        Ok(Self { path, file, owed: String::new() })
+    }
+
+    /// Adds a line. Without room for it, it is owed until there is.
+    pub fn add(&mut self, entry: &Entry) {
+        self.owed.push_str(&line(entry));
+        self.pay();
+    }
+
+    /// Writes what is owed.
+    pub fn pay(&mut self) {
+        if self.owed.is_empty() {
+            return;
+        }
+        let before = self.file.metadata().map(|facts| facts.len());
+        let written = self.file.write_all(self.owed.as_bytes()).and_then(|()| self.file.sync_data());
+        match (written, before) {
+            (Ok(()), _) => self.owed.clear(),
+            // Half of it is taken back, to be written whole another time.
+            (Err(_), Ok(before)) => self.file.set_len(before).unwrap_or(()),
+            (Err(_), Err(_)) => {}
+        }
+    }
+
+    /// Lines that are owed still: the disk never had room for them.
+    pub fn owed(&self) -> usize {
+        self.owed.lines().count()
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn line(entry: &Entry) -> String {
+    // Numbers and short texts: nothing in it can fail.
+    let mut text = serde_json::to_string(entry).unwrap_or_default();
+    text.push('\n');
+    text
+}

@@ -1,0 +1,301 @@
+//! Keeps the files of a log: enters each in the index, removes what is too much, and makes room or does not.
+
+use super::index::{Entry, FileEntry, Index, Why};
+use super::{Error, INDEX, failed, files, survey};
+use crate::capture::numbers::Numbers;
+use crate::capture::record::{Full, Part, Shelf};
+use packetrig_sys::{clock, disk};
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+
+/// Holds the directory while a log runs.
+const LOCK: &str = ".lock";
+
+/// What to do when the disk is full.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WhenFull {
+    /// Remove the oldest files.
+    #[default]
+    DropOldest,
+    /// Write nothing and count, until there is room for another file.
+    Stop,
+    /// End; do not begin either without room for a file.
+    Refuse,
+}
+
+/// What is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// All files together are no larger than this, bytes; one that is being written is taken for as large as it may get.
+    pub bytes: Option<u64>,
+    /// Nor older than this.
+    pub age: Option<Nanos>,
+    /// So many bytes of the disk stay free.
+    pub free: Option<u64>,
+    /// A file may be so large, bytes.
+    pub file: u64,
+    /// When the disk is full.
+    pub when_full: WhenFull,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Keeper {
+    directory: PathBuf,
+    index: Index,
+    retention: Retention,
+    /// Complete files that are there, oldest first.
+    files: VecDeque<FileEntry>,
+    last_file: u64,
+    next_frame: u64,
+    numbers: Numbers,
+    mended: u64,
+    _lock: File,
+}
+
+impl Keeper {
+    /// Takes over a directory, which is made if it is not there: reads its index and mends what ended by force.
+    pub fn open(directory: &Path, interface: &str, retention: Retention) -> Result<Self, Error> {
+        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        let lock = lock(directory)?;
+        let free = disk::free(directory).unwrap_or(u64::MAX);
+        if retention.when_full == WhenFull::Refuse && free < retention.file {
+            return Err(Error::NoRoom { path: directory.to_owned(), free, wanted: retention.file });
+        }
+        let mut state = State::read(directory)?;
+        let mended = state.mend(directory)?;
+        let began = Entry::Began {
+            at_ns: clock::wall_clock_ns(),
+            interface: interface.to_owned(),
+            file: state.last_file + 1,
+            frame: state.next_frame,
+            numbers: state.numbers,
+        };
+        let before = (state.gone.files > 0).then_some(Entry::Before {
+            last_file: state.gone.last_file,
+            files: state.gone.files,
+            frames: state.gone.frames,
+        });
+        let there = state.files.iter().cloned().map(Entry::File);
+        let entries: Vec<Entry> = before.into_iter().chain(there).chain([began]).collect();
+        Ok(Self {
+            directory: directory.to_owned(),
+            index: Index::renew(directory, &entries)?,
+            retention,
+            files: state.files.into(),
+            last_file: state.last_file,
+            next_frame: state.next_frame,
+            numbers: state.numbers,
+            mended,
+            _lock: lock,
+        })
+    }
+
+    /// Number of the last file there ever was; zero if there was none.
+    pub fn last_file(&self) -> u64 {
+        self.last_file
+    }
+
+    /// Frames in files since the log was first begun.
+    pub fn next_frame(&self) -> u64 {
+        self.next_frame
+    }
+
+    /// What trailers said until now.
+    pub fn numbers(&self) -> Numbers {
+        self.numbers
+    }
+
+    /// Files mended when it took over.
+    pub fn mended(&self) -> u64 {
+        self.mended
+    }
+
+    /// Removes what is too large, too old, or too much for the disk.
+    fn prune(&mut self) {
+        let sum = |files: &VecDeque<FileEntry>| files.iter().map(|file| file.size).sum::<u64>();
+        while self.retention.bytes.is_some_and(|most| sum(&self.files) + self.retention.file > most)
+            && self.remove_oldest(Why::Size)
+        {}
+        let now = clock::wall_clock_ns();
+        let is_old = |file: &FileEntry, age: Nanos| file.span_ns.1.saturating_add(age.as_u64()) < now;
+        while self.retention.age.is_some_and(|age| self.files.front().is_some_and(|file| is_old(file, age)))
+            && self.remove_oldest(Why::Age)
+        {}
+        let is_short = |least: u64| disk::free(&self.directory).is_ok_and(|free| free < least);
+        while self.retention.free.is_some_and(is_short) && self.remove_oldest(Why::Free) {
+            // The next look sees what that has made free.
+        }
+    }
+
+    fn remove_oldest(&mut self, why: Why) -> bool {
+        let Some(oldest) = self.files.pop_front() else { return false };
+        // Somebody else may have taken it away; that is what was to be done.
+        fs::remove_file(self.directory.join(&oldest.name)).unwrap_or(());
+        let (at_ns, file, frames) = (clock::wall_clock_ns(), oldest.file, oldest.frames);
+        self.index.add(&Entry::Removed { at_ns, file, frames, why });
+        true
+    }
+}
+
+impl Shelf for Keeper {
+    fn ended(&mut self, part: Part) {
+        let name = part.path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let entry = FileEntry {
+            file: part.number,
+            name,
+            first_frame: self.next_frame,
+            frames: part.frames,
+            frame_bytes: part.frame_bytes,
+            size: part.size,
+            span_ns: part.span_ns,
+            arrivals_ns: part.arrivals_ns,
+            dropped_kernel: part.kernel_dropped,
+            dropped_queue: part.queue_dropped,
+            dropped_disk: part.disk_lost,
+            numbers: part.numbers,
+            mended: false,
+        };
+        self.next_frame += part.frames;
+        self.last_file = part.number;
+        self.index.add(&Entry::File(entry.clone()));
+        self.files.push_back(entry);
+        self.prune();
+        self.index.pay();
+    }
+
+    fn full(&mut self) -> Full {
+        match self.retention.when_full {
+            WhenFull::DropOldest if self.remove_oldest(Why::Full) => Full::TryAgain,
+            // Nothing is left that could be removed: somebody else fills the disk.
+            WhenFull::DropOldest | WhenFull::Stop => Full::GoOn,
+            WhenFull::Refuse => Full::End,
+        }
+    }
+
+    fn look(&mut self) {
+        self.prune();
+        self.index.pay();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        // Its files have been ended by then: the recorder says so before it lets go.
+        self.index.add(&Entry::Ended { at_ns: clock::wall_clock_ns() });
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, Error> {
+    let path = directory.join(LOCK);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
+    let file = file.map_err(failed("make", &path))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),
+        Err(TryLockError::Error(error)) => Err(failed("lock", &path)(error)),
+    }
+}
+
+#[derive(Default)]
+struct Gone {
+    last_file: u64,
+    files: u64,
+    frames: u64,
+}
+
+/// What the index says, file by file.
+#[derive(Default)]
+struct State {
+    files: Vec<FileEntry>,
+    gone: Gone,
+    last_file: u64,
+    next_frame: u64,
+    numbers: Numbers,
+}
+
+impl State {
+    fn read(directory: &Path) -> Result<Self, Error> {
+        let mut state = Self::default();
+        for entry in Index::read(directory)? {
+            match entry {
+                Entry::Before { last_file, files, frames } => {
+                    state.gone = Gone { last_file, files, frames };
+                    state.last_file = state.last_file.max(last_file);
+                    state.next_frame = state.next_frame.max(frames);
+                }
+                Entry::File(file) => state.take(file),
+                Entry::Removed { file, frames, .. } => state.remove(file, frames),
+                Entry::Began { file, frame, numbers, .. } => {
+                    state.numbers = numbers;
+                    state.last_file = state.last_file.max(file - 1);
+                    state.next_frame = state.next_frame.max(frame);
+                }
+                Entry::Ended { .. } => {}
+            }
+        }
+        Ok(state)
+    }
+
+    fn take(&mut self, file: FileEntry) {
+        self.last_file = self.last_file.max(file.file);
+        self.next_frame = file.first_frame + file.frames;
+        self.numbers = file.numbers;
+        self.files.push(file);
+    }
+
+    fn remove(&mut self, number: u64, frames: u64) {
+        self.files.retain(|file| file.file != number);
+        self.gone.last_file = self.gone.last_file.max(number);
+        self.gone.files += 1;
+        self.gone.frames += frames;
+    }
+
+    /// Enters files that the index does not know: those whose log ended by force. How many.
+    fn mend(&mut self, directory: &Path) -> Result<u64, Error> {
+        let known: Vec<u64> = self.files.iter().map(|file| file.file).collect();
+        let unknown = files(directory)?.into_iter().filter(|(number, _)| !known.contains(number));
+        let mut mended = 0;
+        for (number, path) in unknown {
+            // Removed from the index and not from the disk: it is not wanted.
+            if number <= self.gone.last_file {
+                fs::remove_file(&path).map_err(failed("remove", &path))?;
+                continue;
+            }
+            let entry = self.mended(number, &path)?;
+            self.take(entry);
+            mended += 1;
+        }
+        Ok(mended)
+    }
+
+    fn mended(&self, number: u64, path: &Path) -> Result<FileEntry, Error> {
+        let found = survey(path, self.numbers)?;
+        let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+        if found.is_cut && !is_squeezed {
+            let file = OpenOptions::new().write(true).open(path).map_err(failed("mend", path))?;
+            file.set_len(found.whole).map_err(failed("mend", path))?;
+        }
+        let size = fs::metadata(path).map_err(failed("read", path))?.len();
+        Ok(FileEntry {
+            file: number,
+            name: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            first_frame: self.next_frame,
+            frames: found.frames,
+            frame_bytes: found.frame_bytes,
+            size,
+            span_ns: found.arrivals_ns.unwrap_or_default(),
+            arrivals_ns: found.arrivals_ns,
+            numbers: found.numbers,
+            mended: true,
+            ..FileEntry::default()
+        })
+    }
+}
+
+/// Where the index of a directory is.
+pub(super) fn index_of(directory: &Path) -> PathBuf {
+    directory.join(INDEX)
+}

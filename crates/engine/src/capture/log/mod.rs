@@ -1,0 +1,95 @@
+//! Captures as a service: files that are numbered on and on, an index of them, and what to do when room runs out.
+//!
+//! ```text
+//!  DIR/log-00001.pcapng, log-00002.pcapng …   the files          DIR/index.jsonl   what is in each, what was removed
+//!  Recorder --Part--> Keeper: index, retention, disk-full policy        check(): index, files and a tap against each other
+//! ```
+//! The writer is the recorder of every capture; here is only who keeps its files. A log that ended by force is mended when
+//! the next one begins: its last file is cut to what is whole, counted and entered.
+//!
+//! Invariant: files and frames are numbered without a gap over all runs of the log; a number names one file for good.
+
+mod check;
+mod index;
+mod keeper;
+mod survey;
+
+pub use check::{Checked, Finding, TapBooks, check};
+pub use index::{Entry, FileEntry, Index, Why};
+pub use keeper::{Keeper, Retention, WhenFull};
+pub use survey::{Survey, survey};
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Name of the index.
+pub const INDEX: &str = "index.jsonl";
+/// What the files' names begin with.
+pub const NAME: &str = "log";
+
+/// Why a log cannot be kept there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: another log is kept there.
+    #[error("{} is the directory of a log that is running", .0.display())]
+    InUse(PathBuf),
+    /// World: the disk refused.
+    #[error("cannot {what} {}: {source}", path.display())]
+    File {
+        /// What was tried.
+        what: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// User: a file is none of a log, or none any more.
+    #[error("{}: {why}", path.display())]
+    Damaged {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        why: String,
+    },
+    /// World: there is too little room to begin with.
+    #[error("{} has {free} bytes free, and a file of the log may take {wanted}", path.display())]
+    NoRoom {
+        /// Where.
+        path: PathBuf,
+        /// What there is.
+        free: u64,
+        /// What is wanted.
+        wanted: u64,
+    },
+}
+
+/// The error of a file that could not be read, written or made.
+fn failed(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
+    let path = path.to_owned();
+    move |source| Error::File { what, path, source }
+}
+
+/// The log's files in a directory by number, in order.
+pub fn files(directory: &Path) -> Result<Vec<(u64, PathBuf)>, Error> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(failed("read", directory))? {
+        let path = entry.map_err(failed("read", directory))?.path();
+        if let Some(number) = number(&path) {
+            files.push((number, path));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// `log-00012.pcapng` and `log-00012.pcapng.zst` are number 12.
+fn number(path: &Path) -> Option<u64> {
+    let name = path.file_name()?.to_str()?;
+    let (number, extensions) = name.strip_prefix(NAME)?.strip_prefix('-')?.split_once('.')?;
+    let is_ours = matches!(extensions, "pcapng" | "pcapng.zst") && number.len() >= 5;
+    if is_ours { number.parse().ok() } else { None }
+}
+
+#[cfg(test)]
+mod tests;

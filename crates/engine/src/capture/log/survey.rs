@@ -1,0 +1,108 @@
+//! What is in a file of a log, by reading it: how an index is checked, and a file mended whose log ended by force.
+
+use super::{Error, failed};
+use crate::capture::numbers::{Counter, Numbers};
+use packetrig_wire::pcap::{Decoder, MOST_NEEDED, Step};
+use packetrig_wire::trailer;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+/// Bytes of an FCS.
+const FCS: u64 = 4;
+
+/// What was found in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// Frames.
+    pub frames: u64,
+    /// Their bytes on the wire, FCS included.
+    pub frame_bytes: u64,
+    /// When the first and the last arrived, nanoseconds since 1970.
+    pub arrivals_ns: Option<(u64, u64)>,
+    /// What trailers of a tap say, going on from what was known before it.
+    pub numbers: Numbers,
+    /// Bytes up to the end of the last complete record.
+    pub whole: u64,
+    /// Whether there is anything behind that.
+    pub is_cut: bool,
+}
+
+/// Reads a file, compressed or not.
+pub fn survey(path: &Path, known: Numbers) -> Result<Survey, Error> {
+    let file = File::open(path).map_err(failed("read", path))?;
+    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
+    let mut input: Box<dyn Read> = if is_squeezed {
+        Box::new(zstd::Decoder::new(file).map_err(failed("read", path))?)
+    } else {
+        Box::new(file)
+    };
+    let mut reading =
+        Reading { found: Survey::default(), counter: Counter::new(known), decoder: Decoder::new() };
+    match reading.all(&mut input) {
+        Ok(()) => {}
+        // Compressed blocks that are not whole: as with a record that is cut.
+        Err(error) if is_squeezed && error.kind() != io::ErrorKind::InvalidData => {
+            reading.found.is_cut = true
+        }
+        Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
+    }
+    let numbers = reading.counter.numbers();
+    Ok(Survey { numbers, ..reading.found })
+}
+
+struct Reading {
+    found: Survey,
+    counter: Counter,
+    decoder: Decoder,
+}
+
+impl Reading {
+    fn all(&mut self, input: &mut dyn Read) -> io::Result<()> {
+        let mut buffer = vec![0; 2 * MOST_NEEDED];
+        let (mut from, mut to) = (0, 0);
+        loop {
+            let used = self.some(&buffer[from..to])?;
+            if let Some(used) = used {
+                from += used;
+                continue;
+            }
+            buffer.copy_within(from..to, 0);
+            (from, to) = (0, to - from);
+            let more = input.read(&mut buffer[to..])?;
+            if more == 0 {
+                self.found.is_cut = to > 0;
+                return Ok(());
+            }
+            to += more;
+        }
+    }
+
+    /// Takes the front of the bytes at hand; how many, or `None` if more are needed first.
+    fn some(&mut self, bytes: &[u8]) -> io::Result<Option<usize>> {
+        let step =
+            self.decoder.next(bytes).map_err(|damage| io::Error::new(io::ErrorKind::InvalidData, damage))?;
+        let used = match step {
+            Step::More(_) => return Ok(None),
+            Step::Skip(bytes_used) => match usize::try_from(bytes_used) {
+                Ok(used) if used <= bytes.len() => used,
+                // Blocks without frames are short in a file of ours.
+                _ => return Ok(None),
+            },
+            Step::Record { record, used } => {
+                self.found.frames += 1;
+                self.found.frame_bytes += u64::from(record.full_len) + FCS;
+                if let Some(at_ns) = record.at_ns {
+                    let first = self.found.arrivals_ns.map_or(at_ns, |(first, _)| first);
+                    self.found.arrivals_ns = Some((first, at_ns));
+                }
+                if let Some((_, trailer)) = trailer::split(record.bytes).filter(|_| !record.is_cut()) {
+                    self.counter.take(&trailer);
+                }
+                used
+            }
+        };
+        self.found.whole += used as u64;
+        Ok(Some(used))
+    }
+}

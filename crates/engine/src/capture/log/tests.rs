@@ -1,0 +1,218 @@
+use super::*;
+use crate::capture::record::{Format, RecordSpec, Recorder, Rotation, Target};
+use crate::port::RxFrame;
+use packetrig_stats::port::StampKind;
+use packetrig_sys::clock::Offset;
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::trailer::Trailer;
+use std::fs;
+
+const FILE: u64 = 64 << 10;
+
+fn retention() -> Retention {
+    Retention { file: FILE, ..Retention::default() }
+}
+
+/// A log at work; frame `n` arrives at second `n`, which is also its number at the tap.
+struct Log {
+    recorder: Recorder,
+    now: u64,
+}
+
+impl Log {
+    fn begin(directory: &Path, retention: Retention, now: u64) -> Self {
+        let keeper = Keeper::open(directory, "m0", retention).unwrap();
+        let spec = RecordSpec {
+            target: Target::File(directory.join(format!("{NAME}.pcapng"))),
+            format: Format::Pcapng,
+            interface: "m0".into(),
+            comment: String::new(),
+            filter: String::new(),
+            snap_len: None,
+            fcs: false,
+            budget: None,
+            rotation: Rotation {
+                bytes: Some(retention.file),
+                before: keeper.last_file(),
+                ..Rotation::default()
+            },
+            zstd: None,
+            queue: 64 << 20,
+        };
+        let known = keeper.numbers();
+        let offset = Offset { offset_ns: 0, bound_ns: 1 };
+        let recorder =
+            Recorder::shelved(spec, (Box::new(keeper), known), offset, MonoTime::from_nanos(now)).unwrap();
+        Self { recorder, now }
+    }
+
+    /// Frames with these numbers of 1000 bytes.
+    fn frames(&mut self, numbers: impl IntoIterator<Item = u64>) {
+        for number in numbers {
+            self.now += 1_000_000_000;
+            let trailer = Trailer { direction: 0, full_len: 976, number, at_ns: self.now };
+            let bytes = [&[7; 976][..], &trailer.encode()].concat();
+            let at = MonoTime::from_nanos(self.now);
+            self.recorder.frame(&RxFrame { bytes: &bytes, full_len: 1000, at, stamp: StampKind::Software });
+        }
+    }
+
+    fn end(self) -> u64 {
+        self.recorder.finish(MonoTime::from_nanos(self.now)).unwrap();
+        self.now
+    }
+}
+
+fn numbers_of(directory: &Path) -> Vec<u64> {
+    files(directory).unwrap().into_iter().map(|(number, _)| number).collect()
+}
+
+fn entries(directory: &Path) -> Vec<FileEntry> {
+    let files = Index::read(directory).unwrap().into_iter();
+    files.filter_map(|entry| if let Entry::File(file) = entry { Some(file) } else { None }).collect()
+}
+
+#[test]
+fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=150);
+    let now = log.end();
+    let mut log = Log::begin(directory.path(), retention(), now);
+    log.frames(151..=300);
+    log.end();
+    let entries = entries(directory.path());
+    let numbers: Vec<u64> = entries.iter().map(|entry| entry.file).collect();
+    assert_eq!(numbers, (1..=6).collect::<Vec<_>>());
+    assert_eq!(numbers_of(directory.path()), numbers);
+    let mut next = 0;
+    for entry in &entries {
+        assert_eq!(entry.first_frame, next);
+        assert!(entry.frames > 20 && entry.size <= FILE, "{entry:?}");
+        assert_eq!(entry.frame_bytes, entry.frames * 1004);
+        let (first, last) = entry.arrivals_ns.unwrap();
+        assert_eq!((first, last), ((next + 1) * 1_000_000_000, (next + entry.frames) * 1_000_000_000));
+        assert_eq!(fs::metadata(directory.path().join(&entry.name)).unwrap().len(), entry.size);
+        next += entry.frames;
+    }
+    assert_eq!(next, 300);
+    let checked = check(directory.path(), None).unwrap();
+    assert!(checked.is_complete(), "{checked:?}");
+    assert_eq!((checked.files, checked.frames, checked.written), (6, 300, 300));
+}
+
+#[test]
+fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames((1..=50).filter(|number| number % 10 != 0));
+    let now = log.end();
+    let mut log = Log::begin(directory.path(), retention(), now);
+    log.frames(61..=70);
+    log.end();
+    let checked = check(directory.path(), None).unwrap();
+    let numbered = checked.numbers[0].unwrap();
+    // 50 is one of the eleven between 49 and 61.
+    assert_eq!((numbered.seen, numbered.missing, numbered.absent, numbered.last), (55, 4, 11, 70));
+    assert!(!checked.is_complete());
+    let tap = r#"[{"name":"a-b","accounts":{"directions":[
+        {"wanted":72,"mirrors":[{"to":"m0","mirrored":71}]},{"wanted":0,"mirrors":[{"to":"m0","mirrored":0}]}]}}]"#;
+    let checked = check(directory.path(), Some((Path::new("tap.json"), tap))).unwrap();
+    assert_eq!((checked.lost(), checked.lost_in_all()), ([Some(16), None], Some(16)));
+    let error = check(directory.path(), Some((Path::new("tap.json"), "{}"))).unwrap_err();
+    assert!(error.to_string().contains("one mirror"), "{error}");
+}
+
+#[test]
+fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Retention { bytes: Some(3 * FILE), ..retention() };
+    let mut log = Log::begin(directory.path(), keep, 0);
+    log.frames(1..=600);
+    let now = log.end();
+    let there = numbers_of(directory.path());
+    assert_eq!(there.len(), 2, "two files, and room for the next: {there:?}");
+    let checked = check(directory.path(), None).unwrap();
+    assert!(checked.is_complete(), "{checked:?}");
+    assert_eq!((checked.written, checked.frames + checked.removed_frames), (600, 600));
+    // The sum of what was removed stays when the index is written anew, and numbers go on.
+    let last = *there.last().unwrap();
+    let mut log = Log::begin(directory.path(), keep, now);
+    log.frames(601..=610);
+    log.end();
+    let checked = check(directory.path(), None).unwrap();
+    assert_eq!((checked.written, checked.removed_frames + checked.frames), (610, 610));
+    assert_eq!(*numbers_of(directory.path()).last().unwrap(), last + 1);
+    assert!(matches!(Index::read(directory.path()).unwrap()[0], Entry::Before { files, .. } if files > 5));
+}
+
+#[test]
+fn files_that_are_too_old_go() {
+    let directory = tempfile::tempdir().unwrap();
+    // All of these frames are of 1970.
+    let keep = Retention { age: Some(Nanos::from_secs(3600)), ..retention() };
+    let mut log = Log::begin(directory.path(), keep, 0);
+    log.frames(1..=150);
+    log.end();
+    assert_eq!(numbers_of(directory.path()), [0u64; 0]);
+    let removed = Index::read(directory.path()).unwrap();
+    let of_age = removed.iter().filter(|entry| matches!(entry, Entry::Removed { why: Why::Age, .. })).count();
+    assert_eq!(of_age, 3);
+}
+
+#[test]
+fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=150);
+    let now = log.end();
+    // As after a kill: the last file is in no index, and ends in the middle of a record.
+    let index = directory.path().join(INDEX);
+    let text = fs::read_to_string(&index).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let last = lines.iter().rposition(|line| line.contains("\"file\":3")).unwrap();
+    fs::write(&index, format!("{}\n{{\"what\":\"fi", lines[..last].join("\n"))).unwrap();
+    let file = directory.path().join("log-00003.pcapng");
+    let size = fs::metadata(&file).unwrap().len();
+    fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(size - 700).unwrap();
+    let mut log = Log::begin(directory.path(), retention(), now);
+    log.frames(151..=160);
+    log.end();
+    let entries = entries(directory.path());
+    let mended = &entries[2];
+    assert!(mended.mended && mended.frames > 10, "{mended:?}");
+    assert_eq!((entries.len(), entries[3].first_frame), (4, mended.first_frame + mended.frames));
+    let checked = check(directory.path(), None).unwrap();
+    assert_eq!(checked.findings, [Finding::Mended { file: 3 }]);
+    let numbered = checked.numbers[0].unwrap();
+    assert_eq!((numbered.last, numbered.seen + numbered.absent), (160, 160));
+    assert!(numbered.absent >= 1);
+}
+
+#[test]
+fn a_check_finds_what_somebody_changed() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=200);
+    log.end();
+    fs::remove_file(directory.path().join("log-00001.pcapng")).unwrap();
+    let second = directory.path().join("log-00002.pcapng");
+    let file = fs::OpenOptions::new().write(true).open(&second).unwrap();
+    file.set_len(fs::metadata(&second).unwrap().len() - 1500).unwrap();
+    fs::write(directory.path().join("log-00003.pcapng"), [0; 100]).unwrap();
+    let findings = check(directory.path(), None).unwrap().findings;
+    assert!(matches!(findings[0], Finding::Gone { file: 1 }), "{findings:?}");
+    assert!(matches!(findings[1], Finding::Differs { file: 2, said, found } if found < said), "{findings:?}");
+    assert!(matches!(findings[2], Finding::Damaged { file: 3, .. }), "{findings:?}");
+}
+
+#[test]
+fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let log = Log::begin(directory.path(), retention(), 0);
+    assert!(matches!(Keeper::open(directory.path(), "m0", retention()), Err(Error::InUse(_))));
+    log.end();
+    let huge = Retention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
+    assert!(matches!(Keeper::open(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
+    Keeper::open(directory.path(), "m0", retention()).unwrap();
+}

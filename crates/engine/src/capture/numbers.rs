@@ -1,0 +1,184 @@
+//! What the numbers in the trailers of a tap say about frames that never got here, for each of its directions.
+//!
+//! The tap numbers its copies from 1 without a gap. Numbers missing between those that arrive are lost between the tap
+//! and here; missing between two runs of the log, they came while nobody logged. A tap that begins anew numbers anew,
+//! which shows as a lower number at a later time.
+//!
+//! Invariant: of a tap that did not begin anew, `last = first - 1 + seen + missing + absent`.
+
+use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_wire::trailer::Trailer;
+use serde::{Deserialize, Serialize};
+
+/// A number that is lower than one before, and whose frame arrived so much later, is of a tap that began anew.
+const ANEW_NS: u64 = 1_000_000_000;
+
+/// What is known of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbered {
+    /// The first number, since the tap began anew if it did.
+    pub first: u64,
+    /// The highest.
+    pub last: u64,
+    /// When the frame with the highest arrived at the tap, nanoseconds since 1970.
+    pub last_at_ns: u64,
+    /// Distinct numbers that arrived, of all times the tap began.
+    pub seen: u64,
+    /// Numbers that did not, while this log ran.
+    pub missing: u64,
+    /// Numbers that did not, between two runs of the log.
+    pub absent: u64,
+    /// Numbers that arrived again.
+    pub duplicates: u64,
+    /// Frames that arrived behind one with a higher number.
+    pub late: u64,
+    /// Times the tap began anew.
+    pub anew: u64,
+}
+
+/// Both directions; `None` for one of which nothing arrived yet.
+pub type Numbers = [Option<Numbered>; 2];
+
+/// Reads trailers.
+#[derive(Debug)]
+pub struct Counter {
+    ways: [Way; 2],
+}
+
+#[derive(Debug, Default)]
+struct Way {
+    /// Up to the window's beginning.
+    before: Option<Numbered>,
+    window: Option<SequenceWindow>,
+    /// What number the window's zero is.
+    base: u64,
+    last: u64,
+    last_at_ns: u64,
+}
+
+impl Counter {
+    /// Goes on from what was known.
+    pub fn new(known: Numbers) -> Self {
+        Self { ways: known.map(|before| Way { before, ..Way::default() }) }
+    }
+
+    /// Takes in the trailer of a frame.
+    pub fn take(&mut self, trailer: &Trailer) {
+        if let Some(way) = self.ways.get_mut(usize::from(trailer.direction)) {
+            way.take(trailer.number, trailer.at_ns);
+        }
+    }
+
+    /// What is known now.
+    pub fn numbers(&self) -> Numbers {
+        [self.ways[0].known(), self.ways[1].known()]
+    }
+}
+
+impl Way {
+    fn take(&mut self, number: u64, at_ns: u64) {
+        let known = if self.window.is_some() { (self.last, self.last_at_ns) } else { self.known_last() };
+        let is_anew = number <= known.0 && at_ns > known.1.saturating_add(ANEW_NS);
+        if self.window.is_none() || is_anew {
+            self.begin(number, is_anew);
+        }
+        let Some(window) = &mut self.window else { return };
+        // A frame before the first that was seen was not expected: it counts as one that came late, and no other way.
+        let arrival = number.checked_sub(self.base).map(|index| window.arrive(index, |_| 0));
+        if matches!(arrival, Some(Arrival::New)) {
+            self.last = number;
+            self.last_at_ns = self.last_at_ns.max(at_ns);
+        }
+    }
+
+    fn known_last(&self) -> (u64, u64) {
+        self.before.map_or((0, 0), |before| (before.last, before.last_at_ns))
+    }
+
+    /// Numbers are counted from `number` on.
+    fn begin(&mut self, number: u64, is_anew: bool) {
+        let mut before = self.known();
+        if let Some(before) = &mut before {
+            if is_anew {
+                // What the tap numbered before its first number that arrived here is not known to be meant for us.
+                before.anew += 1;
+                before.first = number;
+            } else {
+                before.absent += number.saturating_sub(before.last + 1);
+            }
+        }
+        *self = Self { before, window: Some(SequenceWindow::new()), base: number, last: 0, last_at_ns: 0 };
+    }
+
+    fn known(&self) -> Option<Numbered> {
+        let Some(window) = &self.window else { return self.before };
+        let counts = window.live_counts();
+        let before = self.before.unwrap_or(Numbered { first: self.base, ..Numbered::default() });
+        Some(Numbered {
+            last: self.last,
+            last_at_ns: self.last_at_ns,
+            seen: before.seen + counts.unique,
+            missing: before.missing + counts.lost,
+            duplicates: before.duplicates + counts.duplicates,
+            late: before.late + counts.reordered + counts.stale,
+            ..before
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// One direction after these numbers, a millisecond apart from `at_ns` on.
+    fn after(known: Numbers, at_ns: u64, numbers: impl IntoIterator<Item = u64>) -> Numbers {
+        let mut counter = Counter::new(known);
+        for (index, number) in numbers.into_iter().enumerate() {
+            let at_ns = at_ns + index as u64 * 1_000_000;
+            counter.take(&Trailer { direction: 1, full_len: 60, number, at_ns });
+        }
+        assert_eq!(counter.numbers()[0], known[0]);
+        counter.numbers()
+    }
+
+    fn rule(numbered: Numbered) {
+        assert_eq!(numbered.last, numbered.first - 1 + numbered.seen + numbered.missing + numbered.absent);
+    }
+
+    #[test]
+    fn gaps_are_missing_and_late_ones_are_not() {
+        let known = after([None; 2], SECOND, [5, 6, 8, 7, 10, 10, 12])[1].unwrap();
+        assert_eq!((known.first, known.last, known.seen, known.missing), (5, 12, 6, 2));
+        assert_eq!((known.duplicates, known.late, known.absent, known.anew), (1, 1, 0, 0));
+        rule(known);
+    }
+
+    #[test]
+    fn what_came_between_two_runs_of_the_log_is_absent_and_not_missing() {
+        let first = after([None; 2], SECOND, 1..=100);
+        let known = after(first, 5 * SECOND, [121, 122, 124])[1].unwrap();
+        assert_eq!((known.first, known.seen, known.missing, known.absent, known.anew), (1, 103, 1, 20, 0));
+        rule(known);
+    }
+
+    #[test]
+    fn a_tap_that_begins_anew_is_no_gap_and_no_duplicate() {
+        let first = after([None; 2], SECOND, 1..=100);
+        let within = after([None; 2], SECOND, 1..=100);
+        for known in [first, within] {
+            let known = after(known, 9 * SECOND, [1, 2, 4])[1].unwrap();
+            assert_eq!((known.first, known.last, known.seen, known.missing), (1, 4, 103, 1));
+            assert_eq!((known.duplicates, known.absent, known.anew), (0, 0, 1));
+        }
+        let mut counter = Counter::new([None; 2]);
+        for (number, at_ns) in
+            [(1, SECOND), (2, SECOND + 1), (1, 9 * SECOND), (2, 9 * SECOND), (3, 9 * SECOND)]
+        {
+            counter.take(&Trailer { direction: 0, full_len: 60, number, at_ns });
+        }
+        let known = counter.numbers()[0].unwrap();
+        assert_eq!((known.seen, known.missing, known.duplicates, known.anew, known.last), (5, 0, 0, 1, 3));
+    }
+}

@@ -1,0 +1,290 @@
+//! The product's witness: counts what was done, and tells a file of it, frame by frame.
+//!
+//! The file is written on a thread of its own, so that forwarding never waits for a disk. What finds the way there full
+//! is not told, and that is counted: a log that lacks something says so.
+//!
+//! Invariant: arrived + copies = left + dropped + overflowed + inside, at any moment between two frames.
+
+use super::{DIRECTIONS, Deeds, Place, Witness};
+use crate::Error;
+use crossbeam_channel::{Receiver, Sender, bounded};
+use packetrig_sys::clock::Offset;
+use packetrig_wire::checksum;
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+/// Entries between forwarding and the file.
+const WAY: usize = 1 << 16;
+
+/// What was done so far, in one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Frames that arrived.
+    pub arrived: u64,
+    /// Their bytes, without FCS.
+    pub arrived_bytes: u64,
+    /// Copies made.
+    pub copies: u64,
+    /// Frames dropped because the plan said so.
+    pub dropped: u64,
+    /// Frames and copies that found no room in the queue of a limited rate.
+    pub overflowed: u64,
+    /// Frames held back behind later ones.
+    pub held: u64,
+    /// Frames whose delay was ordered.
+    pub delayed: u64,
+    /// Frames with bits flipped.
+    pub corrupted: u64,
+    /// Frames and copies that left.
+    pub left: u64,
+    /// By how much the latest of them was later than due, ns.
+    pub late_most_ns: u64,
+    /// The sum of that over all that left.
+    pub late_sum_ns: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Chronicle {
+    direction: usize,
+    counts: Counts,
+    file: Option<Sender<Entry>>,
+    untold: u64,
+}
+
+impl Chronicle {
+    /// For frames of one of the [`DIRECTIONS`].
+    pub fn new(direction: usize, file: Option<&TruthFile>) -> Self {
+        let file = file.and_then(|file| file.entries.clone());
+        Self { direction, counts: Counts::default(), file, untold: 0 }
+    }
+
+    /// What was done so far.
+    pub fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Frames of which the file was not told because it was behind.
+    pub fn untold(&self) -> u64 {
+        self.untold
+    }
+}
+
+impl Witness for Chronicle {
+    fn settled(&mut self, place: Place, deeds: &Deeds, bytes: &[u8]) {
+        let counts = &mut self.counts;
+        counts.arrived += 1;
+        counts.arrived_bytes += bytes.len() as u64;
+        counts.copies += u64::from(deeds.copies);
+        counts.dropped += u64::from(deeds.dropped);
+        counts.overflowed += u64::from(deeds.overflowed);
+        counts.held += u64::from(deeds.held_for > 0);
+        counts.delayed += u64::from(deeds.is_delayed);
+        counts.corrupted += u64::from(deeds.corrupted.is_some());
+        let is_untouched = *deeds == Deeds { at_ns: deeds.at_ns, due_ns: deeds.at_ns, ..Deeds::default() };
+        if let Some(file) = self.file.as_ref().filter(|_| !is_untouched) {
+            let fcs = u32::from_le_bytes(checksum::fcs(bytes));
+            let entry = Entry { direction: self.direction, place, deeds: *deeds, len: bytes.len(), fcs };
+            self.untold += u64::from(file.try_send(entry).is_err());
+        }
+    }
+
+    fn left(&mut self, _: Place, now_ns: u64, due_ns: u64) {
+        let late = now_ns.saturating_sub(due_ns);
+        self.counts.left += 1;
+        self.counts.late_most_ns = self.counts.late_most_ns.max(late);
+        self.counts.late_sum_ns += late;
+    }
+}
+
+/// A frame to which something was done.
+#[derive(Debug)]
+struct Entry {
+    direction: usize,
+    place: Place,
+    deeds: Deeds,
+    len: usize,
+    fcs: u32,
+}
+
+/// As a line of the file.
+#[derive(Serialize)]
+struct Line {
+    direction: &'static str,
+    /// Frames of this direction that arrived before it.
+    frame: u64,
+    /// When it arrived, ns since 1970.
+    at_ns: u64,
+    /// Bytes of it, without FCS.
+    bytes: usize,
+    /// The FCS it arrived with, as the number a capture shows.
+    fcs: String,
+    #[serde(skip_serializing_if = "is_false")]
+    dropped: bool,
+    #[serde(skip_serializing_if = "is_zero")]
+    overflowed: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    copies: u32,
+    #[serde(skip_serializing_if = "is_zero")]
+    held_for: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delay_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    corrupted: Option<Damage>,
+}
+
+#[derive(Serialize)]
+struct Damage {
+    byte: u32,
+    mask: u8,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
+impl Entry {
+    fn line(&self, offset: Offset) -> Line {
+        let deeds = &self.deeds;
+        let delay = deeds.due_ns.saturating_sub(deeds.at_ns);
+        Line {
+            direction: DIRECTIONS[self.direction],
+            frame: self.place.position,
+            at_ns: deeds.at_ns.saturating_add_signed(offset.offset_ns),
+            bytes: self.len,
+            fcs: format!("{:#010x}", self.fcs),
+            dropped: deeds.dropped,
+            overflowed: deeds.overflowed,
+            copies: deeds.copies,
+            held_for: deeds.held_for,
+            delay_ns: (delay > 0).then_some(delay),
+            corrupted: deeds.corrupted.map(|(byte, mask)| Damage { byte, mask }),
+        }
+    }
+}
+
+/// The truth log: JSON, a line for each frame to which something was done.
+#[derive(Debug)]
+pub struct TruthFile {
+    path: PathBuf,
+    entries: Option<Sender<Entry>>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl TruthFile {
+    /// Makes the file anew, its first line being `header`. `offset` is how the wall clock is ahead of the monotonic one.
+    pub fn create(path: &Path, header: &str, offset: Offset) -> Result<Self, Error> {
+        let failed = |source| Error::File { path: path.to_owned(), source };
+        let mut file = BufWriter::with_capacity(1 << 18, File::create(path).map_err(failed)?);
+        writeln!(file, "{header}").map_err(failed)?;
+        let (entries, taken) = bounded(WAY);
+        let thread = std::thread::Builder::new()
+            .name("truth-log".into())
+            .spawn(move || write(&mut file, &taken, offset))
+            .map_err(failed)?;
+        Ok(Self { path: path.to_owned(), entries: Some(entries), thread: Some(thread) })
+    }
+
+    /// Waits until all is written. To be called when no [`Chronicle`] of it is left.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.entries = None;
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        let written = thread.join().map_err(|_| Error::Panicked("truth-log".into()))?;
+        written.map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+}
+
+fn write(file: &mut impl Write, entries: &Receiver<Entry>, offset: Offset) -> io::Result<()> {
+    loop {
+        let entry = match entries.try_recv() {
+            Ok(entry) => entry,
+            // Nothing at hand: whoever reads along sees all there is.
+            Err(_) => match file.flush().map(|()| entries.recv())? {
+                Ok(entry) => entry,
+                Err(_) => return Ok(()),
+            },
+        };
+        serde_json::to_writer(&mut *file, &entry.line(offset))?;
+        file.write_all(b"\n")?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{FaultPlan, Impairer, Spec, Specs};
+    use super::*;
+
+    /// What the log says of 2000 frames a microsecond apart, and the counts.
+    fn told(spec: &str, seed: u64) -> (Vec<serde_json::Value>, Counts) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("truth.jsonl");
+        let file =
+            TruthFile::create(&path, "{\"log\":\"of a test\"}", Offset { offset_ns: 1_000_000, bound_ns: 1 })
+                .unwrap();
+        let plan: FaultPlan = Specs::both(&spec.parse::<Spec>().unwrap()).plans(seed)[0].clone();
+        let mut impairer = Impairer::new(plan, 0, Chronicle::new(0, Some(&file)));
+        for n in 0..2000u64 {
+            impairer.release(n * 1000, &mut |_| {});
+            impairer.accept(n * 1000, &n.to_be_bytes().repeat(10), &mut |_| {});
+        }
+        let chronicle = impairer.finish(2_000_000, &mut |_| {});
+        let counts = chronicle.counts();
+        assert_eq!(chronicle.untold(), 0);
+        drop(chronicle);
+        file.finish().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert_eq!(lines.remove(0)["log"], "of a test");
+        (lines, counts)
+    }
+
+    #[test]
+    fn the_log_says_of_each_frame_what_the_counts_say_of_all() {
+        let (lines, counts) = told("loss=2%,duplicate=3%,reorder=1%,corrupt=2%,delay=5us", 4);
+        let count = |key: &str| lines.iter().filter(|line| !line[key].is_null()).count() as u64;
+        assert_eq!(lines.len(), 2000, "every frame is delayed or dropped");
+        assert_eq!(
+            (count("dropped"), count("copies"), count("held_for")),
+            (counts.dropped, counts.copies, counts.held)
+        );
+        assert_eq!((count("corrupted"), count("delay_ns")), (counts.corrupted, counts.delayed));
+        assert_eq!(counts.arrived + counts.copies, counts.left + counts.dropped);
+        assert!(
+            counts.dropped > 20 && counts.copies > 30 && counts.held > 8 && counts.corrupted > 20,
+            "{counts:?}"
+        );
+        let line = &lines[7];
+        assert_eq!(
+            (&line["direction"], &line["frame"], &line["at_ns"]),
+            (&"a->b".into(), &7.into(), &1_007_000.into())
+        );
+        let fcs = u32::from_le_bytes(checksum::fcs(&7u64.to_be_bytes().repeat(10)));
+        assert_eq!(line["fcs"], format!("{fcs:#010x}"));
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_log_and_another_one_another() {
+        let spec = "loss=gilbert:1%/30%,duplicate=burst:0.5%x3,corrupt=1%,delay=20us,jitter=10us:normal";
+        assert_eq!(told(spec, 1), told(spec, 1));
+        assert_ne!(told(spec, 1).0, told(spec, 2).0);
+    }
+
+    #[test]
+    fn frames_that_suffered_nothing_are_not_in_the_log() {
+        let (lines, counts) = told("loss=every:100", 1);
+        assert_eq!((lines.len(), counts.dropped, counts.left), (20, 20, 1980));
+        assert!(
+            lines.iter().all(|line| line["dropped"] == true && line["frame"].as_u64().unwrap() % 100 == 99)
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! Numbers drawn from a seed: random access, whole numbers only, so they are the same on every machine.
+
+use packetrig_wire::pattern::mix;
+
+/// A million, of which probabilities are parts.
+pub(super) const MILLION: u64 = 1_000_000;
+
+/// Whether a thing with this probability happens at `position`.
+pub(super) fn happens(seed: u64, position: u64, millionths: u32) -> bool {
+    mix(seed, position) % MILLION < u64::from(millionths)
+}
+
+/// A whole number from 0 to `most`, all equally likely but for one part in 2^32 or so.
+pub(super) fn below_or_at(seed: u64, position: u64, most: u64) -> u64 {
+    let wide = u128::from(mix(seed, position)) * (u128::from(most) + 1);
+    u64::try_from(wide >> 64).unwrap_or(most)
+}
+
+/// From `-most` to `most`, all equally likely.
+pub(super) fn uniform(seed: u64, position: u64, most: u64) -> i64 {
+    let most = most.min(1 << 62);
+    below_or_at(seed, position, 2 * most).cast_signed() - most.cast_signed()
+}
+
+/// Normally distributed around zero with this standard deviation: the sum of twelve uniform numbers, which is normal for
+/// all practical purposes up to three deviations and never beyond six.
+pub(super) fn normal(seed: u64, position: u64, deviation: u64) -> i64 {
+    const HALF: i128 = 6 * 0xffff;
+    let word = |n: u64| mix(seed.wrapping_add(n), position);
+    let sum: i128 = (0..3)
+        .map(word)
+        .map(|word| (0..4).map(|part| i128::from(word >> (16 * part) & 0xffff)).sum::<i128>())
+        .sum();
+    let scaled = i128::from(deviation) * (sum - HALF) / 0x1_0000;
+    i64::try_from(scaled).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Mean and standard deviation.
+    fn moments(values: impl Iterator<Item = i64>) -> (f64, f64) {
+        let values: Vec<f64> = values.map(|value| value as f64).collect();
+        let mean = values.iter().sum::<f64>() / values.len() as f64;
+        let square = values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / values.len() as f64;
+        (mean, square.sqrt())
+    }
+
+    #[test]
+    fn uniform_numbers_fill_their_range_and_no_more() {
+        let drawn: Vec<i64> = (0..100_000).map(|n| uniform(7, n, 1000)).collect();
+        assert_eq!((drawn.iter().min(), drawn.iter().max()), (Some(&-1000), Some(&1000)));
+        let (mean, deviation) = moments(drawn.into_iter());
+        // 1000 / sqrt(3) = 577; a mean of 100 000 of them has a deviation of 1.8.
+        assert!(mean.abs() < 8.0 && (deviation - 577.6).abs() < 6.0, "{mean} {deviation}");
+    }
+
+    #[test]
+    fn normal_numbers_have_the_deviation_asked_for_and_the_bell_s_tails() {
+        let drawn: Vec<i64> = (0..100_000).map(|n| normal(7, n, 10_000)).collect();
+        let (mean, deviation) = moments(drawn.iter().copied());
+        assert!(mean.abs() < 150.0 && (deviation - 10_000.0).abs() < 100.0, "{mean} {deviation}");
+        let beyond = |sigmas: i64| drawn.iter().filter(|value| value.abs() > sigmas * 10_000).count();
+        // 31.7 % and 4.55 % of a normal distribution.
+        assert!(
+            (31_000..32_400).contains(&beyond(1)) && (4_200..4_900).contains(&beyond(2)),
+            "{}",
+            beyond(2)
+        );
+        assert_eq!(beyond(6), 0);
+    }
+}

@@ -1,0 +1,375 @@
+//! The pure half: frames and time in, frames out, and a witness who is told what was done.
+//!
+//! The order in which things happen to a frame: it is dropped, or else damaged and rewritten; copied; put into the queue
+//! of a limited rate, each copy for itself; delayed; held back behind later ones.
+
+use super::draw::below_or_at;
+use super::queue::Waiting;
+use super::{Course, Fault, FaultPlan};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// Bytes of the Ethernet header, which damage anywhere leaves alone: the frame still goes where it was sent.
+const ETHERNET: usize = 14;
+/// Buffers kept for frames to come.
+const SPARE: usize = 4096;
+
+/// Which frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Its key.
+    pub key: u32,
+    /// How many with that key arrived before it.
+    pub position: u64,
+}
+
+/// What was done to a frame, known as soon as it has arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Deeds {
+    /// When it arrived.
+    pub at_ns: u64,
+    /// It goes no further.
+    pub dropped: bool,
+    /// So many of it and its copies found no room in the queue.
+    pub overflowed: u32,
+    /// Copies made.
+    pub copies: u32,
+    /// It waits for so many later frames.
+    pub held_for: u32,
+    /// Whether a delay was ordered.
+    pub is_delayed: bool,
+    /// When it is due to leave; for a frame that is held back, when it begins to wait.
+    pub due_ns: u64,
+    /// The last damage done: which byte, from the beginning, and the bits flipped.
+    pub corrupted: Option<(u32, u8)>,
+    /// Headers were changed.
+    pub rewritten: bool,
+}
+
+/// Is told of every frame.
+pub trait Witness {
+    /// A frame arrived, and this is what is done to it. `bytes` are those that arrived.
+    fn settled(&mut self, place: Place, deeds: &Deeds, bytes: &[u8]);
+    /// It, or a copy of it, leaves at `now_ns`; it was due at `due_ns`.
+    fn left(&mut self, place: Place, now_ns: u64, due_ns: u64);
+}
+
+/// A frame inside, with copies that leave together with it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Inside {
+    place: Place,
+    copies: u32,
+    held_for: u32,
+    bytes: Vec<u8>,
+}
+
+/// A frame that waits for others of its key.
+#[derive(Debug)]
+struct Held {
+    frame: Inside,
+    waits_for: u32,
+    due_ns: u64,
+    /// It waits no longer than this.
+    until_ns: u64,
+}
+
+/// A frame that waits for its time; `order` keeps frames of one instant in their order.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Delayed {
+    due_ns: u64,
+    order: u64,
+    frame: Inside,
+}
+
+#[derive(Debug)]
+struct Lane {
+    course: Course,
+    received: u64,
+    held: VecDeque<Held>,
+}
+
+/// Applies a plan to the frames that arrive on one port.
+#[derive(Debug)]
+pub struct Impairer<W> {
+    plan: FaultPlan,
+    port: usize,
+    lanes: BTreeMap<u32, Lane>,
+    queue: Option<Waiting>,
+    delayed: BinaryHeap<Reverse<Delayed>>,
+    order: u64,
+    /// When the last frame so far is due.
+    last_due_ns: u64,
+    spare: Vec<Vec<u8>>,
+    /// Frames and copies inside.
+    inside: u64,
+    witness: W,
+}
+
+impl<W: Witness> Impairer<W> {
+    /// For frames that arrive on `port`.
+    pub fn new(plan: FaultPlan, port: usize, witness: W) -> Self {
+        let queue = plan.queue.map(Waiting::new);
+        Self {
+            plan,
+            port,
+            lanes: BTreeMap::new(),
+            queue,
+            delayed: BinaryHeap::new(),
+            order: 0,
+            last_due_ns: 0,
+            spare: Vec::new(),
+            inside: 0,
+            witness,
+        }
+    }
+
+    /// Who is told.
+    pub fn witness(&mut self) -> &mut W {
+        &mut self.witness
+    }
+
+    /// The same, to read.
+    pub fn told(&self) -> &W {
+        &self.witness
+    }
+
+    /// Takes in a frame that arrived at `now_ns` and gives to `out` what leaves because of it.
+    pub fn accept(&mut self, now_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+        let key = self.plan.classifier.key(frame);
+        let (plan, port) = (&self.plan, self.port);
+        let new = || Lane { course: plan.course(port, key), received: 0, held: VecDeque::new() };
+        let lane = self.lanes.entry(key).or_insert_with(new);
+        let place = Place { key, position: lane.received };
+        lane.received += 1;
+        if self.plan.is_faultless() {
+            self.witness.settled(place, &Deeds { at_ns: now_ns, due_ns: now_ns, ..Deeds::default() }, frame);
+            self.witness.left(place, now_ns, now_ns);
+            return out(frame);
+        }
+        lane.course.step(&self.plan);
+        let mut bytes = self.spare.pop().unwrap_or_default();
+        bytes.clear();
+        bytes.extend_from_slice(frame);
+        let fate = settle(&self.plan, &lane.course, place, &mut bytes);
+        let mut deeds = Deeds { at_ns: now_ns, due_ns: now_ns, ..fate.deeds };
+        if deeds.dropped {
+            self.witness.settled(place, &deeds, frame);
+            return self.spare(bytes);
+        }
+        let whole = Inside { place, copies: 1 + deeds.copies, held_for: deeds.held_for, bytes };
+        self.line_up(now_ns, fate.delay_ns, whole, (&mut deeds, frame), out);
+    }
+
+    /// Past the queue, if there is one, to where it waits for its time.
+    fn line_up(
+        &mut self,
+        now_ns: u64,
+        delay_ns: u64,
+        whole: Inside,
+        (deeds, arrived): (&mut Deeds, &[u8]),
+        out: &mut dyn FnMut(&[u8]),
+    ) {
+        let place = whole.place;
+        if self.queue.is_none() {
+            deeds.due_ns = self.due(now_ns.saturating_add(delay_ns));
+            self.witness.settled(place, deeds, arrived);
+            return self.wait(now_ns, deeds.due_ns, whole, out);
+        }
+        for _ in 0..whole.copies {
+            let Some(left) = self.queue.as_mut().and_then(|queue| queue.admit(now_ns, whole.bytes.len()))
+            else {
+                deeds.overflowed += 1;
+                continue;
+            };
+            let due_ns = self.due(left.saturating_add(delay_ns));
+            deeds.due_ns = if deeds.due_ns == now_ns { due_ns } else { deeds.due_ns };
+            let mut bytes = self.spare.pop().unwrap_or_default();
+            bytes.clone_from(&whole.bytes);
+            self.delay(due_ns, Inside { copies: 1, bytes, ..whole });
+        }
+        self.witness.settled(place, deeds, arrived);
+        self.spare(whole.bytes);
+    }
+
+    /// When a frame leaves that would by itself leave then.
+    fn due(&mut self, due_ns: u64) -> u64 {
+        let due_ns = if self.plan.in_order { due_ns.max(self.last_due_ns) } else { due_ns };
+        self.last_due_ns = due_ns;
+        due_ns
+    }
+
+    fn wait(&mut self, now_ns: u64, due_ns: u64, frame: Inside, out: &mut dyn FnMut(&[u8])) {
+        if due_ns > now_ns {
+            self.delay(due_ns, frame);
+        } else {
+            self.inside += u64::from(frame.copies);
+            self.depart(now_ns, due_ns, frame, out);
+        }
+    }
+
+    fn delay(&mut self, due_ns: u64, frame: Inside) {
+        self.inside += u64::from(frame.copies);
+        self.order += 1;
+        self.delayed.push(Reverse(Delayed { due_ns, order: self.order, frame }));
+    }
+
+    /// Gives to `out` the frames whose time has come.
+    pub fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        while self.delayed.peek().is_some_and(|Reverse(delayed)| delayed.due_ns <= now_ns) {
+            self.release_next(now_ns, out);
+        }
+        if self.plan.held_at_most.is_some() {
+            for lane in self.lanes.values_mut() {
+                while lane.held.front().is_some_and(|held| held.until_ns <= now_ns) {
+                    if let Some(held) = lane.held.pop_front() {
+                        emit(
+                            (&mut self.witness, &mut self.inside),
+                            &held.frame,
+                            (now_ns, held.until_ns),
+                            out,
+                        );
+                        spare(&mut self.spare, held.frame.bytes);
+                    }
+                }
+            }
+        }
+    }
+
+    /// When the next frame leaves by time.
+    pub fn next_due(&self) -> Option<u64> {
+        let delayed = self.delayed.peek().map(|Reverse(delayed)| delayed.due_ns);
+        if self.plan.held_at_most.is_none() {
+            return delayed;
+        }
+        let held = self.lanes.values().filter_map(|lane| lane.held.front()).map(|held| held.until_ns);
+        held.chain(delayed).min()
+    }
+
+    /// Frames and copies inside.
+    pub fn inside(&self) -> u64 {
+        self.inside
+    }
+
+    /// Gives everything that waits to `out` and hands over the witness.
+    pub fn finish(mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) -> W {
+        self.flush(now_ns, out);
+        self.witness
+    }
+
+    /// Gives everything that waits to `out`.
+    pub fn flush(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        while !self.delayed.is_empty() {
+            self.release_next(now_ns, out);
+        }
+        for lane in self.lanes.values_mut() {
+            for held in lane.held.drain(..) {
+                emit((&mut self.witness, &mut self.inside), &held.frame, (now_ns, held.due_ns), out);
+            }
+        }
+    }
+
+    fn release_next(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        if let Some(Reverse(Delayed { frame, due_ns, .. })) = self.delayed.pop() {
+            self.depart(now_ns, due_ns, frame, out);
+        }
+    }
+
+    /// A frame's time has come: it leaves, and with it those that waited for it, or it begins to wait for others.
+    fn depart(&mut self, now_ns: u64, due_ns: u64, frame: Inside, out: &mut dyn FnMut(&[u8])) {
+        let Some(lane) = self.lanes.get_mut(&frame.place.key) else { return };
+        if frame.held_for > 0 {
+            let most = self.plan.held_at_most.map_or(u64::MAX, packetrig_units::Nanos::as_u64);
+            let (waits_for, until_ns) = (frame.held_for, now_ns.saturating_add(most));
+            return lane.held.push_back(Held { frame, waits_for, due_ns, until_ns });
+        }
+        emit((&mut self.witness, &mut self.inside), &frame, (now_ns, due_ns), out);
+        let mut index = 0;
+        while let Some(held) = lane.held.get_mut(index) {
+            // Earlier frames do not count: the rule speaks of later ones.
+            held.waits_for -= u32::from(frame.place.position > held.frame.place.position);
+            if held.waits_for > 0 {
+                index += 1;
+            } else if let Some(freed) = lane.held.remove(index) {
+                emit((&mut self.witness, &mut self.inside), &freed.frame, (now_ns, now_ns), out);
+                spare(&mut self.spare, freed.frame.bytes);
+            }
+        }
+        self.spare(frame.bytes);
+    }
+
+    fn spare(&mut self, bytes: Vec<u8>) {
+        spare(&mut self.spare, bytes);
+    }
+}
+
+fn spare(spare: &mut Vec<Vec<u8>>, bytes: Vec<u8>) {
+    if spare.len() < SPARE {
+        spare.push(bytes);
+    }
+}
+
+fn emit(
+    (witness, inside): (&mut impl Witness, &mut u64),
+    frame: &Inside,
+    (now_ns, due_ns): (u64, u64),
+    out: &mut dyn FnMut(&[u8]),
+) {
+    *inside -= u64::from(frame.copies);
+    for _ in 0..frame.copies {
+        witness.left(frame.place, now_ns, due_ns);
+        out(&frame.bytes);
+    }
+}
+
+/// What becomes of one frame, all rules added up.
+#[derive(Debug, Default)]
+struct Fate {
+    deeds: Deeds,
+    delay_ns: u64,
+}
+
+fn settle(plan: &FaultPlan, course: &Course, place: Place, bytes: &mut Vec<u8>) -> Fate {
+    let mut fate = Fate::default();
+    let deeds = &mut fate.deeds;
+    if course.taken(plan).any(|(fault, _)| *fault == Fault::Drop) {
+        deeds.dropped = true;
+        return fate;
+    }
+    for (fault, seed) in course.taken(plan) {
+        match fault {
+            Fault::Drop => {}
+            Fault::Duplicate { copies } => deeds.copies += copies,
+            Fault::HoldBack { frames } => deeds.held_for = deeds.held_for.max(*frames),
+            Fault::Delay(time) => {
+                deeds.is_delayed = true;
+                fate.delay_ns = fate.delay_ns.saturating_add(time.as_u64());
+            }
+            Fault::Jitter(jitter) => {
+                deeds.is_delayed = true;
+                fate.delay_ns = Fault::jittered(fate.delay_ns, *jitter, seed, place.position);
+            }
+            Fault::Corrupt { from_end, mask } => {
+                if let Some(at) = bytes.len().checked_sub(*from_end).filter(|_| *from_end > 0) {
+                    corrupt(bytes, at, *mask, deeds);
+                }
+            }
+            Fault::CorruptAnywhere => {
+                let bits = bytes.len().saturating_sub(ETHERNET) * 8;
+                if let Some(last) = bits.checked_sub(1) {
+                    let bit = usize::try_from(below_or_at(seed, place.position, last as u64)).unwrap_or(0);
+                    corrupt(bytes, ETHERNET + bit / 8, 1 << (bit % 8), deeds);
+                }
+            }
+            Fault::Rewrite(edit) => deeds.rewritten |= edit.apply(bytes),
+        }
+    }
+    fate
+}
+
+fn corrupt(bytes: &mut [u8], at: usize, mask: u8, deeds: &mut Deeds) {
+    bytes[at] ^= mask;
+    deeds.corrupted = Some((u32::try_from(at).unwrap_or(u32::MAX), mask));
+}
+
+#[cfg(test)]
+mod tests;

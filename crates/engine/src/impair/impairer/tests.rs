@@ -1,0 +1,250 @@
+//! The device's own truth, against frames that say themselves where they came from.
+
+use super::*;
+use crate::impair::{Edit, Jitter, Queue, Room, Rule, Select, Shape, Truth, Truths};
+use packetrig_units::{BitRate, Nanos};
+use proptest::prelude::*;
+
+/// A frame whose payload holds its position.
+fn frame(position: u64) -> Vec<u8> {
+    let mut bytes = vec![0u8; 60];
+    bytes[50..58].copy_from_slice(&position.to_be_bytes());
+    bytes
+}
+
+fn position(frame: &[u8]) -> u64 {
+    u64::from_be_bytes(frame[50..58].try_into().unwrap())
+}
+
+/// What leaves when `count` frames arrive one microsecond apart, and the truth.
+fn pass(rules: Vec<Rule>, count: u64) -> (Vec<u64>, Truth) {
+    let mut impairer = Impairer::new(FaultPlan { seed: 1, rules, ..FaultPlan::none() }, 0, Truths::default());
+    let mut left = Vec::new();
+    let mut out = |frame: &[u8]| left.push(position(frame));
+    for n in 0..count {
+        impairer.release(n * 1000, &mut out);
+        impairer.accept(n * 1000, &frame(n), &mut out);
+    }
+    let truth = impairer.finish(count * 1000, &mut out).0.remove(&0).unwrap_or_default();
+    (left, truth)
+}
+
+fn at(positions: &[u64], fault: Fault) -> Rule {
+    Rule::new(Select::At(positions.iter().copied().collect()), fault)
+}
+
+#[test]
+fn a_faultless_device_is_a_cable() {
+    let (left, truth) = pass(vec![], 5);
+    assert_eq!(left, [0, 1, 2, 3, 4]);
+    assert_eq!((truth.received, truth.departures), (5, left));
+}
+
+#[test]
+fn each_fault_does_what_it_says() {
+    assert_eq!(pass(vec![at(&[1, 2], Fault::Drop)], 5).0, [0, 3, 4]);
+    assert_eq!(pass(vec![at(&[1], Fault::Duplicate { copies: 2 })], 3).0, [0, 1, 1, 1, 2]);
+    assert_eq!(pass(vec![at(&[1], Fault::HoldBack { frames: 2 })], 5).0, [0, 2, 3, 1, 4]);
+    assert_eq!(pass(vec![at(&[1], Fault::Delay(Nanos::new(2500)))], 5).0, [0, 2, 3, 1, 4]);
+}
+
+#[test]
+fn frames_held_when_the_device_stops_leave_last() {
+    let (left, truth) = pass(vec![at(&[3], Fault::HoldBack { frames: 10 })], 5);
+    assert_eq!(left, [0, 1, 2, 4, 3]);
+    assert_eq!(truth.accounts().max_extent, 1);
+}
+
+#[test]
+fn a_uniform_delay_keeps_the_order() {
+    let (left, truth) = pass(vec![Rule::new(Select::All, Fault::Delay(Nanos::new(3000)))], 10);
+    assert_eq!(left, (0..10).collect::<Vec<_>>());
+    assert_eq!((truth.delayed, truth.accounts().reordered), (10, 0));
+}
+
+#[test]
+fn damage_and_rewriting_change_the_bytes_they_say() {
+    let mut impairer = Impairer::new(
+        FaultPlan {
+            rules: vec![
+                at(&[0], Fault::Corrupt { from_end: 1, mask: 0x81 }),
+                at(&[1], Fault::Rewrite(Edit::SourceMac([2; 6]))),
+                at(&[2], Fault::Rewrite(Edit::PopVlan)),
+            ],
+            ..FaultPlan::none()
+        },
+        0,
+        Truths::default(),
+    );
+    let mut left = Vec::new();
+    for _ in 0..3 {
+        impairer.accept(0, &[0; 60], &mut |frame| left.push(frame.to_vec()));
+    }
+    assert_eq!((left[0][59], &left[1][6..12], &left[2]), (0x81, &[2u8; 6][..], &vec![0; 60]));
+    let truth = impairer.finish(0, &mut |_| {}).0.remove(&0).unwrap();
+    // Nothing was popped, so nothing was rewritten.
+    assert_eq!((truth.corrupted, truth.rewritten), ([0].into(), [1].into()));
+}
+
+proptest! {
+    #[test]
+    fn the_truth_is_what_left(
+        seed: u64, drop in 0u32..200_000, duplicate in 0u32..200_000, hold in 0u32..200_000, frames in 1u32..20,
+        delay in 0u32..200_000, count in 0u64..300,
+    ) {
+        let random = |millionths| Select::Random { millionths };
+        let rules = vec![
+            Rule::new(random(drop), Fault::Drop),
+            Rule::new(random(duplicate), Fault::Duplicate { copies: 1 }),
+            Rule::new(random(hold), Fault::HoldBack { frames }),
+            Rule::new(random(delay), Fault::Delay(Nanos::new(7_000))),
+        ];
+        let mut impairer = Impairer::new(FaultPlan { seed, rules, ..FaultPlan::none() }, 0, Truths::default());
+        let mut left = Vec::new();
+        for n in 0..count {
+            impairer.release(n * 1000, &mut |frame| left.push(position(frame)));
+            impairer.accept(n * 1000, &frame(n), &mut |frame| left.push(position(frame)));
+        }
+        let truth = impairer.finish(count * 1000, &mut |frame| left.push(position(frame)));
+        let truth = truth.0.get(&0).cloned().unwrap_or_default();
+        let accounts = truth.accounts();
+        prop_assert_eq!(&truth.departures, &left);
+        prop_assert_eq!(accounts.lost, truth.dropped.len() as u64);
+        prop_assert_eq!(accounts.duplicates, truth.duplicated.values().map(|c| u64::from(*c)).sum::<u64>());
+        prop_assert_eq!(accounts.unique + accounts.lost, count);
+        prop_assert!(accounts.max_extent >= u64::from(accounts.reordered > 0));
+    }
+}
+
+/// What leaves and when, of frames that arrive at these instants, looked at every microsecond.
+fn timed(plan: FaultPlan, arrivals: &[u64], end: u64) -> (Vec<(u64, u64)>, Truth) {
+    let mut impairer = Impairer::new(plan, 0, Truths::default());
+    let mut left = Vec::new();
+    let mut next = 0;
+    for now in (0..=end).step_by(1000) {
+        impairer.release(now, &mut |frame| left.push((now, position(frame))));
+        while arrivals.get(next).is_some_and(|at| *at <= now) {
+            impairer.accept(now, &frame(next as u64), &mut |frame| left.push((now, position(frame))));
+            next += 1;
+        }
+    }
+    assert_eq!(impairer.next_due(), None, "the test looked long enough");
+    (left, impairer.finish(end, &mut |_| {}).0.remove(&0).unwrap_or_default())
+}
+
+#[test]
+fn the_queue_of_a_limited_rate_spaces_frames_and_drops_its_tail() {
+    // 64 bytes with FCS in 4 us; three frames have room.
+    let queue = Queue { rate: BitRate::new(128_000_000), room: Room::Frames(3) };
+    let plan = FaultPlan { queue: Some(queue), ..FaultPlan::none() };
+    let (left, truth) = timed(plan, &[0; 6], 100_000);
+    assert_eq!(left, [(4_000, 0), (8_000, 1), (12_000, 2)]);
+    assert_eq!((truth.received, truth.dropped), (6, [3, 4, 5].into()));
+}
+
+#[test]
+fn copies_take_room_like_frames() {
+    let queue = Queue { rate: BitRate::new(128_000_000), room: Room::Frames(3) };
+    let rules = vec![at(&[0, 1], Fault::Duplicate { copies: 1 })];
+    let (left, truth) =
+        timed(FaultPlan { queue: Some(queue), rules, ..FaultPlan::none() }, &[0, 0, 0], 100_000);
+    assert_eq!(left, [(4_000, 0), (8_000, 0), (12_000, 1)]);
+    assert_eq!((truth.dropped, truth.duplicated), ([2].into(), [(0, 1)].into()));
+}
+
+#[test]
+fn jitter_varies_the_delay_within_its_spread_and_order_is_kept_if_asked() {
+    let jitter = Jitter { spread: Nanos::from_micros(40), shape: Shape::Uniform };
+    let rules = || {
+        vec![
+            Rule::new(Select::All, Fault::Delay(Nanos::from_micros(100))),
+            Rule::new(Select::All, Fault::Jitter(jitter)),
+        ]
+    };
+    let arrivals: Vec<u64> = (0..500).map(|n| n * 10_000).collect();
+    for in_order in [false, true] {
+        let plan = FaultPlan { seed: 5, rules: rules(), in_order, ..FaultPlan::none() };
+        let (left, truth) = timed(plan, &arrivals, 6_000_000);
+        let delays: Vec<u64> = left.iter().map(|(at, position)| at - position * 10_000).collect();
+        // What is due between two looks leaves at the later one.
+        assert!(delays.iter().all(|delay| (60_000..=141_000).contains(delay)), "{delays:?}");
+        assert!(delays.iter().max() > Some(&130_000) && delays.len() == 500);
+        assert_eq!(truth.accounts().reordered > 0, !in_order);
+    }
+}
+
+#[test]
+fn who_waits_for_later_frames_that_never_come_leaves_when_patience_ends() {
+    let plan = FaultPlan {
+        rules: vec![at(&[1], Fault::HoldBack { frames: 3 }), at(&[1], Fault::Delay(Nanos::from_micros(5)))],
+        held_at_most: Some(Nanos::from_micros(20)),
+        ..FaultPlan::none()
+    };
+    let (left, truth) = timed(plan, &[0, 1000, 2000], 100_000);
+    assert_eq!(left, [(0, 0), (2_000, 2), (26_000, 1)]);
+    assert_eq!((truth.held, truth.delayed), ([1].into(), 1));
+}
+
+#[test]
+fn one_bit_behind_the_ethernet_header_is_flipped_and_its_place_is_told() {
+    struct Last(Option<(u32, u8)>);
+    impl Witness for Last {
+        fn settled(&mut self, _: Place, deeds: &Deeds, _: &[u8]) {
+            self.0 = deeds.corrupted;
+        }
+        fn left(&mut self, _: Place, _: u64, _: u64) {}
+    }
+    let plan = FaultPlan {
+        seed: 9,
+        rules: vec![Rule::new(Select::All, Fault::CorruptAnywhere)],
+        ..FaultPlan::none()
+    };
+    let mut impairer = Impairer::new(plan, 0, Last(None));
+    let mut places = std::collections::BTreeSet::new();
+    for _ in 0..500 {
+        let mut left = Vec::new();
+        impairer.accept(0, &[0; 60], &mut |frame| left = frame.to_vec());
+        let (at, mask) = impairer.witness().0.unwrap();
+        let mut wanted = [0u8; 60];
+        wanted[at as usize] = mask;
+        assert!(at >= 14 && mask.count_ones() == 1 && left == wanted);
+        places.insert((at, mask));
+    }
+    // 368 bits; 500 draws miss a quarter of them.
+    assert!(places.len() > 240, "{}", places.len());
+}
+
+#[test]
+fn what_arrived_has_left_or_has_an_account_at_every_moment() {
+    let queue = Queue { rate: BitRate::new(100_000_000), room: Room::Bytes(2_000) };
+    let rules = vec![
+        Rule::new(Select::Random { millionths: 50_000 }, Fault::Drop),
+        Rule::new(Select::Random { millionths: 50_000 }, Fault::Duplicate { copies: 2 }),
+        Rule::new(Select::Random { millionths: 50_000 }, Fault::HoldBack { frames: 4 }),
+        Rule::new(Select::All, Fault::Delay(Nanos::from_micros(50))),
+    ];
+    #[derive(Default)]
+    struct Books([u64; 5]);
+    impl Witness for Books {
+        fn settled(&mut self, _: Place, deeds: &Deeds, _: &[u8]) {
+            let more = [1, u64::from(deeds.copies), u64::from(deeds.dropped), u64::from(deeds.overflowed), 0];
+            for (sum, more) in self.0.iter_mut().zip(more) {
+                *sum += more;
+            }
+        }
+        fn left(&mut self, _: Place, _: u64, _: u64) {
+            self.0[4] += 1;
+        }
+    }
+    let plan = FaultPlan { seed: 2, queue: Some(queue), rules, in_order: true, ..FaultPlan::none() };
+    let mut impairer = Impairer::new(plan, 0, Books::default());
+    for n in 0..5_000 {
+        impairer.release(n * 4_000, &mut |_| {});
+        impairer.accept(n * 4_000, &frame(n), &mut |_| {});
+        let inside = impairer.inside();
+        let [arrived, copies, dropped, overflowed, left] = impairer.witness().0;
+        assert_eq!(arrived + copies, left + dropped + overflowed + inside);
+    }
+    let [_, copies, dropped, overflowed, _] = impairer.witness().0;
+    assert!(copies > 0 && dropped > 0 && overflowed > 0);
+}

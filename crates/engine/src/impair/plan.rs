@@ -1,0 +1,397 @@
+//! Which frames suffer what.
+
+use super::draw::{happens, normal, uniform};
+use super::{Edit, Queue};
+use packetrig_units::Nanos;
+use packetrig_wire::pattern::mix;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// How frames are told apart, by bytes that the test's own plan has put there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Classifier {
+    /// All frames that arrive on a port have key 0.
+    #[default]
+    Port,
+    /// The last two bytes of the source address are the key.
+    SourceMac,
+}
+
+impl Classifier {
+    /// The key of a frame; frames too short to have one have key 0.
+    pub fn key(self, frame: &[u8]) -> u32 {
+        match (self, frame.get(10..12)) {
+            (Self::SourceMac, Some(bytes)) => u32::from(bytes[0]) << 8 | u32::from(bytes[1]),
+            _ => 0,
+        }
+    }
+}
+
+/// Losses that come together: a state that is good or bad, each with its own probability (Gilbert 1960, Elliott 1963).
+/// All in millionths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GilbertElliott {
+    /// From good to bad, for each frame.
+    pub into_bad: u32,
+    /// Back again.
+    pub out_of_bad: u32,
+    /// Frames taken while it is bad; all of them in Gilbert's simple case.
+    pub in_bad: u32,
+    /// Frames taken while it is good; none in Gilbert's case.
+    pub in_good: u32,
+}
+
+/// The positions a rule applies to, counted per key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Select {
+    /// Every frame.
+    All,
+    /// These positions.
+    At(BTreeSet<u64>),
+    /// A run of positions.
+    Within(Range<u64>),
+    /// About this many in a million, drawn from the plan's seed.
+    Random {
+        /// Millionths of the frames.
+        millionths: u32,
+    },
+    /// The last of every so many.
+    Every {
+        /// How many; at least 1.
+        nth: u64,
+    },
+    /// Runs that begin at about this many positions in a million of those outside a run.
+    Bursts {
+        /// Millionths of the frames.
+        millionths: u32,
+        /// Frames of a run; at least 1.
+        frames: u64,
+    },
+    /// As a state says that changes from frame to frame.
+    GilbertElliott(GilbertElliott),
+}
+
+impl Select {
+    /// Exactly `count` positions out of `among`, drawn from `seed`; all of them if there are not that many.
+    pub fn scattered(seed: u64, count: u64, among: Range<u64>) -> Self {
+        let mut left = among.end.saturating_sub(among.start);
+        let mut wanted = count.min(left);
+        let mut chosen = BTreeSet::new();
+        for position in among {
+            // Each position is taken with the probability that makes the number come out exactly.
+            if wanted > 0 && mix(seed, position) % left < wanted {
+                chosen.insert(position);
+                wanted -= 1;
+            }
+            left -= 1;
+        }
+        Self::At(chosen)
+    }
+
+    /// Whether it takes this position, which follows the one before. `memory` is zero at the first.
+    fn takes(&self, seed: u64, position: u64, memory: &mut u64) -> bool {
+        match self {
+            Self::All => true,
+            Self::At(positions) => positions.contains(&position),
+            Self::Within(range) => range.contains(&position),
+            Self::Random { millionths } => happens(seed, position, *millionths),
+            Self::Every { nth } => position % nth == nth - 1,
+            Self::Bursts { millionths, frames } => {
+                if *memory == 0 && happens(seed, position, *millionths) {
+                    *memory = *frames;
+                }
+                let takes = *memory > 0;
+                *memory -= u64::from(takes);
+                takes
+            }
+            Self::GilbertElliott(model) => {
+                let takes = if *memory == 0 { model.in_good } else { model.in_bad };
+                let turns = if *memory == 0 { model.into_bad } else { model.out_of_bad };
+                let taken = happens(seed, position, takes);
+                *memory ^= u64::from(happens(!seed, position, turns));
+                taken
+            }
+        }
+    }
+}
+
+/// How times vary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Shape {
+    /// All from the least to the most equally often.
+    #[default]
+    Uniform,
+    /// Bell-shaped.
+    Normal,
+}
+
+/// What is added to a delay, or taken from it; a delay is never less than nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Jitter {
+    /// The most, or the standard deviation.
+    pub spread: Nanos,
+    /// Which of them.
+    pub shape: Shape,
+}
+
+impl Jitter {
+    fn draw(self, seed: u64, position: u64) -> i64 {
+        match self.shape {
+            Shape::Uniform => uniform(seed, position, self.spread.as_u64()),
+            Shape::Normal => normal(seed, position, self.spread.as_u64()),
+        }
+    }
+}
+
+/// What happens to a frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It goes no further.
+    Drop,
+    /// Copies of it follow at once.
+    Duplicate {
+        /// How many more.
+        copies: u32,
+    },
+    /// It waits until this many later frames of its key have left.
+    HoldBack {
+        /// How many.
+        frames: u32,
+    },
+    /// It leaves this long after it arrived.
+    Delay(Nanos),
+    /// Its delay is varied.
+    Jitter(Jitter),
+    /// Bits are flipped; checksums stay as they were.
+    Corrupt {
+        /// The byte, counted back from the end of the frame (FCS excluded): 1 is the last.
+        from_end: usize,
+        /// The bits.
+        mask: u8,
+    },
+    /// One bit, anywhere behind the Ethernet header, is flipped.
+    CorruptAnywhere,
+    /// Headers are rewritten, as a router or switch would do it.
+    Rewrite(Edit),
+}
+
+/// A fault and the frames it befalls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// Frames that arrive on this port; `None` for every port.
+    pub port: Option<usize>,
+    /// Frames with this key; `None` for every key.
+    pub key: Option<u32>,
+    /// Positions.
+    pub select: Select,
+    /// What befalls them.
+    pub fault: Fault,
+}
+
+impl Rule {
+    /// `fault` for the selected positions of every key on every port.
+    pub fn new(select: Select, fault: Fault) -> Self {
+        Self { port: None, key: None, select, fault }
+    }
+
+    /// The same for one key only.
+    #[must_use]
+    pub fn for_key(self, key: u32) -> Self {
+        Self { key: Some(key), ..self }
+    }
+
+    /// The same for frames that arrive on one port only.
+    #[must_use]
+    pub fn on_port(self, port: usize) -> Self {
+        Self { port: Some(port), ..self }
+    }
+}
+
+/// All that a device does wrong. Rules add up, but a dropped frame suffers nothing else.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FaultPlan {
+    /// Same seed, same faults.
+    pub seed: u64,
+    /// How keys are read.
+    pub classifier: Classifier,
+    /// The rules.
+    pub rules: Vec<Rule>,
+    /// A limited rate, and what waits for it.
+    pub queue: Option<Queue>,
+    /// Frames whose delays differ leave in the order they came all the same.
+    pub in_order: bool,
+    /// A frame that is held back waits no longer than this for later ones; `None`: to the end.
+    pub held_at_most: Option<Nanos>,
+}
+
+impl FaultPlan {
+    /// A faultless device.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Whether it leaves every frame alone.
+    pub(super) fn is_faultless(&self) -> bool {
+        self.rules.is_empty() && self.queue.is_none()
+    }
+
+    /// The way of the frames with `key` that arrive on `port` through the rules, from the first on.
+    pub fn course(&self, port: usize, key: u32) -> Course {
+        let meant = |rule: &Rule| rule.port.is_none_or(|p| p == port) && rule.key.is_none_or(|k| k == key);
+        let seed = |index: usize| mix(self.seed, (index as u64) << 40 | (port as u64) << 32 | u64::from(key));
+        let rules = self.rules.iter().enumerate().filter(|(_, rule)| meant(rule));
+        let rules =
+            rules.map(|(index, _)| Turn { index, seed: seed(index), memory: 0, takes: false }).collect();
+        Course { rules, position: 0 }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Turn {
+    index: usize,
+    seed: u64,
+    memory: u64,
+    /// Whether the rule takes the frame at hand.
+    takes: bool,
+}
+
+/// Frames of one key on one port, one after another, and the rules that take each.
+#[derive(Clone, Debug)]
+pub struct Course {
+    rules: Vec<Turn>,
+    position: u64,
+}
+
+impl Course {
+    /// Goes on to the next frame: the faults that befall it, in the order of the rules. `plan` is the one it is of.
+    pub fn next<'a>(&'a mut self, plan: &'a FaultPlan) -> impl Iterator<Item = &'a Fault> {
+        self.step(plan);
+        self.taken(plan).map(|(fault, _)| fault)
+    }
+
+    /// Goes on to the next frame.
+    pub(super) fn step(&mut self, plan: &FaultPlan) {
+        for turn in &mut self.rules {
+            let select = &plan.rules[turn.index].select;
+            turn.takes = select.takes(turn.seed, self.position, &mut turn.memory);
+        }
+        self.position += 1;
+    }
+
+    /// The faults of the frame at hand, each with a seed of its own for this rule.
+    pub(super) fn taken<'a>(&'a self, plan: &'a FaultPlan) -> impl Iterator<Item = (&'a Fault, u64)> {
+        self.rules.iter().filter(|turn| turn.takes).map(|turn| {
+            // Not the numbers that selected it.
+            (&plan.rules[turn.index].fault, turn.seed.rotate_left(32) ^ 0x5bd1_e995)
+        })
+    }
+}
+
+impl Fault {
+    /// What a jitter makes of a delay, in ns, for the frame at a position.
+    pub(super) fn jittered(delay_ns: u64, jitter: Jitter, seed: u64, position: u64) -> u64 {
+        delay_ns.saturating_add_signed(jitter.draw(seed, position))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The positions that a selection takes among the first `count`.
+    fn taken(select: Select, count: u64) -> Vec<u64> {
+        let plan = FaultPlan { seed: 3, rules: vec![Rule::new(select, Fault::Drop)], ..FaultPlan::none() };
+        let mut course = plan.course(0, 0);
+        (0..count).filter(|_| course.next(&plan).count() > 0).collect()
+    }
+
+    /// Lengths of the runs of neighbours.
+    fn runs(positions: &[u64]) -> Vec<u64> {
+        let mut runs: Vec<u64> = Vec::new();
+        for (index, position) in positions.iter().enumerate() {
+            match runs.last_mut() {
+                Some(run) if positions[index - 1] + 1 == *position => *run += 1,
+                _ => runs.push(1),
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn keys_come_from_the_last_bytes_of_the_source_address() {
+        let mut frame = [0u8; 60];
+        frame[10..12].copy_from_slice(&[0x12, 0x34]);
+        assert_eq!(Classifier::SourceMac.key(&frame), 0x1234);
+        assert_eq!(Classifier::Port.key(&frame), 0);
+        assert_eq!(Classifier::SourceMac.key(&frame[..11]), 0);
+    }
+
+    #[test]
+    fn rules_keep_to_their_port_and_key() {
+        let drop = Rule::new(Select::Within(3..5), Fault::Drop).for_key(7).on_port(1);
+        let plan = FaultPlan { rules: vec![drop], ..FaultPlan::none() };
+        let dropped = |port, key| {
+            let mut course = plan.course(port, key);
+            (0..10).filter(|_| course.next(&plan).next().is_some()).count()
+        };
+        assert_eq!((dropped(1, 7), dropped(0, 7), dropped(1, 8)), (2, 0, 0));
+    }
+
+    #[test]
+    fn every_nth_is_the_last_of_each_n() {
+        assert_eq!(taken(Select::Every { nth: 4 }, 12), [3, 7, 11]);
+        assert_eq!(taken(Select::Every { nth: 1 }, 3), [0, 1, 2]);
+    }
+
+    #[test]
+    fn bursts_have_their_length_and_begin_as_often_as_asked() {
+        let positions = taken(Select::Bursts { millionths: 2_000, frames: 5 }, 200_000);
+        let runs = runs(&positions);
+        // Two may follow each other at once.
+        assert!(runs.iter().all(|run| run % 5 == 0), "{runs:?}");
+        // 0.2 % of the positions outside of bursts: 396 of them, deviation 20.
+        let bursts = positions.len() / 5;
+        assert!((320..480).contains(&bursts), "{bursts}");
+    }
+
+    #[test]
+    fn gilbert_losses_have_the_mean_and_the_run_length_of_the_model() {
+        let model = GilbertElliott { into_bad: 10_000, out_of_bad: 250_000, in_bad: 1_000_000, in_good: 0 };
+        let positions = taken(Select::GilbertElliott(model), 400_000);
+        // p / (p + r) = 3.85 %, runs of 1 / r = 4 frames.
+        let share = positions.len() as f64 / 400_000.0;
+        let mean = positions.len() as f64 / runs(&positions).len() as f64;
+        assert!((share - 0.03846).abs() < 0.003, "{share}");
+        assert!((mean - 4.0).abs() < 0.25, "{mean}");
+    }
+
+    #[test]
+    fn elliott_s_good_state_loses_as_said() {
+        let model = GilbertElliott { into_bad: 0, out_of_bad: 0, in_bad: 1_000_000, in_good: 20_000 };
+        let lost = taken(Select::GilbertElliott(model), 100_000).len();
+        assert!((1_800..2_200).contains(&lost), "{lost}");
+    }
+
+    proptest! {
+        #[test]
+        fn scattered_positions_are_as_many_as_asked_and_inside(seed: u64, count in 0u64..50, start in 0u64..100, span in 0u64..200) {
+            let Select::At(chosen) = Select::scattered(seed, count, start..start + span) else { unreachable!() };
+            prop_assert_eq!(chosen.len() as u64, count.min(span));
+            prop_assert!(chosen.iter().all(|p| (start..start + span).contains(p)));
+        }
+
+        #[test]
+        fn the_same_seed_gives_the_same_faults(seed: u64, millionths in 0u32..=1_000_000) {
+            let model = GilbertElliott { into_bad: millionths, out_of_bad: 300_000, in_bad: 900_000, in_good: 1_000 };
+            let selects = [Select::Random { millionths }, Select::Bursts { millionths, frames: 3 }, Select::GilbertElliott(model)];
+            let rules = selects.into_iter().map(|select| Rule::new(select, Fault::Drop)).collect::<Vec<_>>();
+            let plan = || FaultPlan { seed, rules: rules.clone(), ..FaultPlan::none() };
+            let picks = |plan: &FaultPlan| {
+                let mut course = plan.course(0, 0);
+                (0..200).map(|_| course.next(plan).count()).collect::<Vec<_>>()
+            };
+            prop_assert_eq!(picks(&plan()), picks(&plan()));
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! A limited rate: frames leave one after another, each in the time its bits take; those that find no room are dropped.
+
+use packetrig_units::BitRate;
+use std::collections::VecDeque;
+
+/// Bytes of an FCS, which the rate counts as the wire does.
+const FCS: u64 = 4;
+const SECOND: u128 = 1_000_000_000;
+
+/// How much may wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// So many frames.
+    Frames(u64),
+    /// So many bytes, each frame with its FCS.
+    Bytes(u64),
+}
+
+/// A rate of layer 2, FCS included, and the room in front of it. The frame that is leaving takes room until it has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Queue {
+    /// The rate; above zero.
+    pub rate: BitRate,
+    /// The room.
+    pub room: Room,
+}
+
+/// A queue at work.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    queue: Queue,
+    /// When each frame inside has left, and its bytes; in order.
+    inside: VecDeque<(u64, u64)>,
+    bytes: u64,
+    /// When the last one has left, in ns and parts of one, of which there are as many as bits a second.
+    free: (u64, u128),
+}
+
+impl Waiting {
+    pub(super) fn new(queue: Queue) -> Self {
+        Self { queue, inside: VecDeque::new(), bytes: 0, free: (0, 0) }
+    }
+
+    /// When a frame of so many bytes, without FCS, that comes now has left; `None` if there is no room for it.
+    pub(super) fn admit(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
+        while let Some((left, bytes)) = self.inside.front()
+            && *left <= now_ns
+        {
+            self.bytes -= bytes;
+            self.inside.pop_front();
+        }
+        let bytes = bytes as u64 + FCS;
+        let is_full = match self.queue.room {
+            Room::Frames(most) => self.inside.len() as u64 >= most,
+            Room::Bytes(most) => self.bytes + bytes > most,
+        };
+        if is_full {
+            return None;
+        }
+        let rate = u128::from(self.queue.rate.bits_per_second().max(1));
+        let (start, part) = if now_ns > self.free.0 { (now_ns, 0) } else { self.free };
+        let parts = part + u128::from(bytes) * 8 * SECOND;
+        let left = start.saturating_add(u64::try_from(parts / rate).unwrap_or(u64::MAX));
+        self.free = (left, parts % rate);
+        self.inside.push_back((left, bytes));
+        self.bytes += bytes;
+        Some(left)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(bps: u64, room: Room) -> Waiting {
+        Waiting::new(Queue { rate: BitRate::new(bps), room })
+    }
+
+    #[test]
+    fn frames_leave_at_the_rate_without_drift() {
+        // 64 bytes at 3 Mbit/s take 170 666.67 ns.
+        let mut queue = waiting(3_000_000, Room::Frames(1_000_000));
+        let left: Vec<u64> = (0..30_000).filter_map(|_| queue.admit(0, 60)).collect();
+        assert_eq!((left[0], left[1], left[2]), (170_666, 341_333, 512_000));
+        assert_eq!(left[29_999], 5_120_000_000);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_dropped_and_room_comes_back() {
+        // A frame of 125 bytes a microsecond.
+        let mut queue = waiting(1_000_000_000, Room::Frames(2));
+        let admitted: Vec<_> = (0..4).map(|_| queue.admit(0, 121)).collect();
+        assert_eq!(admitted, [Some(1000), Some(2000), None, None]);
+        assert_eq!([queue.admit(1000, 121), queue.admit(1000, 121)], [Some(3000), None]);
+        assert_eq!(queue.admit(10_000, 121), Some(11_000), "an idle queue starts anew");
+        let mut queue = waiting(1_000_000_000, Room::Bytes(300));
+        assert_eq!(
+            [queue.admit(0, 121), queue.admit(0, 121), queue.admit(0, 60)],
+            [Some(1000), Some(2000), None]
+        );
+        assert_eq!(queue.admit(0, 46), Some(2400));
+    }
+}

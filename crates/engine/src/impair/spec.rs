@@ -1,0 +1,338 @@
+//! Impairments as a user writes them: `delay=10ms,jitter=1ms,loss=1%`, or a document in YAML for each direction.
+//!
+//! It decides nothing about frames: a spec becomes a [`FaultPlan`], or says what is wrong with it and what is known.
+
+use super::{DIRECTIONS, Fault, FaultPlan, GilbertElliott, Jitter, Queue, Room, Rule, Select, Shape};
+use packetrig_plan::document::{self, Node, Value};
+use packetrig_units::{BitRate, Nanos};
+use std::fmt;
+use std::str::FromStr;
+
+/// Frames that one held back waits for, if nothing else is said.
+const BEHIND: u32 = 3;
+/// Frames a limited rate keeps, if nothing else is said.
+const ROOM: u64 = 1000;
+/// A frame held back waits no longer than this for later ones.
+const PATIENCE: Nanos = Nanos::from_millis(200);
+const KNOWN: &str =
+    "delay, jitter, overtake, loss, duplicate, reorder, reorder-by, corrupt, corrupt-at, rate, queue";
+
+/// Why a text is no spec. User's fault.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("impairment {0}")]
+pub struct BadSpec(String);
+
+/// What is done to the frames of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spec {
+    /// Every frame leaves so much later.
+    pub delay: Option<Nanos>,
+    /// How that varies.
+    pub jitter: Option<Jitter>,
+    /// Frames whose delays differ overtake each other.
+    pub overtake: bool,
+    /// Frames that are dropped.
+    pub loss: Option<Select>,
+    /// Frames that leave twice.
+    pub duplicate: Option<Select>,
+    /// Frames that are held back behind later ones.
+    pub reorder: Option<Select>,
+    /// Behind so many.
+    pub reorder_by: Option<u32>,
+    /// Frames in which one bit is flipped.
+    pub corrupt: Option<Select>,
+    /// Always in this byte, counted back from the end of the frame.
+    pub corrupt_at: Option<usize>,
+    /// A limited rate of layer 2.
+    pub rate: Option<BitRate>,
+    /// What may wait for it.
+    pub queue: Option<Room>,
+}
+
+impl Spec {
+    /// Whether it does anything.
+    pub fn is_nothing(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The faults of that spec.
+    pub fn plan(&self, seed: u64) -> FaultPlan {
+        let corrupt =
+            self.corrupt_at.map_or(Fault::CorruptAnywhere, |from_end| Fault::Corrupt { from_end, mask: 1 });
+        let hold = Fault::HoldBack { frames: self.reorder_by.unwrap_or(BEHIND) };
+        let all = |fault| Some((Select::All, fault));
+        // The places of rules are fixed: each keeps its random numbers whatever other rules there are.
+        let rules = [
+            self.loss.clone().map(|select| (select, Fault::Drop)),
+            self.corrupt.clone().map(|select| (select, corrupt)),
+            self.duplicate.clone().map(|select| (select, Fault::Duplicate { copies: 1 })),
+            self.reorder.clone().map(|select| (select, hold)),
+            self.delay.and_then(|delay| all(Fault::Delay(delay))),
+            self.jitter.and_then(|jitter| all(Fault::Jitter(jitter))),
+        ];
+        let nothing = || (Select::At([].into()), Fault::Drop);
+        let any = rules.iter().any(Option::is_some);
+        let rules = rules.into_iter().map(|rule| rule.unwrap_or_else(nothing));
+        let rules = rules.map(|(select, fault)| Rule::new(select, fault)).collect();
+        let room = self.queue.unwrap_or(Room::Frames(ROOM));
+        FaultPlan {
+            seed,
+            rules: if any { rules } else { Vec::new() },
+            queue: self.rate.map(|rate| Queue { rate, room }),
+            in_order: !self.overtake,
+            held_at_most: Some(PATIENCE),
+            ..FaultPlan::none()
+        }
+    }
+
+    fn with(mut self, key: &str, value: &str) -> Result<Self, BadSpec> {
+        let bad = |why: String| BadSpec(format!("`{key}={value}`: {why}"));
+        match key {
+            "delay" => self.delay = Some(value.parse().map_err(|error| bad(format!("{error}")))?),
+            "jitter" => self.jitter = Some(jitter(value).map_err(bad)?),
+            "overtake" => self.overtake = yes(value).map_err(bad)?,
+            "loss" => self.loss = Some(select(value).map_err(bad)?),
+            "duplicate" => self.duplicate = Some(select(value).map_err(bad)?),
+            "reorder" => self.reorder = Some(select(value).map_err(bad)?),
+            "reorder-by" => self.reorder_by = Some(number(value).map_err(bad)?),
+            "corrupt" => self.corrupt = Some(select(value).map_err(bad)?),
+            "corrupt-at" => self.corrupt_at = Some(number(value).map_err(bad)?),
+            "rate" => self.rate = Some(rate(value).map_err(bad)?),
+            "queue" => self.queue = Some(room(value).map_err(bad)?),
+            _ => return Err(BadSpec(format!("`{key}` is not known; known are {KNOWN}"))),
+        }
+        Ok(self)
+    }
+
+    /// What contradicts itself.
+    fn checked(self) -> Result<Self, BadSpec> {
+        let lacks =
+            |what: &str, needs: &str| Err(BadSpec(format!("`{what}` means nothing without `{needs}`")));
+        match () {
+            () if self.jitter.is_some() && self.delay.is_none() => lacks("jitter", "delay"),
+            () if self.overtake && self.jitter.is_none() => lacks("overtake", "jitter"),
+            () if self.reorder_by.is_some() && self.reorder.is_none() => lacks("reorder-by", "reorder"),
+            () if self.corrupt_at.is_some() && self.corrupt.is_none() => lacks("corrupt-at", "corrupt"),
+            () if self.queue.is_some() && self.rate.is_none() => lacks("queue", "rate"),
+            () => Ok(self),
+        }
+    }
+
+    fn of_node(node: &Node) -> Result<Self, BadSpec> {
+        match &node.value {
+            Value::Scalar(text) => text.parse(),
+            Value::Object(entries) => {
+                let with = |spec: Self, (key, _, node): &(String, _, Node)| match &node.value {
+                    Value::Scalar(value) => spec.with(key, value),
+                    _ => Err(BadSpec(format!("`{key}` must be one word"))),
+                };
+                entries.iter().try_fold(Self::default(), with)?.checked()
+            }
+            Value::Null => Ok(Self::default()),
+            Value::List(_) => Err(BadSpec("of a direction cannot be a list".into())),
+        }
+    }
+}
+
+impl fmt::Display for Spec {
+    /// As it is written, in a fixed order: reads back as the same.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ns = |time: Nanos| format!("{}ns", time.as_u64());
+        let jitter = |jitter: Jitter| match jitter.shape {
+            Shape::Uniform => ns(jitter.spread),
+            Shape::Normal => format!("{}:normal", ns(jitter.spread)),
+        };
+        let room = |room: Room| match room {
+            Room::Frames(frames) => frames.to_string(),
+            Room::Bytes(bytes) => format!("{bytes}B"),
+        };
+        let items = [
+            ("delay", self.delay.map(ns)),
+            ("jitter", self.jitter.map(jitter)),
+            ("overtake", self.overtake.then(|| "yes".to_owned())),
+            ("loss", self.loss.as_ref().map(pattern)),
+            ("duplicate", self.duplicate.as_ref().map(pattern)),
+            ("reorder", self.reorder.as_ref().map(pattern)),
+            ("reorder-by", self.reorder_by.map(|frames| frames.to_string())),
+            ("corrupt", self.corrupt.as_ref().map(pattern)),
+            ("corrupt-at", self.corrupt_at.map(|byte| byte.to_string())),
+            ("rate", self.rate.map(|rate| format!("{}bit/s", rate.bits_per_second()))),
+            ("queue", self.queue.map(room)),
+        ];
+        let items: Vec<String> =
+            items.into_iter().filter_map(|(key, value)| Some(format!("{key}={}", value?))).collect();
+        f.write_str(&items.join(","))
+    }
+}
+
+impl FromStr for Spec {
+    type Err = BadSpec;
+
+    fn from_str(text: &str) -> Result<Self, BadSpec> {
+        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let with = |spec: Self, item: &str| match item.split_once('=') {
+            Some((key, value)) => spec.with(key.trim(), value.trim()),
+            None if item == "overtake" => spec.with("overtake", "yes"),
+            None => Err(BadSpec(format!("`{item}` has no value; write it like delay=10ms or loss=1%"))),
+        };
+        items.try_fold(Self::default(), with)?.checked()
+    }
+}
+
+/// What is done in each direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Specs {
+    /// The seed, if the document names one.
+    pub seed: Option<u64>,
+    /// By direction: [`DIRECTIONS`].
+    pub ways: [Spec; 2],
+}
+
+impl Specs {
+    /// The same in both directions.
+    pub fn both(spec: &Spec) -> Self {
+        Self { seed: None, ways: [spec.clone(), spec.clone()] }
+    }
+
+    /// Reads a document: `seed`, `both`, `a->b` and `b->a`, each direction as a mapping or as a text.
+    pub fn read(text: &str) -> Result<Self, BadSpec> {
+        let node =
+            document::parse(text).map_err(|problem| BadSpec(format!("document: {}", problem.message)))?;
+        let Value::Object(entries) = node.value else {
+            return Err(BadSpec("document must be a mapping with both, a->b or b->a".into()));
+        };
+        let mut specs = Self::default();
+        for (key, _, node) in &entries {
+            let of = |error: BadSpec| BadSpec(format!("of `{key}`: {}", error.0));
+            match (key.as_str(), &node.value) {
+                ("seed", Value::Scalar(value)) => specs.seed = Some(number(value).map_err(BadSpec)?),
+                ("both", _) => specs.ways = Self::both(&Spec::of_node(node).map_err(of)?).ways,
+                (key, _) if key == DIRECTIONS[0] => specs.ways[0] = Spec::of_node(node).map_err(of)?,
+                (key, _) if key == DIRECTIONS[1] => specs.ways[1] = Spec::of_node(node).map_err(of)?,
+                (key, _) => {
+                    return Err(BadSpec(format!("`{key}` is not known; known are seed, both, a->b and b->a")));
+                }
+            }
+        }
+        Ok(specs)
+    }
+
+    /// The faults of both directions.
+    pub fn plans(&self, seed: u64) -> [FaultPlan; 2] {
+        let [there, back] = &self.ways;
+        [there.plan(seed), back.plan(seed)]
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("`{text}` is not a whole number that fits"))
+}
+
+fn yes(text: &str) -> Result<bool, String> {
+    match text {
+        "yes" | "true" => Ok(true),
+        "no" | "false" => Ok(false),
+        _ => Err("say yes or no".into()),
+    }
+}
+
+fn rate(text: &str) -> Result<BitRate, String> {
+    let rate: BitRate = text.parse().map_err(|error| format!("{error}"))?;
+    if rate.bits_per_second() > 0 { Ok(rate) } else { Err("nothing ever leaves at that rate".into()) }
+}
+
+/// `1%` as millionths.
+fn millionths(text: &str) -> Result<u32, String> {
+    let refuse = || format!("`{text}` is not a percentage; write it like 1%, from 0.0001% to 100%");
+    let number = text.trim().strip_suffix('%').ok_or_else(refuse)?;
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let is_number = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_number(whole) || !is_number(fraction) || fraction.len() > 4 {
+        return Err(refuse());
+    }
+    // One percent is ten thousand millionths: four decimals are exact.
+    let millionths: u32 = format!("{whole}{fraction:0<4}").parse().map_err(|_| refuse())?;
+    if millionths <= 1_000_000 { Ok(millionths) } else { Err(refuse()) }
+}
+
+fn jitter(text: &str) -> Result<Jitter, String> {
+    let (spread, shape) = text.split_once(':').unwrap_or((text, "uniform"));
+    let shape = match shape {
+        "uniform" => Shape::Uniform,
+        "normal" => Shape::Normal,
+        _ => return Err(format!("`{shape}` is not a shape; say uniform or normal")),
+    };
+    Ok(Jitter { spread: spread.parse().map_err(|error| format!("{error}"))?, shape })
+}
+
+/// `100` frames, or `64KiB`.
+fn room(text: &str) -> Result<Room, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let factor = match text[digits.len()..].trim() {
+        "" => return number(digits.trim()).map(Room::Frames),
+        "B" => 1,
+        "kB" => 1_000,
+        "MB" => 1_000_000,
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        _ => return Err("write it like 100 (frames), 64KiB or 1MB".into()),
+    };
+    let count: u64 = number(digits.trim())?;
+    count.checked_mul(factor).map(Room::Bytes).ok_or_else(|| format!("`{text}` is too much"))
+}
+
+/// `1%`, `every:100`, `burst:0.1%x5`, `gilbert:1%/20%[/BAD/GOOD]`.
+fn select(text: &str) -> Result<Select, String> {
+    let Some((kind, rest)) = text.split_once(':') else {
+        return Ok(Select::Random { millionths: millionths(text)? });
+    };
+    match kind {
+        "every" => match number(rest)? {
+            0 => Err("every 0th frame does not exist".into()),
+            nth => Ok(Select::Every { nth }),
+        },
+        "burst" => {
+            let (share, frames) = rest.split_once('x').ok_or("write it like burst:0.1%x5")?;
+            let frames = number::<u64>(frames)?;
+            if frames == 0 {
+                return Err("a burst has at least one frame".into());
+            }
+            Ok(Select::Bursts { millionths: millionths(share)?, frames })
+        }
+        "gilbert" => gilbert(rest),
+        _ => Err(format!("`{kind}` is not a pattern; write 1%, every:100, burst:0.1%x5 or gilbert:1%/20%")),
+    }
+}
+
+fn percent(millionths: u32) -> String {
+    format!("{}.{:04}%", millionths / 10_000, millionths % 10_000)
+}
+
+/// A selection as it is written; of those that cannot be written nothing is selected by a spec.
+fn pattern(select: &Select) -> String {
+    match select {
+        Select::Random { millionths } => percent(*millionths),
+        Select::Every { nth } => format!("every:{nth}"),
+        Select::Bursts { millionths, frames } => format!("burst:{}x{frames}", percent(*millionths)),
+        Select::GilbertElliott(model) => {
+            let parts = [model.into_bad, model.out_of_bad, model.in_bad, model.in_good];
+            format!("gilbert:{}", parts.map(percent).join("/"))
+        }
+        Select::All => percent(1_000_000),
+        Select::At(_) | Select::Within(_) => percent(0),
+    }
+}
+
+fn gilbert(text: &str) -> Result<Select, String> {
+    let parts = text.split('/').map(millionths).collect::<Result<Vec<_>, _>>()?;
+    let (into_bad, out_of_bad, in_bad, in_good) = match parts[..] {
+        [into_bad, out_of_bad] => (into_bad, out_of_bad, 1_000_000, 0),
+        [into_bad, out_of_bad, in_bad] => (into_bad, out_of_bad, in_bad, 0),
+        [into_bad, out_of_bad, in_bad, in_good] => (into_bad, out_of_bad, in_bad, in_good),
+        _ => return Err("write it like gilbert:INTO_BAD/OUT_OF_BAD[/LOST_IN_BAD[/LOST_IN_GOOD]]".into()),
+    };
+    Ok(Select::GilbertElliott(GilbertElliott { into_bad, out_of_bad, in_bad, in_good }))
+}
+
+#[cfg(test)]
+mod tests;

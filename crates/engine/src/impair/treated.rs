@@ -1,0 +1,182 @@
+//! An impairer as what a tap does to frames on their way, with its books where others can read them.
+//!
+//! Delays count from the moment the kernel stamped a frame's arrival, so how soon the tap notices it does not add to them,
+//! unless it notices later than the frame was due.
+
+use super::chronicle::TruthFile;
+use super::{Chronicle, Counts, FaultPlan, Impairer};
+use crate::tap::Treatment;
+use packetrig_sys::clock;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One direction's books. They are of one moment only when the tap has ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Books {
+    /// What was done to frames.
+    pub counts: Counts,
+    /// Frames and copies that have arrived or were made, and not left.
+    pub inside: u64,
+    /// Frames the truth log does not know of because it was behind.
+    pub untold: u64,
+}
+
+impl Books {
+    /// The rule that does not hold, if it does not. To be asked when the tap has ended.
+    pub fn imbalance(&self) -> Option<String> {
+        let counts = &self.counts;
+        let came = counts.arrived + counts.copies;
+        let went = counts.left + counts.dropped + counts.overflowed + self.inside;
+        (came != went)
+            .then(|| format!("arrived + copies = {came}, left + dropped + overflowed + inside = {went}"))
+    }
+}
+
+const NUMBERS: usize = 13;
+
+/// Where a direction shows its books: written by one thread, read by any.
+#[derive(Debug, Default)]
+struct Desk([AtomicU64; NUMBERS]);
+
+impl Desk {
+    fn show(&self, books: &Books) {
+        let Books { counts: c, inside, untold } = books;
+        let numbers: [u64; NUMBERS] = [
+            c.arrived,
+            c.arrived_bytes,
+            c.copies,
+            c.dropped,
+            c.overflowed,
+            c.held,
+            c.delayed,
+            c.corrupted,
+            c.left,
+            c.late_most_ns,
+            c.late_sum_ns,
+            *inside,
+            *untold,
+        ];
+        for (place, number) in self.0.iter().zip(numbers) {
+            place.store(number, Ordering::Relaxed);
+        }
+    }
+
+    fn look(&self) -> Books {
+        let n: [u64; NUMBERS] = std::array::from_fn(|index| self.0[index].load(Ordering::Relaxed));
+        let counts = Counts {
+            arrived: n[0],
+            arrived_bytes: n[1],
+            copies: n[2],
+            dropped: n[3],
+            overflowed: n[4],
+            held: n[5],
+            delayed: n[6],
+            corrupted: n[7],
+            left: n[8],
+            late_most_ns: n[9],
+            late_sum_ns: n[10],
+        };
+        Books { counts, inside: n[11], untold: n[12] }
+    }
+}
+
+/// Reads the books of both directions.
+#[derive(Clone, Debug)]
+pub struct Watch([Arc<Desk>; 2]);
+
+impl Watch {
+    /// As they are now.
+    pub fn books(&self) -> [Books; 2] {
+        [self.0[0].look(), self.0[1].look()]
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Treated {
+    impairer: Impairer<Chronicle>,
+    desk: Arc<Desk>,
+}
+
+impl Treated {
+    /// For both directions, with what shows their books.
+    pub fn pair(plans: [FaultPlan; 2], truth: Option<&TruthFile>) -> ([Box<dyn Treatment>; 2], Watch) {
+        let watch = Watch(Default::default());
+        let mut direction = 0;
+        let treated = plans.map(|plan| -> Box<dyn Treatment> {
+            let (chronicle, desk) = (Chronicle::new(direction, truth), Arc::clone(&watch.0[direction]));
+            let impairer = Impairer::new(plan, direction, chronicle);
+            direction += 1;
+            Box::new(Self { impairer, desk })
+        });
+        (treated, watch)
+    }
+
+    fn show(&mut self) {
+        let inside = self.impairer.inside();
+        let chronicle = self.impairer.witness();
+        let (counts, untold) = (chronicle.counts(), chronicle.untold());
+        self.desk.show(&Books { counts, inside, untold });
+    }
+}
+
+impl Treatment for Treated {
+    fn accept(&mut self, arrived_ns: u64, frame: &[u8], out: &mut dyn FnMut(&[u8])) {
+        self.impairer.accept(arrived_ns, frame, out);
+    }
+
+    fn release(&mut self, now_ns: u64, out: &mut dyn FnMut(&[u8])) {
+        self.impairer.release(now_ns, out);
+        self.show();
+    }
+
+    fn next_due(&self) -> Option<u64> {
+        self.impairer.next_due()
+    }
+
+    fn finish(&mut self, out: &mut dyn FnMut(&[u8])) {
+        self.impairer.flush(clock::monotonic_ns(), out);
+        self.show();
+    }
+
+    fn counts(&self) -> (u64, u64) {
+        let counts = self.impairer.told().counts();
+        (counts.dropped + counts.overflowed, counts.copies)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Specs;
+    use super::*;
+
+    #[test]
+    fn both_directions_are_treated_each_in_its_way_and_their_books_balance() {
+        let specs = Specs::read("both: loss=5%,duplicate=5%,reorder=2%\nb->a: {delay: 1ms}\n").unwrap();
+        let ([mut there, mut back], watch) = Treated::pair(specs.plans(3), None);
+        let mut left = [0u64; 2];
+        for n in 0..2_000u64 {
+            there.accept(n * 1000, &[0; 60], &mut |_| left[0] += 1);
+            back.accept(n * 1000, &[0; 60], &mut |_| left[1] += 1);
+            there.release(n * 1000, &mut |_| left[0] += 1);
+            back.release(n * 1000, &mut |_| left[1] += 1);
+        }
+        let [_, books] = watch.books();
+        assert_eq!((books.inside, books.counts.left, books.imbalance()), (1_000, 1_000, None));
+        there.finish(&mut |_| left[0] += 1);
+        back.finish(&mut |_| left[1] += 1);
+        for (way, books) in watch.books().into_iter().enumerate() {
+            assert_eq!((books.imbalance(), books.inside, books.counts.left), (None, 0, left[way]));
+        }
+        let (dropped, made) = there.counts();
+        assert_eq!(2_000 + made, left[0] + dropped);
+        assert!(dropped > 60 && made > 60 && left[1] == 2_000);
+    }
+
+    #[test]
+    fn books_that_lack_a_frame_say_so() {
+        let counts = Counts { arrived: 5, left: 4, ..Counts::default() };
+        assert!(Books { counts, ..Books::default() }.imbalance().is_some_and(|rule| rule.contains("= 5")));
+    }
+}
