@@ -21,6 +21,7 @@ pub mod payload;
 pub mod pcap;
 pub mod size;
 pub mod tag;
+pub mod trailer;
 mod template;
 
 pub use template::parts;

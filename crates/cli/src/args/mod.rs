@@ -10,6 +10,7 @@ mod quantities;
 mod replay;
 mod run;
 mod serve;
+mod tap;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
@@ -22,6 +23,7 @@ pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, PortText, Run};
 pub(crate) use serve::Serve;
+pub(crate) use tap::{BeginTap, Forwarder, NamedTap, Tap, TapAction};
 pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -55,6 +57,8 @@ pub(crate) enum Command {
     Demo(Demo),
     /// Capture what arrives at an interface, filtered, without losing count of a frame
     Capture(Box<Capture>),
+    /// Watch a link without touching it: forward between two interfaces, copy both directions to a mirror or a file
+    Tap(Box<Tap>),
     /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
     Collect(Box<Collect>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported

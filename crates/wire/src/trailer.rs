@@ -1,0 +1,84 @@
+//! The trailer that a tap puts behind a copy of a frame, if it is asked to: where the frame came from, when, which it was.
+//!
+//! ```text
+//!  0            4   5   6       8               16              24
+//!  | "prT1"     |dir|  0| length|    number     | ns since 1970 |   big-endian, the last bytes of the copy
+//! ```
+//! Copies of one direction are numbered from 1 without a gap, so who logs them knows which are missing. The length is
+//! that of the frame as it arrived, without FCS, also when the copy was cut.
+//!
+//! Invariant: [`split`] gives back exactly what [`Trailer::encode`] was made of. `crates/sys/bpf/tap.bpf.c` writes the same.
+
+/// Bytes of a trailer.
+pub const LEN: usize = 24;
+/// What it begins with; the last byte is the version.
+pub const MARK: [u8; 4] = *b"prT1";
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Trailer {
+    /// Where the frame arrived: 0 at the tap's first interface, 1 at its second.
+    pub direction: u8,
+    /// Bytes of the frame, without FCS.
+    pub full_len: u16,
+    /// Of the copies of this direction, from 1.
+    pub number: u64,
+    /// When the frame arrived, nanoseconds since 1970.
+    pub at_ns: u64,
+}
+
+impl Trailer {
+    /// Its bytes.
+    pub fn encode(&self) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..4].copy_from_slice(&MARK);
+        bytes[4] = self.direction;
+        bytes[6..8].copy_from_slice(&self.full_len.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_be_bytes());
+        bytes[16..].copy_from_slice(&self.at_ns.to_be_bytes());
+        bytes
+    }
+}
+
+/// The frame in front of a trailer, and the trailer; `None` for a frame that has none.
+pub fn split(copy: &[u8]) -> Option<(&[u8], Trailer)> {
+    let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
+    let long = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map(u64::from_be_bytes);
+    if bytes[..4] != MARK || bytes[4] > 1 || bytes[5] != 0 {
+        return None;
+    }
+    let full_len = u16::from_be_bytes([bytes[6], bytes[7]]);
+    Some((frame, Trailer { direction: bytes[4], full_len, number: long(8)?, at_ns: long(16)? }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Trailer = Trailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
+
+    #[test]
+    fn what_was_put_behind_is_found_behind() {
+        let copy = [&[0xab; 60][..], &ONE.encode()].concat();
+        assert_eq!(split(&copy), Some((&[0xab; 60][..], ONE)));
+        assert_eq!(split(&ONE.encode()), Some((&[][..], ONE)), "of a frame cut to nothing");
+    }
+
+    #[test]
+    fn other_frames_have_none() {
+        assert_eq!(split(&[0; 60]), None);
+        assert_eq!(split(&ONE.encode()[1..]), None);
+        for (at, value) in [(0, b'q'), (3, b'2'), (4, 2), (5, 1)] {
+            let mut bytes = ONE.encode();
+            bytes[at] = value;
+            assert_eq!(split(&bytes), None, "{at}");
+        }
+    }
+
+    #[test]
+    fn the_layout_is_the_documented_one() {
+        let bytes = ONE.encode();
+        assert_eq!(bytes[..8], [b'p', b'r', b'T', b'1', 1, 0, 0x05, 0xea]);
+        assert_eq!(bytes[8..16], [0, 0, 0, 0, 0, 0, 0, 7]);
+    }
+}
