@@ -23,7 +23,7 @@ pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, PortText, Run};
 pub(crate) use serve::Serve;
-pub(crate) use tap::{BeginTap, Forwarder, NamedTap, Tap, TapAction};
+pub(crate) use tap::{BeginTap, Forwarder, MirrorText, NamedTap, Tap, TapAction};
 pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
