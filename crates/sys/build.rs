@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 3] = ["meter", "receive", "send"];
+const PROGRAMS: [&str; 4] = ["meter", "receive", "send", "tap"];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=bpf");

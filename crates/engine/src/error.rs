@@ -10,6 +10,9 @@ pub enum Error {
     /// User: the interface looks like part of a network that people use.
     #[error(transparent)]
     Guard(#[from] crate::packet::guard::Refusal),
+    /// User: a tap cannot be like that.
+    #[error(transparent)]
+    Tap(#[from] crate::tap::Refusal),
     /// User: the plan does not fit these ports.
     #[error(transparent)]
     Plan(#[from] packetrig_plan::Problems),

@@ -29,6 +29,7 @@ pub mod sender;
 pub mod sim;
 pub mod stream;
 pub mod take;
+pub mod tap;
 pub mod xdp;
 
 mod error;

@@ -47,6 +47,11 @@ pub fn wall_clock_ns() -> u64 {
     nanoseconds(rustix::time::clock_gettime(ClockId::Realtime))
 }
 
+/// Nanoseconds of `CLOCK_TAI`: whole seconds apart from the time since 1970, none where nobody told the kernel of leap seconds.
+pub fn tai_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::Tai))
+}
+
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> Offset {

@@ -139,6 +139,10 @@ impl Links {
         self.fetch(index, Vec::new(), &format!("number {index}")).map(|message| link_of(&message))
     }
 
+    fn flags(&mut self, index: u32) -> Result<LinkFlags, Error> {
+        Ok(self.fetch(index, Vec::new(), &format!("number {index}"))?.header.flags)
+    }
+
     /// Counters of the interface with this number. Costs one system call pair, some microseconds.
     pub fn counters(&mut self, index: u32) -> Result<Counters, Error> {
         let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;

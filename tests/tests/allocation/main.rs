@@ -315,6 +315,7 @@ fn capturing_allocates_nothing() {
         target: Target::File(directory.path().join("a.pcapng")),
         format: Format::Pcapng,
         interface: "eth0".into(),
+        further: Vec::new(),
         comment: String::new(),
         filter: String::new(),
         snap_len: None,

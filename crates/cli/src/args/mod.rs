@@ -5,12 +5,14 @@ mod collect;
 mod execution;
 mod fleet;
 mod flows;
+mod impair;
 mod log;
 mod meter;
 mod quantities;
 mod replay;
 mod run;
 mod serve;
+mod tap;
 mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
@@ -18,12 +20,14 @@ pub(crate) use collect::Collect;
 pub(crate) use execution::Execution;
 pub(crate) use fleet::{Agent, CollectRuns, Fleet, FleetPlace, Invite, Remove, StartWith, Status, Up};
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
+pub(crate) use impair::Impair;
 pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, PortText, Run};
 pub(crate) use serve::Serve;
+pub(crate) use tap::{BeginTap, Forwarder, MirrorText, NamedTap, Tap, TapAction};
 pub(crate) use test::{Calibrate, Test};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -59,6 +63,8 @@ pub(crate) enum Command {
     Capture(Box<Capture>),
     /// Capture as a service: numbered files with an index, retention, and what was lost against the tap's own counters
     Log(Box<Log>),
+    /// Watch a link without touching it: forward between two interfaces, copy both directions to a mirror or a file
+    Tap(Box<Tap>),
     /// Receive flow records (IPFIX, NetFlow, SIM), keep them, and say what was lost where
     Collect(Box<Collect>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported

@@ -136,6 +136,7 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
         },
         format: arguments.format.map_or(by_name, Into::into),
         interface: arguments.port.to_string(),
+        further: Vec::new(),
         comment: format!("packetrig capture {}", arguments.port),
         filter: expression.to_owned(),
         snap_len: arguments.snap,

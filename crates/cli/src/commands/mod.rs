@@ -17,6 +17,7 @@ mod replay;
 mod report;
 mod run;
 mod serve;
+mod tap;
 
 use crate::args::{Command, Test};
 use crate::error::Error;
@@ -31,6 +32,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Plan(arguments) => plan::perform(&arguments, output),
         Command::Demo(arguments) => demo::perform(&arguments, output),
         Command::Capture(arguments) => capture::perform(&arguments, output),
+        Command::Tap(arguments) => tap::perform(&arguments, output),
         Command::Collect(arguments) => collect::perform(&arguments, output),
         Command::Flows(arguments) => flows::perform(&arguments, output),
         Command::Log(arguments) => log::perform(&arguments, output),

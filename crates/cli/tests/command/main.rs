@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 26] = [
+    let pages: [(&str, &[&str]); 29] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -30,6 +30,9 @@ fn every_help_page_is_as_committed() {
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
         ("help-collect", &["collect", "--help"]),
+        ("help-tap", &["tap", "--help"]),
+        ("help-tap-status", &["tap", "status", "--help"]),
+        ("help-tap-stop", &["tap", "stop", "--help"]),
         ("help-meter", &["meter", "--help"]),
         ("help-flows", &["flows", "--help"]),
         ("help-flows-top", &["flows", "top", "--help"]),

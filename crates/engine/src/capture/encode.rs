@@ -4,7 +4,7 @@ use packetrig_plan::CaptureFormat;
 
 const LINK_TYPE_ETHERNET: u16 = 1;
 const NO_LIMIT: u32 = 262_144;
-/// Most that [`begin`] and [`end`] add to the texts they are given.
+/// Most that [`begin`] and [`end`] add to the texts they are given, for one interface.
 pub(super) const FIXED: usize = 512;
 
 /// How a file is written.
@@ -32,6 +32,8 @@ impl From<CaptureFormat> for Format {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Header<'a> {
     pub(super) interface: &'a str,
+    /// Further interfaces, numbered from 1; the first is 0. Only pcapng tells them apart.
+    pub(super) further: &'a [String],
     pub(super) comment: &'a str,
     /// The operating system.
     pub(super) system: &'a str,
@@ -51,6 +53,8 @@ pub(super) struct Record {
     pub(super) kept: usize,
     /// Length on the wire.
     pub(super) full_len: u32,
+    /// Number of its interface in the file.
+    pub(super) interface: u32,
 }
 
 /// What was counted until the end of a file.
@@ -66,6 +70,8 @@ pub(super) struct Totals {
     pub(super) dropped: u64,
     /// Those of them that the kernel lost, if that is told apart.
     pub(super) by_kernel: Option<u64>,
+    /// They are of several interfaces together.
+    pub(super) of_all: bool,
 }
 
 /// What stands before and behind the bytes of a frame.
@@ -100,7 +106,8 @@ impl Frame {
                 let padding = record.kept.next_multiple_of(4) - record.kept;
                 let total = low(28 + (record.kept + padding) as u64 + 4);
                 let (high, low) = (low(record.at_ns >> 32), low(record.at_ns));
-                Self::new(&[6, total, 0, high, low, captured, record.full_len], padding, Some(total))
+                let place = record.interface;
+                Self::new(&[6, total, place, high, low, captured, record.full_len], padding, Some(total))
             }
         }
     }
@@ -134,22 +141,28 @@ pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
                 text(body, 1, header.comment);
                 option(body, 0, &[]);
             });
-            block(out, 1, |body| {
-                words(body, &[LINK_TYPE_ETHERNET.into(), snap_len]);
-                text(body, 2, header.interface);
-                option(body, 9, &[9]); // resolution: 10^-9 s
-                if !header.filter.is_empty() {
-                    // A zero says that the filter is given as text.
-                    option(body, 11, &[&[0], header.filter.as_bytes()].concat());
-                }
-                text(body, 12, header.system);
-                if header.fcs {
-                    option(body, 13, &[4]);
-                }
-                option(body, 0, &[]);
-            });
+            interface(header, header.interface, out);
+            header.further.iter().for_each(|name| interface(header, name, out));
         }
     }
+}
+
+/// The description of an interface.
+fn interface(header: &Header<'_>, name: &str, out: &mut Vec<u8>) {
+    block(out, 1, |body| {
+        words(body, &[LINK_TYPE_ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
+        text(body, 2, name);
+        option(body, 9, &[9]); // resolution: 10^-9 s
+        if !header.filter.is_empty() {
+            // A zero says that the filter is given as text.
+            option(body, 11, &[&[0], header.filter.as_bytes()].concat());
+        }
+        text(body, 12, header.system);
+        if header.fcs {
+            option(body, 13, &[4]);
+        }
+        option(body, 0, &[]);
+    });
 }
 
 /// The end of a file: how many frames the interface saw, and how many never got here. Classic pcap has no place for it.
@@ -159,6 +172,9 @@ pub(super) fn end(format: Format, totals: Totals, out: &mut Vec<u8>) {
             let time = |ns: u64| [low(ns >> 32), low(ns)];
             words(body, &[0]);
             words(body, &time(totals.to_ns));
+            if totals.of_all {
+                text(body, 1, "counts are of all interfaces together");
+            }
             if let Some(from_ns) = totals.from_ns {
                 let [high, low] = time(from_ns);
                 option(body, 2, &[high.to_le_bytes(), low.to_le_bytes()].concat());
@@ -228,7 +244,8 @@ mod tests {
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
-            let frame = Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518 });
+            let frame =
+                Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 });
             out.extend([frame.head(), &bytes, frame.tail()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;

@@ -189,6 +189,7 @@ impl PortCapture {
             target: Target::File(part.into()),
             format: *format,
             interface: interface.clone(),
+            further: Vec::new(),
             comment: comment.clone(),
             filter: String::new(),
             snap_len: *snap_len,

@@ -210,7 +210,9 @@ impl Specs {
                 (key, _) if key == DIRECTIONS[0] => specs.ways[0] = Spec::of_node(node).map_err(of)?,
                 (key, _) if key == DIRECTIONS[1] => specs.ways[1] = Spec::of_node(node).map_err(of)?,
                 (key, _) => {
-                    return Err(BadSpec(format!("`{key}` is not known; known are seed, both, a->b and b->a")));
+                    return Err(BadSpec(format!(
+                        "`{key}` is not known; known are seed, both, a->b and b->a"
+                    )));
                 }
             }
         }

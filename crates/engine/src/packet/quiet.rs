@@ -33,11 +33,16 @@ pub struct Quieted {
 }
 
 /// A change, with what was there before.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Change {
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Change {
+    /// Another MTU.
     Mtu(u32),
+    /// An offload switched.
     Offload(Offload, bool),
+    /// A setting of the kernel, by its key.
     Setting(String, String),
+    /// Brought up.
     Up,
     /// Taken down for a while, at the user's wish.
     Down,
@@ -57,6 +62,21 @@ impl Quieted {
         quieted.silence_ipv6(links)?;
         quieted.bring_up(links)?;
         Ok(quieted)
+    }
+
+    /// One that somebody else made quiet and left so, to be restored by dropping it.
+    pub fn resume(netns: &NetNs, link: &Link, changes: Vec<Change>) -> Result<Self, Error> {
+        Ok(Self { netns: netns.duplicate()?, link: link.clone(), changes, caveats: Vec::new() })
+    }
+
+    /// What was changed, in order.
+    pub fn changes(&self) -> &[Change] {
+        &self.changes
+    }
+
+    /// Leaves the interface as it is now.
+    pub fn leave(mut self) {
+        self.changes.clear();
     }
 
     /// What could not be made quiet.
@@ -126,6 +146,9 @@ impl Quieted {
         Links::open(&self.netns)?.set_up(self.link.index, up)?;
         if !up && !self.changes.contains(&Change::Down) {
             self.changes.push(Change::Down);
+        }
+        if up {
+            self.changes.retain(|change| *change != Change::Down);
         }
         Ok(())
     }

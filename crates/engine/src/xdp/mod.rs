@@ -18,6 +18,7 @@ mod tx;
 pub use headers::{Header, Headers};
 pub use rx::XdpFrames;
 pub use socket::SocketTx;
+pub(crate) use tap::translated;
 pub use tap::{XdpTap, XdpTapOptions};
 pub use tx::LiveSender;
 

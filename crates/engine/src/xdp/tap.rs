@@ -86,7 +86,7 @@ impl XdpTap {
 }
 
 /// A filter as the kernel's instructions, if it can be that.
-pub(super) fn translated<'a>(
+pub(crate) fn translated<'a>(
     name: &str,
     program: &'a Program,
 ) -> Result<impl Fn(&[Instruction], &[Instruction]) -> Vec<Instruction> + use<'a>, Error> {

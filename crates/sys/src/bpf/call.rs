@@ -7,8 +7,12 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub(super) const ARRAY: u32 = 2;
 pub(super) const PROGRAM_ARRAY: u32 = 3;
+pub(super) const PER_PROCESSOR_ARRAY: u32 = 6;
+pub(super) const DEVICE_MAP: u32 = 14;
 pub(super) const MMAPABLE: u32 = 1 << 10;
 pub(super) const XDP: u32 = 6;
+pub(super) const RAW_TRACEPOINT: u32 = 17;
+pub(super) const ATTACH_XDP_DEVICE_MAP: u32 = 33;
 pub(super) const ATTACH_XDP: u32 = 37;
 pub(super) const HAS_FRAGS: u32 = 1 << 5;
 pub(super) const LIVE_FRAMES: u32 = 1 << 1;
@@ -20,11 +24,16 @@ pub(super) const DRIVER_MODE: u32 = 1 << 2;
 #[repr(i32)]
 pub(super) enum Command {
     MapCreate = 0,
+    MapLookup = 1,
     MapUpdate = 2,
     ProgramLoad = 5,
+    Pin = 6,
+    OpenPinned = 7,
     TestRun = 10,
+    TracepointOpen = 17,
     LinkCreate = 28,
     LinkUpdate = 29,
+    LinkDetach = 34,
 }
 
 /// The argument's shapes.
@@ -77,6 +86,28 @@ pub(super) mod attr {
         pub(in crate::bpf) attach_type: u32,
         pub(in crate::bpf) flags: u32,
         pub(in crate::bpf) rest: [u64; 4],
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct Pin {
+        pub(in crate::bpf) path: u64,
+        pub(in crate::bpf) object: u32,
+        pub(in crate::bpf) flags: u32,
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct TracepointOpen {
+        pub(in crate::bpf) name: u64,
+        pub(in crate::bpf) program: u32,
+        pub(in crate::bpf) pad: u32,
+    }
+
+    #[derive(Debug, Default)]
+    #[repr(C)]
+    pub(in crate::bpf) struct LinkDetach {
+        pub(in crate::bpf) link: u32,
     }
 
     #[derive(Debug, Default)]

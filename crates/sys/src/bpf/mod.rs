@@ -2,13 +2,17 @@
 //!
 //! Programs come from C ([`object`]) or as instructions. A [`Map`], [`Program`] or [`Attachment`] owns one descriptor;
 //! a program keeps its maps alive, an attachment its program, and both end with their descriptor, also when the process is
-//! killed. Nothing is pinned in a file system.
+//! killed; unless somebody [`pin`]s them.
 
+mod btf;
 mod call;
 pub mod object;
+pub mod pin;
+
+pub use btf::KernelTypes;
 
 use crate::area::Area;
-use crate::{Error, netns::NetNs};
+use crate::{Error, netns::NetNs, sched};
 use call::{Command, attr};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -26,6 +30,10 @@ pub enum MapKind {
     SharedArray,
     /// Programs by index, for tail calls.
     Programs,
+    /// Values by index, one for each processor, to be added up with [`Map::sums`].
+    Counters,
+    /// Interfaces by index, for frames to be redirected to ([`Map::set_exit`]).
+    Exits,
 }
 
 /// A map: values of one size, by index.
@@ -44,6 +52,8 @@ impl Map {
             MapKind::Array => (call::ARRAY, 0),
             MapKind::SharedArray => (call::ARRAY, call::MMAPABLE),
             MapKind::Programs => (call::PROGRAM_ARRAY, 0),
+            MapKind::Counters => (call::PER_PROCESSOR_ARRAY, 0),
+            MapKind::Exits => (call::DEVICE_MAP, 0),
         };
         let value_size = u32::try_from(value).unwrap_or(u32::MAX);
         let mut attr = attr::MapCreate {
@@ -79,13 +89,55 @@ impl Map {
         self.set(index, &call::number(program.fd.as_fd()).to_ne_bytes())
     }
 
+    /// Lets frames out through the interface with this number in `netns`, after a program if one is given, in place of what
+    /// was at `index`.
+    pub fn set_exit(
+        &self,
+        netns: &NetNs,
+        index: u32,
+        interface: u32,
+        program: Option<&Program>,
+    ) -> Result<(), Error> {
+        let program = program.map_or(0, |program| call::number(program.fd.as_fd()));
+        let value = [interface.to_ne_bytes(), program.to_ne_bytes()].concat();
+        netns.run_in(|| self.set(index, &value))?
+    }
+
+    /// The numbers of 64 bits that the value at `index` is made of, added up over all processors.
+    pub fn sums(&self, index: u32) -> Result<Vec<u64>, Error> {
+        let mut values = vec![0u64; self.value / 8 * sched::possible_cpus() as usize];
+        let mut attr = attr::MapUpdate {
+            map: call::number(self.fd.as_fd()),
+            key: call::address(&index),
+            value: values.as_mut_ptr().addr() as u64,
+            ..attr::MapUpdate::default()
+        };
+        call::plain(Command::MapLookup, &mut attr)
+            .map_err(|error| Error::call("bpf(MAP_LOOKUP)", self.name, error))?;
+        let width = self.value / 8;
+        let sum =
+            |at: usize| values.iter().skip(at).step_by(width).fold(0, |sum: u64, v| sum.wrapping_add(*v));
+        Ok((0..width).map(sum).collect())
+    }
+
     /// The memory of all values, whose size must be a whole number of pages.
     pub(crate) fn share(&self) -> Result<Area, Error> {
         Area::map(self.fd.as_fd(), self.value * self.entries as usize, self.name)
     }
 }
 
-/// A loaded XDP program.
+/// Where a program is to run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// On what arrives at an interface.
+    Interface,
+    /// On what leaves through an exit of a map ([`MapKind::Exits`]).
+    Exit,
+    /// At a tracepoint of the kernel.
+    Tracepoint,
+}
+
+/// A loaded program.
 #[derive(Debug)]
 pub struct Program {
     fd: OwnedFd,
@@ -102,17 +154,32 @@ pub enum LiveEnd {
 }
 
 impl Program {
-    /// Loads instructions. `frags` says that it handles frames in several pieces.
+    /// Loads instructions that run on what arrives. `frags` says that they handle frames in several pieces.
     pub fn load(name: &'static str, code: &[Instruction], frags: bool) -> Result<Self, Error> {
+        Self::load_for(Place::Interface, name, code, frags)
+    }
+
+    /// Loads instructions for a place.
+    pub fn load_for(
+        place: Place,
+        name: &'static str,
+        code: &[Instruction],
+        frags: bool,
+    ) -> Result<Self, Error> {
+        let (kind, attach_type) = match place {
+            Place::Interface => (call::XDP, call::ATTACH_XDP),
+            Place::Exit => (call::XDP, call::ATTACH_XDP_DEVICE_MAP),
+            Place::Tracepoint => (call::RAW_TRACEPOINT, 0),
+        };
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoad {
-            kind: call::XDP,
+            kind,
             instructions: u32::try_from(code.len()).unwrap_or(u32::MAX),
             code: code.as_ptr().addr() as u64,
             licence: licence.as_ptr().addr() as u64,
             flags: if frags { call::HAS_FRAGS } else { 0 },
             name: call::short_name(name),
-            attach_type: call::ATTACH_XDP,
+            attach_type,
             ..attr::ProgramLoad::default()
         };
         match call::descriptor(Command::ProgramLoad, &mut attr) {
@@ -155,6 +222,20 @@ impl Program {
             }
             _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
         })?;
+        Ok(Attachment { fd })
+    }
+
+    /// Has it run at a tracepoint of the kernel, until the attachment is dropped.
+    pub fn trace(&self, tracepoint: &std::ffi::CStr) -> Result<Attachment, Error> {
+        let mut attr = attr::TracepointOpen {
+            name: tracepoint.as_ptr().addr() as u64,
+            program: call::number(self.fd.as_fd()),
+            pad: 0,
+        };
+        let opened = call::descriptor(Command::TracepointOpen, &mut attr);
+        let object = || tracepoint.to_string_lossy().into_owned();
+        let fd =
+            opened.map_err(|e| Error::call("bpf(RAW_TRACEPOINT_OPEN)", object(), e).with_rights(RIGHTS))?;
         Ok(Attachment { fd })
     }
 
@@ -211,7 +292,7 @@ impl Program {
     }
 }
 
-/// A program at work on an interface; dropping it detaches.
+/// A program at work; dropping it detaches, unless it is pinned.
 #[derive(Debug)]
 pub struct Attachment {
     fd: OwnedFd,
@@ -227,6 +308,14 @@ impl Attachment {
         };
         let updated = call::plain(Command::LinkUpdate, &mut attr).map(drop);
         updated.map_err(|error| Error::call("bpf(LINK_UPDATE)", program.name, error).with_rights(RIGHTS))
+    }
+
+    /// Takes the program off its interface now, whoever else holds the attachment. One whose interface has gone is off
+    /// already.
+    pub fn detach(&self, object: &str) -> Result<(), Error> {
+        let mut attr = attr::LinkDetach { link: call::number(self.fd.as_fd()) };
+        let detached = call::plain(Command::LinkDetach, &mut attr).map(drop);
+        detached.map_err(|error| Error::call("bpf(LINK_DETACH)", object, error).with_rights(RIGHTS))
     }
 }
 

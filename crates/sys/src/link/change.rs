@@ -47,6 +47,19 @@ impl Links {
         self.change(index, message)
     }
 
+    /// Switches promiscuous mode on its own account, which lasts until it is switched back; what sockets ask for counts
+    /// beside it. Tells whether that changed anything.
+    pub fn set_promiscuous(&mut self, index: u32, on: bool) -> Result<bool, Error> {
+        if self.flags(index)?.contains(LinkFlags::Promisc) == on {
+            return Ok(false);
+        }
+        let mut message = LinkMessage::default();
+        message.header.flags = if on { LinkFlags::Promisc } else { LinkFlags::empty() };
+        message.header.change_mask = LinkFlags::Promisc;
+        self.change(index, message)?;
+        Ok(true)
+    }
+
     /// Sets the MTU.
     pub fn set_mtu(&mut self, index: u32, mtu: u32) -> Result<(), Error> {
         self.change_attribute(index, LinkAttribute::Mtu(mtu))

@@ -1,12 +1,14 @@
-//! Frames through XDP: received into shared rings ([`rx`]), read to their headers there ([`meter`]), sent as live frames ([`tx`]).
+//! Frames through XDP: received into shared rings ([`rx`]), read to their headers there ([`meter`]), sent as live frames ([`tx`]), passed from one
+//! interface to another with copies to others ([`tap`]).
 //!
-//! The BPF programs are `bpf/receive.bpf.c`, `bpf/meter.bpf.c` and `bpf/send.bpf.c`; the layouts that both sides share are written down there
+//! The BPF programs are `bpf/{receive,meter,send,tap}.bpf.c`; the layouts that both sides share are written down there
 //! and here, and tests run the programs to hold them together.
 
 pub mod buckets;
 pub mod meter;
 mod ring;
 pub mod rx;
+pub mod tap;
 pub mod tx;
 
 use crate::bpf::{Attachment, Object, Program};
@@ -14,6 +16,7 @@ use crate::{Error, netns::NetNs};
 
 static RECEIVE: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/receive.o")));
 static METER: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/meter.o")));
+static TAP: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/tap.o")));
 static SEND: Object<'static> = Object::new(include_bytes!(concat!(env!("OUT_DIR"), "/send.o")));
 
 /// `return XDP_DROP`.

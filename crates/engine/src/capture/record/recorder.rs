@@ -36,6 +36,8 @@ pub struct RecordSpec {
     pub format: Format,
     /// Interface name to write into them.
     pub interface: String,
+    /// Further interfaces, for [`Recorder::frame_of`]; told apart in pcapng.
+    pub further: Vec<String>,
     /// A comment to write into them.
     pub comment: String,
     /// The filter expression, to be written into them.
@@ -206,6 +208,11 @@ impl Recorder {
 
     /// Takes a frame. Does not wait: when the disk is behind and the queue full, the frame is counted as dropped.
     pub fn frame(&mut self, frame: &RxFrame<'_>) {
+        self.frame_of(0, frame);
+    }
+
+    /// The same, of the interface with this number: 0 is the first, 1 the first of the further ones.
+    pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
         if let Some(kept) = &mut self.kept
             && let Some((_, trailer)) = trailer::split(frame.bytes)
@@ -215,7 +222,7 @@ impl Recorder {
         let (bytes, fcs, fcs_len) = self.kept(frame);
         let extra = if self.spec.fcs { FCS } else { 0 };
         let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
-        let record = Record { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len };
+        let record = Record { at_ns: self.wall(frame.at), kept: bytes.len() + fcs_len, full_len, interface };
         let around = Frame::around(self.spec.format, record);
         let length = around.head().len() + record.kept + around.tail().len();
         if self.is_beyond_budget(length) {
@@ -382,6 +389,7 @@ impl Recorder {
         let system = format!("Linux {}", packetrig_sys::kernel::release());
         let header = Header {
             interface: &self.spec.interface,
+            further: &self.spec.further,
             comment: cut(&self.spec.comment),
             system: &system,
             filter: cut(&self.spec.filter),
@@ -401,6 +409,7 @@ impl Recorder {
             received: self.passed + by_kernel,
             dropped: by_kernel + self.queue_dropped + self.beyond_budget,
             by_kernel: self.kernel_dropped,
+            of_all: !self.spec.further.is_empty(),
         };
         encode::end(self.spec.format, totals, &mut self.encoded);
         self.put_encoded();

@@ -54,6 +54,7 @@ fn spec(file: PathBuf) -> RecordSpec {
         target: Target::File(file),
         format: Format::Pcapng,
         interface: "eth0".into(),
+        further: Vec::new(),
         comment: "a test".into(),
         filter: String::new(),
         snap_len: None,

@@ -1,0 +1,138 @@
+//! `packetrig tap` as typed.
+
+use super::impair::Impair;
+use super::replay::Mac;
+use clap::{Args, Subcommand, ValueEnum};
+use packetrig_plan::Location;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(after_help = "Examples:\n  \
+    packetrig tap eth1 eth2 --mirror eth3 --to 02:00:00:00:00:09\n  \
+    packetrig tap eth1 eth2 --capture link.pcapng --snap 96 --filter 'tcp port 443'\n  \
+    packetrig tap eth1 eth2 --mirror eth3 --trailer --detach\n  \
+    packetrig tap status\n  \
+    packetrig tap stop eth1-eth2")]
+pub(crate) struct Tap {
+    #[command(subcommand)]
+    pub(crate) action: Option<TapAction>,
+    #[command(flatten)]
+    pub(crate) begin: BeginTap,
+}
+
+#[derive(Args, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
+pub(crate) struct BeginTap {
+    /// The two interfaces of the link (`eth1`, or `ns/eth1`): what arrives at one leaves at the other
+    #[arg(value_name = "A", required = true)]
+    pub(crate) a: Option<Location>,
+    #[arg(value_name = "B", required = true, hide = true)]
+    pub(crate) b: Option<Location>,
+    /// Send a copy of both directions here; with `=MAC` to that station. May be given several times
+    #[arg(short, long, value_name = "IF[=MAC]")]
+    pub(crate) mirror: Vec<MirrorText>,
+    /// Destination address of all copies, so that a switch carries them to the logger
+    #[arg(long, value_name = "MAC", requires = "mirror")]
+    pub(crate) to: Option<Mac>,
+    /// Copy only what matches this, in the language of tcpdump; everything is forwarded
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Option<String>,
+    /// Copy the first N bytes of a frame only
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(60..=9600))]
+    pub(crate) snap: Option<u32>,
+    /// Put direction, number, length and time of arrival behind every copy (24 bytes)
+    #[arg(long, requires = "mirror")]
+    pub(crate) trailer: bool,
+    /// Write copies of both directions to this file, as pcapng
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) capture: Option<PathBuf>,
+    /// Way to forward [default: xdp where both interfaces can, else packet; the first lines say why]
+    #[arg(long, value_enum, value_name = "NAME")]
+    pub(crate) back_end: Option<Forwarder>,
+    /// Stop forwarding when this process dies, instead of leaving it to the kernel
+    #[arg(long)]
+    pub(crate) fail_closed: bool,
+    /// Leave it to the kernel and return; `packetrig tap stop` ends it
+    #[arg(long, conflicts_with_all = ["fail_closed", "capture", "time"])]
+    pub(crate) detach: bool,
+    /// Do not take one side down while the other has no carrier
+    #[arg(long)]
+    pub(crate) no_link_state: bool,
+    /// Name for `status` and `stop` [default: A-B]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Yes, this interface may carry the link's traffic although it looks like part of a real network
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    pub(crate) confirm: Vec<Location>,
+    /// End after this time
+    #[arg(long, value_name = "TIME")]
+    pub(crate) time: Option<Nanos>,
+    /// Print the result as JSON instead of tables
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Show no progress
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) impair: Impair,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TapAction {
+    /// Taps of this machine and their accounts, also of one whose process has died
+    Status(NamedTap),
+    /// End a tap, restore its interfaces, and say what became of every frame
+    Stop(NamedTap),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NamedTap {
+    /// Its name; may be left out if there is one only
+    #[arg(value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Ways to forward.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Forwarder {
+    /// In the kernel, by BPF programs: fast, and goes on without a process
+    Xdp,
+    /// In this process, on AF_PACKET rings: every kernel, every card
+    Packet,
+}
+
+/// A mirror as it is typed: an interface, and perhaps a station behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MirrorText {
+    pub(crate) at: Location,
+    pub(crate) to: Option<[u8; 6]>,
+}
+
+impl FromStr for MirrorText {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (at, to) = text.split_once('=').map_or((text, None), |(at, to)| (at, Some(to)));
+        let to = to.map(str::parse::<Mac>).transpose()?.map(|mac| mac.0);
+        Ok(Self { at: at.parse()?, to })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_may_have_a_station() {
+        let mirror: MirrorText = "ns/eth3=02:00:00:00:00:09".parse().unwrap();
+        assert_eq!((mirror.at.to_string().as_str(), mirror.to), ("ns/eth3", Some([2, 0, 0, 0, 0, 9])));
+        assert_eq!("eth3".parse::<MirrorText>().unwrap().to, None);
+        assert!("eth3=nobody".parse::<MirrorText>().is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! `packetrig tap status` and `packetrig tap stop`: taps found by what they left.
+
+use super::{judge, show, value};
+use crate::args::NamedTap;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::Output;
+use packetrig_engine::tap::{Found, Refusal, found};
+
+/// All taps, or one.
+pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
+    let taps = found(named.name.as_deref())?;
+    if named.json {
+        let values = taps.iter().map(told).collect::<Result<Vec<_>, _>>()?;
+        output.json(&values)?;
+        return Ok(Exit::Ok);
+    }
+    if taps.is_empty() {
+        output.line("no taps; `packetrig tap A B` makes one");
+    }
+    for tap in &taps {
+        output.line(format_args!("{}: {}", tap.state.name, condition(tap)));
+        match tap.accounts()? {
+            Some(accounts) => output.text(show::result(&tap.state, &accounts, None)),
+            None => output.line("it left no accounts"),
+        }
+    }
+    Ok(Exit::Ok)
+}
+
+/// In words, whether it works and who for.
+fn condition(tap: &Found) -> String {
+    match (tap.is_forwarding(), tap.has_process()) {
+        (true, true) => format!("forwarding, process {}", tap.state.process),
+        (true, false) => "forwarding, left to the kernel".to_owned(),
+        (false, _) => format!("not forwarding: process {} has died", tap.state.process),
+    }
+}
+
+fn told(tap: &Found) -> Result<serde_json::Value, Error> {
+    let accounts = tap.accounts()?;
+    Ok(serde_json::json!({
+        "state": tap.state,
+        "forwarding": tap.is_forwarding(),
+        "has_process": tap.has_process(),
+        "accounts": accounts,
+    }))
+}
+
+/// Ends one tap.
+pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
+    let mut taps = found(named.name.as_deref())?;
+    let tap = match (taps.pop(), taps.is_empty()) {
+        (Some(tap), true) => tap,
+        (None, _) => return Err(refused(Refusal::Unknown("of any name".into()))),
+        (Some(last), false) => {
+            let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
+            let names: Vec<&str> = names.collect();
+            return Err(Error::Usage(format!("which of {}? name one", names.join(", "))));
+        }
+    };
+    let state = tap.state.clone();
+    let Some(ended) = tap.end()? else {
+        output.line(format_args!("{}: process {} ended it", state.name, state.process));
+        return Ok(Exit::Ok);
+    };
+    if named.json {
+        output.json(&value(&state, &ended.accounts, Some(&ended)))?;
+    } else {
+        output.text(show::result(&state, &ended.accounts, None));
+    }
+    Ok(judge(&ended))
+}
+
+fn refused(refusal: Refusal) -> Error {
+    packetrig_engine::Error::from(refusal).into()
+}

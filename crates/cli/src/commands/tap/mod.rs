@@ -1,0 +1,197 @@
+//! `packetrig tap`: a link watched without being touched, and taps found and ended.
+
+mod found;
+mod impair;
+mod show;
+
+use crate::args::{BeginTap as Arguments, Forwarder, MirrorText, Tap as Command, TapAction};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::{Output, Style, remark};
+use impair::Impairments;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use packetrig_engine::capture::record::Recorded;
+use packetrig_engine::filter;
+use packetrig_engine::tap::{Accounts, Ended, MirrorSpec, State, Tap, TapSpec, Way};
+use packetrig_sys::{clock, signal};
+use packetrig_units::Nanos;
+use std::io::IsTerminal;
+
+/// How often the tap is tended.
+const LOOK_NS: u64 = 20_000_000;
+/// How often its accounts are shown.
+const SHOW_NS: u64 = 1_000_000_000;
+
+pub(crate) fn perform(command: &Command, output: &mut Output) -> Result<Exit, Error> {
+    match &command.action {
+        None => begin(&command.begin, output),
+        Some(TapAction::Status(named)) => found::status(named, output),
+        Some(TapAction::Stop(named)) => found::stop(named, output),
+    }
+}
+
+fn begin(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let spec = understand(arguments)?;
+    let (impairments, treatments) = Impairments::prepare(&arguments.impair)?.unzip();
+    signal::latch()?;
+    let mut tap = Tap::begin_with(&spec, treatments)?;
+    let state = tap.state().clone();
+    say_start(arguments, &state);
+    if arguments.detach {
+        return leave(tap, &state);
+    }
+    watch(arguments, &mut tap)?;
+    let mut ended = tap.end()?;
+    let (books, broken) = impairments.map(Impairments::finish).transpose()?.unzip();
+    ended.imbalances.extend(broken.into_iter().flatten());
+    if arguments.json {
+        let mut value = value(&state, &ended.accounts, Some(&ended));
+        value["impairments"] = impair::value(books.as_ref());
+        output.json(&value)?;
+    } else {
+        output.text(show::result(&state, &ended.accounts, ended.recorded.as_ref()));
+        output.text(books.as_ref().map_or_else(String::new, impair::shown));
+    }
+    Ok(judge(&ended))
+}
+
+fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
+    let (Some(a), Some(b)) = (&arguments.a, &arguments.b) else {
+        return Err(Error::Usage("a tap is between two interfaces".into()));
+    };
+    let default = arguments.to.map(|mac| mac.0);
+    let mirror = |mirror: &MirrorText| MirrorSpec { at: mirror.at.clone(), to: mirror.to.or(default) };
+    let compiled = |text: &String| Ok::<_, Error>((text.clone(), filter::compile(text)?));
+    Ok(TapSpec {
+        name: arguments.name.clone().unwrap_or_default(),
+        sides: [a.clone(), b.clone()],
+        mirrors: arguments.mirror.iter().map(mirror).collect(),
+        filter: arguments.filter.as_ref().map(compiled).transpose()?,
+        snap_len: arguments.snap,
+        trailer: arguments.trailer,
+        capture: arguments.capture.clone(),
+        way: arguments.back_end.map(|name| match name {
+            Forwarder::Xdp => Way::Xdp,
+            Forwarder::Packet => Way::Packet,
+        }),
+        fail_closed: arguments.fail_closed,
+        link_state: !arguments.no_link_state,
+        confirmed: arguments.confirm.clone(),
+    })
+}
+
+fn say_start(arguments: &Arguments, state: &State) {
+    for caveat in &state.caveats {
+        remark(format_args!("tap: {caveat}"));
+    }
+    if arguments.quiet {
+        return;
+    }
+    let [a, b] = &state.sides;
+    remark(format_args!("tap: {} between {} and {}", state.name, a.location, b.location));
+    let death = if state.fail_closed { "ends with this process" } else { "goes on if this process dies" };
+    remark(format_args!("tap: forwarding on way {}: {}; it {death}", state.way, state.why));
+}
+
+/// Leaves it to the kernel, where that can be.
+fn leave(tap: Tap, state: &State) -> Result<Exit, Error> {
+    if state.way == Way::Packet {
+        let why = state.why.clone();
+        tap.end()?;
+        let refusal = packetrig_engine::tap::Refusal::NeedsProcess(why);
+        return Err(packetrig_engine::Error::from(refusal).into());
+    }
+    tap.leave()?;
+    remark(format_args!("tap: left to the kernel; `packetrig tap stop {}` ends it", state.name));
+    Ok(Exit::Ok)
+}
+
+/// Tends it until the time is up or the user has had enough.
+fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
+    let start_ns = clock::monotonic_ns();
+    let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
+    let mut live = Live::new(arguments.quiet);
+    let mut show_ns = start_ns + SHOW_NS;
+    while signal::received().is_none() && clock::monotonic_ns() < end_ns {
+        let now_ns = clock::monotonic_ns();
+        tap.tend()?;
+        if now_ns >= show_ns {
+            show_ns += SHOW_NS;
+            live.show(tap.accounts()?);
+        }
+        clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
+    }
+    live.finish();
+    Ok(())
+}
+
+/// What there is to say of a tap, for programs.
+fn value(state: &State, accounts: &Accounts, ended: Option<&Ended>) -> serde_json::Value {
+    let file = |recorded: &Recorded| {
+        serde_json::json!({
+            "files": recorded.files,
+            "written": recorded.written,
+            "failure": recorded.failure.as_ref().map(|(path, error)| format!("{}: {error}", path.display())),
+        })
+    };
+    serde_json::json!({
+        "state": state,
+        "accounts": accounts,
+        "imbalances": ended.map(|ended| &ended.imbalances),
+        "capture": ended.and_then(|ended| ended.recorded.as_ref()).map(file),
+    })
+}
+
+/// Accounts that do not add up are said, and so is a file that could not be written. A tap has no other end than these.
+fn judge(ended: &Ended) -> Exit {
+    let style = Style::of_remarks();
+    for rule in &ended.imbalances {
+        remark(format_args!("{} the accounts do not balance: {rule}", style.bad("error:")));
+    }
+    let failure = ended.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
+    if let Some((path, error)) = failure {
+        remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+    }
+    match (ended.imbalances.is_empty(), failure) {
+        (false, _) => Exit::Inconclusive,
+        (true, Some(_)) => Exit::World,
+        (true, None) => Exit::Ok,
+    }
+}
+
+/// The live line on standard error.
+struct Live {
+    bar: Option<ProgressBar>,
+    lines: bool,
+    last: Option<Accounts>,
+}
+
+impl Live {
+    fn new(quiet: bool) -> Self {
+        let is_terminal = std::io::stderr().is_terminal();
+        let bar = || {
+            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
+                .unwrap_or_else(|_| ProgressStyle::default_spinner());
+            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
+        };
+        Self { bar: (is_terminal && !quiet).then(bar), lines: !is_terminal && !quiet, last: None }
+    }
+
+    fn show(&mut self, accounts: Accounts) {
+        let text = show::line(&accounts, self.last.as_ref());
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+            bar.tick();
+        } else if self.lines {
+            let elapsed: Nanos = accounts.elapsed;
+            remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64()));
+        }
+        self.last = Some(accounts);
+    }
+
+    fn finish(self) {
+        if let Some(bar) = self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! What became of frames and of copies: the same accounts whoever forwards.
+//!
+//! A count that is not known is absent. Rules are checked once the tap has ended; before, frames are on their way.
+
+use packetrig_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Why a frame was not forwarded, or a copy not handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// The ring it arrived in was full: this process was too slow.
+    Ring,
+    /// There is no such interface any more.
+    Gone,
+    /// The interface was down.
+    Down,
+    /// It is longer than the interface takes.
+    TooLong,
+    /// There was no memory.
+    Memory,
+    /// The driver took no more, the other end being too slow.
+    Driver,
+    /// The ring towards the interface was full.
+    Full,
+    /// There is no room for a trailer in it.
+    NoRoom,
+    /// The kernel passed the interface over: down, gone, or its MTU too small.
+    PassedOver,
+    /// On purpose, as an impairment.
+    Impaired,
+    /// Something else.
+    Other,
+}
+
+impl Cause {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Ring => "arrived in a full ring: this machine was too slow",
+            Self::Gone => "the interface is gone",
+            Self::Down => "the interface was down",
+            Self::TooLong => "longer than the interface takes",
+            Self::Memory => "no memory",
+            Self::Driver => "the driver took no more: the far end is too slow",
+            Self::Full => "the ring towards the interface was full",
+            Self::NoRoom => "no room for the trailer",
+            Self::PassedOver => "passed over: interface down, gone, or its MTU too small",
+            Self::Impaired => "on purpose",
+            Self::Other => "another reason",
+        }
+    }
+}
+
+/// Why a frame was not to be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Uncopied {
+    /// It does not match the filter.
+    Filter,
+    /// It goes to a station that copies go to, so it may be one that came back.
+    Own,
+    /// It is longer than this way can copy.
+    TooLong,
+    /// It was lost before anybody saw it.
+    Unseen,
+}
+
+impl Uncopied {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Filter => "does not match the filter",
+            Self::Own => "goes to the station of copies",
+            Self::TooLong => "too long to be copied in the kernel",
+            Self::Unseen => "lost on arrival",
+        }
+    }
+}
+
+/// All accounts of a tap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accounts {
+    /// Since it began.
+    pub elapsed: Nanos,
+    /// No frame is on its way any more.
+    pub is_final: bool,
+    /// From A to B, and back.
+    pub directions: Vec<Direction>,
+    /// What the file got, if there is to be one.
+    pub recording: Option<Recording>,
+}
+
+/// Frames of one direction.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Direction {
+    /// Where they arrive.
+    pub from: String,
+    /// Where they leave.
+    pub to: String,
+    /// Those that arrived.
+    pub received: u64,
+    /// Their bytes, without FCS.
+    pub received_bytes: u64,
+    /// Made beyond them, as an impairment.
+    pub made: u64,
+    /// Taken by the driver of the other side.
+    pub forwarded: Option<u64>,
+    /// Not forwarded.
+    pub dropped: BTreeMap<Cause, u64>,
+    /// To be copied to each mirror.
+    pub wanted: u64,
+    /// Not to be copied.
+    pub uncopied: BTreeMap<Uncopied, u64>,
+    /// Copies by mirror.
+    pub mirrors: Vec<MirrorAccount>,
+}
+
+/// Copies of one direction for one mirror.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MirrorAccount {
+    /// Where they leave.
+    pub to: String,
+    /// Taken by its driver.
+    pub mirrored: Option<u64>,
+    /// Bytes handed to it.
+    pub bytes: u64,
+    /// Not handed over.
+    pub dropped: BTreeMap<Cause, u64>,
+}
+
+/// Copies for the file, of both directions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Recording {
+    /// Frames taken from the rings.
+    pub frames: u64,
+    /// Frames that found their ring full.
+    pub ring_dropped: u64,
+    /// Frames that found the queue to the disk full.
+    pub queue_dropped: u64,
+    /// Frames that could not be written.
+    pub disk_lost: u64,
+}
+
+/// Leaves out what did not happen.
+pub(super) fn counted<K: Ord>(causes: impl IntoIterator<Item = (K, u64)>) -> BTreeMap<K, u64> {
+    let mut all = BTreeMap::new();
+    for (cause, frames) in causes.into_iter().filter(|(_, frames)| *frames > 0) {
+        *all.entry(cause).or_insert(0) += frames;
+    }
+    all
+}
+
+fn total<K>(causes: &BTreeMap<K, u64>) -> u64 {
+    causes.values().sum()
+}
+
+impl Accounts {
+    /// Rules that are broken. None are checked before the end.
+    pub fn imbalances(&self) -> Vec<String> {
+        if self.is_final {
+            self.directions.iter().flat_map(Direction::imbalances).collect()
+        } else {
+            Vec::new()
+        }
+    }
+}
+
+impl Direction {
+    /// Frames that were not forwarded.
+    pub fn lost(&self) -> u64 {
+        total(&self.dropped)
+    }
+
+    fn imbalances(&self) -> Vec<String> {
+        let way = format!("{} to {}", self.from, self.to);
+        let mut broken = Vec::new();
+        let (came, lost) = (self.received + self.made, self.lost());
+        if let Some(forwarded) = self.forwarded.filter(|forwarded| forwarded + lost != came) {
+            broken.push(format!("{way}: {came} came, {forwarded} forwarded and {lost} dropped"));
+        }
+        let uncopied = total(&self.uncopied);
+        if !self.mirrors.is_empty() && self.wanted + uncopied != self.received {
+            broken.push(format!(
+                "{way}: {} came, {} to be copied and {uncopied} not",
+                self.received, self.wanted
+            ));
+        }
+        for mirror in &self.mirrors {
+            let dropped = total(&mirror.dropped);
+            if let Some(mirrored) = mirror.mirrored.filter(|mirrored| mirrored + dropped != self.wanted) {
+                broken.push(format!(
+                    "{way}: {} to be copied to {}, {mirrored} were and {dropped} not",
+                    self.wanted, mirror.to
+                ));
+            }
+        }
+        broken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn direction() -> Direction {
+        let mirror = MirrorAccount {
+            to: "m".into(),
+            mirrored: Some(5),
+            bytes: 300,
+            dropped: counted([(Cause::Driver, 2), (Cause::Full, 0)]),
+        };
+        Direction {
+            from: "a".into(),
+            to: "b".into(),
+            received: 10,
+            forwarded: Some(9),
+            dropped: counted([(Cause::Down, 1)]),
+            wanted: 7,
+            uncopied: counted([(Uncopied::Filter, 3)]),
+            mirrors: vec![mirror],
+            ..Direction::default()
+        }
+    }
+
+    fn broken(direction: Direction) -> usize {
+        Accounts { is_final: true, directions: vec![direction], ..Accounts::default() }.imbalances().len()
+    }
+
+    #[test]
+    fn what_adds_up_breaks_no_rule_and_each_frame_too_many_or_too_few_does() {
+        assert_eq!(broken(direction()), 0);
+        assert_eq!(broken(Direction { received: 11, ..direction() }), 2);
+        assert_eq!(broken(Direction { made: 1, ..direction() }), 1);
+        assert_eq!(broken(Direction { forwarded: Some(8), ..direction() }), 1);
+        assert_eq!(broken(Direction { wanted: 8, ..direction() }), 2);
+        let mut missing = direction();
+        missing.mirrors[0].dropped.clear();
+        assert_eq!(broken(missing), 1);
+    }
+
+    #[test]
+    fn what_is_not_known_breaks_no_rule_and_nothing_is_checked_on_the_way() {
+        assert_eq!(broken(Direction { forwarded: None, ..direction() }), 0);
+        let one = Direction { received: 99, ..direction() };
+        assert!(Accounts { directions: vec![one], ..Accounts::default() }.imbalances().is_empty());
+    }
+
+    #[test]
+    fn accounts_come_back_from_json() {
+        let accounts = Accounts { directions: vec![direction()], ..Accounts::default() };
+        let text = serde_json::to_string(&accounts).unwrap();
+        assert!(text.contains("\"driver\":2") && !text.contains("full"), "{text}");
+        assert_eq!(serde_json::from_str::<Accounts>(&text).unwrap(), accounts);
+    }
+}

@@ -1,0 +1,214 @@
+//! Beginning a tap: interfaces taken, way chosen, file made, forwarding begun; in that order, so that what cannot be is
+//! said before a frame has been touched.
+
+use super::choose::{Abilities, Choice, Way, choose};
+use super::hold::Held;
+use super::kernel::KernelTap;
+use super::lanes::{BEYOND_MTU, Lanes};
+use super::link_state::LinkWatch;
+use super::place::{Part, Place, State, name_of};
+use super::record::{RecordThread, Source};
+use super::treatment::Treatment;
+use super::{Plane, Refusal, Tap, TapSpec, WHOLE, found};
+use crate::Error;
+use crate::clock::RealClock;
+use crate::port::Clock;
+use crate::xdp;
+use packetrig_plan::Location;
+use packetrig_sys::xdp::tap::{self as programs, Forwarding, Mirror, Pinned, TapOrders};
+use packetrig_sys::{clock, process};
+use packetrig_wire::trailer;
+
+/// Forwarding, the rings of a recording, and whether it is known what drivers made of frames.
+type Begun = (Plane, Option<[Source; 2]>, Option<String>);
+
+impl Tap {
+    /// Begins to forward.
+    pub fn begin(spec: &TapSpec) -> Result<Self, Error> {
+        Self::begin_with(spec, None)
+    }
+
+    /// The same, with a treatment for the frames of each direction: from A to B, and back.
+    pub fn begin_with(spec: &TapSpec, treatments: Option<[Box<dyn Treatment>; 2]>) -> Result<Self, Error> {
+        let name = name_of(spec)?;
+        check(spec, &name)?;
+        let take = |at: &Location, is_side| Held::take(at, spec.confirmed.contains(at), is_side);
+        let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
+        let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
+        let sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
+        are_together(&sides, &mirrors)?;
+        let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
+        let choice = choose(spec, &Abilities::of(&sides[0].netns, &links, treatments.is_some()))?;
+        let mut place = Place::of(&name);
+        // What a tap that has died left of its programs would be in the way.
+        Pinned::remove(&place.pins())?;
+        let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
+        place.remember(&state)?;
+        let (plane, sources, blindness) = match choice.way {
+            Way::Packet => in_process(spec, &sides, &mirrors, treatments)?,
+            Way::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
+                // The driver knows best; where the user does not insist there is another way.
+                Err(error) if spec.way.is_none() => {
+                    Pinned::remove(&place.pins())?;
+                    let choice = Choice { way: Way::Packet, native: false, why: error.to_string() };
+                    state = state_of(spec, state.name, &choice, (&sides, &mirrors));
+                    in_process(spec, &sides, &mirrors, treatments)?
+                }
+                begun => begun?,
+            },
+        };
+        state.knows_drivers = blindness.is_none();
+        state.caveats.extend(blindness);
+        place.remember(&state)?;
+        let clock = RealClock::new();
+        let (now, netns) = (clock.now(), &sides[0].netns);
+        let links = if spec.link_state { Some(LinkWatch::begin(netns, now)?) } else { None };
+        let record = match (sources, &spec.capture) {
+            (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
+            _ => None,
+        };
+        let (began, published) = (now, now);
+        let clock = Box::new(clock);
+        Ok(Self { plane, record, links, state, place, sides, mirrors, began, published, clock })
+    }
+}
+
+/// What can be said without asking the kernel, and whether there is a tap of that name.
+fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
+    let all: Vec<&Location> = spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
+    for (index, location) in all.iter().enumerate() {
+        if all[..index].contains(location) {
+            return Err(Refusal::Twice(location.to_string()).into());
+        }
+    }
+    if spec.mirrors.len() > programs::MIRRORS {
+        return Err(Refusal::TooMany(spec.mirrors.len(), programs::MIRRORS).into());
+    }
+    let there = found(None)?.into_iter().find(|found| found.state.name == name);
+    match there {
+        Some(found) if found.is_forwarding() => Err(Refusal::Taken(name.to_owned()).into()),
+        // One that has died with its forwarding: its interfaces are put back as they were before they are taken again.
+        Some(found) => found.end().map(drop),
+        None => Ok(()),
+    }
+}
+
+fn are_together(sides: &[Held; 2], mirrors: &[Held]) -> Result<(), Error> {
+    let space = sides[0].netns.inode()?;
+    for held in sides.iter().chain(mirrors) {
+        if held.netns.inode()? != space {
+            return Err(Refusal::Apart(sides[0].location.to_string(), held.location.to_string()).into());
+        }
+    }
+    Ok(())
+}
+
+fn state_of(spec: &TapSpec, name: String, choice: &Choice, (sides, mirrors): (&[Held; 2], &[Held])) -> State {
+    let mut caveats: Vec<String> =
+        sides.iter().chain(mirrors).flat_map(|held| held.caveats().iter().cloned()).collect();
+    caveats.extend(limits(spec, choice, sides, mirrors));
+    State {
+        name,
+        way: choice.way,
+        why: choice.why.clone(),
+        process: process::own(),
+        since_ns: clock::wall_clock_ns(),
+        // Whatever was asked for: it cannot do without its process.
+        fail_closed: spec.fail_closed || choice.way == Way::Packet,
+        knows_drivers: false,
+        sides: [Part::of(&sides[0]), Part::of(&sides[1])],
+        mirrors: mirrors.iter().map(Part::of).collect(),
+        filter: spec.filter.as_ref().map(|(text, _)| text.clone()),
+        snap_len: spec.snap_len,
+        trailer: spec.trailer,
+        caveats,
+    }
+}
+
+/// Frames that will not be forwarded or copied for their length.
+fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) -> Vec<String> {
+    let [a, b] = [&sides[0], &sides[1]].map(|side| (side.location.to_string(), side.link.mtu));
+    let mut said = Vec::new();
+    if a.1 != b.1 {
+        let (small, large) = if a.1 < b.1 { (&a, &b) } else { (&b, &a) };
+        said.push(format!(
+            "{} has MTU {}, {} has {}: longer frames from there are not forwarded",
+            small.0, small.1, large.0, large.1
+        ));
+    }
+    let largest = a.1.max(b.1);
+    let more = if spec.trailer { u32::try_from(trailer::LEN).unwrap_or(0) } else { 0 };
+    let cut = spec.snap_len.unwrap_or(u32::MAX);
+    for mirror in mirrors {
+        // In the kernel a mirror is passed over by the length of the frame before it is cut.
+        let longest = if choice.way == Way::Xdp { largest + more } else { largest.min(cut) + more };
+        if mirror.link.mtu < longest {
+            let name = mirror.location.to_string();
+            said.push(format!("{name} has MTU {}: copies of longer frames are dropped", mirror.link.mtu));
+        }
+    }
+    let in_pages = programs::LONGEST_COPY;
+    if choice.way == Way::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
+        said.push(format!(
+            "frames longer than {in_pages} B are forwarded, but not copied to mirrors on this way"
+        ));
+    }
+    said
+}
+
+fn in_kernel(
+    spec: &TapSpec,
+    sides: &[Held; 2],
+    mirrors: &[Held],
+    native: bool,
+    place: &Place,
+) -> Result<Begun, Error> {
+    let mirror = |(spec, held): (&super::MirrorSpec, &Held)| Mirror {
+        index: held.link.index,
+        to: spec.to,
+        longest: held.link.mtu + BEYOND_MTU,
+    };
+    let snap = spec.snap_len.unwrap_or(WHOLE);
+    let orders = TapOrders {
+        sides: [sides[0].link.index, sides[1].link.index],
+        native,
+        mirrors: spec.mirrors.iter().zip(mirrors).map(mirror).collect(),
+        snap,
+        trailer: spec.trailer,
+        capture: spec.capture.as_ref().map(|_| snap),
+    };
+    let names = [sides[0].location.to_string(), sides[1].location.to_string()];
+    let names = [names[0].as_str(), names[1].as_str()];
+    let netns = &sides[0].netns;
+    let begun = match &spec.filter {
+        None => Forwarding::begin(netns, &orders, names, None)?,
+        Some((text, program)) => {
+            let filter = xdp::translated(text, program)?;
+            Forwarding::begin(netns, &orders, names, Some(&filter))?
+        }
+    };
+    let mut forwarding = begun;
+    programs::prepare_pins()?;
+    forwarding.pin(&place.pins(), !spec.fail_closed)?;
+    let sources = forwarding.take_rings().map(|rings| rings.map(Source::Kernel));
+    let blindness = match forwarding.blindness() {
+        Some(error) => Some(format!("what drivers refuse is not known: {error}")),
+        None if !native => Some("the generic path does not say what drivers refuse".into()),
+        None => None,
+    };
+    Ok((Plane::Kernel(KernelTap { forwarding }), sources, blindness))
+}
+
+fn in_process(
+    spec: &TapSpec,
+    sides: &[Held; 2],
+    mirrors: &[Held],
+    treatments: Option<[Box<dyn Treatment>; 2]>,
+) -> Result<Begun, Error> {
+    let sources = match spec.capture {
+        Some(_) => Some([Source::beside(&sides[0], spec)?, Source::beside(&sides[1], spec)?]),
+        None => None,
+    };
+    let lanes = Lanes::begin(spec, sides, mirrors, treatments)?;
+    Ok((Plane::Process(lanes), sources, None))
+}

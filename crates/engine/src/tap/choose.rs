@@ -1,0 +1,158 @@
+//! Which way a tap goes: in the kernel where both interfaces and all mirrors can, else in this process; and why.
+
+use super::{Refusal, TapSpec};
+use crate::Error;
+use packetrig_sys::link::Link;
+use packetrig_sys::netdev::{XdpFeatures, xdp_features};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::xdp;
+use serde::{Deserialize, Serialize};
+
+/// Who forwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// BPF programs in the kernel.
+    Xdp,
+    /// Threads of this process, on AF_PACKET rings.
+    Packet,
+}
+
+impl std::fmt::Display for Way {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Xdp => "xdp",
+            Self::Packet => "packet",
+        })
+    }
+}
+
+/// A way, and why it is taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Choice {
+    pub(super) way: Way,
+    /// In the drivers, not in the kernel's generic path.
+    pub(super) native: bool,
+    pub(super) why: String,
+}
+
+/// What is known of the interfaces.
+#[derive(Clone, Debug)]
+pub(super) struct Abilities {
+    /// Why no program can be loaded, if so.
+    pub(super) obstacle: Option<String>,
+    /// By name: the sides, then the mirrors.
+    pub(super) features: Vec<(String, XdpFeatures)>,
+    /// There are treatments for frames on their way.
+    pub(super) is_treated: bool,
+}
+
+impl Abilities {
+    pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
+        let feature = |link: &&Link| (link.name.clone(), xdp_features(netns, link.index).unwrap_or_default());
+        let obstacle = xdp::obstacle().map(|error| error.to_string());
+        Self { obstacle, features: links.iter().map(feature).collect(), is_treated }
+    }
+}
+
+/// Decides.
+pub(super) fn choose(spec: &TapSpec, abilities: &Abilities) -> Result<Choice, Error> {
+    let packet = |why: String| Choice { way: Way::Packet, native: false, why };
+    match (spec.way, in_kernel(spec, abilities)) {
+        (Some(Way::Packet), _) => Ok(packet("asked for".into())),
+        (Some(Way::Xdp), Ok(choice)) => Ok(Choice { why: format!("asked for; {}", choice.why), ..choice }),
+        (None, Ok(choice)) => Ok(choice),
+        (Some(Way::Xdp), Err(reason)) => Err(Refusal::Way { way: Way::Xdp, reason }.into()),
+        (None, Err(reason)) => Ok(packet(reason)),
+    }
+}
+
+/// How it can be done in the kernel, or why not.
+fn in_kernel(spec: &TapSpec, abilities: &Abilities) -> Result<Choice, String> {
+    if abilities.is_treated {
+        return Err("impairments are made in this process".into());
+    }
+    if let Some(obstacle) = &abilities.obstacle {
+        return Err(obstacle.clone());
+    }
+    let lacking = |wanted: &dyn Fn(&XdpFeatures) -> bool, from: usize| {
+        abilities.features.iter().skip(from).find(|(_, features)| !wanted(features)).map(|(name, _)| name)
+    };
+    let sides = &abilities.features[..2];
+    let not_native = sides.iter().find(|(_, features)| !(features.native && features.redirect));
+    let choice = |native, why: &str| Choice { way: Way::Xdp, native, why: why.into() };
+    match not_native {
+        None => match lacking(&|features| features.transmit, 0) {
+            None => Ok(choice(true, "all interfaces forward in their drivers")),
+            // A mirror that takes none would get no copy at all.
+            Some(name) => Err(format!(
+                "{name} takes no redirected frames (a virtual cable does when its far end has GRO on or runs a \
+                 program)"
+            )),
+        },
+        Some((name, _)) if spec.mirrors.is_empty() => {
+            Ok(choice(false, &format!("{name} has no XDP in its driver: the kernel's generic path forwards")))
+        }
+        Some((name, _)) => {
+            Err(format!("{name} has no XDP in its driver, and the generic path shares bytes between copies"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tap::MirrorSpec;
+
+    fn spec(way: Option<Way>, mirrors: usize) -> TapSpec {
+        let at = |name: &str| name.parse().unwrap();
+        TapSpec {
+            name: "t".into(),
+            sides: [at("a"), at("b")],
+            mirrors: (0..mirrors).map(|n| MirrorSpec { at: at(&format!("m{n}")), to: None }).collect(),
+            filter: None,
+            snap_len: None,
+            trailer: false,
+            capture: None,
+            way,
+            fail_closed: false,
+            link_state: true,
+            confirmed: Vec::new(),
+        }
+    }
+
+    const ALL: XdpFeatures =
+        XdpFeatures { native: true, redirect: true, transmit: true, zero_copy: false, fragments: true };
+
+    fn abilities(features: &[XdpFeatures]) -> Abilities {
+        let names = ["a", "b", "m0", "m1"];
+        let features = names.iter().map(|n| (*n).to_owned()).zip(features.iter().copied()).collect();
+        Abilities { obstacle: None, features, is_treated: false }
+    }
+
+    fn chosen(way: Option<Way>, mirrors: usize, abilities: &Abilities) -> Result<(Way, bool), String> {
+        let choice = choose(&spec(way, mirrors), abilities);
+        choice.map(|choice| (choice.way, choice.native)).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_kernel_forwards_where_all_can() {
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, ALL])), Ok((Way::Xdp, true)));
+        assert_eq!(chosen(Some(Way::Packet), 1, &abilities(&[ALL, ALL, ALL])), Ok((Way::Packet, false)));
+    }
+
+    #[test]
+    fn what_is_lacking_is_named() {
+        let none = XdpFeatures::default();
+        let deaf = XdpFeatures { transmit: false, ..ALL };
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, ALL, deaf])), Ok((Way::Packet, false)));
+        assert!(chosen(Some(Way::Xdp), 1, &abilities(&[ALL, ALL, deaf])).unwrap_err().contains("m0"));
+        assert_eq!(chosen(None, 0, &abilities(&[ALL, none])), Ok((Way::Xdp, false)), "generic");
+        assert_eq!(chosen(None, 1, &abilities(&[ALL, none, ALL])), Ok((Way::Packet, false)));
+        let forbidden = Abilities { obstacle: Some("no rights".into()), ..abilities(&[ALL, ALL]) };
+        assert_eq!(chosen(None, 0, &forbidden), Ok((Way::Packet, false)));
+        assert!(chosen(Some(Way::Xdp), 0, &forbidden).unwrap_err().contains("no rights"));
+        let treated = Abilities { is_treated: true, ..abilities(&[ALL, ALL]) };
+        assert_eq!(chosen(None, 0, &treated), Ok((Way::Packet, false)));
+    }
+}

@@ -1,0 +1,59 @@
+//! A copy as it leaves for a mirror, made in user space: cut, with a trailer, with a new destination. The same as
+//! `bpf/tap.bpf.c` makes; a test of the whole program holds them together.
+
+use packetrig_sys::link::Mac;
+use packetrig_wire::trailer::{self, Trailer};
+
+/// What copies for a mirror are like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of a frame that are kept.
+    pub(super) snap: usize,
+    /// New destination address.
+    pub(super) to: Option<Mac>,
+    /// Bytes of a copy that the mirror takes.
+    pub(super) longest: usize,
+}
+
+impl Shape {
+    /// Writes the copy of a frame into `slot`; how long it is, or `None` if it is longer than the mirror or the slot takes.
+    pub(super) fn write(&self, frame: &[u8], trailer: Option<Trailer>, slot: &mut [u8]) -> Option<usize> {
+        let kept = frame.len().min(self.snap);
+        let len = kept + trailer.map_or(0, |_| trailer::LEN);
+        if len > self.longest || len > slot.len() {
+            return None;
+        }
+        slot[..kept].copy_from_slice(&frame[..kept]);
+        if let (Some(to), true) = (self.to, kept >= 6) {
+            slot[..6].copy_from_slice(&to);
+        }
+        if let Some(trailer) = trailer {
+            slot[kept..len].copy_from_slice(&trailer.encode());
+        }
+        Some(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TRAILER: Trailer = Trailer { direction: 0, full_len: 200, number: 3, at_ns: 4 };
+
+    #[test]
+    fn a_copy_is_cut_readdressed_and_followed_by_its_trailer() {
+        let shape = Shape { snap: 100, to: Some([2; 6]), longest: 1514 };
+        let mut slot = [0; 300];
+        let len = shape.write(&[7; 200], Some(TRAILER), &mut slot).unwrap();
+        let (frame, found) = trailer::split(&slot[..len]).unwrap();
+        assert_eq!((frame, found), (&[[2; 6].as_slice(), &[7; 94]].concat()[..], TRAILER));
+    }
+
+    #[test]
+    fn a_copy_that_does_not_fit_is_none() {
+        let shape = Shape { snap: 9600, to: None, longest: 223 };
+        assert_eq!(shape.write(&[7; 200], None, &mut [0; 300]), Some(200));
+        assert_eq!(shape.write(&[7; 200], Some(TRAILER), &mut [0; 300]), None);
+        assert_eq!(shape.write(&[7; 200], None, &mut [0; 100]), None);
+    }
+}

@@ -1,0 +1,118 @@
+//! Taps of this machine, found by what they left, whether their process lives or not.
+
+use super::account::Accounts;
+use super::place::{Part, Place, State, names};
+use super::{Ended, Refusal, Way, hold, kernel};
+use crate::Error;
+use packetrig_plan::Location;
+use packetrig_sys::lock::Lock;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::xdp::tap::Pinned;
+use packetrig_sys::{clock, process};
+use packetrig_units::Nanos;
+
+/// How long a process that was asked to end may take.
+const PATIENCE_NS: u64 = 20_000_000_000;
+const LOOK_NS: u64 = 10_000_000;
+
+/// A tap that was found.
+#[derive(Debug)]
+pub struct Found {
+    /// What it is.
+    pub state: State,
+    place: Place,
+    pinned: Option<Pinned>,
+}
+
+/// All taps, or the one of that name.
+pub fn found(name: Option<&str>) -> Result<Vec<Found>, Error> {
+    let one = |name: &str| {
+        let mut place = Place::of(name);
+        place.leave();
+        let state = place.recall()?;
+        let pinned = Pinned::find(&place.pins()).ok();
+        Some(Found { state, place, pinned })
+    };
+    match name {
+        None => Ok(names().iter().filter_map(|name| one(name)).collect()),
+        Some(name) => Ok(vec![one(name).ok_or_else(|| Refusal::Unknown(name.to_owned()))?]),
+    }
+}
+
+impl Found {
+    /// Whether its process lives: it holds the locks of the interfaces.
+    pub fn has_process(&self) -> bool {
+        let held = |part: &Part| {
+            let location: Location = part.location.parse().ok()?;
+            let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+            match Lock::take(&netns, &hold::lock_name(part.index), &part.location) {
+                Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
+                _ => None,
+            }
+        };
+        held(&self.state.sides[0]).and_then(|pid| u32::try_from(pid).ok()) == Some(self.state.process)
+    }
+
+    /// Whether frames are being forwarded.
+    pub fn is_forwarding(&self) -> bool {
+        match self.state.way {
+            Way::Packet => self.has_process(),
+            Way::Xdp => self.has_process() || self.pinned.as_ref().is_some_and(Pinned::is_attached),
+        }
+    }
+
+    /// Its accounts: now, where the kernel has them; else as its process left them last.
+    pub fn accounts(&self) -> Result<Option<Accounts>, Error> {
+        let published = self.place.published();
+        let Some(pinned) = &self.pinned else { return Ok(published) };
+        let mut accounts = kernel::accounts(pinned.books(), &self.state, false)?;
+        accounts.elapsed = self.elapsed();
+        accounts.recording = published.and_then(|accounts| accounts.recording);
+        Ok(Some(accounts))
+    }
+
+    fn elapsed(&self) -> Nanos {
+        Nanos::new(clock::wall_clock_ns().saturating_sub(self.state.since_ns))
+    }
+
+    /// Ends it and restores its interfaces. One whose process lives is asked to do that itself, and says the rest there.
+    pub fn end(mut self) -> Result<Option<Ended>, Error> {
+        if self.has_process() {
+            process::ask_to_end(self.state.process)?;
+            let until_ns = clock::monotonic_ns() + PATIENCE_NS;
+            while self.is_there() && clock::monotonic_ns() < until_ns {
+                clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
+            }
+            return Ok(None);
+        }
+        let accounts = self.take_off()?;
+        let parts = self.state.sides.iter().chain(&self.state.mirrors);
+        for part in parts {
+            let changes = (part.changes.clone(), part.promiscuous);
+            // An interface or a namespace that has gone needs nothing any more.
+            if let Ok(location) = part.location.parse::<Location>() {
+                hold::restore(&location, part.index, changes).unwrap_or(());
+            }
+        }
+        self.place.forget()?;
+        let imbalances = accounts.imbalances();
+        Ok(Some(Ended { accounts, imbalances, recorded: None }))
+    }
+
+    /// Whether its file is there still, or there again for another tap.
+    fn is_there(&self) -> bool {
+        self.place.recall().is_some_and(|state| state.since_ns == self.state.since_ns)
+    }
+
+    /// Takes its programs off; what the accounts are then.
+    fn take_off(&self) -> Result<Accounts, Error> {
+        let published = self.place.published().unwrap_or_default();
+        let Some(pinned) = &self.pinned else { return Ok(published) };
+        pinned.end()?;
+        kernel::settle();
+        let mut accounts = kernel::accounts(pinned.books(), &self.state, true)?;
+        accounts.elapsed = self.elapsed();
+        accounts.recording = published.recording;
+        Ok(accounts)
+    }
+}

@@ -1,0 +1,112 @@
+//! An interface of a tap: guarded, locked, quiet, and put back as it was when dropped or by whoever finds it left.
+
+use crate::Error;
+use crate::packet::quiet::{Change, Quieted, Wish};
+use crate::packet::{guard, relatives};
+use packetrig_plan::Location;
+use packetrig_sys::facts;
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::lock::Lock;
+use packetrig_sys::netns::NetNs;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) netns: NetNs,
+    pub(super) link: Link,
+    pub(super) location: Location,
+    quieted: Option<Quieted>,
+    /// Whether we made it promiscuous.
+    is_promiscuous: bool,
+    _lock: Lock,
+}
+
+/// The name under which an interface is locked, in its namespace.
+pub(super) fn lock_name(index: u32) -> String {
+    format!("packetrig/interface/{index}")
+}
+
+impl Held {
+    /// Takes an interface. `is_side` says that it is to hear everything.
+    pub(super) fn take(location: &Location, confirmed: bool, is_side: bool) -> Result<Self, Error> {
+        let name = location.to_string();
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let mut links = Links::open(&netns)?;
+        let link = links.by_name(&location.interface)?;
+        guard::judge(&name, &relatives(&facts::interfaces(&netns)?, link.index), confirmed)?;
+        let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
+        let quieted = Quieted::make(&netns, &mut links, &link, Wish::default())?;
+        let mut held = Self {
+            link: links.by_name(&location.interface)?,
+            netns,
+            location: location.clone(),
+            quieted: Some(quieted),
+            is_promiscuous: false,
+            _lock: lock,
+        };
+        if is_side {
+            held.is_promiscuous = links.set_promiscuous(held.link.index, true)?;
+        }
+        Ok(held)
+    }
+
+    /// What could not be made quiet.
+    pub(super) fn caveats(&self) -> &[String] {
+        self.quieted.as_ref().map_or(&[], Quieted::caveats)
+    }
+
+    /// What was changed, for whoever is to put it back.
+    pub(super) fn changes(&self) -> (Vec<Change>, bool) {
+        (
+            self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()),
+            self.is_promiscuous,
+        )
+    }
+
+    /// Switches the link up or down, until the interface is given back.
+    pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
+        match &mut self.quieted {
+            Some(quieted) => Ok(quieted.switch_link(up)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Leaves it as it is now.
+    pub(super) fn leave(mut self) {
+        self.is_promiscuous = false;
+        if let Some(quieted) = self.quieted.take() {
+            quieted.leave();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.is_promiscuous {
+            calm(&self.netns, self.link.index);
+        }
+    }
+}
+
+/// Puts back what a tap has left, if the interface is still the one it was.
+pub(super) fn restore(
+    location: &Location,
+    index: u32,
+    (changes, was_made_promiscuous): (Vec<Change>, bool),
+) -> Result<(), Error> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let link = Links::open(&netns)?.by_name(&location.interface)?;
+    if link.index != index {
+        return Ok(());
+    }
+    if was_made_promiscuous {
+        calm(&netns, index);
+    }
+    drop(Quieted::resume(&netns, &link, changes)?);
+    Ok(())
+}
+
+/// The interface may be gone by now; there is nobody to tell.
+fn calm(netns: &NetNs, index: u32) {
+    drop(Links::open(netns).and_then(|mut links| links.set_promiscuous(index, false)));
+}

@@ -1,0 +1,100 @@
+//! The way `xdp`: programs forward and copy; their books become accounts.
+
+use super::account::{Accounts, Cause, Direction, MirrorAccount, Uncopied, counted};
+use super::place::State;
+use crate::Error;
+use packetrig_sys::clock;
+use packetrig_sys::xdp::tap::{Books, Forwarding};
+
+/// Frames that were on their way when the programs were taken off have been counted by then.
+const SETTLED_NS: u64 = 30_000_000;
+
+pub(super) struct KernelTap {
+    pub(super) forwarding: Forwarding,
+}
+
+impl KernelTap {
+    pub(super) fn accounts(&self, state: &State, is_final: bool) -> Result<Accounts, Error> {
+        accounts(self.forwarding.books(), state, is_final)
+    }
+
+    /// Ends the forwarding; the books can still be read.
+    pub(super) fn end(&mut self) {
+        self.forwarding.end();
+        settle();
+    }
+}
+
+/// Waits until what was on its way has been counted.
+pub(super) fn settle() {
+    clock::sleep_until_ns(clock::monotonic_ns() + SETTLED_NS);
+}
+
+/// The accounts that books make.
+pub(super) fn accounts(books: &Books, state: &State, is_final: bool) -> Result<Accounts, Error> {
+    let directions =
+        [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
+    Ok(Accounts { directions, is_final, ..Accounts::default() })
+}
+
+fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Error> {
+    // What frames come to first is read first: none seems to be missing that is still on its way.
+    let inbound = books.inbound(side)?;
+    let failed = books.failed(side)?;
+    let handed = books.handed_over(side)?;
+    let tried = inbound.received.saturating_sub(inbound.gone);
+    let seen = handed.sent + handed.dropped + failed.down + failed.too_long + failed.memory + failed.other;
+    // Only where there are several exits does the kernel pass one over without a word.
+    let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
+    let mirrors =
+        (0..state.mirrors.len()).map(|mirror| mirror_account(books, state, side, mirror, inbound.wanted));
+    Ok(Direction {
+        from: state.sides[side].location.clone(),
+        to: state.sides[1 - side].location.clone(),
+        received: inbound.received,
+        received_bytes: inbound.bytes,
+        made: 0,
+        forwarded: state.knows_drivers.then_some(handed.sent),
+        dropped: counted([
+            (Cause::Gone, inbound.gone),
+            (Cause::Down, failed.down),
+            (Cause::TooLong, failed.too_long),
+            (Cause::Memory, failed.memory),
+            (Cause::Other, failed.other),
+            (Cause::Driver, handed.dropped),
+            (Cause::PassedOver, passed_over),
+        ]),
+        wanted: inbound.wanted,
+        uncopied: counted([
+            (Uncopied::Filter, inbound.other),
+            (Uncopied::Own, inbound.own),
+            (Uncopied::TooLong, inbound.too_long),
+        ]),
+        mirrors: mirrors.collect::<Result<_, _>>()?,
+    })
+}
+
+fn mirror_account(
+    books: &Books,
+    state: &State,
+    side: usize,
+    mirror: usize,
+    wanted: u64,
+) -> Result<MirrorAccount, Error> {
+    let seen = books.outbound(side, mirror)?;
+    let handed = books.handed_to_mirror(side, mirror)?;
+    let refused_here = seen.too_long + seen.no_room;
+    let came = seen.passed + refused_here;
+    let driver = if state.knows_drivers { handed.dropped.saturating_sub(refused_here) } else { 0 };
+    Ok(MirrorAccount {
+        to: state.mirrors[mirror].location.clone(),
+        mirrored: state.knows_drivers.then_some(handed.sent),
+        bytes: seen.bytes,
+        dropped: counted([
+            (Cause::TooLong, seen.too_long),
+            (Cause::NoRoom, seen.no_room),
+            (Cause::Driver, driver),
+            (Cause::PassedOver, wanted.saturating_sub(came)),
+        ]),
+    })
+}

@@ -1,0 +1,143 @@
+//! The way `packet`: a thread for each direction takes frames from a ring and puts them into the ring of the other side,
+//! then copies into the rings of the mirrors.
+//!
+//! A full ring towards the other side is given a few chances, a full ring towards a mirror none: the copy is counted and
+//! given up. Frames that this machine sends are not taken, so nothing goes round. What is done to frames on the way is a
+//! [`Treatment`]'s business.
+//!
+//! Invariant: whatever is taken from the ring is in one of the counts of [`Desk`] before the next look at the ring.
+
+mod desk;
+mod exit;
+mod lane;
+
+use super::account::Accounts;
+use super::copies::Shape;
+use super::hold::Held;
+use super::place::State;
+use super::treatment::Treatment;
+use super::{MirrorSpec, TapSpec, WHOLE};
+use crate::Error;
+use crate::packet::Meter;
+use desk::Desk;
+use exit::Exit;
+use lane::Lane;
+use packetrig_sys::packet::{RxOptions, RxRing};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
+pub(super) const BEYOND_MTU: u32 = 18;
+
+pub(super) struct Lanes {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<Result<(), Error>>>,
+    desks: [Arc<Desk>; 2],
+    /// Of the sides: what their drivers dropped on transmit.
+    meters: [Meter; 2],
+}
+
+impl Lanes {
+    /// Begins to forward. A treatment for each direction, or none.
+    pub(super) fn begin(
+        spec: &TapSpec,
+        sides: &[Held; 2],
+        mirrors: &[Held],
+        treatments: Option<[Box<dyn Treatment>; 2]>,
+    ) -> Result<Self, Error> {
+        let mut treatments = treatments.map_or([None, None], |both| both.map(Some));
+        let stop = Arc::new(AtomicBool::new(false));
+        let meter = |side: &Held| Meter::start(&side.netns, side.link.index);
+        let meters = [meter(&sides[0])?, meter(&sides[1])?];
+        let desks = [0, 1].map(|_| Arc::new(Desk::new(mirrors.len())));
+        let mut lanes = Vec::new();
+        for direction in [0, 1] {
+            let desk = Arc::clone(&desks[direction]);
+            let mut lane = open(spec, (sides, direction), mirrors, desk)?;
+            lane.treatment = treatments[direction].take();
+            lanes.push(lane);
+        }
+        let mut all = Self { stop, threads: Vec::new(), desks, meters };
+        for (direction, lane) in lanes.into_iter().enumerate() {
+            let stop = Arc::clone(&all.stop);
+            let thread = std::thread::Builder::new().name(format!("tap-{direction}"));
+            let thread = thread.spawn(move || lane.run(&stop));
+            all.threads.push(thread.map_err(|source| Error::File { path: "a thread".into(), source })?);
+        }
+        Ok(all)
+    }
+
+    /// A thread that has ended before its time says why.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.threads.iter().any(JoinHandle::is_finished) {
+            return Err(Error::Panicked("tap".into()));
+        }
+        Ok(())
+    }
+
+    /// Forwards what has arrived, and ends.
+    pub(super) fn end(&mut self) -> Result<(), Error> {
+        self.stop.store(true, Ordering::Release);
+        let joined: Vec<_> = self.threads.drain(..).map(JoinHandle::join).collect();
+        for thread in joined {
+            thread.map_err(|_| Error::Panicked("tap".into()))??;
+        }
+        Ok(())
+    }
+
+    pub(super) fn accounts(&mut self, state: &State) -> Result<Accounts, Error> {
+        let mut directions = Vec::new();
+        for side in [0, 1] {
+            let transmitted = self.meters[1 - side].read();
+            directions.push(self.desks[side].account(state, side, transmitted));
+        }
+        Ok(Accounts { directions, ..Accounts::default() })
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        // What went wrong was said by `end`, or nobody asked.
+        self.threads.drain(..).for_each(|thread| drop(thread.join()));
+    }
+}
+
+fn open(
+    spec: &TapSpec,
+    (sides, direction): (&[Held; 2], usize),
+    mirrors: &[Held],
+    desk: Arc<Desk>,
+) -> Result<Lane, Error> {
+    let (from, to) = (&sides[direction], &sides[1 - direction]);
+    let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
+    let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
+    let name = from.location.to_string();
+    let exits = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| {
+        let exit = Exit::open(held, held.link.mtu + BEYOND_MTU)?;
+        Ok((exit, shape(spec, mirror, held)))
+    });
+    let exits = exits.collect::<Result<Vec<_>, Error>>()?;
+    // The ring last: what is in it is forwarded.
+    Ok(Lane {
+        direction: u8::from(direction == 1),
+        out: Exit::open(to, longest)?,
+        mirrors: exits,
+        filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
+        stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),
+        has_trailer: spec.trailer,
+        treatment: None,
+        desk,
+        rx: RxRing::open(&from.netns, from.link.index, &name, options)?,
+        tally: desk::Tally::new(spec.mirrors.len()),
+    })
+}
+
+fn shape(spec: &TapSpec, mirror: &MirrorSpec, held: &Held) -> Shape {
+    Shape {
+        snap: spec.snap_len.unwrap_or(WHOLE) as usize,
+        to: mirror.to,
+        longest: (held.link.mtu + BEYOND_MTU) as usize,
+    }
+}

@@ -1,0 +1,135 @@
+//! What a lane has counted, where others can read it. The lane writes its tally there once per batch; nobody locks anything.
+
+use super::super::account::{Cause, Direction, MirrorAccount, Uncopied, counted};
+use super::super::place::State;
+use crate::packet::lost_on_transmit;
+use packetrig_sys::link::Counters;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Copies for a mirror.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Copies {
+    /// Taken by the kernel, and of those that were not: refused, ring full, too long, interface down.
+    pub(super) taken: u64,
+    pub(super) bytes: u64,
+    pub(super) refused: u64,
+    pub(super) full: u64,
+    pub(super) too_long: u64,
+    pub(super) down: u64,
+}
+
+/// A lane's own counts.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) received: u64,
+    pub(super) bytes: u64,
+    pub(super) ring: u64,
+    pub(super) taken: u64,
+    pub(super) refused: u64,
+    pub(super) full: u64,
+    pub(super) down: u64,
+    pub(super) too_long: u64,
+    pub(super) impaired: u64,
+    pub(super) made: u64,
+    pub(super) wanted: u64,
+    pub(super) other: u64,
+    pub(super) own: u64,
+    pub(super) copies: Vec<Copies>,
+}
+
+/// Numbers in front of those of the mirrors, and of each mirror.
+const FIXED: usize = 13;
+const EACH: usize = 6;
+
+impl Tally {
+    pub(super) fn new(mirrors: usize) -> Self {
+        Self { copies: vec![Copies::default(); mirrors], ..Self::default() }
+    }
+
+    fn fixed(&self) -> [u64; FIXED] {
+        [
+            self.received,
+            self.bytes,
+            self.ring,
+            self.taken,
+            self.refused,
+            self.full,
+            self.down,
+            self.too_long,
+            self.impaired,
+            self.made,
+            self.wanted,
+            self.other,
+            self.own,
+        ]
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Desk(Vec<AtomicU64>);
+
+impl Desk {
+    pub(super) fn new(mirrors: usize) -> Self {
+        Self((0..FIXED + EACH * mirrors).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    /// Shows a tally.
+    pub(super) fn show(&self, tally: &Tally) {
+        let copies =
+            tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
+        for (place, value) in self.0.iter().zip(tally.fixed().into_iter().chain(copies)) {
+            place.store(value, Ordering::Relaxed);
+        }
+    }
+
+    fn at(&self, index: usize) -> u64 {
+        self.0.get(index).map_or(0, |place| place.load(Ordering::Relaxed))
+    }
+
+    /// The account that it makes, with what the far side's driver counted.
+    pub(super) fn account(&self, state: &State, side: usize, transmitted: Option<Counters>) -> Direction {
+        let [received, bytes, ring, taken, refused, full, down, too_long, impaired, made, wanted, other, own] =
+            std::array::from_fn(|index| self.at(index));
+        // Of frames that it took the driver may have dropped some: its own counters say so, while there are any.
+        let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
+        let mirrors =
+            state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
+        Direction {
+            from: state.sides[side].location.clone(),
+            to: state.sides[1 - side].location.clone(),
+            received: received + ring,
+            received_bytes: bytes,
+            made,
+            forwarded: Some(taken - driver),
+            dropped: counted([
+                (Cause::Ring, ring),
+                (Cause::Driver, driver),
+                (Cause::TooLong, refused),
+                (Cause::Full, full),
+                (Cause::Down, down),
+                (Cause::TooLong, too_long),
+                (Cause::Impaired, impaired),
+            ]),
+            wanted,
+            uncopied: counted([(Uncopied::Unseen, ring), (Uncopied::Filter, other), (Uncopied::Own, own)]),
+            mirrors: mirrors.collect(),
+        }
+    }
+
+    fn mirror(&self, number: usize, location: &str) -> MirrorAccount {
+        let [taken, bytes, refused, full, too_long, down] =
+            std::array::from_fn(|index| self.at(FIXED + number * EACH + index));
+        MirrorAccount {
+            to: location.to_owned(),
+            mirrored: Some(taken),
+            bytes,
+            dropped: counted([
+                (Cause::TooLong, refused),
+                (Cause::Full, full),
+                (Cause::TooLong, too_long),
+                (Cause::Down, down),
+            ]),
+        }
+    }
+}

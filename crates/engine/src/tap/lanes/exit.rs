@@ -1,0 +1,89 @@
+//! A ring towards an interface, which may be full, down or gone: what it does not take is counted and forgotten.
+
+use super::super::hold::Held;
+use crate::Error;
+use crate::packet::Patience;
+use packetrig_sys::clock;
+use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
+
+/// Slots of a ring.
+const SLOTS: usize = 1024;
+/// Times a full ring is kicked before the frame is given up.
+const CHANCES: u32 = 64;
+/// Looks at a ring that is to become empty, and the time between two: longer in all than patience lasts.
+const DRAINS: u32 = 1500;
+const DRAIN_NS: u64 = 1_000_000;
+
+/// Why a frame did not get into a ring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    Full,
+    TooLong,
+}
+
+/// See the module.
+pub(super) struct Exit {
+    ring: TxRing,
+    patience: Patience,
+    /// Frames given up because the interface was down or gone.
+    down: u64,
+}
+
+impl Exit {
+    pub(super) fn open(held: &Held, longest: u32) -> Result<Self, Error> {
+        let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
+        let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
+        Ok(Self { ring, patience: Patience::default(), down: 0 })
+    }
+
+    /// Puts a frame into the ring. `waits` says whether a full one is given some chances.
+    pub(super) fn put(
+        &mut self,
+        waits: bool,
+        write: &mut dyn FnMut(&mut [u8]) -> Option<usize>,
+    ) -> Result<(), NotTaken> {
+        let mut chances = if waits { CHANCES } else { 0 };
+        while self.ring.next_slot().is_none() {
+            if chances == 0 {
+                return Err(NotTaken::Full);
+            }
+            chances -= 1;
+            self.kick();
+        }
+        let slot = self.ring.next_slot().ok_or(NotTaken::Full)?;
+        let len = write(slot).ok_or(NotTaken::TooLong)?;
+        self.ring.commit(len);
+        Ok(())
+    }
+
+    /// Has the kernel take what is there. What it cannot take, because the interface is down or gone, is given up.
+    pub(super) fn kick(&mut self) {
+        if self.ring.pending() == 0 {
+            return;
+        }
+        let counts = self.ring.counts();
+        if self.ring.kick().is_err()
+            || self.patience.is_over(self.ring.pending(), counts.taken + counts.refused)
+        {
+            self.down += self.ring.withdraw() as u64;
+        }
+    }
+
+    /// Kicks until all is taken, refused or given up, or the far end has had time enough.
+    pub(super) fn drain(&mut self) {
+        for _ in 0..DRAINS {
+            self.kick();
+            if self.ring.pending() == 0 {
+                break;
+            }
+            clock::sleep_until_ns(clock::monotonic_ns() + DRAIN_NS);
+        }
+    }
+
+    /// Taken by the kernel; refused for their length; given up because the interface was down.
+    pub(super) fn counts(&self) -> (u64, u64, u64) {
+        let TxCounts { taken, refused } = self.ring.counts();
+        // Those on their way are taken: nothing takes them back.
+        (taken + self.ring.pending() as u64, refused.saturating_sub(self.down), self.down)
+    }
+}

@@ -1,0 +1,188 @@
+//! One direction: its ring, its way out, its mirrors.
+
+use super::super::copies::Shape;
+use super::super::treatment::Treatment;
+use super::desk::{Desk, Tally};
+use super::exit::{Exit, NotTaken};
+use crate::Error;
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::link::Mac;
+use packetrig_sys::packet::{RawFrame, RxRing};
+use packetrig_wire::bpf::Program;
+use packetrig_wire::trailer::Trailer;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Frames taken before the kernel is asked to send.
+const BATCH: usize = 64;
+/// How long to wait for frames before looking whether to stop.
+const NAP_NS: u64 = 5_000_000;
+/// A thread that sleeps is woken this much before something is due, and spins the rest.
+const LEAD_NS: u64 = 60_000;
+/// How often the clocks are compared.
+const COMPARE_NS: u64 = 1_000_000_000;
+
+/// See the module.
+pub(super) struct Lane {
+    pub(super) direction: u8,
+    pub(super) rx: RxRing,
+    pub(super) out: Exit,
+    pub(super) mirrors: Vec<(Exit, Shape)>,
+    pub(super) filter: Option<Program>,
+    /// Whom copies go to.
+    pub(super) stations: Vec<Mac>,
+    pub(super) has_trailer: bool,
+    pub(super) treatment: Option<Box<dyn Treatment>>,
+    pub(super) desk: Arc<Desk>,
+    pub(super) tally: Tally,
+}
+
+impl Lane {
+    /// Forwards until told to stop, and what has arrived by then.
+    pub(super) fn run(mut self, stop: &AtomicBool) -> Result<(), Error> {
+        // Best effort: without it what is held leaves some 50 us later.
+        drop(clock::tighten_timer_slack());
+        let (mut offset, mut compared_ns) = (clock::realtime_offset(), clock::monotonic_ns());
+        loop {
+            // Read before the ring: what arrived before the stop is still forwarded.
+            let is_over = stop.load(Ordering::Acquire);
+            let taken = self.turn(offset);
+            if taken > 0 {
+                continue;
+            }
+            self.count_lost()?;
+            if is_over {
+                break;
+            }
+            let now_ns = clock::monotonic_ns();
+            if now_ns >= compared_ns + COMPARE_NS {
+                (offset, compared_ns) = (clock::realtime_offset(), now_ns);
+            }
+            self.rest(now_ns)?;
+        }
+        self.finish()
+    }
+
+    /// Takes a batch of frames and hands them on; how many there were.
+    fn turn(&mut self, offset: Offset) -> usize {
+        let (out, tally, treatment) = (&mut self.out, &mut self.tally, &mut self.treatment);
+        let (mirrors, filter, stations) = (&mut self.mirrors, self.filter.as_ref(), &self.stations);
+        let (direction, has_trailer) = (self.direction, self.has_trailer);
+        let taken = self.rx.receive(BATCH, &mut |frame| {
+            tally.received += 1;
+            tally.bytes += frame.full_len as u64;
+            match treatment {
+                None => send(out, tally, frame.bytes),
+                Some(treatment) => {
+                    let arrived_ns = offset.to_monotonic(frame.realtime_ns);
+                    treatment.accept(arrived_ns, frame.bytes, &mut |bytes| send(out, tally, bytes));
+                }
+            }
+            if mirrors.is_empty() {
+                return;
+            }
+            if is_wanted(&frame, filter, stations, tally) {
+                copy(&frame, (direction, has_trailer), mirrors, tally);
+            }
+        });
+        if let Some(treatment) = treatment {
+            treatment.release(clock::monotonic_ns(), &mut |bytes| send(out, tally, bytes));
+            (tally.impaired, tally.made) = treatment.counts();
+        }
+        self.out.kick();
+        self.mirrors.iter_mut().for_each(|(exit, _)| exit.kick());
+        self.show();
+        taken
+    }
+
+    fn show(&mut self) {
+        let tally = &mut self.tally;
+        (tally.taken, tally.refused, tally.down) = self.out.counts();
+        for ((exit, _), copies) in self.mirrors.iter().zip(&mut tally.copies) {
+            (copies.taken, copies.refused, copies.down) = exit.counts();
+        }
+        self.desk.show(tally);
+    }
+
+    fn count_lost(&mut self) -> Result<(), Error> {
+        self.tally.ring = self.rx.stats()?.dropped;
+        Ok(())
+    }
+
+    fn rest(&mut self, now_ns: u64) -> Result<(), Error> {
+        let due = self.treatment.as_ref().and_then(|treatment| treatment.next_due());
+        let until_due_ns = due.map_or(u64::MAX, |due| due.saturating_sub(now_ns));
+        if until_due_ns <= LEAD_NS {
+            clock::spin_hint();
+            return Ok(());
+        }
+        Ok(self.rx.wait(NAP_NS.min(until_due_ns - LEAD_NS))?)
+    }
+
+    fn finish(mut self) -> Result<(), Error> {
+        let (out, tally) = (&mut self.out, &mut self.tally);
+        if let Some(treatment) = &mut self.treatment {
+            treatment.finish(&mut |bytes| send(out, tally, bytes));
+            (tally.impaired, tally.made) = treatment.counts();
+        }
+        self.out.drain();
+        self.mirrors.iter_mut().for_each(|(exit, _)| exit.drain());
+        self.count_lost()?;
+        self.show();
+        Ok(())
+    }
+}
+
+fn send(out: &mut Exit, tally: &mut Tally, frame: &[u8]) {
+    let write = &mut |slot: &mut [u8]| {
+        slot.get_mut(..frame.len())?.copy_from_slice(frame);
+        Some(frame.len())
+    };
+    match out.put(true, write) {
+        Ok(()) => {}
+        Err(NotTaken::Full) => tally.full += 1,
+        Err(NotTaken::TooLong) => tally.too_long += 1,
+    }
+}
+
+fn is_wanted(frame: &RawFrame<'_>, filter: Option<&Program>, stations: &[Mac], tally: &mut Tally) -> bool {
+    let to = frame.bytes.first_chunk::<6>();
+    if to.is_some_and(|to| stations.contains(to)) {
+        tally.own += 1;
+        return false;
+    }
+    let full_len = u32::try_from(frame.full_len).unwrap_or(u32::MAX);
+    let is_wanted = filter.is_none_or(|filter| filter.matches_cut(frame.bytes, full_len));
+    if is_wanted {
+        tally.wanted += 1;
+    } else {
+        tally.other += 1;
+    }
+    is_wanted
+}
+
+fn copy(
+    frame: &RawFrame<'_>,
+    (direction, has_trailer): (u8, bool),
+    mirrors: &mut [(Exit, Shape)],
+    tally: &mut Tally,
+) {
+    let trailer = has_trailer.then(|| Trailer {
+        direction,
+        full_len: u16::try_from(frame.full_len).unwrap_or(u16::MAX),
+        number: tally.wanted,
+        at_ns: frame.realtime_ns,
+    });
+    for ((exit, shape), copies) in mirrors.iter_mut().zip(&mut tally.copies) {
+        let mut bytes = 0;
+        let write = &mut |slot: &mut [u8]| {
+            bytes = shape.write(frame.bytes, trailer, slot)?;
+            Some(bytes)
+        };
+        match exit.put(false, write) {
+            Ok(()) => copies.bytes += bytes as u64,
+            Err(NotTaken::Full) => copies.full += 1,
+            Err(NotTaken::TooLong) => copies.too_long += 1,
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! The state of one side's link, passed on to the other: a cable that is pulled at A is seen at B's far end.
+//!
+//! [`Passing`] is the rule, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
+//! has no carrier because of that, so it tells nothing until it has been brought up and has had time to find its carrier.
+//!
+//! Invariant: at most one side is down on our account, and only while the other has no carrier.
+
+use super::hold::Held;
+use crate::Error;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_units::{MonoTime, Nanos};
+
+/// How long a link that was brought up may take to find its carrier.
+const SETTLING: Nanos = Nanos::from_secs(5);
+
+/// What is to be done to a side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Order {
+    Down(usize),
+    Up(usize),
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Passing {
+    /// The side that is down on our account.
+    down: Option<usize>,
+    /// Until when a side without carrier tells nothing.
+    settled: [MonoTime; 2],
+}
+
+impl Passing {
+    pub(super) fn new(now: MonoTime) -> Self {
+        Self { down: None, settled: [now + SETTLING; 2] }
+    }
+
+    /// What follows from the carriers as they are now.
+    pub(super) fn look(&mut self, now: MonoTime, carrier: [bool; 2]) -> Option<Order> {
+        if let Some(side) = self.down {
+            if !carrier[1 - side] {
+                return None;
+            }
+            self.down = None;
+            self.settled[side] = now + SETTLING;
+            return Some(Order::Up(side));
+        }
+        for (side, has_carrier) in carrier.into_iter().enumerate() {
+            if has_carrier {
+                // It is settled: from now on its loss counts at once.
+                self.settled[side] = now;
+            } else if now >= self.settled[side] {
+                self.down = Some(1 - side);
+                return Some(Order::Down(1 - side));
+            }
+        }
+        None
+    }
+}
+
+/// See the module.
+pub(super) struct LinkWatch {
+    links: Links,
+    passing: Passing,
+}
+
+impl LinkWatch {
+    pub(super) fn begin(netns: &NetNs, now: MonoTime) -> Result<Self, Error> {
+        Ok(Self { links: Links::open(netns)?, passing: Passing::new(now) })
+    }
+
+    /// Looks at both links and passes on what has changed; says whether it did anything.
+    pub(super) fn look(&mut self, now: MonoTime, sides: &mut [Held; 2]) -> Result<bool, Error> {
+        // An interface that is gone has no carrier, and nobody can be told by taking it down.
+        let mut has_carrier =
+            |side: &Held| self.links.by_index(side.link.index).is_ok_and(|link| link.carrier);
+        let carrier = [has_carrier(&sides[0]), has_carrier(&sides[1])];
+        match self.passing.look(now, carrier) {
+            None => Ok(false),
+            Some(Order::Down(side)) => sides[side].switch_link(false).map(|()| true),
+            Some(Order::Up(side)) => sides[side].switch_link(true).map(|()| true),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::from_nanos(0) + Nanos::from_millis(ms)
+    }
+
+    #[test]
+    fn a_loss_goes_to_the_other_side_and_comes_back() {
+        let mut passing = Passing::new(at(0));
+        assert_eq!(passing.look(at(1), [true, true]), None);
+        assert_eq!(passing.look(at(2), [false, true]), Some(Order::Down(1)));
+        // B is down now, of course it has no carrier.
+        assert_eq!(passing.look(at(3), [false, false]), None);
+        assert_eq!(passing.look(at(4), [true, false]), Some(Order::Up(1)));
+        // It takes a while to find its carrier; A stays up meanwhile.
+        assert_eq!(passing.look(at(5), [true, false]), None);
+        assert_eq!(passing.look(at(6), [true, true]), None);
+        assert_eq!(passing.look(at(7), [true, false]), Some(Order::Down(0)));
+    }
+
+    #[test]
+    fn a_side_that_comes_back_without_carrier_tells_so_in_turn() {
+        let mut passing = Passing::new(at(0));
+        passing.look(at(1), [true, true]);
+        assert_eq!(passing.look(at(2), [false, true]), Some(Order::Down(1)));
+        assert_eq!(passing.look(at(3), [true, false]), Some(Order::Up(1)));
+        assert_eq!(passing.look(at(5002), [true, false]), None);
+        assert_eq!(passing.look(at(5003), [true, false]), Some(Order::Down(0)));
+        assert_eq!(passing.look(at(5004), [false, true]), Some(Order::Up(0)));
+    }
+
+    #[test]
+    fn links_have_time_to_come_up_at_the_beginning() {
+        let mut passing = Passing::new(at(0));
+        assert_eq!(passing.look(at(4999), [false, true]), None);
+        assert_eq!(passing.look(at(5000), [false, true]), Some(Order::Down(1)));
+    }
+}

@@ -1,0 +1,241 @@
+//! A tap: what arrives at one interface leaves at another and back, unchanged, and copies go to mirrors or into a file.
+//!
+//! ```text
+//!            +--------- Tap ---------+
+//!   A <----->| kernel or process     |<-----> B        way `xdp`: BPF programs; way `packet`: a thread for each direction
+//!            +---+---------------+---+
+//!                | copies        | copies
+//!             mirrors          rings -> recorder -> file
+//! ```
+//! Forwarding comes first: a copy that cannot be made, taken or written is counted and given up, never waited for. In the
+//! kernel the forwarding goes on when this process dies; another one finds it again ([`found`]) and ends it.
+//!
+//! Invariant: every frame that arrived was forwarded or is in an account of why not, and so is every copy that was wanted.
+
+mod account;
+mod begin;
+mod choose;
+mod copies;
+mod found;
+mod hold;
+mod kernel;
+mod lanes;
+mod link_state;
+mod place;
+mod record;
+mod treatment;
+
+pub use account::{Accounts, Cause, Direction, MirrorAccount, Recording, Uncopied};
+pub use choose::Way;
+pub use found::{Found, found};
+pub use place::State;
+pub use treatment::Treatment;
+
+use crate::Error;
+use crate::capture::record::Recorded;
+use crate::port::Clock;
+use hold::Held;
+use kernel::KernelTap;
+use lanes::Lanes;
+use link_state::LinkWatch;
+use packetrig_plan::Location;
+use packetrig_sys::link::Mac;
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::bpf::Program;
+use place::Place;
+use record::RecordThread;
+use std::path::PathBuf;
+
+/// Bytes of a frame that are kept where nobody asked for fewer.
+pub const WHOLE: u32 = 9600;
+/// How often the accounts are left for others to read.
+const PUBLISH_EVERY: Nanos = Nanos::from_secs(1);
+
+/// An interface that copies go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorSpec {
+    /// Where it is.
+    pub at: Location,
+    /// New destination address of copies.
+    pub to: Option<Mac>,
+}
+
+/// What a tap is to be.
+#[derive(Clone, Debug)]
+pub struct TapSpec {
+    /// For those who look for it.
+    pub name: String,
+    /// The interfaces of the link.
+    pub sides: [Location; 2],
+    /// Where copies go.
+    pub mirrors: Vec<MirrorSpec>,
+    /// Frames to copy, as typed and compiled; all if there is none.
+    pub filter: Option<(String, Program)>,
+    /// Bytes of a frame that copies keep.
+    pub snap_len: Option<u32>,
+    /// Whether copies carry a trailer.
+    pub trailer: bool,
+    /// A file for copies, made anew.
+    pub capture: Option<PathBuf>,
+    /// The way, if the user insists.
+    pub way: Option<Way>,
+    /// Forwarding is to end with this process.
+    pub fail_closed: bool,
+    /// Whether one side goes down while the other has no carrier.
+    pub link_state: bool,
+    /// Interfaces that the user has confirmed.
+    pub confirmed: Vec<Location>,
+}
+
+/// Why a tap cannot be like that. The user's to decide.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// An interface has two parts.
+    #[error("{0} cannot be more than one of side A, side B and mirror")]
+    Twice(String),
+    /// They are in several namespaces.
+    #[error("{0} and {1} are in different network namespaces; a tap has all its interfaces in one")]
+    Apart(String, String),
+    /// There are too many mirrors.
+    #[error("{0} mirrors are more than the {1} that a tap can have")]
+    TooMany(usize, usize),
+    /// A name that is none.
+    #[error("`{0}` is no name for a tap: letters, digits, `-` and `_`, 1 to 64 of them")]
+    Name(String),
+    /// There is a tap of that name.
+    #[error(
+        "there is a tap `{0}` already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it"
+    )]
+    Taken(String),
+    /// There is none of that name.
+    #[error("there is no tap `{0}`; `packetrig tap status` shows those there are")]
+    Unknown(String),
+    /// The way that the user insists on cannot do this.
+    #[error("way {way} cannot be had: {reason}")]
+    Way {
+        /// Which.
+        way: Way,
+        /// Why.
+        reason: String,
+    },
+    /// It cannot do without its process.
+    #[error("a tap on way packet needs its process, so it cannot be left alone: {0}")]
+    NeedsProcess(String),
+}
+
+/// A tap at work. Dropping it ends it and restores the interfaces.
+pub struct Tap {
+    plane: Plane,
+    record: Option<RecordThread>,
+    links: Option<LinkWatch>,
+    state: State,
+    place: Place,
+    // Restored last.
+    sides: [Held; 2],
+    mirrors: Vec<Held>,
+    began: MonoTime,
+    published: MonoTime,
+    clock: Box<dyn Clock>,
+}
+
+impl std::fmt::Debug for Tap {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tap").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+/// Who forwards.
+enum Plane {
+    Kernel(KernelTap),
+    Process(Lanes),
+}
+
+/// How a tap ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// What became of every frame.
+    pub accounts: Accounts,
+    /// Rules that the accounts break.
+    pub imbalances: Vec<String>,
+    /// What became of the file, if there was to be one.
+    pub recorded: Option<Recorded>,
+}
+
+impl Tap {
+    /// What it is, and why it is so.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// All accounts as they are now.
+    pub fn accounts(&mut self) -> Result<Accounts, Error> {
+        let mut accounts = match &mut self.plane {
+            Plane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
+            Plane::Process(lanes) => lanes.accounts(&self.state)?,
+        };
+        accounts.elapsed = self.clock.now().since(self.began);
+        accounts.recording = self.record.as_ref().map(RecordThread::counts);
+        Ok(accounts)
+    }
+
+    /// To be called some times a second: looks after the links, and leaves the accounts for others to read.
+    pub fn tend(&mut self) -> Result<(), Error> {
+        let now = self.clock.now();
+        if let Some(links) = &mut self.links
+            && links.look(now, &mut self.sides)?
+        {
+            self.remember()?;
+        }
+        if now >= self.published + PUBLISH_EVERY {
+            self.published = now;
+            let accounts = self.accounts()?;
+            self.place.publish(&accounts)?;
+        }
+        if let Plane::Process(lanes) = &self.plane {
+            lanes.check()?;
+        }
+        Ok(())
+    }
+
+    fn remember(&mut self) -> Result<(), Error> {
+        self.state.note_changes(&self.sides, &self.mirrors);
+        self.place.remember(&self.state)
+    }
+
+    /// Ends it: nothing is forwarded from now on, and the interfaces are as they were.
+    pub fn end(mut self) -> Result<Ended, Error> {
+        let elapsed = self.clock.now().since(self.began);
+        let mut accounts = match &mut self.plane {
+            Plane::Kernel(kernel) => {
+                kernel.end();
+                kernel.accounts(&self.state, true)?
+            }
+            Plane::Process(lanes) => {
+                lanes.end()?;
+                lanes.accounts(&self.state)?
+            }
+        };
+        let recorded = match self.record.take() {
+            Some(thread) => {
+                let (recorded, counts) = thread.end()?;
+                accounts.recording = Some(counts);
+                Some(recorded)
+            }
+            None => None,
+        };
+        accounts.elapsed = elapsed;
+        accounts.is_final = true;
+        self.place.forget()?;
+        let imbalances = accounts.imbalances();
+        Ok(Ended { accounts, imbalances, recorded })
+    }
+
+    /// Leaves it to the kernel. Only for a tap that goes on without a process.
+    pub fn leave(mut self) -> Result<(), Error> {
+        self.remember()?;
+        self.place.leave();
+        self.sides.into_iter().chain(self.mirrors).for_each(Held::leave);
+        Ok(())
+    }
+}

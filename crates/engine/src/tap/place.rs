@@ -1,0 +1,197 @@
+//! Where a tap leaves what others need to find it: what it is and what it changed in a file below `/run`, its programs and
+//! books in the BPF file system.
+//!
+//! Invariant: the file is there before the first frame is forwarded and goes when the interfaces have been restored.
+
+use super::account::Accounts;
+use super::choose::Way;
+use super::hold::Held;
+use super::{Refusal, TapSpec};
+use crate::Error;
+use crate::packet::quiet::Change;
+use packetrig_sys::xdp::tap::Pinned;
+use packetrig_sys::{bpf, process};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Names another directory for the files.
+const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
+const DIRECTORY: &str = "/run/packetrig";
+const LONGEST_NAME: usize = 64;
+
+/// What a tap is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct State {
+    /// Its name.
+    pub name: String,
+    /// Who forwards.
+    pub way: Way,
+    /// Why.
+    pub why: String,
+    /// Number of its process.
+    pub process: u32,
+    /// When it began, nanoseconds since 1970.
+    pub since_ns: u64,
+    /// Forwarding ends with its process.
+    pub fail_closed: bool,
+    /// Whether it is known what drivers made of frames.
+    pub knows_drivers: bool,
+    /// The two sides.
+    pub sides: [Part; 2],
+    /// Where copies go.
+    pub mirrors: Vec<Part>,
+    /// What is copied, if not all.
+    pub filter: Option<String>,
+    /// Bytes that copies keep.
+    pub snap_len: Option<u32>,
+    /// Whether copies carry a trailer.
+    pub trailer: bool,
+    /// What is not as it should be.
+    pub caveats: Vec<String>,
+}
+
+/// An interface of a tap.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Part {
+    /// Where it is.
+    pub location: String,
+    /// Its number there.
+    pub index: u32,
+    /// What was changed about it.
+    pub changes: Vec<Change>,
+    /// Whether it was made promiscuous.
+    pub promiscuous: bool,
+}
+
+impl Part {
+    pub(super) fn of(held: &Held) -> Self {
+        let (changes, promiscuous) = held.changes();
+        Self { location: held.location.to_string(), index: held.link.index, changes, promiscuous }
+    }
+}
+
+impl State {
+    /// Notes what has been changed about the interfaces by now.
+    pub(super) fn note_changes(&mut self, sides: &[Held; 2], mirrors: &[Held]) {
+        self.sides = [Part::of(&sides[0]), Part::of(&sides[1])];
+        self.mirrors = mirrors.iter().map(Part::of).collect();
+    }
+}
+
+/// The name of a tap between these, if it was given none.
+pub(super) fn name_of(spec: &TapSpec) -> Result<String, Error> {
+    if !spec.name.is_empty() {
+        let fits = spec.name.len() <= LONGEST_NAME && spec.name.bytes().all(is_plain);
+        return if fits { Ok(spec.name.clone()) } else { Err(Refusal::Name(spec.name.clone()).into()) };
+    }
+    let [a, b] = [spec.sides[0].to_string(), spec.sides[1].to_string()];
+    // The BPF file system takes no dots.
+    let plain = |c: char| if c.is_ascii() && is_plain(c as u8) { c } else { '_' };
+    Ok(format!("{a}-{b}").chars().map(plain).take(LONGEST_NAME).collect())
+}
+
+fn is_plain(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Place {
+    directory: PathBuf,
+    name: String,
+    is_left: bool,
+}
+
+fn directory() -> PathBuf {
+    let base = std::env::var_os(OVERRIDE).map_or_else(|| PathBuf::from(DIRECTORY), PathBuf::from);
+    base.join("tap")
+}
+
+/// Names of the taps that left a file.
+pub(super) fn names() -> Vec<String> {
+    let entries = std::fs::read_dir(directory()).into_iter().flatten().flatten();
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(STATE).map(str::to_owned);
+    let mut names: Vec<String> = entries.filter_map(name).collect();
+    names.sort();
+    names
+}
+
+const STATE: &str = ".state.json";
+const ACCOUNTS: &str = ".accounts.json";
+
+impl Place {
+    /// The place of a tap of that name, be there one or not.
+    pub(super) fn of(name: &str) -> Self {
+        Self { directory: directory(), name: name.to_owned(), is_left: false }
+    }
+
+    /// Where its programs and books are.
+    pub(super) fn pins(&self) -> PathBuf {
+        Path::new(bpf::pin::ROOT).join("packetrig/tap").join(&self.name)
+    }
+
+    fn file(&self, suffix: &str) -> PathBuf {
+        self.directory.join(format!("{}{suffix}", self.name))
+    }
+
+    /// What was left there.
+    pub(super) fn recall(&self) -> Option<State> {
+        serde_json::from_slice(&std::fs::read(self.file(STATE)).ok()?).ok()
+    }
+
+    /// The accounts as they were left there last.
+    pub(super) fn published(&self) -> Option<Accounts> {
+        serde_json::from_slice(&std::fs::read(self.file(ACCOUNTS)).ok()?).ok()
+    }
+
+    /// Leaves what it is.
+    pub(super) fn remember(&self, state: &State) -> Result<(), Error> {
+        self.write(STATE, &serde_json::to_vec_pretty(state).map_err(io::Error::from))
+    }
+
+    /// Leaves the accounts.
+    pub(super) fn publish(&self, accounts: &Accounts) -> Result<(), Error> {
+        self.write(ACCOUNTS, &serde_json::to_vec_pretty(accounts).map_err(io::Error::from))
+    }
+
+    /// Whole or not at all: readers may come at any time.
+    fn write(&self, suffix: &str, bytes: &io::Result<Vec<u8>>) -> Result<(), Error> {
+        let path = self.file(suffix);
+        let failed = |source| Error::File { path: path.clone(), source };
+        let bytes = bytes.as_ref().map_err(|error| failed(io::Error::other(error.to_string())))?;
+        std::fs::create_dir_all(&self.directory).map_err(failed)?;
+        let draft = self.file(&format!("{suffix}.{}", process::own()));
+        std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, &path)).map_err(failed)
+    }
+
+    /// Does not tidy up when dropped: the tap goes on.
+    pub(super) fn leave(&mut self) {
+        self.is_left = true;
+    }
+
+    /// Removes all that was left.
+    pub(super) fn forget(&mut self) -> Result<(), Error> {
+        self.is_left = true;
+        Pinned::remove(&self.pins())?;
+        for suffix in [STATE, ACCOUNTS] {
+            match std::fs::remove_file(self.file(suffix)) {
+                Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                    return Err(Error::File { path: self.file(suffix), source });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A place that is to be tidied up unless it is left or forgotten.
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !self.is_left {
+            // Nobody is there to hear of it, and a later `stop` does it again.
+            drop(self.forget());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Where the running kernel keeps what: offsets of members of its structures, from the type information it carries.
+//!
+//! Reads structures, unions and their members and no more; everything else is stepped over. Nothing is kept open.
+
+use crate::{Error, Unsupported};
+
+const FILE: &str = "/sys/kernel/btf/vmlinux";
+const MAGIC: u16 = 0xeb9f;
+
+// enum in linux/btf.h
+const INTEGER: u32 = 1;
+const ARRAY: u32 = 3;
+const STRUCTURE: u32 = 4;
+const UNION: u32 = 5;
+const ENUM: u32 = 6;
+const PROTOTYPE: u32 = 13;
+const VARIABLE: u32 = 14;
+const SECTION: u32 = 15;
+const TAG: u32 = 17;
+const ENUM64: u32 = 19;
+
+/// The types of the running kernel.
+#[derive(Debug)]
+pub struct KernelTypes {
+    bytes: Vec<u8>,
+    /// Where type n, from 1, begins.
+    places: Vec<usize>,
+    strings: usize,
+}
+
+impl KernelTypes {
+    /// Reads them.
+    pub fn read() -> Result<Self, Error> {
+        let bytes = std::fs::read(FILE).map_err(|error| Error::call("read", FILE, error))?;
+        Self::parse(bytes).ok_or_else(|| unsupported("type information in a form that can be read").into())
+    }
+
+    fn parse(bytes: Vec<u8>) -> Option<Self> {
+        if u16::from_ne_bytes(*bytes.first_chunk()?) != MAGIC {
+            return None;
+        }
+        let word = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?) as usize);
+        let header = word(4)?;
+        let (types, length, strings) = (header + word(8)?, word(12)?, header + word(16)?);
+        let (mut at, mut places) = (types, vec![0]);
+        while at < types + length {
+            places.push(at);
+            let info = u32::try_from(word(at + 4)?).ok()?;
+            at += 12 + extra(info >> 24 & 0x1f, info as usize & 0xffff);
+        }
+        Some(Self { bytes, places, strings })
+    }
+
+    /// Bytes from the beginning of a structure to a member of it, however deep in nameless ones.
+    pub fn offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
+        let named =
+            |at: &&usize| self.kind(**at) == Some(STRUCTURE) && self.name(**at) == Some(structure.as_bytes());
+        let found =
+            self.places.iter().skip(1).find(named).and_then(|at| self.member(*at, member.as_bytes(), 0));
+        found.ok_or_else(|| unsupported("a kernel that says where its interfaces' numbers are").into())
+    }
+
+    fn member(&self, at: usize, wanted: &[u8], depth: u32) -> Option<u32> {
+        let info = self.word(at + 4)?;
+        (0..info as usize & 0xffff).find_map(|index| {
+            let entry = at + 12 + index * 12;
+            // The upper byte is the width of a bit field, of which none is asked for.
+            let offset = (self.word(entry + 8)? & 0x00ff_ffff) / 8;
+            match self.text(self.word(entry)? as usize)? {
+                name if name == wanted => Some(offset),
+                [] if depth < 8 => {
+                    let inner = *self.places.get(self.word(entry + 4)? as usize)?;
+                    let is_made_of_others = matches!(self.kind(inner)?, STRUCTURE | UNION);
+                    is_made_of_others
+                        .then(|| self.member(inner, wanted, depth + 1))?
+                        .map(|more| offset + more)
+                }
+                _ => None,
+            }
+        })
+    }
+
+    fn kind(&self, at: usize) -> Option<u32> {
+        Some(self.word(at + 4)? >> 24 & 0x1f)
+    }
+
+    fn name(&self, at: usize) -> Option<&[u8]> {
+        self.text(self.word(at)? as usize)
+    }
+
+    fn word(&self, at: usize) -> Option<u32> {
+        Some(u32::from_ne_bytes(*self.bytes.get(at..)?.first_chunk()?))
+    }
+
+    fn text(&self, at: usize) -> Option<&[u8]> {
+        let rest = self.bytes.get(self.strings + at..)?;
+        Some(&rest[..rest.iter().position(|byte| *byte == 0)?])
+    }
+}
+
+/// Bytes behind a type's head.
+fn extra(kind: u32, count: usize) -> usize {
+    match kind {
+        INTEGER | VARIABLE | TAG => 4,
+        ARRAY => 12,
+        STRUCTURE | UNION | SECTION | ENUM64 => 12 * count,
+        ENUM | PROTOTYPE => 8 * count,
+        _ => 0,
+    }
+}
+
+fn unsupported(needs: &str) -> Unsupported {
+    Unsupported { feature: "the kernel's types", needs: needs.into(), found: crate::kernel::release() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_an_interface_and_the_namespace_are_found() {
+        let Ok(types) = KernelTypes::read() else {
+            assert!(!std::path::Path::new(FILE).exists(), "it is there and cannot be read");
+            return;
+        };
+        assert!(types.offset("net_device", "ifindex").unwrap() > 0);
+        assert!(types.offset("net_device", "nd_net").unwrap() > 0);
+        types.offset("net", "ns").unwrap();
+        types.offset("ns_common", "inum").unwrap();
+        assert!(matches!(types.offset("net_device", "no_such_member"), Err(Error::Unsupported(_))));
+        assert!(matches!(types.offset("no_such_structure", "ifindex"), Err(Error::Unsupported(_))));
+    }
+
+    #[test]
+    fn what_is_no_type_information_is_refused() {
+        for bytes in [vec![], vec![0; 64], [&MAGIC.to_ne_bytes()[..], &[0xff; 40]].concat()] {
+            assert!(KernelTypes::parse(bytes).is_none());
+        }
+    }
+}

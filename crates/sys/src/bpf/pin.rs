@@ -1,0 +1,75 @@
+//! Maps and attachments that stay when nobody holds them: by a name in the BPF file system.
+//!
+//! A pin is a reference like a descriptor, and lives until its file is removed. Names may not contain a dot.
+
+use super::call::{self, Command, attr};
+use super::{Attachment, Map, MapKind};
+use crate::Error;
+use rustix::mount::MountFlags;
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// Where the BPF file system belongs.
+pub const ROOT: &str = "/sys/fs/bpf";
+/// Its type (`linux/magic.h`).
+const MAGIC: rustix::fs::FsWord = 0xcafe_4a11;
+const RIGHTS: &str = "needs CAP_SYS_ADMIN on the machine itself: run as root";
+
+/// Makes sure that there is a BPF file system at [`ROOT`].
+pub fn mount() -> Result<(), Error> {
+    if rustix::fs::statfs(ROOT).is_ok_and(|fs| fs.f_type == MAGIC) {
+        return Ok(());
+    }
+    rustix::mount::mount("bpf", ROOT, "bpf", MountFlags::NOSUID | MountFlags::NODEV, Some(c"mode=0700"))
+        .map_err(|errno| Error::call("mount(bpf)", ROOT, errno).with_rights(RIGHTS))
+}
+
+impl Map {
+    /// Gives it a name that keeps it.
+    pub fn pin(&self, path: &Path) -> Result<(), Error> {
+        pin(self.fd.as_fd(), path)
+    }
+
+    /// The map of that name, which was made like this.
+    pub fn pinned(
+        path: &Path,
+        name: &'static str,
+        (_kind, value, entries): (MapKind, usize, u32),
+    ) -> Result<Self, Error> {
+        Ok(Self { fd: open(path)?, name, value, entries })
+    }
+}
+
+impl Attachment {
+    /// Gives it a name that keeps it.
+    pub fn pin(&self, path: &Path) -> Result<(), Error> {
+        pin(self.fd.as_fd(), path)
+    }
+
+    /// The attachment of that name.
+    pub fn pinned(path: &Path) -> Result<Self, Error> {
+        Ok(Self { fd: open(path)? })
+    }
+}
+
+fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
+    let text = text_of(path)?;
+    let mut attr = attr::Pin { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
+    call::plain(Command::Pin, &mut attr)
+        .map(drop)
+        .map_err(|error| Error::call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS))
+}
+
+fn open(path: &Path) -> Result<OwnedFd, Error> {
+    let text = text_of(path)?;
+    let mut attr = attr::Pin { path: text.as_ptr().addr() as u64, ..attr::Pin::default() };
+    call::descriptor(Command::OpenPinned, &mut attr)
+        .map_err(|error| Error::call("bpf(OBJ_GET)", path.display().to_string(), error).with_rights(RIGHTS))
+}
+
+fn text_of(path: &Path) -> Result<CString, Error> {
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| Error::call("open", path.display().to_string(), rustix::io::Errno::INVAL))
+}

@@ -1,0 +1,154 @@
+//! Where the programs count: one map with a value for each direction, each mirror of it, each pair of interfaces between
+//! which frames were handed over.
+//!
+//! The layout is that of `bpf/tap.bpf.c`; numbers only grow.
+
+use super::{MIRRORS, TapOrders};
+use crate::Error;
+use crate::bpf::{Map, MapKind};
+use std::path::Path;
+
+/// Bytes of a value.
+const BOOK: usize = 64;
+const DIRECTIONS: u32 = 2;
+const EXITS: u32 = 10;
+/// Of the first side's first exit.
+pub(super) const HANDED: u32 = DIRECTIONS + 16;
+/// Of the first side's failed redirects.
+pub(super) const FAILURES: u32 = HANDED + DIRECTIONS * EXITS;
+const ALL: u32 = FAILURES + DIRECTIONS;
+const SHAPE: (MapKind, usize, u32) = (MapKind::Counters, BOOK, ALL);
+
+/// Where the copies of a direction for a mirror are counted.
+pub(super) fn outbound(direction: usize, mirror: usize) -> u32 {
+    u32::try_from(direction * MIRRORS + mirror).map_or(0, |at| DIRECTIONS + at)
+}
+
+/// Frames that arrived at a side.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Inbound {
+    /// All of them.
+    pub received: u64,
+    /// Their bytes, without FCS.
+    pub bytes: u64,
+    /// Those for which there was no peer.
+    pub gone: u64,
+    /// To a station that copies go to: forwarded, not copied.
+    pub own: u64,
+    /// Too long to be copied: forwarded.
+    pub too_long: u64,
+    /// Not to be copied: forwarded.
+    pub other: u64,
+    /// To be copied and forwarded.
+    pub wanted: u64,
+    /// Of those, the ones for which no trailer can be made.
+    pub unnoted: u64,
+}
+
+/// Copies that came to a mirror.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Outbound {
+    /// Given to its driver.
+    pub passed: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Too long for it.
+    pub too_long: u64,
+    /// Without room for a trailer.
+    pub no_room: u64,
+}
+
+/// What a driver made of the frames it was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Handed {
+    /// Taken.
+    pub sent: u64,
+    /// Not taken, those included that a program of the exit had dropped.
+    pub dropped: u64,
+}
+
+/// Redirects that failed before any driver was asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Failed {
+    /// The peer was down.
+    pub down: u64,
+    /// The frame was longer than the peer takes.
+    pub too_long: u64,
+    /// No memory for a clone.
+    pub memory: u64,
+    /// For another reason.
+    pub other: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Books(Map);
+
+impl Books {
+    pub(super) fn create() -> Result<Self, Error> {
+        let (kind, value, entries) = SHAPE;
+        Ok(Self(Map::create("books", kind, value, entries)?))
+    }
+
+    pub(super) fn pinned(path: &Path) -> Result<Self, Error> {
+        Ok(Self(Map::pinned(path, "books", SHAPE)?))
+    }
+
+    pub(super) fn pin(&self, path: &Path) -> Result<(), Error> {
+        self.0.pin(path)
+    }
+
+    pub(super) fn map(&self) -> &Map {
+        &self.0
+    }
+
+    fn book<const N: usize>(&self, index: u32) -> Result<[u64; N], Error> {
+        let sums = self.0.sums(index)?;
+        Ok(std::array::from_fn(|at| sums.get(at).copied().unwrap_or(0)))
+    }
+
+    /// What arrived at a side.
+    pub fn inbound(&self, side: usize) -> Result<Inbound, Error> {
+        let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
+            self.book(u32::from(side == 1))?;
+        Ok(Inbound { received, bytes, gone, own, too_long, other, wanted, unnoted })
+    }
+
+    /// Copies of what arrived at a side that came to a mirror.
+    pub fn outbound(&self, side: usize, mirror: usize) -> Result<Outbound, Error> {
+        let [passed, bytes, too_long, no_room] = self.book(outbound(side, mirror))?;
+        Ok(Outbound { passed, bytes, too_long, no_room })
+    }
+
+    /// What arrived at a side and was handed to the other.
+    pub fn handed_over(&self, side: usize) -> Result<Handed, Error> {
+        self.handed(side, 1 - side.min(1))
+    }
+
+    /// What arrived at a side and was handed to a mirror.
+    pub fn handed_to_mirror(&self, side: usize, mirror: usize) -> Result<Handed, Error> {
+        self.handed(side, 2 + mirror)
+    }
+
+    fn handed(&self, side: usize, exit: usize) -> Result<Handed, Error> {
+        let exit = u32::try_from(exit).unwrap_or(0).min(EXITS - 1);
+        let [sent, dropped] = self.book(HANDED + u32::from(side == 1) * EXITS + exit)?;
+        Ok(Handed { sent, dropped })
+    }
+
+    /// Redirects from a side that failed.
+    pub fn failed(&self, side: usize) -> Result<Failed, Error> {
+        let [down, too_long, memory, other] = self.book(FAILURES + u32::from(side == 1))?;
+        Ok(Failed { down, too_long, memory, other })
+    }
+}
+
+/// Numbers of all interfaces, the sides first; zero for none.
+pub(super) fn places(orders: &TapOrders) -> [u32; EXITS as usize] {
+    let mut places = [0; EXITS as usize];
+    let all = orders.sides.into_iter().chain(orders.mirrors.iter().map(|mirror| mirror.index));
+    for (place, index) in places.iter_mut().zip(all) {
+        *place = index;
+    }
+    places
+}

@@ -1,0 +1,356 @@
+//! What arrives at one interface leaves at another, in the driver, and copies of it leave at further ones: `bpf/tap.bpf.c`.
+//!
+//! ```text
+//!  side 0 -> program -> side 1        and the same back, with maps of its own
+//!                   \-> mirrors       each copy through a program of the mirror: cut, trailer, address
+//!                   \-> rings         for the caller to read ([`TapRings`])
+//! ```
+//! A [`Forwarding`] owns programs, maps and attachments. Dropping it ends the forwarding, unless it was pinned: then it
+//! goes on without any process, and [`Pinned`] finds it again by its directory.
+//!
+//! Invariant: all that is counted is in one map, the [`Books`], from which anyone who finds it can read it.
+
+mod books;
+mod watch;
+
+pub use books::{Books, Failed, Handed, Inbound, Outbound};
+
+use super::TAP;
+use super::ring::{Rings, VALUE, XdpFrame};
+use super::rx::{Filter, LONGEST};
+use crate::bpf::{Attachment, Instruction, Map, MapKind, Place, Program, pin};
+use crate::link::Mac;
+use crate::netns::NetNs;
+use crate::{Error, clock, sched};
+use std::path::{Path, PathBuf};
+use watch::Watch;
+
+/// Mirrors at most.
+pub const MIRRORS: usize = 8;
+/// The longest frame that is copied, without FCS; `LONGEST_COPY` of the program.
+pub const LONGEST_COPY: u32 = 3500;
+/// Size of `struct orders`.
+const ORDERS: usize = 104;
+/// Nanoseconds since 1970 minus TAI are known to this many parts of a second.
+const SECOND_NS: i64 = 1_000_000_000;
+
+/// An interface that copies go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mirror {
+    /// Its number.
+    pub index: u32,
+    /// New destination address of copies.
+    pub to: Option<Mac>,
+    /// Bytes of a copy that it takes.
+    pub longest: u32,
+}
+
+/// What to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TapOrders {
+    /// The interfaces between which frames are passed.
+    pub sides: [u32; 2],
+    /// Run in the drivers; otherwise in the kernel's generic path, where copies cannot be made.
+    pub native: bool,
+    /// Where copies go; [`MIRRORS`] at most.
+    pub mirrors: Vec<Mirror>,
+    /// Bytes of a frame that a copy keeps.
+    pub snap: u32,
+    /// Whether copies carry a trailer.
+    pub trailer: bool,
+    /// Bytes of a frame that the rings get, if there are to be rings.
+    pub capture: Option<u32>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Forwarding {
+    // Detached first.
+    attachments: Vec<Attachment>,
+    watch: Watch,
+    books: Books,
+    /// Tables of programs, which empty when nobody holds them.
+    behind: Vec<Map>,
+    rings: Option<[TapRings; 2]>,
+}
+
+/// Frames of one direction for this process.
+#[derive(Debug)]
+pub struct TapRings {
+    rings: Rings,
+}
+
+impl TapRings {
+    /// Gives every frame at hand to `sink`, at most `most`; returns how many. Does not wait.
+    pub fn receive(&mut self, most: usize, sink: &mut dyn FnMut(XdpFrame<'_>)) -> usize {
+        self.rings.receive(most, clock::monotonic_ns(), sink)
+    }
+
+    /// Frames that found their ring full, so far.
+    pub fn dropped(&self) -> u64 {
+        self.rings.dropped()
+    }
+}
+
+impl Forwarding {
+    /// Begins. With a filter, only frames that pass it are copied.
+    pub fn begin(
+        netns: &NetNs,
+        orders: &TapOrders,
+        names: [&str; 2],
+        filter: Option<Filter<'_>>,
+    ) -> Result<Self, Error> {
+        let books = Books::create()?;
+        let numbers = Map::create("numbers", MapKind::Array, 64, 2)?;
+        // Before the first frame: nothing that is handed over goes unseen.
+        let watch = Watch::begin(netns, orders, &books);
+        let mut forwarding = Self { attachments: Vec::new(), watch, books, behind: Vec::new(), rings: None };
+        let mut first = Vec::new();
+        let mut rings = Vec::new();
+        for direction in [0, 1] {
+            let maps = Maps::create(netns, orders, direction, &forwarding.books, &numbers)?;
+            let (program, behind) = maps.program(orders, filter)?;
+            forwarding.behind.extend(behind);
+            rings.extend(maps.share()?);
+            first.push(program);
+        }
+        forwarding.rings = <[TapRings; 2]>::try_from(rings).ok();
+        // Both programs exist by now: between the two attachments there is no more than a system call.
+        for (direction, program) in first.iter().enumerate() {
+            let side = orders.sides[direction];
+            forwarding.attachments.push(program.attach(netns, side, orders.native, names[direction])?);
+        }
+        Ok(forwarding)
+    }
+
+    /// The rings of both directions, if they were asked for.
+    pub fn take_rings(&mut self) -> Option<[TapRings; 2]> {
+        self.rings.take()
+    }
+
+    /// All counts.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Why it is not known what the drivers refused, if it is not.
+    pub fn blindness(&self) -> Option<&Error> {
+        self.watch.blindness()
+    }
+
+    /// Makes it findable in a directory of the BPF file system. With `stays`, forwarding goes on without this process.
+    pub fn pin(&self, directory: &Path, stays: bool) -> Result<(), Error> {
+        std::fs::create_dir_all(directory)
+            .map_err(|error| Error::call("mkdir", directory.display().to_string(), error))?;
+        self.books.pin(&directory.join(BOOKS))?;
+        if !stays {
+            return Ok(());
+        }
+        for (index, table) in self.behind.iter().enumerate() {
+            table.pin(&directory.join(format!("table{index}")))?;
+        }
+        self.watch.pin(directory)?;
+        for (attachment, name) in self.attachments.iter().zip(SIDES) {
+            attachment.pin(&directory.join(name))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the forwarding, whoever else holds it; the books stay open.
+    pub fn end(&mut self) {
+        for attachment in self.attachments.drain(..) {
+            // An interface that has gone has taken the program with it.
+            attachment.detach("a side of the tap").unwrap_or(());
+        }
+    }
+}
+
+const BOOKS: &str = "books";
+/// Names of the attachments.
+const SIDES: [&str; 2] = ["side0", "side1"];
+
+/// A forwarding that was pinned.
+#[derive(Debug)]
+pub struct Pinned {
+    directory: PathBuf,
+    books: Books,
+}
+
+impl Pinned {
+    /// The one of that directory.
+    pub fn find(directory: &Path) -> Result<Self, Error> {
+        Ok(Self { directory: directory.to_owned(), books: Books::pinned(&directory.join(BOOKS))? })
+    }
+
+    /// All counts.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// Whether it goes on by itself.
+    pub fn is_attached(&self) -> bool {
+        SIDES.iter().all(|name| self.directory.join(name).exists())
+    }
+
+    /// Ends the forwarding; the books stay open.
+    pub fn end(&self) -> Result<(), Error> {
+        for name in SIDES {
+            let path = self.directory.join(name);
+            if path.exists() {
+                // An interface that has gone has taken the program with it.
+                Attachment::pinned(&path)?.detach("a side of the tap").unwrap_or(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all names: what nobody else holds is gone.
+    pub fn remove(directory: &Path) -> Result<(), Error> {
+        match std::fs::remove_dir_all(directory) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(Error::call("remove", directory.display().to_string(), error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Makes sure that there is a place for names.
+pub fn prepare_pins() -> Result<(), Error> {
+    pin::mount()
+}
+
+/// Maps of one direction.
+struct Maps<'a> {
+    direction: usize,
+    books: &'a Map,
+    numbers: &'a Map,
+    orders: Map,
+    peer: Map,
+    exits: Map,
+    rings: Option<Map>,
+}
+
+impl<'a> Maps<'a> {
+    fn create(
+        netns: &NetNs,
+        orders: &TapOrders,
+        direction: usize,
+        books: &'a Books,
+        numbers: &'a Map,
+    ) -> Result<Self, Error> {
+        let rings =
+            orders.capture.map(|_| Map::create("rings", MapKind::SharedArray, VALUE, sched::possible_cpus()));
+        let exits = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX) + 1;
+        let maps = Self {
+            direction,
+            books: books.map(),
+            numbers,
+            orders: Map::create("orders", MapKind::Array, ORDERS, 1)?,
+            peer: Map::create("peer", MapKind::Exits, 8, 1)?,
+            exits: Map::create("exits", MapKind::Exits, 8, exits)?,
+            rings: rings.transpose()?,
+        };
+        maps.orders.set(0, &direction_orders(orders, direction))?;
+        maps.set_exits(netns, orders)?;
+        Ok(maps)
+    }
+
+    /// The mirrors first: the last exit gets the frame itself, the others clones.
+    fn set_exits(&self, netns: &NetNs, orders: &TapOrders) -> Result<(), Error> {
+        let peer = orders.sides[1 - self.direction];
+        let mut index = 0;
+        for (number, mirror) in orders.mirrors.iter().enumerate() {
+            let program = self.mirror_program(orders, number, mirror)?;
+            self.exits.set_exit(netns, index, mirror.index, Some(&program))?;
+            index += 1;
+        }
+        let bare = if orders.trailer { Some(load(Place::Exit, "bare", &[])?) } else { None };
+        self.exits.set_exit(netns, index, peer, bare.as_ref())?;
+        self.peer.set_exit(netns, 0, peer, None)
+    }
+
+    fn mirror_program(&self, orders: &TapOrders, number: usize, mirror: &Mirror) -> Result<Program, Error> {
+        let own = Map::create("orders", MapKind::Array, ORDERS, 1)?;
+        own.set(0, &mirror_orders(orders, (self.direction, number), mirror))?;
+        load(Place::Exit, "mirror", &[&own, self.books])
+    }
+
+    /// What is to run at the interface, and the table that a filter in front needs.
+    fn program(
+        &self,
+        orders: &TapOrders,
+        filter: Option<Filter<'_>>,
+    ) -> Result<(Program, Option<Map>), Error> {
+        let mut maps = vec![&self.orders, self.books, self.numbers, &self.peer, &self.exits];
+        maps.extend(&self.rings);
+        let plain = || load(Place::Interface, "plain", &maps);
+        if orders.mirrors.is_empty() && orders.capture.is_none() {
+            return Ok((plain()?, None));
+        }
+        let section = if self.rings.is_some() { "record" } else { "copy" };
+        let copy = load(Place::Interface, section, &maps)?;
+        let Some(filter) = filter else { return Ok((copy, None)) };
+        let table = Map::create("behind", MapKind::Programs, 4, 2)?;
+        table.set_program(0, &copy)?;
+        table.set_program(1, &plain()?)?;
+        // r1 = context; r2 = table; r3 = which; call bpf_tail_call; nothing follows a call that works.
+        let [load, rest] = table.load_into(2);
+        let go = |which: u64| [0x61bf, load, rest, 0x3b7 | which << 32, 0x85 | 12 << 32, 0xb7, 0x95];
+        let code: Vec<Instruction> = filter(&go(0), &go(1));
+        Ok((Program::load("filter", &code, true)?, Some(table)))
+    }
+
+    fn share(&self) -> Result<Option<TapRings>, Error> {
+        let Some(rings) = &self.rings else { return Ok(None) };
+        Ok(Some(TapRings { rings: Rings::new(rings.share()?, sched::possible_cpus() as usize) }))
+    }
+}
+
+fn load(place: Place, section: &'static str, maps: &[&Map]) -> Result<Program, Error> {
+    Program::load_for(place, section, &TAP.program(section, maps)?, place != Place::Tracepoint)
+}
+
+/// Whole seconds from TAI to the time since 1970; zero where nobody has told the kernel of leap seconds.
+fn since_1970() -> i64 {
+    let apart = clock::wall_clock_ns().cast_signed() - clock::tai_ns().cast_signed();
+    (apart + apart.signum() * SECOND_NS / 2) / SECOND_NS * SECOND_NS
+}
+
+/// `struct orders` of a direction.
+fn direction_orders(orders: &TapOrders, direction: usize) -> Vec<u8> {
+    let mut stations = [0u64; MIRRORS];
+    for (place, to) in stations.iter_mut().zip(orders.mirrors.iter().filter_map(|mirror| mirror.to)) {
+        *place = station(to);
+    }
+    let mirrors = u32::try_from(orders.mirrors.len()).unwrap_or(u32::MAX);
+    let capture = orders.capture.map_or(0, |snap| snap.min(LONGEST));
+    let number = u32::from(direction == 1);
+    encode([number, number, mirrors, capture, 0, 0, u32::from(orders.trailer), 0], &stations)
+}
+
+/// `struct orders` of a mirror.
+fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror: &Mirror) -> Vec<u8> {
+    let mut stations = [0u64; MIRRORS];
+    stations[0] = mirror.to.map_or(0, station);
+    let book = books::outbound(direction, number);
+    let rewrite = u32::from(mirror.to.is_some());
+    let side = u32::from(direction == 1);
+    encode([book, side, 0, 0, orders.snap, mirror.longest, u32::from(orders.trailer), rewrite], &stations)
+}
+
+fn encode(words: [u32; 8], stations: &[u64; MIRRORS]) -> Vec<u8> {
+    let words = words.into_iter().flat_map(u32::to_ne_bytes);
+    let longs = std::iter::once(since_1970().cast_unsigned()).chain(stations.iter().copied());
+    words.chain(longs.flat_map(u64::to_ne_bytes)).collect()
+}
+
+/// An address as the program reads it: the first six bytes of a number.
+fn station(mac: Mac) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..6].copy_from_slice(&mac);
+    u64::from_ne_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! What the drivers made of frames, as the kernel's tracepoints tell: who forwards in the kernel hears it nowhere else.
+//!
+//! Where the tracepoints cannot be used, the reason is kept, and what they would have counted is not known.
+
+use super::books::{self, Books};
+use super::{TAP, TapOrders};
+use crate::Error;
+use crate::bpf::{Attachment, KernelTypes, Map, MapKind, Place, Program};
+use crate::netns::NetNs;
+use std::ffi::CStr;
+use std::path::Path;
+
+const HANDED: &CStr = c"xdp_devmap_xmit";
+const REFUSED: &CStr = c"xdp_redirect_err";
+/// Size of `struct places`.
+const PLACES: usize = 64;
+const NAMES: [&str; 2] = ["handed", "refused"];
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Watch(Result<[Attachment; 2], Error>);
+
+impl Watch {
+    pub(super) fn begin(netns: &NetNs, orders: &TapOrders, books: &Books) -> Self {
+        Self(begin(netns, orders, books))
+    }
+
+    pub(super) fn blindness(&self) -> Option<&Error> {
+        self.0.as_ref().err()
+    }
+
+    pub(super) fn pin(&self, directory: &Path) -> Result<(), Error> {
+        let attachments = self.0.iter().flatten();
+        attachments.zip(NAMES).try_for_each(|(attachment, name)| attachment.pin(&directory.join(name)))
+    }
+}
+
+fn begin(netns: &NetNs, orders: &TapOrders, books: &Books) -> Result<[Attachment; 2], Error> {
+    let places = Map::create("places", MapKind::Array, PLACES, 1)?;
+    places.set(0, &encode(netns, orders)?)?;
+    let watch = |section: &'static str, tracepoint: &CStr| {
+        let code = TAP.program(section, &[&places, books.map()])?;
+        Program::load_for(Place::Tracepoint, section, &code, false)?.trace(tracepoint)
+    };
+    Ok([watch("handed", HANDED)?, watch("refused", REFUSED)?])
+}
+
+/// `struct places`.
+fn encode(netns: &NetNs, orders: &TapOrders) -> Result<Vec<u8>, Error> {
+    let types = KernelTypes::read()?;
+    let space = types.offset("net", "ns")? + types.offset("ns_common", "inum")?;
+    let number = u32::try_from(netns.inode()?).unwrap_or(0);
+    let head = [types.offset("net_device", "ifindex")?, types.offset("net_device", "nd_net")?, space, number];
+    let places = books::places(orders);
+    let all = head.into_iter().chain(places).chain([books::HANDED, books::FAILURES]);
+    Ok(all.flat_map(u32::to_ne_bytes).collect())
+}
