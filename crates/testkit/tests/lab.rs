@@ -112,7 +112,7 @@ fn the_device_does_what_its_plan_says_and_its_truth_is_what_arrives() {
         Rule::new(Select::All, Fault::Rewrite(Edit::PushVlan { tpid: 0x8100, tci: 5 })).for_key(3),
         Rule::new(Select::All, Fault::Delay(Nanos::new(3_000_000))).for_key(4),
     ];
-    let plan = FaultPlan { seed: 9, classifier: Classifier::SourceMac, rules };
+    let plan = FaultPlan { seed: 9, classifier: Classifier::SourceMac, rules, ..FaultPlan::none() };
     let Some(mut lab) = lab(Lab::with_device(2, plan)) else { return };
     let arrived = exchange(&lab.ports()[0], &lab.ports()[1], 6, 2000);
     let report = lab.stop_device().unwrap();

@@ -20,7 +20,7 @@ fn through(rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)>
 
 /// The same on a back end; `None` also where it cannot run.
 fn through_on(back_end: &str, rules: Vec<Rule>, flows: Vec<Flow>) -> Option<(Report, DeviceReport)> {
-    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules };
+    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules, ..FaultPlan::none() };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let document = Document::new(&[lab.location(0), lab.location(1)]).flows(flows);
     if back_end != "packet" && !skip::may_use_bpf(lab.take_live_frames()) {

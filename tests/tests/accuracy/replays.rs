@@ -16,7 +16,8 @@ fn through(rule: Rule) -> Option<(Report, DeviceReport)> {
 
 /// The same on a back end; `None` also where it cannot run.
 fn through_on(back_end: &str, rule: Rule) -> Option<(Report, DeviceReport)> {
-    let plan = FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule] };
+    let plan =
+        FaultPlan { seed: 4711, classifier: Classifier::SourceMac, rules: vec![rule], ..FaultPlan::none() };
     let mut lab = skip::lab(|| Lab::with_device(2, plan))?;
     let frame =
         |n: u64| if n.is_multiple_of(2) { udp(1, n, 100) } else { tcp(1, n, 21 + (n % 500) as usize) };

@@ -27,7 +27,12 @@ const ACCOUNTS: [&str; 11] = [
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
     let frames = if effort.quick { 2000 } else { 10_000 };
-    let plan = FaultPlan { seed: SEED, classifier: Classifier::SourceMac, rules: rules(frames) };
+    let plan = FaultPlan {
+        seed: SEED,
+        classifier: Classifier::SourceMac,
+        rules: rules(frames),
+        ..FaultPlan::none()
+    };
     let mut lab = Lab::with_device(2, plan)?;
     let flows = (1..=STREAMS).map(|key| flow(key, frames));
     let speed = json!([{"name": "layer 1", "port_names": ["port 0", "port 1"], "speed": "speed_1_gbps"}]);

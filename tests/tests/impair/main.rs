@@ -1,0 +1,186 @@
+//! `packetrig tap --impair`: what a run finds behind it is what its truth log says it did, frame by frame.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use packetrig_testkit::device::FaultPlan;
+use packetrig_testkit::{Lab, Middle};
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::program::{self, Finished, Report, Running};
+use packetrig_tests::skip::{self, OwnLab};
+use rustix::process::Signal;
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+const FRAMES: u64 = 4000;
+const FULL: &str = "loss=2%,duplicate=2%,reorder=1%,reorder-by=3,corrupt=1%,corrupt-at=20";
+
+/// Two ports and, between them, a namespace with the two ends of their cables and nothing in it.
+struct Bench {
+    lab: OwnLab,
+    sides: [String; 2],
+}
+
+fn bench() -> Option<Bench> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let prefix = format!("im{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    let mut lab = skip::lab(|| Lab::build(&prefix, &["tx", "rx"], Middle::Reference(FaultPlan::none())))?;
+    lab.stop_device().unwrap();
+    Some(Bench { lab, sides: [format!("{prefix}dut/port0"), format!("{prefix}dut/port1")] })
+}
+
+/// What a run through an impaired tap found, what the tap says of itself, and its truth log without the first line.
+struct Passed {
+    report: Report,
+    tap: Value,
+    truth: Vec<Value>,
+    header: Value,
+}
+
+fn through(bench: &Bench, flags: &[&str], flows: Vec<Flow>) -> Passed {
+    let directory = tempfile::tempdir().unwrap();
+    let truth = directory.path().join("truth.jsonl");
+    let file = truth.display().to_string();
+    let [a, b] = &bench.sides;
+    let usual = ["tap", a, b, "--json", "--no-link-state", "--truth", &file];
+    let mut tap = Running::start(&[&usual[..], flags].concat(), "");
+    tap.await_remark("forwarding");
+    let locations = [bench.lab.location(0), bench.lab.location(1)];
+    let report = program::run(&Document::new(&locations).flows(flows)).report();
+    tap.signal(Signal::TERM);
+    let ended = tap.finish();
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let said: Value = serde_json::from_str(&ended.stdout).unwrap();
+    assert_eq!(said["imbalances"], serde_json::json!([]), "{said}");
+    let text = std::fs::read_to_string(&truth).unwrap();
+    let mut lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let header = lines.remove(0);
+    Passed { report, tap: said, truth: lines, header }
+}
+
+impl Passed {
+    /// Frames of the direction from A to B that have something of the sort in the log.
+    fn frames(&self, deed: &str) -> BTreeSet<u64> {
+        let of = |line: &&Value| line["direction"] == "a->b" && !line[deed].is_null();
+        self.truth.iter().filter(of).map(|line| line["frame"].as_u64().unwrap()).collect()
+    }
+
+    /// A count of that direction as the tap tells it in the end.
+    fn count(&self, name: &str) -> u64 {
+        let path = format!("/impairments/a->b/counts/{name}");
+        self.tap.pointer(&path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {}", self.tap))
+    }
+
+    fn found(&self, path: &str) -> u64 {
+        self.report.number("flow", path)
+    }
+}
+
+fn flow() -> Flow {
+    Flow::new("flow", 1).pps(5000).packets(FRAMES)
+}
+
+#[test]
+fn what_a_run_finds_is_what_the_truth_log_says() {
+    let Some(bench) = bench() else { return };
+    let passed = through(&bench, &["--impair", FULL, "--seed", "7"], vec![flow()]);
+    let (dropped, copied, held) =
+        (passed.frames("dropped"), passed.frames("copies"), passed.frames("held_for"));
+    let corrupted = passed.frames("corrupted");
+    assert!(dropped.len() > 40 && copied.len() > 40 && held.len() > 15 && corrupted.len() > 15);
+    assert_eq!(passed.count("arrived"), FRAMES);
+    assert_eq!(passed.count("dropped"), dropped.len() as u64);
+    assert_eq!((passed.count("copies"), passed.count("held")), (copied.len() as u64, held.len() as u64));
+    // Now what a stranger to all of this has found.
+    assert_eq!(passed.found("/loss/lost"), dropped.len() as u64);
+    assert_eq!(passed.found("/received/sequence/duplicates"), copied.len() as u64);
+    let damaged = corrupted.iter().map(|frame| 1 + u64::from(copied.contains(frame))).sum::<u64>();
+    assert_eq!(passed.found("/received/corrupt"), damaged);
+    // Held back behind later ones, if there are any left.
+    let last = (0..FRAMES).rev().find(|frame| !dropped.contains(frame) && !held.contains(frame)).unwrap();
+    assert_eq!(passed.found("/received/sequence/reordered"), held.range(..last).count() as u64);
+    assert_eq!((&passed.header["seed"], passed.frames("delay_ns").len()), (&7.into(), 0));
+}
+
+#[test]
+fn the_same_seed_does_the_same_to_the_same_frames_and_another_does_not() {
+    let Some(bench) = bench() else { return };
+    let spec = "loss=gilbert:1%/25%,duplicate=burst:0.3%x4,corrupt=1%,reorder=every:300";
+    let deeds = |seed: &str| {
+        let passed = through(&bench, &["--impair", spec, "--seed", seed], vec![flow()]);
+        ["dropped", "copies", "corrupted", "held_for"].map(|deed| passed.frames(deed))
+    };
+    let first = deeds("3");
+    assert!(first.iter().all(|frames| frames.len() > 10), "{first:?}");
+    assert_eq!(deeds("3"), first);
+    assert_ne!(deeds("4")[0], first[0]);
+}
+
+#[test]
+fn a_delay_is_in_the_latency_of_its_direction_only() {
+    let Some(bench) = bench() else { return };
+    const DELAY: u64 = 20_000_000;
+    let back = Flow::new("back", 2).between(1, &[0]).pps(1000).packets(500);
+    let flags = ["--impair-ab", "delay=20ms"];
+    let passed = through(&bench, &flags, vec![Flow::new("flow", 1).pps(1000).packets(500), back]);
+    assert_eq!((passed.found("/loss/lost"), passed.report.number("back", "/loss/lost")), (0, 0));
+    // No frame is forwarded earlier than told; how much later is the machine's business.
+    assert!(passed.found("/latency/min") >= DELAY);
+    assert!(passed.found("/latency/min") >= passed.report.number("back", "/latency/min") + DELAY / 2);
+    let delays: BTreeSet<u64> = passed.truth.iter().filter_map(|line| line["delay_ns"].as_u64()).collect();
+    assert_eq!((delays, passed.frames("delay_ns").len(), passed.truth.len()), ([DELAY].into(), 500, 500));
+}
+
+#[test]
+fn a_rate_with_a_queue_drops_what_finds_no_room_and_says_which() {
+    let Some(bench) = bench() else { return };
+    // 40 Mbit/s into 10: three of four frames are too many.
+    let flows = vec![flow().size(1000)];
+    let passed = through(&bench, &["--impair-ab", "rate=10Mbit/s,queue=20"], flows);
+    let overflowed = passed.frames("overflowed");
+    assert_eq!(passed.found("/loss/lost"), overflowed.len() as u64);
+    assert!(overflowed.len() as u64 > FRAMES / 2, "{}", overflowed.len());
+    assert_eq!(passed.found("/received/sequence/reordered"), 0);
+    assert_eq!(passed.count("left"), FRAMES - overflowed.len() as u64);
+}
+
+#[test]
+fn jitter_keeps_the_order_unless_frames_may_overtake() {
+    let Some(bench) = bench() else { return };
+    let reordered = |spec: &str| {
+        let passed = through(&bench, &["--impair-ab", spec], vec![flow()]);
+        assert_eq!(passed.found("/loss/lost"), 0);
+        passed.found("/received/sequence/reordered")
+    };
+    assert_eq!(reordered("delay=10ms,jitter=5ms"), 0);
+    assert!(reordered("delay=10ms,jitter=5ms:normal,overtake") > FRAMES / 4);
+}
+
+#[test]
+fn a_document_impairs_each_direction_in_its_way() {
+    let Some(bench) = bench() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("line.yaml");
+    std::fs::write(&file, "seed: 9\na->b:\n  loss: every:50\nb->a: duplicate=every:40\n").unwrap();
+    let back = Flow::new("back", 2).between(1, &[0]).packets(400);
+    let file = file.display().to_string();
+    let passed = through(&bench, &["--impair", &file], vec![flow(), back]);
+    assert_eq!(passed.found("/loss/lost"), FRAMES / 50);
+    assert_eq!(passed.report.number("back", "/received/sequence/duplicates"), 10);
+    assert_eq!((&passed.header["seed"], &passed.header["a->b"]), (&9.into(), &"loss=every:50".into()));
+}
+
+#[test]
+fn what_cannot_be_impaired_like_that_is_refused_with_the_reason() {
+    let refused =
+        |flags: &[&str]| -> Finished { Running::start(&[&["tap", "a0", "b0"], flags].concat(), "").finish() };
+    refused(&["--impair", "burn=1%"]).assert_refused(2, &["`burn`", "known are delay"]);
+    refused(&["--impair", "no/such.yaml"]).assert_refused(2, &["no/such.yaml"]);
+    refused(&["--seed", "3"]).assert_refused(2, &["need --impair"]);
+    let Some(bench) = bench() else { return };
+    let [a, b] = &bench.sides;
+    let with = |flags: &[&str]| {
+        Running::start(&[&["tap", a, b, "--impair", "loss=1%"], flags].concat(), "").finish()
+    };
+    with(&["--back-end", "xdp"]).assert_refused(2, &["impairments are made in this process"]);
+    with(&["--detach"]).assert_refused(2, &["needs its process"]);
+}
