@@ -23,7 +23,6 @@ pub mod size;
 pub mod tag;
 mod template;
 pub mod trailer;
-pub mod trailer;
 
 pub use template::parts;
 pub use template::{Error, FrameSpec, Nth, Template, Verdict};

@@ -7,14 +7,14 @@ use std::path::PathBuf;
 #[command(next_help_heading = "Impairments")]
 pub(crate) struct Impair {
     /// Impair both directions: delay=10ms,jitter=1ms,loss=1%,duplicate=,reorder=,corrupt=,rate=,queue=; or a YAML file
-    #[arg(long, value_name = "SPEC|FILE")]
-    pub(crate) impair: Option<String>,
+    #[arg(long = "impair", value_name = "SPEC|FILE")]
+    pub(crate) both: Option<String>,
     /// Impair frames from A to B (instead of what --impair says for them)
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) impair_ab: Option<String>,
+    #[arg(long = "impair-ab", value_name = "SPEC")]
+    pub(crate) there: Option<String>,
     /// Impair frames from B to A
-    #[arg(long, value_name = "SPEC")]
-    pub(crate) impair_ba: Option<String>,
+    #[arg(long = "impair-ba", value_name = "SPEC")]
+    pub(crate) back: Option<String>,
     /// Same seed, same impairments [default: 1, or what the file says]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -26,6 +26,6 @@ pub(crate) struct Impair {
 impl Impair {
     /// Whether anything is to be impaired.
     pub(crate) fn is_any(&self) -> bool {
-        self.impair.is_some() || self.impair_ab.is_some() || self.impair_ba.is_some()
+        self.both.is_some() || self.there.is_some() || self.back.is_some()
     }
 }

@@ -41,7 +41,6 @@ pub(crate) struct CheckLog {
 }
 
 #[derive(Args, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "flags as typed, independent of each other")]
 pub(crate) struct BeginLog {
     /// Interface (`eth1`, or `ns/eth1`)
     #[arg(value_name = "IFACE", required = true)]

@@ -113,7 +113,7 @@ impl Way {
     fn known(&self) -> Option<Numbered> {
         let Some(window) = &self.window else { return self.before };
         let counts = window.live_counts();
-        let before = self.before.unwrap_or(Numbered { first: self.base, ..Numbered::default() });
+        let before = self.before.unwrap_or_else(|| Numbered { first: self.base, ..Numbered::default() });
         Some(Numbered {
             last: self.last,
             last_at_ns: self.last_at_ns,

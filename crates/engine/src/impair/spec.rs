@@ -169,7 +169,7 @@ impl FromStr for Spec {
     type Err = BadSpec;
 
     fn from_str(text: &str) -> Result<Self, BadSpec> {
-        let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
+        let mut items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
         let with = |spec: Self, item: &str| match item.split_once('=') {
             Some((key, value)) => spec.with(key.trim(), value.trim()),
             None if item == "overtake" => spec.with("overtake", "yes"),

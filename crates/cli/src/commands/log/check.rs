@@ -45,18 +45,13 @@ fn shown(checked: &Checked) -> String {
     );
     text.push_str(&super::trailers(checked.numbers));
     text.push_str(&against_tap(checked));
-    for finding in &checked.findings {
-        text.push_str(&format!("{}\n", words(finding)));
-    }
+    let mut lines: Vec<String> = checked.findings.iter().map(words).collect();
     if checked.open_files > 0 {
-        text.push_str(&format!(
-            "{} files are being written, or were left by force\n",
-            count(checked.open_files)
-        ));
+        lines.push(format!("{} files are being written, or were left by force", count(checked.open_files)));
     }
     let verdict = if checked.is_complete() { "the log is complete" } else { "the log is not complete" };
-    text.push_str(&format!("{} files: {verdict}\n", count(checked.files)));
-    text
+    lines.push(format!("{} files: {verdict}", count(checked.files)));
+    text + &lines.join("\n") + "\n"
 }
 
 fn against_tap(checked: &Checked) -> String {
@@ -73,11 +68,11 @@ fn against_tap(checked: &Checked) -> String {
             lost[way].map_or_else(unknown, |lost| lost.to_string()),
         ]
     });
-    let mut text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
-    if let (Some(lost), [None, None]) = (checked.lost_in_all(), lost) {
-        text.push_str(&format!("mirrored and not written, both directions: {lost}\n"));
+    let text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
+    match (checked.lost_in_all(), lost) {
+        (Some(lost), [None, None]) => text + &format!("mirrored and not written, both directions: {lost}\n"),
+        _ => text,
     }
-    text
 }
 
 fn words(finding: &Finding) -> String {

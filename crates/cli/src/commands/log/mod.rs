@@ -148,6 +148,7 @@ impl Job<'_> {
             target: Target::File(directory.join(format!("{NAME}.{extension}"))),
             format: Format::Pcapng,
             interface: self.interface.to_string(),
+            further: Vec::new(),
             comment: format!("packetrig log {}", self.interface),
             filter: self.expression.clone(),
             snap_len: arguments.snap,

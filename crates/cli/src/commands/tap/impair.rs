@@ -13,6 +13,9 @@ use std::path::Path;
 /// The seed if nobody names one.
 const SEED: u64 = 1;
 
+/// For each direction what is done to its frames.
+pub(super) type Treatments = [Box<dyn Treatment>; 2];
+
 /// What is done to frames on their way, and how it is told.
 pub(super) struct Impairments {
     watch: Watch,
@@ -21,7 +24,7 @@ pub(super) struct Impairments {
 
 impl Impairments {
     /// What the flags ask for: for each direction what is done to its frames. Nothing if they ask for nothing.
-    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<(Self, [Box<dyn Treatment>; 2])>, Error> {
+    pub(super) fn prepare(arguments: &Arguments) -> Result<Option<(Self, Treatments)>, Error> {
         if !arguments.is_any() {
             let more = arguments.seed.is_some() || arguments.truth.is_some();
             return if more {
@@ -59,7 +62,7 @@ impl Impairments {
 }
 
 fn specs(arguments: &Arguments) -> Result<Specs, Error> {
-    let mut specs = match &arguments.impair {
+    let mut specs = match &arguments.both {
         Some(text) if is_file(text) => {
             let document = std::fs::read_to_string(text)
                 .map_err(|source| Error::ReadFile { name: text.clone(), source })?;
@@ -68,7 +71,7 @@ fn specs(arguments: &Arguments) -> Result<Specs, Error> {
         Some(text) => Specs::both(&text.parse::<Spec>()?),
         None => Specs::default(),
     };
-    for (way, text) in [&arguments.impair_ab, &arguments.impair_ba].into_iter().enumerate() {
+    for (way, text) in [&arguments.there, &arguments.back].into_iter().enumerate() {
         if let Some(text) = text {
             specs.ways[way] = text.parse()?;
         }

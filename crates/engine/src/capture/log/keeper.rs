@@ -124,10 +124,12 @@ impl Keeper {
         while self.retention.age.is_some_and(|age| self.files.front().is_some_and(|file| is_old(file, age)))
             && self.remove_oldest(Why::Age)
         {}
-        let is_short = |least: u64| disk::free(&self.directory).is_ok_and(|free| free < least);
-        while self.retention.free.is_some_and(is_short) && self.remove_oldest(Why::Free) {
-            // The next look sees what that has made free.
-        }
+        while self.is_short_of_room() && self.remove_oldest(Why::Free) {}
+    }
+
+    fn is_short_of_room(&self) -> bool {
+        let is_below = |least: u64| disk::free(&self.directory).is_ok_and(|free| free < least);
+        self.retention.free.is_some_and(is_below)
     }
 
     fn remove_oldest(&mut self, why: Why) -> bool {
@@ -167,8 +169,11 @@ impl Shelf for Keeper {
     }
 
     fn full(&mut self) -> Full {
-        match self.retention.when_full {
-            WhenFull::DropOldest if self.remove_oldest(Why::Full) => Full::TryAgain,
+        let when_full = self.retention.when_full;
+        if when_full == WhenFull::DropOldest && self.remove_oldest(Why::Full) {
+            return Full::TryAgain;
+        }
+        match when_full {
             // Nothing is left that could be removed: somebody else fills the disk.
             WhenFull::DropOldest | WhenFull::Stop => Full::GoOn,
             WhenFull::Refuse => Full::End,

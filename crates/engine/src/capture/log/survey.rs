@@ -43,7 +43,7 @@ pub fn survey(path: &Path, known: Numbers) -> Result<Survey, Error> {
         Ok(()) => {}
         // Compressed blocks that are not whole: as with a record that is cut.
         Err(error) if is_squeezed && error.kind() != io::ErrorKind::InvalidData => {
-            reading.found.is_cut = true
+            reading.found.is_cut = true;
         }
         Err(error) => return Err(Error::Damaged { path: path.to_owned(), why: error.to_string() }),
     }

@@ -26,6 +26,7 @@ impl Log {
             target: Target::File(directory.join(format!("{NAME}.pcapng"))),
             format: Format::Pcapng,
             interface: "m0".into(),
+            further: Vec::new(),
             comment: String::new(),
             filter: String::new(),
             snap_len: None,

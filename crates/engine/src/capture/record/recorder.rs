@@ -214,11 +214,6 @@ impl Recorder {
     /// The same, of the interface with this number: 0 is the first, 1 the first of the further ones.
     pub fn frame_of(&mut self, interface: u32, frame: &RxFrame<'_>) {
         self.passed += 1;
-        if let Some(kept) = &mut self.kept
-            && let Some((_, trailer)) = trailer::split(frame.bytes)
-        {
-            kept.counter.take(&trailer);
-        }
         let (bytes, fcs, fcs_len) = self.kept(frame);
         let extra = if self.spec.fcs { FCS } else { 0 };
         let full_len = u32::try_from(frame.full_len + extra).unwrap_or(u32::MAX);
@@ -231,6 +226,12 @@ impl Recorder {
         }
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
+        // Behind the rotation: the numbers of a file are those up to its last frame.
+        if let Some(kept) = &mut self.kept
+            && let Some((_, trailer)) = trailer::split(frame.bytes)
+        {
+            kept.counter.take(&trailer);
+        }
         if !is_room {
             self.queue_dropped += 1;
             return;
