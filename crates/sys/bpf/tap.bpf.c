@@ -81,7 +81,7 @@ INLINE int forward(struct inbound *book)
 
 /* Frames that the filter does not want copied, and all of a tap without mirrors. */
 SEC("plain")
-int plain(struct xdp_md *ctx)
+int on_plain(struct xdp_md *ctx)
 {
 	u32 zero = 0;
 	struct orders *o = bpf_map_lookup_elem(&orders, &zero);
@@ -163,21 +163,21 @@ INLINE int forward_and_copy(struct xdp_md *ctx, int records)
 }
 
 SEC("copy")
-int copy(struct xdp_md *ctx)
+int on_copy(struct xdp_md *ctx)
 {
 	return forward_and_copy(ctx, 0);
 }
 
 /* The same, and into the rings. */
 SEC("record")
-int record(struct xdp_md *ctx)
+int on_record(struct xdp_md *ctx)
 {
 	return forward_and_copy(ctx, 1);
 }
 
 /* The peer's, where frames carry notes: nobody behind it shall see them. */
 SEC("bare")
-int bare(struct xdp_md *ctx)
+int on_bare(struct xdp_md *ctx)
 {
 	bpf_xdp_adjust_meta(ctx, sizeof(struct note));
 	return XDP_PASS;
@@ -203,7 +203,7 @@ INLINE int put_trailer(struct xdp_md *ctx, const struct orders *o, const struct 
 }
 
 SEC("mirror")
-int mirror(struct xdp_md *ctx)
+int on_mirror(struct xdp_md *ctx)
 {
 	u32 zero = 0;
 	struct orders *o = bpf_map_lookup_elem(&orders, &zero);
@@ -291,7 +291,7 @@ INLINE int is_here(const struct places *p, u64 device)
 
 /* xdp_devmap_xmit: from, to, sent, dropped, error. */
 SEC("handed")
-int handed(const u64 *args)
+int on_handed(const u64 *args)
 {
 	u32 zero = 0;
 	struct places *p = bpf_map_lookup_elem(&places, &zero);
@@ -314,7 +314,7 @@ int handed(const u64 *args)
 
 /* xdp_redirect_err: device, program, target, error, ... */
 SEC("refused")
-int refused(const u64 *args)
+int on_refused(const u64 *args)
 {
 	u32 zero = 0;
 	struct places *p = bpf_map_lookup_elem(&places, &zero);

@@ -8,7 +8,7 @@ pub mod state;
 pub use state::{ClockState, boot_id, identity};
 
 use crate::Error;
-use rustix::time::{ClockId, Timespec};
+use rustix::time::{ClockId, DynamicClockId, Timespec};
 use std::num::NonZeroU64;
 
 /// Bracketed readings taken to find an offset; the tightest is kept.
@@ -49,7 +49,8 @@ pub fn wall_clock_ns() -> u64 {
 
 /// Nanoseconds of `CLOCK_TAI`: whole seconds apart from the time since 1970, none where nobody told the kernel of leap seconds.
 pub fn tai_ns() -> u64 {
-    nanoseconds(rustix::time::clock_gettime(ClockId::Tai))
+    let read = rustix::time::clock_gettime_dynamic(DynamicClockId::Tai);
+    read.map_or_else(|_| wall_clock_ns(), nanoseconds)
 }
 
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic

@@ -32,6 +32,8 @@ pub enum Middle {
     Cable,
     /// A kernel bridge.
     Bridge,
+    /// Nothing yet: interfaces without anybody between them.
+    Nothing,
     /// The reference device.
     Reference(FaultPlan),
 }
@@ -82,6 +84,12 @@ impl Lab {
         Self::build(&unique(), &names, Middle::Bridge)
     }
 
+    /// `count` ports whose neighbours, `port0` … in a namespace of their own, nothing connects.
+    pub fn apart(count: usize) -> Result<Self, device::Error> {
+        let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
+        Self::build(&unique(), &names, Middle::Nothing)
+    }
+
     /// `count` ports around the reference device; device port n is the neighbour of lab port n.
     pub fn with_device(count: usize, plan: FaultPlan) -> Result<Self, device::Error> {
         let names: Vec<String> = (0..count).map(|n| format!("p{n}")).collect();
@@ -105,12 +113,14 @@ impl Lab {
             ports.push(LabPort::open(space)?);
         }
         let device_ports: Vec<String> = (0..ports.len()).map(device_port).collect();
-        let device = if let Middle::Reference(plan) = middle {
-            Some(Device::start(&device_space.netns, &device_ports, &plan)?)
-        } else {
-            bridge(&device_space.netns, &device_ports)?;
-            ready::await_forwarding(&ports)?;
-            None
+        let device = match middle {
+            Middle::Reference(plan) => Some(Device::start(&device_space.netns, &device_ports, &plan)?),
+            Middle::Nothing => None,
+            Middle::Bridge | Middle::Cable => {
+                bridge(&device_space.netns, &device_ports)?;
+                ready::await_forwarding(&ports)?;
+                None
+            }
         };
         Ok(Self { device, passes: Vec::new(), ports, device_space: Some(device_space) })
     }
@@ -136,6 +146,12 @@ impl Lab {
     /// The namespace of what stands between the ports; `None` for a cable.
     pub fn device_netns(&self) -> Option<&NetNs> {
         self.device_space.as_ref().map(|space| &space.netns)
+    }
+
+    /// `namespace/port…` of the neighbour of tester port `index`. Panics for a cable, which has none.
+    pub fn device_location(&self, index: usize) -> String {
+        let space = self.device_space.as_ref().expect("a lab with something between its ports");
+        format!("{}/{}", space.name, device_port(index))
     }
 
     /// Makes the device's end of every cable take the live frames of back end `xdp`.

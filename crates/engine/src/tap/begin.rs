@@ -39,7 +39,7 @@ impl Tap {
         are_together(&sides, &mirrors)?;
         let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
         let choice = choose(spec, &Abilities::of(&sides[0].netns, &links, treatments.is_some()))?;
-        let mut place = Place::of(&name);
+        let place = Place::of(&name);
         // What a tap that has died left of its programs would be in the way.
         Pinned::remove(&place.pins())?;
         let mut state = state_of(spec, name, &choice, (&sides, &mirrors));

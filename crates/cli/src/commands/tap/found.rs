@@ -5,7 +5,7 @@ use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::Output;
-use packetrig_engine::tap::{Found, Refusal, found};
+use packetrig_engine::tap::{Found, found};
 
 /// All taps, or one.
 pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Error> {
@@ -52,7 +52,7 @@ pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error>
     let mut taps = found(named.name.as_deref())?;
     let tap = match (taps.pop(), taps.is_empty()) {
         (Some(tap), true) => tap,
-        (None, _) => return Err(refused(Refusal::Unknown("of any name".into()))),
+        (None, _) => return Err(Error::Usage("there is no tap to stop".into())),
         (Some(last), false) => {
             let names = taps.iter().chain([&last]).map(|tap| tap.state.name.as_str());
             let names: Vec<&str> = names.collect();
@@ -70,8 +70,4 @@ pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error>
         output.text(show::result(&state, &ended.accounts, None));
     }
     Ok(judge(&ended))
-}
-
-fn refused(refusal: Refusal) -> Error {
-    packetrig_engine::Error::from(refusal).into()
 }

@@ -1,0 +1,181 @@
+//! Three or four stations around a tap: 0 and 1 are the ends of the link, the others the far ends of mirrors.
+
+use packetrig_sys::bpf::Attachment;
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
+use packetrig_sys::{clock, xdp};
+use packetrig_testkit::Lab;
+use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::skip::{self, OwnLab};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Longer than anything here takes.
+const PATIENCE_NS: u64 = 30_000_000_000;
+/// After this long without a frame no more are coming.
+const SILENCE_NS: u64 = 100_000_000;
+
+pub(crate) struct Bench {
+    lab: OwnLab,
+    passes: Vec<Attachment>,
+}
+
+impl Bench {
+    /// Stations around a tap that goes this way; `None` without the rights it takes.
+    pub(crate) fn new(way: &str, stations: usize) -> Option<Self> {
+        if way == "xdp" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+            return None;
+        }
+        let lab = skip::lab(|| Lab::apart(stations))?;
+        let mut bench = Self { lab, passes: Vec::new() };
+        if way == "xdp" {
+            bench.take_redirected();
+        }
+        Some(bench)
+    }
+
+    /// Lets the far end of every cable take frames that were redirected.
+    fn take_redirected(&mut self) {
+        let pass = |port: &packetrig_testkit::lab::LabPort| {
+            xdp::pass(port.netns(), port.link.index, &port.location()).unwrap()
+        };
+        self.passes = self.lab.ports().iter().map(pass).collect();
+    }
+
+    /// Where the tap finds the neighbour of a station.
+    pub(crate) fn side(&self, station: usize) -> String {
+        self.lab.device_location(station)
+    }
+
+    /// The tap's namespace.
+    pub(crate) fn netns(&self) -> &NetNs {
+        self.lab.device_netns().unwrap()
+    }
+
+    /// The interface of the tap that is the neighbour of a station.
+    pub(crate) fn side_link(&self, station: usize) -> Link {
+        Links::open(self.netns()).unwrap().by_name(&format!("port{station}")).unwrap()
+    }
+
+    /// The interface of a station.
+    pub(crate) fn link(&self, station: usize) -> Link {
+        let port = &self.lab.ports()[station];
+        Links::open(port.netns()).unwrap().by_index(port.link.index).unwrap()
+    }
+
+    pub(crate) fn set_up(&self, station: usize, up: bool) {
+        let port = &self.lab.ports()[station];
+        Links::open(port.netns()).unwrap().set_up(port.link.index, up).unwrap();
+    }
+
+    /// Starts a tap between stations 0 and 1.
+    pub(crate) fn tap(&self, way: &str, flags: &[&str]) -> Running {
+        let (a, b) = (self.side(0), self.side(1));
+        let mut arguments = vec!["tap", &a, &b, "--back-end", way, "--json"];
+        arguments.extend(flags);
+        let mut running = Running::start(&arguments, "");
+        running.await_remark("forwarding on way");
+        running
+    }
+
+    /// Listens at a station.
+    pub(crate) fn listen(&self, station: usize) -> Ear {
+        let port = &self.lab.ports()[station];
+        let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
+        Ear(RxRing::open(port.netns(), port.link.index, "test", options).unwrap())
+    }
+
+    /// Sends frames from a station.
+    pub(crate) fn send(&self, station: usize, frames: &[Vec<u8>]) {
+        let port = &self.lab.ports()[station];
+        let options = TxOptions { longest: 9200, slots: 64, ..TxOptions::default() };
+        let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
+        for frame in frames {
+            while ring.next_slot().is_none() {
+                ring.kick().unwrap();
+            }
+            ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
+            ring.commit(frame.len());
+        }
+        while ring.pending() > 0 {
+            ring.kick().unwrap();
+        }
+        assert_eq!(ring.counts().taken, frames.len() as u64);
+    }
+}
+
+/// What a station hears.
+pub(crate) struct Ear(RxRing);
+
+impl Ear {
+    /// All that comes until nothing comes any more, but at least so many frames.
+    pub(crate) fn hear(&mut self, least: usize) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        let deadline = clock::monotonic_ns() + PATIENCE_NS;
+        let mut silent_since = clock::monotonic_ns();
+        loop {
+            let now = clock::monotonic_ns();
+            if self.0.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec())) > 0 {
+                silent_since = now;
+                continue;
+            }
+            let is_enough = frames.len() >= least || now >= deadline;
+            if is_enough && now >= silent_since + SILENCE_NS {
+                return frames;
+            }
+            self.0.wait(5_000_000).unwrap();
+        }
+    }
+}
+
+/// Asks a tap to end; what it printed.
+pub(crate) fn stop(mut tap: Running) -> Value {
+    tap.signal(Signal::INT);
+    balanced(&tap.finish())
+}
+
+/// What a tap printed when it ended well.
+pub(crate) fn balanced(finished: &Finished) -> Value {
+    assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);
+    let result: Value = serde_json::from_str(&finished.stdout).unwrap();
+    assert_eq!(result["imbalances"], serde_json::json!([]), "{result}");
+    result
+}
+
+/// A number by its path.
+pub(crate) fn number(result: &Value, path: &str) -> u64 {
+    result.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no number at {path} in {result}"))
+}
+
+/// Runs a command of the program to its end.
+pub(crate) fn command(arguments: &[&str]) -> Finished {
+    Running::start(arguments, "").finish()
+}
+
+/// Waits until something is so.
+pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+    let deadline = clock::monotonic_ns() + PATIENCE_NS;
+    while !is_so() {
+        assert!(clock::monotonic_ns() < deadline, "never: {what}");
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000);
+    }
+}
+
+/// A UDP frame over IPv4 between stations, told apart by its number.
+pub(crate) fn udp(number: u32, port: u16, len: usize) -> Vec<u8> {
+    let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0, 0x45, 0];
+    frame.extend(u16::try_from(len - 14).unwrap().to_be_bytes());
+    frame.extend([0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2, 4, 0]);
+    frame.extend(port.to_be_bytes());
+    frame.extend(u16::try_from(len - 34).unwrap().to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.resize(len, 0x5a);
+    frame
+}
+
+/// So many of them.
+pub(crate) fn many(count: u32, len: usize) -> Vec<Vec<u8>> {
+    (0..count).map(|number| udp(number, 9, len)).collect()
+}

@@ -1,0 +1,155 @@
+//! What becomes of the link when the process dies, is stopped, or leaves the tap to the kernel.
+
+use crate::bench::{Bench, balanced, command, many, number, stop};
+use packetrig_tests::program::Running;
+use rustix::process::Signal;
+use serde_json::Value;
+
+const NAME: &str = "the-tap";
+
+/// Names must be told apart: tests of several processes may run at once.
+fn name() -> String {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("{NAME}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn status(name: &str) -> Value {
+    let finished = command(&["tap", "status", name, "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str::<Value>(&finished.stdout).unwrap()[0].clone()
+}
+
+fn assert_gone(name: &str) {
+    command(&["tap", "status", name]).assert_refused(2, &[name]);
+}
+
+fn kill(mut tap: Running) {
+    tap.signal(Signal::KILL);
+    assert_eq!(tap.finish().code, None, "killed");
+}
+
+#[test]
+fn killed_under_load_it_forwards_on_and_is_found_and_ended() {
+    let Some(bench) = Bench::new("xdp", 3) else { return };
+    let before = (bench.side_link(0), bench.side_link(1), bench.side_link(2));
+    let (mut b, mut m) = (bench.listen(1), bench.listen(2));
+    let (mirror, name) = (bench.side(2), name());
+    let tap = bench.tap("xdp", &["--mirror", &mirror, "--name", &name]);
+    let frames = many(60_000, 60);
+    // Killed while frames are on their way: the sender does not stop for it.
+    let heard = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| bench.send(0, &frames));
+        let mut heard = b.hear(1).len();
+        kill(tap);
+        sender.join().unwrap();
+        heard += b.hear(60_000 - heard).len();
+        heard
+    });
+    assert_eq!(heard, 60_000, "frames lost while it was killed");
+    let found = status(&name);
+    assert_eq!((&found["forwarding"], &found["has_process"]), (&true.into(), &false.into()), "{found}");
+    assert_eq!(number(&found, "/accounts/directions/0/received"), 60_000, "{found}");
+    assert_eq!(number(&found, "/accounts/directions/0/forwarded"), 60_000, "{found}");
+    // It still is what it was.
+    let later = many(100, 100);
+    bench.send(0, &later);
+    assert_eq!(b.hear(100), later);
+    assert!(m.hear(100).ends_with(&later));
+    let ended = balanced(&command(&["tap", "stop", &name, "--json"]));
+    assert_eq!(number(&ended, "/accounts/directions/0/forwarded"), 60_100, "{ended}");
+    assert_eq!((bench.side_link(0), bench.side_link(1), bench.side_link(2)), before);
+    bench.send(0, &many(5, 60));
+    assert!(b.hear(0).is_empty(), "it forwards no more");
+    assert_gone(&name);
+}
+
+fn dies_with_its_process(way: &str, flags: &[&str]) {
+    let Some(bench) = Bench::new(way, 2) else { return };
+    let before = (bench.side_link(0), bench.side_link(1));
+    let mut b = bench.listen(1);
+    let name = name();
+    let tap = bench.tap(way, &[&["--name", &name], flags].concat());
+    bench.send(0, &many(5, 60));
+    assert_eq!(b.hear(5).len(), 5);
+    kill(tap);
+    bench.send(0, &many(5, 60));
+    assert!(b.hear(0).is_empty(), "{way}: it forwards on");
+    let found = status(&name);
+    assert_eq!((&found["forwarding"], &found["has_process"]), (&false.into(), &false.into()), "{found}");
+    let finished = command(&["tap", "stop", &name, "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!((bench.side_link(0), bench.side_link(1)), before, "{way}");
+    assert_gone(&name);
+}
+
+#[test]
+fn fail_closed_it_dies_with_its_process() {
+    dies_with_its_process("xdp", &["--fail-closed"]);
+}
+
+#[test]
+fn in_the_process_it_dies_with_it() {
+    dies_with_its_process("packet", &[]);
+}
+
+#[test]
+fn a_tap_that_is_dead_does_not_keep_another_from_its_place() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    let name = name();
+    kill(bench.tap("packet", &["--name", &name]));
+    let mut b = bench.listen(1);
+    let tap = bench.tap("packet", &["--name", &name]);
+    bench.send(0, &many(5, 60));
+    assert_eq!(b.hear(5).len(), 5);
+    stop(tap);
+}
+
+#[test]
+fn left_to_the_kernel_it_goes_on_until_stopped() {
+    let Some(bench) = Bench::new("xdp", 2) else { return };
+    let before = (bench.side_link(0), bench.side_link(1));
+    let (a_side, b_side, name) = (bench.side(0), bench.side(1), name());
+    let detached = command(&["tap", &a_side, &b_side, "--detach", "--name", &name]);
+    assert_eq!(detached.code, Some(0), "{}", detached.stderr);
+    let mut b = bench.listen(1);
+    bench.send(0, &many(50, 60));
+    assert_eq!(b.hear(50).len(), 50);
+    assert_eq!(status(&name)["forwarding"], true);
+    let again = command(&["tap", &a_side, &b_side, "--name", &name]);
+    again.assert_refused(2, &["there is a tap", &name]);
+    let ended = balanced(&command(&["tap", "stop", &name, "--json"]));
+    assert_eq!(number(&ended, "/accounts/directions/0/forwarded"), 50, "{ended}");
+    assert_eq!((bench.side_link(0), bench.side_link(1)), before);
+    assert_gone(&name);
+}
+
+#[test]
+fn what_needs_a_process_cannot_be_left_alone() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    let (a, b) = (bench.side(0), bench.side(1));
+    let refused = command(&["tap", &a, &b, "--detach", "--back-end", "packet"]);
+    refused.assert_refused(2, &["needs its process"]);
+}
+
+#[test]
+fn one_with_a_process_is_shown_live_and_can_be_stopped_from_elsewhere() {
+    for way in ["xdp", "packet"] {
+        let Some(bench) = Bench::new(way, 2) else { continue };
+        let name = name();
+        let tap = bench.tap(way, &["--name", &name]);
+        let mut b = bench.listen(1);
+        bench.send(0, &many(50, 60));
+        assert_eq!(b.hear(50).len(), 50);
+        // It leaves its accounts once a second; the kernel's can be read at any time.
+        crate::bench::until("the accounts are there", || {
+            let found = status(&name);
+            found["has_process"] == true
+                && found.pointer("/accounts/directions/0/received") == Some(&50.into())
+        });
+        let stopped = command(&["tap", "stop", &name]);
+        assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+        balanced(&tap.finish());
+        assert_gone(&name);
+    }
+}

@@ -1,0 +1,144 @@
+//! What passes, unchanged; link state; interfaces put back.
+
+use crate::bench::{Bench, many, number, stop, udp, until};
+use packetrig_sys::ethtool::{Ethtool, Offload};
+
+/// Frames of every kind that something between two stations might change or keep.
+fn odd_frames() -> Vec<Vec<u8>> {
+    let to = |mac: [u8; 6], kind: [u8; 2], len: usize| {
+        let mut frame = [&mac[..], &[2, 0, 0, 0, 0, 1], &kind].concat();
+        frame.resize(len, 0xa5);
+        frame
+    };
+    let tagged = |tpid: [u8; 2], frame: Vec<u8>| [&frame[..12], &tpid, &[0x20, 0x64], &frame[12..]].concat();
+    let mut frames = vec![
+        to([0xff; 6], [8, 6], 60),
+        to([1, 0, 0x5e, 0, 0, 1], [8, 0], 100),
+        to([0x33, 0x33, 0, 0, 0, 1], [0x86, 0xdd], 200),
+        // LLDP, spanning tree, pause: what bridges keep to themselves.
+        to([1, 0x80, 0xc2, 0, 0, 0x0e], [0x88, 0xcc], 60),
+        to([1, 0x80, 0xc2, 0, 0, 0], [0, 0x26], 60),
+        to([1, 0x80, 0xc2, 0, 0, 1], [0x88, 8], 60),
+        to([2, 0, 0, 0, 0, 2], [0x88, 0xb5], 61),
+        tagged([0x81, 0], udp(1, 9, 300)),
+        tagged([0x88, 0xa8], tagged([0x81, 0], udp(2, 9, 300))),
+        // Checksums that are wrong, of both headers: none here is right.
+        udp(3, 9, 1514),
+    ];
+    frames.extend((60..1514).step_by(97).map(|len| udp(4, 9, len)));
+    frames.extend([2000, 3400, 3600, 4200, 9000].map(|len| udp(5, 9, len)));
+    frames
+}
+
+fn transparent(way: &str) {
+    let Some(bench) = Bench::new(way, 2) else { return };
+    let (mut a, mut b) = (bench.listen(0), bench.listen(1));
+    let tap = bench.tap(way, &[]);
+    let frames = odd_frames();
+    let back: Vec<_> = frames.iter().rev().cloned().collect();
+    bench.send(0, &frames);
+    bench.send(1, &back);
+    assert_eq!(b.hear(frames.len()), frames, "{way}");
+    assert_eq!(a.hear(frames.len()), back, "{way}");
+    let result = stop(tap);
+    for direction in [0, 1] {
+        let at = |what: &str| number(&result, &format!("/accounts/directions/{direction}/{what}"));
+        assert_eq!((at("received"), at("forwarded")), (frames.len() as u64, frames.len() as u64));
+        let bytes: usize = frames.iter().map(Vec::len).sum();
+        assert_eq!(at("received_bytes"), bytes as u64);
+    }
+}
+
+#[test]
+fn every_frame_passes_unchanged_in_the_kernel() {
+    transparent("xdp");
+}
+
+#[test]
+fn every_frame_passes_unchanged_in_the_process() {
+    transparent("packet");
+}
+
+fn counted_under_load(way: &str) {
+    let Some(bench) = Bench::new(way, 2) else { return };
+    let mut b = bench.listen(1);
+    let tap = bench.tap(way, &[]);
+    let frames = many(20_000, 60);
+    bench.send(0, &frames);
+    let heard = b.hear(0).len() as u64;
+    let result = stop(tap);
+    let direction = &result["accounts"]["directions"][0];
+    assert_eq!(number(direction, "/received"), 20_000, "{result}");
+    assert_eq!(number(direction, "/forwarded"), heard, "{result}");
+}
+
+#[test]
+fn what_was_forwarded_is_what_arrived_in_the_kernel() {
+    counted_under_load("xdp");
+}
+
+#[test]
+fn what_was_forwarded_is_what_arrived_in_the_process() {
+    counted_under_load("packet");
+}
+
+fn passes_link_state(way: &str) {
+    let Some(bench) = Bench::new(way, 2) else { return };
+    let tap = bench.tap(way, &[]);
+    bench.set_up(0, false);
+    until("the other side is taken down", || !bench.link(1).carrier);
+    bench.set_up(0, true);
+    until("the other side comes up again", || bench.link(1).carrier);
+    bench.set_up(1, false);
+    until("the first side is taken down", || !bench.link(0).carrier);
+    bench.set_up(1, true);
+    until("the first side comes up again", || bench.link(0).carrier && bench.link(1).carrier);
+    let mut b = bench.listen(1);
+    bench.send(0, &many(5, 60));
+    assert_eq!(b.hear(5).len(), 5);
+    stop(tap);
+}
+
+#[test]
+fn a_cable_that_is_pulled_is_seen_at_the_other_end() {
+    passes_link_state("xdp");
+    passes_link_state("packet");
+}
+
+#[test]
+fn without_link_state_the_other_side_stays_up() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    let tap = bench.tap("packet", &["--no-link-state"]);
+    bench.set_up(0, false);
+    until("the first side has no carrier", || !bench.side_link(0).carrier);
+    // Time enough for some looks at the links.
+    bench.listen(1).hear(0);
+    assert!(bench.side_link(1).up && bench.link(1).carrier);
+    stop(tap);
+}
+
+fn restored(way: &str) {
+    let Some(bench) = Bench::new(way, 3) else { return };
+    let ethtool = Ethtool::open(bench.netns()).unwrap();
+    for port in ["port0", "port1"] {
+        ethtool.set_offload(port, Offload::Gro, true).unwrap();
+    }
+    let state = || {
+        let offload = |port: &str| ethtool.offload(port, Offload::Gro).unwrap();
+        let links: Vec<_> = (0..3).map(|station| bench.side_link(station)).collect();
+        (links, offload("port0"), offload("port1"))
+    };
+    let before = state();
+    let mirror = bench.side(2);
+    let tap = bench.tap(way, &["--mirror", &mirror]);
+    let during = state();
+    assert!(during.0[0].promiscuous && during.0[1].promiscuous && !during.1, "{during:?}");
+    stop(tap);
+    assert_eq!(state(), before);
+}
+
+#[test]
+fn interfaces_are_put_back_as_they_were() {
+    restored("xdp");
+    restored("packet");
+}
