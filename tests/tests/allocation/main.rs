@@ -6,6 +6,7 @@
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts and passes on")]
 
 mod export;
+mod impair;
 mod meter;
 mod replay;
 

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 29] = [
+    let pages: [(&str, &[&str]); 31] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -30,6 +30,8 @@ fn every_help_page_is_as_committed() {
         ("help-demo", &["demo", "--help"]),
         ("help-capture", &["capture", "--help"]),
         ("help-collect", &["collect", "--help"]),
+        ("help-log", &["log", "--help"]),
+        ("help-log-check", &["log", "check", "--help"]),
         ("help-tap", &["tap", "--help"]),
         ("help-tap-status", &["tap", "status", "--help"]),
         ("help-tap-stop", &["tap", "stop", "--help"]),
@@ -60,7 +62,7 @@ fn every_help_page_is_as_committed() {
 
 #[test]
 fn wrong_use_is_a_remark_with_code_2() {
-    let uses: [(&str, &[&str]); 16] = [
+    let uses: [(&str, &[&str]); 19] = [
         ("usage-nothing", &[]),
         ("usage-unknown-command", &["rum"]),
         ("usage-run-without-plan", &["run"]),
@@ -72,6 +74,9 @@ fn wrong_use_is_a_remark_with_code_2() {
         ("usage-capture-nowhere", &["capture", "lo"]),
         ("usage-capture-bad-size", &["capture", "lo", "-w", "x", "--ring-size", "big"]),
         ("usage-capture-ring-of-nothing", &["capture", "lo", "-w", "x", "--ring-files", "3"]),
+        ("usage-log-nowhere", &["log", "lo"]),
+        ("usage-log-check-nothing", &["log", "check", "/no/such/log"]),
+        ("usage-tap-bad-impairment", &["tap", "a", "b", "--impair", "loss=1%,burn=2%"]),
         ("usage-flows-nowhere", &["flows", "top"]),
         ("usage-flows-bad-time", &["flows", "show", ".", "--from", "yesterday"]),
         ("usage-flows-bad-address", &["flows", "stats", ".", "--address", "198.18.0.0/99"]),

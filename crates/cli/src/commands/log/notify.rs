@@ -1,11 +1,17 @@
 //! Telling a service manager how we are: a line to the socket that `NOTIFY_SOCKET` names (sd_notify(3)).
 
+use std::ffi::OsStr;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
 /// Says it, if anybody wants to hear it. Nothing hangs on being heard.
 pub(super) fn say(line: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    if let Some(name) = std::env::var_os("NOTIFY_SOCKET") {
+        say_to(&name, line);
+    }
+}
+
+fn say_to(name: &OsStr, line: &str) {
     let Ok(socket) = UnixDatagram::unbound() else { return };
     let name = name.to_string_lossy().into_owned();
     let sent = match name.strip_prefix('@') {
@@ -15,4 +21,30 @@ pub(super) fn say(line: &str) {
         None => socket.send_to(line.as_bytes(), &name),
     };
     drop(sent);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heard(socket: &UnixDatagram) -> Vec<u8> {
+        let mut line = vec![0; 64];
+        let length = socket.recv(&mut line).unwrap();
+        line.truncate(length);
+        line
+    }
+
+    #[test]
+    fn a_manager_hears_at_a_path_and_at_an_abstract_name() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        say_to(path.as_os_str(), "READY=1");
+        assert_eq!(heard(&socket), b"READY=1");
+        let name = format!("packetrig-test-{}", std::process::id());
+        let socket = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        say_to(OsStr::new(&format!("@{name}")), "STOPPING=1");
+        assert_eq!(heard(&socket), b"STOPPING=1");
+        say_to(OsStr::new("/no/such/socket"), "READY=1");
+    }
 }

@@ -21,9 +21,14 @@ struct Log {
 
 impl Log {
     fn begin(directory: &Path, retention: Retention, now: u64) -> Self {
+        Self::squeezed(directory, retention, now, None)
+    }
+
+    fn squeezed(directory: &Path, retention: Retention, now: u64, zstd: Option<i32>) -> Self {
+        let extension = if zstd.is_some() { "pcapng.zst" } else { "pcapng" };
         let keeper = Keeper::open(directory, "m0", retention).unwrap();
         let spec = RecordSpec {
-            target: Target::File(directory.join(format!("{NAME}.pcapng"))),
+            target: Target::File(directory.join(format!("{NAME}.{extension}"))),
             format: Format::Pcapng,
             interface: "m0".into(),
             further: Vec::new(),
@@ -37,7 +42,7 @@ impl Log {
                 before: keeper.last_file(),
                 ..Rotation::default()
             },
-            zstd: None,
+            zstd,
             queue: 64 << 20,
         };
         let known = keeper.numbers();
@@ -216,4 +221,23 @@ fn two_logs_do_not_share_a_directory_and_a_log_without_room_is_refused() {
     let huge = Retention { file: u64::MAX, when_full: WhenFull::Refuse, ..retention() };
     assert!(matches!(Keeper::open(directory.path(), "m0", huge), Err(Error::NoRoom { .. })));
     Keeper::open(directory.path(), "m0", retention()).unwrap();
+}
+
+#[test]
+fn compressed_files_are_numbered_counted_and_mended_like_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::squeezed(directory.path(), retention(), 0, Some(3));
+    log.frames(1..=150);
+    let now = log.end();
+    let checked = check(directory.path(), None).unwrap();
+    assert!(checked.is_complete(), "{checked:?}");
+    assert_eq!((checked.files, checked.frames, entries(directory.path())[1].first_frame), (3, 150, 63));
+    // Left by force: it is in no index.
+    let index = directory.path().join(INDEX);
+    let text = fs::read_to_string(&index).unwrap();
+    let end = text.find("{\"what\":\"file\",\"file\":3").unwrap();
+    fs::write(&index, &text[..end]).unwrap();
+    Log::squeezed(directory.path(), retention(), now, Some(3)).end();
+    let mended = &entries(directory.path())[2];
+    assert!(mended.mended && mended.frames == 24, "{mended:?}");
 }
