@@ -276,7 +276,9 @@ fn of_engine(error: &packetrig_engine::Error) -> Exit {
     match error {
         Engine::Kernel(error) => of_kernel(error),
         Engine::Guard(_) => Exit::Unconfirmed,
-        Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } | Engine::Tap(_) => Exit::Usage,
+        Engine::Expression(PcapError::Expression { .. }) | Engine::Filter { .. } | Engine::Tap(_) => {
+            Exit::Usage
+        }
         Engine::Plan(_)
         | Engine::Recording { .. }
         | Engine::NoDevices { .. }

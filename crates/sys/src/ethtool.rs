@@ -22,9 +22,7 @@ pub struct Ethtool {
 }
 
 /// Work that the stack or the card does on frames behind our back.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Offload {
     /// Generic receive offload: the stack merges packets on receive.

@@ -21,8 +21,8 @@ pub mod payload;
 pub mod pcap;
 pub mod size;
 pub mod tag;
-pub mod trailer;
 mod template;
+pub mod trailer;
 
 pub use template::parts;
 pub use template::{Error, FrameSpec, Nth, Template, Verdict};

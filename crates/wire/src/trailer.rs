@@ -43,7 +43,8 @@ impl Trailer {
 /// The frame in front of a trailer, and the trailer; `None` for a frame that has none.
 pub fn split(copy: &[u8]) -> Option<(&[u8], Trailer)> {
     let (frame, bytes) = copy.split_last_chunk::<LEN>()?;
-    let long = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map(u64::from_be_bytes);
+    let long =
+        |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk().copied()).map(u64::from_be_bytes);
     if bytes[..4] != MARK || bytes[4] > 1 || bytes[5] != 0 {
         return None;
     }
@@ -55,7 +56,8 @@ pub fn split(copy: &[u8]) -> Option<(&[u8], Trailer)> {
 mod tests {
     use super::*;
 
-    const ONE: Trailer = Trailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
+    const ONE: Trailer =
+        Trailer { direction: 1, full_len: 1514, number: 7, at_ns: 1_700_000_000_123_456_789 };
 
     #[test]
     fn what_was_put_behind_is_found_behind() {

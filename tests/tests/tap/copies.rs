@@ -56,7 +56,8 @@ fn trailed(way: &str) {
     let flags = ["--mirror", &mirror, "--trailer", "--snap", "80", "--filter", "udp dst port 53"];
     let tap = bench.tap(way, &flags);
     let before = clock::wall_clock_ns();
-    let frames: Vec<_> = (0..20).map(|n| udp(n, if n % 2 == 0 { 53 } else { 54 }, 60 + n as usize * 9)).collect();
+    let frames: Vec<_> =
+        (0..20).map(|n| udp(n, if n % 2 == 0 { 53 } else { 54 }, 60 + n as usize * 9)).collect();
     bench.send(1, &frames);
     assert_eq!(a.hear(20), frames, "{way}: the frames themselves");
     let copies = m.hear(10);

@@ -11,7 +11,7 @@ fn forwarded_in_spite_of(way: &str, len: usize, befalls: &dyn Fn(&Bench)) -> Opt
     let bench = Bench::new(way, 3)?;
     let mut b = bench.listen(1);
     let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror, "--quiet"]);
+    let tap = bench.tap(way, &["--mirror", &mirror]);
     let frames = many(FRAMES, len);
     let (early, late) = frames.split_at(FRAMES as usize / 3);
     bench.send(0, early);
@@ -50,7 +50,9 @@ fn a_mirror_that_goes_down() {
 #[test]
 fn a_mirror_whose_cable_is_pulled() {
     for way in WAYS {
-        let Some(direction) = forwarded_in_spite_of(way, 100, &|bench| bench.set_up(2, false)) else { continue };
+        let Some(direction) = forwarded_in_spite_of(way, 100, &|bench| bench.set_up(2, false)) else {
+            continue;
+        };
         let mirrored = number(&direction, "/mirrors/0/mirrored");
         assert_eq!(mirrored + missing(&direction), u64::from(FRAMES), "{way}: {direction}");
     }

@@ -10,9 +10,7 @@ fn odd_frames() -> Vec<Vec<u8>> {
         frame.resize(len, 0xa5);
         frame
     };
-    let tagged = |tpid: [u8; 2], frame: Vec<u8>| {
-        [&frame[..12], &tpid, &[0x20, 0x64], &frame[12..]].concat()
-    };
+    let tagged = |tpid: [u8; 2], frame: Vec<u8>| [&frame[..12], &tpid, &[0x20, 0x64], &frame[12..]].concat();
     let mut frames = vec![
         to([0xff; 6], [8, 6], 60),
         to([1, 0, 0x5e, 0, 0, 1], [8, 0], 100),

@@ -244,7 +244,8 @@ mod tests {
         for n in 0..3u8 {
             let bytes = vec![n; 61 + usize::from(n)];
             let at_ns = 1_700_000_000_123_456_789 + u64::from(n);
-            let frame = Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 });
+            let frame =
+                Frame::around(format, Record { at_ns, kept: bytes.len(), full_len: 1518, interface: 0 });
             out.extend([frame.head(), &bytes, frame.tail()].concat());
         }
         let to_ns = 1_700_000_001_000_000_000;

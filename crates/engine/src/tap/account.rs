@@ -159,7 +159,11 @@ fn total<K>(causes: &BTreeMap<K, u64>) -> u64 {
 impl Accounts {
     /// Rules that are broken. None are checked before the end.
     pub fn imbalances(&self) -> Vec<String> {
-        if self.is_final { self.directions.iter().flat_map(Direction::imbalances).collect() } else { Vec::new() }
+        if self.is_final {
+            self.directions.iter().flat_map(Direction::imbalances).collect()
+        } else {
+            Vec::new()
+        }
     }
 }
 

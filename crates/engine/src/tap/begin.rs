@@ -75,8 +75,7 @@ impl Tap {
 
 /// What can be said without asking the kernel, and whether there is a tap of that name.
 fn check(spec: &TapSpec, name: &str) -> Result<(), Error> {
-    let all: Vec<&Location> =
-        spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
+    let all: Vec<&Location> = spec.sides.iter().chain(spec.mirrors.iter().map(|mirror| &mirror.at)).collect();
     for (index, location) in all.iter().enumerate() {
         if all[..index].contains(location) {
             return Err(Refusal::Twice(location.to_string()).into());
@@ -104,12 +103,7 @@ fn are_together(sides: &[Held; 2], mirrors: &[Held]) -> Result<(), Error> {
     Ok(())
 }
 
-fn state_of(
-    spec: &TapSpec,
-    name: String,
-    choice: &Choice,
-    (sides, mirrors): (&[Held; 2], &[Held]),
-) -> State {
+fn state_of(spec: &TapSpec, name: String, choice: &Choice, (sides, mirrors): (&[Held; 2], &[Held])) -> State {
     let mut caveats: Vec<String> =
         sides.iter().chain(mirrors).flat_map(|held| held.caveats().iter().cloned()).collect();
     caveats.extend(limits(spec, choice, sides, mirrors));
@@ -155,7 +149,9 @@ fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) 
     }
     let in_pages = programs::LONGEST_COPY;
     if choice.way == Way::Xdp && !mirrors.is_empty() && largest + BEYOND_MTU > in_pages {
-        said.push(format!("frames longer than {in_pages} B are forwarded, but not copied to mirrors on this way"));
+        said.push(format!(
+            "frames longer than {in_pages} B are forwarded, but not copied to mirrors on this way"
+        ));
     }
     said
 }

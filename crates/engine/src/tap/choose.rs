@@ -49,9 +49,7 @@ pub(super) struct Abilities {
 
 impl Abilities {
     pub(super) fn of(netns: &NetNs, links: &[&Link], is_treated: bool) -> Self {
-        let feature = |link: &&Link| {
-            (link.name.clone(), xdp_features(netns, link.index).unwrap_or_default())
-        };
+        let feature = |link: &&Link| (link.name.clone(), xdp_features(netns, link.index).unwrap_or_default());
         let obstacle = xdp::obstacle().map(|error| error.to_string());
         Self { obstacle, features: links.iter().map(feature).collect(), is_treated }
     }

@@ -57,7 +57,10 @@ impl Held {
 
     /// What was changed, for whoever is to put it back.
     pub(super) fn changes(&self) -> (Vec<Change>, bool) {
-        (self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()), self.is_promiscuous)
+        (
+            self.quieted.as_ref().map_or_else(Vec::new, |quieted| quieted.changes().to_vec()),
+            self.is_promiscuous,
+        )
     }
 
     /// Switches the link up or down, until the interface is given back.

@@ -72,7 +72,8 @@ impl LinkWatch {
     /// Looks at both links and passes on what has changed; says whether it did anything.
     pub(super) fn look(&mut self, now: MonoTime, sides: &mut [Held; 2]) -> Result<bool, Error> {
         // An interface that is gone has no carrier, and nobody can be told by taking it down.
-        let mut has_carrier = |side: &Held| self.links.by_index(side.link.index).is_ok_and(|link| link.carrier);
+        let mut has_carrier =
+            |side: &Held| self.links.by_index(side.link.index).is_ok_and(|link| link.carrier);
         let carrier = [has_carrier(&sides[0]), has_carrier(&sides[1])];
         match self.passing.look(now, carrier) {
             None => Ok(false),

@@ -104,7 +104,9 @@ pub enum Refusal {
     #[error("`{0}` is no name for a tap: letters, digits, `-` and `_`, 1 to 64 of them")]
     Name(String),
     /// There is a tap of that name.
-    #[error("there is a tap `{0}` already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it")]
+    #[error(
+        "there is a tap `{0}` already; `packetrig tap status {0}` shows it, `packetrig tap stop {0}` ends it"
+    )]
     Taken(String),
     /// There is none of that name.
     #[error("there is no tap `{0}`; `packetrig tap status` shows those there are")]

@@ -53,10 +53,10 @@ impl KernelTypes {
 
     /// Bytes from the beginning of a structure to a member of it, however deep in nameless ones.
     pub fn offset(&self, structure: &str, member: &str) -> Result<u32, Error> {
-        let named = |at: &&usize| {
-            self.kind(**at) == Some(STRUCTURE) && self.name(**at) == Some(structure.as_bytes())
-        };
-        let found = self.places.iter().skip(1).find(named).and_then(|at| self.member(*at, member.as_bytes(), 0));
+        let named =
+            |at: &&usize| self.kind(**at) == Some(STRUCTURE) && self.name(**at) == Some(structure.as_bytes());
+        let found =
+            self.places.iter().skip(1).find(named).and_then(|at| self.member(*at, member.as_bytes(), 0));
         found.ok_or_else(|| unsupported("a kernel that says where its interfaces' numbers are").into())
     }
 
@@ -71,7 +71,9 @@ impl KernelTypes {
                 [] if depth < 8 => {
                     let inner = *self.places.get(self.word(entry + 4)? as usize)?;
                     let is_made_of_others = matches!(self.kind(inner)?, STRUCTURE | UNION);
-                    is_made_of_others.then(|| self.member(inner, wanted, depth + 1))?.map(|more| offset + more)
+                    is_made_of_others
+                        .then(|| self.member(inner, wanted, depth + 1))?
+                        .map(|more| offset + more)
                 }
                 _ => None,
             }

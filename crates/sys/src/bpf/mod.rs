@@ -115,7 +115,8 @@ impl Map {
         call::plain(Command::MapLookup, &mut attr)
             .map_err(|error| Error::call("bpf(MAP_LOOKUP)", self.name, error))?;
         let width = self.value / 8;
-        let sum = |at: usize| values.iter().skip(at).step_by(width).fold(0, |sum: u64, v| sum.wrapping_add(*v));
+        let sum =
+            |at: usize| values.iter().skip(at).step_by(width).fold(0, |sum: u64, v| sum.wrapping_add(*v));
         Ok((0..width).map(sum).collect())
     }
 
@@ -233,7 +234,8 @@ impl Program {
         };
         let opened = call::descriptor(Command::TracepointOpen, &mut attr);
         let object = || tracepoint.to_string_lossy().into_owned();
-        let fd = opened.map_err(|e| Error::call("bpf(RAW_TRACEPOINT_OPEN)", object(), e).with_rights(RIGHTS))?;
+        let fd =
+            opened.map_err(|e| Error::call("bpf(RAW_TRACEPOINT_OPEN)", object(), e).with_rights(RIGHTS))?;
         Ok(Attachment { fd })
     }
 

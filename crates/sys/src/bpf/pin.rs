@@ -56,8 +56,7 @@ impl Attachment {
 
 fn pin(object: BorrowedFd<'_>, path: &Path) -> Result<(), Error> {
     let text = text_of(path)?;
-    let mut attr =
-        attr::Pin { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
+    let mut attr = attr::Pin { path: text.as_ptr().addr() as u64, object: call::number(object), flags: 0 };
     call::plain(Command::Pin, &mut attr)
         .map(drop)
         .map_err(|error| Error::call("bpf(OBJ_PIN)", path.display().to_string(), error).with_rights(RIGHTS))

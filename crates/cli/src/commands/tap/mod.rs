@@ -52,8 +52,7 @@ fn understand(arguments: &Arguments) -> Result<TapSpec, Error> {
         return Err(Error::Usage("a tap is between two interfaces".into()));
     };
     let default = arguments.to.map(|mac| mac.0);
-    let mirror =
-        |mirror: &MirrorText| MirrorSpec { at: mirror.at.clone(), to: mirror.to.or(default) };
+    let mirror = |mirror: &MirrorText| MirrorSpec { at: mirror.at.clone(), to: mirror.to.or(default) };
     let compiled = |text: &String| Ok::<_, Error>((text.clone(), filter::compile(text)?));
     Ok(TapSpec {
         name: arguments.name.clone().unwrap_or_default(),

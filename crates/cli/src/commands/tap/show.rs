@@ -59,10 +59,10 @@ pub(super) fn result(state: &State, accounts: &Accounts, recorded: Option<&Recor
     text
 }
 
-
 fn rows(direction: &Direction) -> Vec<Vec<String>> {
     let way = format!("{} > {}", direction.from, direction.to);
-    let row = |what: &str, frames: String, why: &str| vec![way.clone(), what.to_owned(), frames, why.to_owned()];
+    let row =
+        |what: &str, frames: String, why: &str| vec![way.clone(), what.to_owned(), frames, why.to_owned()];
     let known = |frames: Option<u64>| frames.map_or_else(|| "–".to_owned(), count);
     let mut rows = vec![row("received", count(direction.received), "")];
     if direction.made > 0 {

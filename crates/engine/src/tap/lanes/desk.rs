@@ -76,7 +76,8 @@ impl Desk {
 
     /// Shows a tally.
     pub(super) fn show(&self, tally: &Tally) {
-        let copies = tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
+        let copies =
+            tally.copies.iter().flat_map(|c| [c.taken, c.bytes, c.refused, c.full, c.too_long, c.down]);
         for (place, value) in self.0.iter().zip(tally.fixed().into_iter().chain(copies)) {
             place.store(value, Ordering::Relaxed);
         }
@@ -92,7 +93,8 @@ impl Desk {
             std::array::from_fn(|index| self.at(index));
         // Of frames that it took the driver may have dropped some: its own counters say so, while there are any.
         let driver = transmitted.map_or(0, |c| lost_on_transmit(taken, c.tx_frames, c.tx_dropped));
-        let mirrors = state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
+        let mirrors =
+            state.mirrors.iter().enumerate().map(|(number, part)| self.mirror(number, &part.location));
         Direction {
             from: state.sides[side].location.clone(),
             to: state.sides[1 - side].location.clone(),
@@ -110,11 +112,7 @@ impl Desk {
                 (Cause::Impaired, impaired),
             ]),
             wanted,
-            uncopied: counted([
-                (Uncopied::Unseen, ring),
-                (Uncopied::Filter, other),
-                (Uncopied::Own, own),
-            ]),
+            uncopied: counted([(Uncopied::Unseen, ring), (Uncopied::Filter, other), (Uncopied::Own, own)]),
             mirrors: mirrors.collect(),
         }
     }

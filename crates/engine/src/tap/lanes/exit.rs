@@ -62,7 +62,9 @@ impl Exit {
             return;
         }
         let counts = self.ring.counts();
-        if self.ring.kick().is_err() || self.patience.is_over(self.ring.pending(), counts.taken + counts.refused) {
+        if self.ring.kick().is_err()
+            || self.patience.is_over(self.ring.pending(), counts.taken + counts.refused)
+        {
             self.down += self.ring.withdraw() as u64;
         }
     }

@@ -109,7 +109,8 @@ impl Books {
 
     /// What arrived at a side.
     pub fn inbound(&self, side: usize) -> Result<Inbound, Error> {
-        let [received, bytes, gone, own, too_long, other, wanted, unnoted] = self.book(u32::from(side == 1))?;
+        let [received, bytes, gone, own, too_long, other, wanted, unnoted] =
+            self.book(u32::from(side == 1))?;
         Ok(Inbound { received, bytes, gone, own, too_long, other, wanted, unnoted })
     }
 

@@ -336,10 +336,7 @@ fn mirror_orders(orders: &TapOrders, (direction, number): (usize, usize), mirror
     let book = books::outbound(direction, number);
     let rewrite = u32::from(mirror.to.is_some());
     let side = u32::from(direction == 1);
-    encode(
-        [book, side, 0, 0, orders.snap, mirror.longest, u32::from(orders.trailer), rewrite],
-        &stations,
-    )
+    encode([book, side, 0, 0, orders.snap, mirror.longest, u32::from(orders.trailer), rewrite], &stations)
 }
 
 fn encode(words: [u32; 8], stations: &[u64; MIRRORS]) -> Vec<u8> {

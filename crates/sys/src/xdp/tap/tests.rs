@@ -161,7 +161,14 @@ fn a_peer_that_is_down_or_gone_is_counted() {
     let mut links = Links::open(&bed.netns).unwrap();
     links.set_up(bed.index("b0"), false).unwrap();
     bed.send("a", &[frame(1, 60)]);
-    let until = |is_true: &dyn Fn() -> bool| (0..1000).any(|_| is_true() || { std::thread::yield_now(); false });
+    let until = |is_true: &dyn Fn() -> bool| {
+        (0..1000).any(|_| {
+            is_true() || {
+                std::thread::yield_now();
+                false
+            }
+        })
+    };
     let books = forwarding.books();
     assert!(until(&|| books.failed(0).unwrap().down == 1), "{:?}", books.failed(0));
     links.delete(bed.index("b0")).unwrap();
