@@ -11,7 +11,7 @@ fn forwarded_in_spite_of(way: &str, len: usize, befalls: &dyn Fn(&Bench)) -> Opt
     let bench = Bench::new(way, 3)?;
     let mut b = bench.listen(1);
     let mirror = bench.side(2);
-    let tap = bench.tap(way, &["--mirror", &mirror, "--quiet"]);
+    let tap = bench.tap(way, &["--mirror", &mirror]);
     let frames = many(FRAMES, len);
     let (early, late) = frames.split_at(FRAMES as usize / 3);
     bench.send(0, early);
