@@ -1,15 +1,13 @@
 //! `packetrig tap --impair`: what a run finds behind it is what its truth log says it did, frame by frame.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use packetrig_testkit::device::FaultPlan;
-use packetrig_testkit::{Lab, Middle};
+use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::{self, Finished, Report, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 const FRAMES: u64 = 4000;
 const FULL: &str = "loss=2%,duplicate=2%,reorder=1%,reorder-by=3,corrupt=1%,corrupt-at=20";
@@ -21,11 +19,9 @@ struct Bench {
 }
 
 fn bench() -> Option<Bench> {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let prefix = format!("im{}-{}-", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    let mut lab = skip::lab(|| Lab::build(&prefix, &["tx", "rx"], Middle::Reference(FaultPlan::none())))?;
-    lab.stop_device().unwrap();
-    Some(Bench { lab, sides: [format!("{prefix}dut/port0"), format!("{prefix}dut/port1")] })
+    let lab = skip::lab(|| Lab::apart(2))?;
+    let sides = [lab.device_location(0), lab.device_location(1)];
+    Some(Bench { lab, sides })
 }
 
 /// What a run through an impaired tap found, what the tap says of itself, and its truth log without the first line.

@@ -3,6 +3,7 @@
 
 mod disks;
 mod restarts;
+mod tapped;
 
 use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_testkit::Lab;

@@ -1,0 +1,92 @@
+//! A tap, a log behind its mirror, and both their books: what one sent the other has, or it is known what is missing.
+
+use super::{check, number, told};
+use packetrig_sys::xdp;
+use packetrig_testkit::Lab;
+use packetrig_tests::document::{Document, Flow};
+use packetrig_tests::program::{self, Running};
+use packetrig_tests::skip;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::path::Path;
+
+const FRAMES: u64 = 3000;
+
+/// Sends frames both ways through a tap with a log behind its mirror, which may begin late. What a check of the log finds.
+fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<(i32, Value)> {
+    if way == "xdp" && !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return None;
+    }
+    let lab = skip::lab(|| Lab::apart(3))?;
+    let _passes: Vec<_> = lab
+        .ports()
+        .iter()
+        .map(|port| xdp::pass(port.netns(), port.link.index, &port.location()))
+        .filter_map(Result::ok)
+        .collect();
+    let (a, b, mirror) = (lab.device_location(0), lab.device_location(1), lab.device_location(2));
+    let usual = ["tap", &a, &b, "--back-end", way, "--json", "--no-link-state"];
+    let usual = [&usual[..], &["--mirror", &mirror, "--to", "02:00:00:00:00:09"], flags].concat();
+    let mut tap = Running::start(&usual, "");
+    tap.await_remark("forwarding on way");
+    let run = || {
+        let back = Flow::new("back", 2).between(1, &[0]).pps(5000).packets(FRAMES);
+        let document = Document::new(&[lab.location(0), lab.location(1)])
+            .flows([Flow::new("there", 1).pps(5000).packets(FRAMES), back]);
+        let report = program::run(&document).report();
+        assert_eq!((report.number("there", "/loss/lost"), report.number("back", "/loss/lost")), (0, 0));
+    };
+    if is_late {
+        run();
+    }
+    let (location, into) = (lab.location(2), directory.join("log").display().to_string());
+    let mut log = Running::start(&["log", &location, "--into", &into, "--json"], "");
+    log.await_remark("listening");
+    run();
+    tap.signal(Signal::TERM);
+    let ended = tap.finish();
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    log.signal(Signal::TERM);
+    let logged = told(&log.finish());
+    assert_eq!(number(&logged, "/written"), 2 * FRAMES, "{logged}");
+    let file = directory.join("tap.json");
+    std::fs::write(&file, ended.stdout).unwrap();
+    Some(check(&directory.join("log"), &["--tap", &file.display().to_string()]))
+}
+
+fn assert_all_there(way: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((code, checked)) = tapped(way, directory.path(), &["--trailer"], false) else { return };
+    assert_eq!((code, &checked["lost"]), (0, &serde_json::json!([0, 0])), "{checked}");
+    for direction in 0..2 {
+        assert_eq!(number(&checked, &format!("/log/numbers/{direction}/seen")), FRAMES);
+        assert_eq!(number(&checked, &format!("/log/tap/{direction}/wanted")), FRAMES);
+    }
+}
+
+#[test]
+fn every_copy_of_a_tap_in_a_process_is_in_the_log() {
+    assert_all_there("packet");
+}
+
+#[test]
+fn every_copy_of_a_tap_in_the_kernel_is_in_the_log() {
+    assert_all_there("xdp");
+}
+
+#[test]
+fn copies_from_before_the_log_began_are_known_to_be_missing() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((code, checked)) = tapped("packet", directory.path(), &["--trailer"], true) else { return };
+    let lost = FRAMES.cast_signed();
+    assert_eq!((code, &checked["lost"]), (1, &serde_json::json!([lost, lost])), "{checked}");
+    assert_eq!(number(&checked, "/log/numbers/0/missing"), 0, "none is missing of those since then");
+}
+
+#[test]
+fn without_trailers_the_sum_is_known() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some((code, checked)) = tapped("packet", directory.path(), &[], false) else { return };
+    assert_eq!((code, &checked["lost_in_all"]), (0, &0.into()), "{checked}");
+    assert_eq!(checked["lost"], serde_json::json!([null, null]));
+}
