@@ -1,7 +1,7 @@
 //! Numbers that go on, and what a log that was ended by force still knows.
 
 use super::{check, lab, number, send, start, told};
-use packetrig_sys::clock;
+use packetrig_sys::{clock, xdp};
 use packetrig_tests::skip;
 use packetrig_tests::tools::tcpdump_count;
 use rustix::process::Signal;
@@ -127,4 +127,22 @@ fn what_the_tap_mirrored_and_the_log_lacks_is_known_to_the_frame() {
     let (code, checked) = check(directory.path(), &["--tap", &path]);
     assert_eq!((code, &checked["lost"][0]), (1, &10.into()), "{checked}");
     assert_eq!(number(&checked, "/log/numbers/0/missing"), 9);
+}
+
+#[test]
+fn a_log_by_xdp_has_every_frame_or_says_that_its_ring_was_full() {
+    if !skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        return;
+    }
+    let Some(lab) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut running = start(&lab, directory.path(), &["--back-end", "xdp", "--zstd", "--snap", "1000"]);
+    send(&lab.ports()[0], 1..=2000);
+    running.signal(Signal::TERM);
+    let finished = running.finish();
+    let result = told(&finished);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert_eq!(number(&result, "/written") + number(&result, "/dropped/kernel_ring"), 2000, "{result}");
+    let (_, checked) = check(directory.path(), &[]);
+    assert_eq!(number(&checked, "/log/frames"), number(&result, "/written"), "{checked}");
 }

@@ -167,6 +167,24 @@ fn files_that_are_too_old_go() {
 }
 
 #[test]
+fn files_go_as_long_as_the_disk_has_too_little_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), Retention { free: Some(0), ..retention() }, 0);
+    log.frames(1..=150);
+    let now = log.end();
+    assert_eq!(numbers_of(directory.path()), [1, 2, 3]);
+    // No disk ever has that much.
+    let mut log = Log::begin(directory.path(), Retention { free: Some(u64::MAX), ..retention() }, now);
+    log.frames(151..=160);
+    log.end();
+    assert_eq!(numbers_of(directory.path()), [0u64; 0]);
+    let removed = Index::read(directory.path()).unwrap();
+    let of_room =
+        removed.iter().filter(|entry| matches!(entry, Entry::Removed { why: Why::Free, .. })).count();
+    assert_eq!(of_room, 4);
+}
+
+#[test]
 fn a_log_that_ended_by_force_is_mended_and_its_numbers_go_on() {
     let directory = tempfile::tempdir().unwrap();
     let mut log = Log::begin(directory.path(), retention(), 0);
