@@ -34,7 +34,7 @@ pub(super) fn settle() {
 pub(super) fn accounts(books: &Books, state: &State, is_final: bool) -> Result<Accounts, Error> {
     let directions =
         [0, 1].into_iter().map(|side| direction(books, state, side)).collect::<Result<_, _>>()?;
-    Ok(Accounts { directions, is_final, ..Accounts::default() })
+    Ok(Accounts { is_final, directions, ..Accounts::default() })
 }
 
 fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Error> {

@@ -86,13 +86,13 @@ impl Lanes {
         Ok(())
     }
 
-    pub(super) fn accounts(&mut self, state: &State) -> Result<Accounts, Error> {
+    pub(super) fn accounts(&mut self, state: &State) -> Accounts {
         let mut directions = Vec::new();
         for side in [0, 1] {
             let transmitted = self.meters[1 - side].read();
             directions.push(self.desks[side].account(state, side, transmitted));
         }
-        Ok(Accounts { directions, ..Accounts::default() })
+        Accounts { directions, ..Accounts::default() }
     }
 }
 

@@ -172,7 +172,7 @@ impl Tap {
     pub fn accounts(&mut self) -> Result<Accounts, Error> {
         let mut accounts = match &mut self.plane {
             Plane::Kernel(kernel) => kernel.accounts(&self.state, false)?,
-            Plane::Process(lanes) => lanes.accounts(&self.state)?,
+            Plane::Process(lanes) => lanes.accounts(&self.state),
         };
         accounts.elapsed = self.clock.now().since(self.began);
         accounts.recording = self.record.as_ref().map(RecordThread::counts);
@@ -213,7 +213,7 @@ impl Tap {
             }
             Plane::Process(lanes) => {
                 lanes.end()?;
-                lanes.accounts(&self.state)?
+                lanes.accounts(&self.state)
             }
         };
         let recorded = match self.record.take() {

@@ -23,11 +23,11 @@ pub(super) fn line(now: &Accounts, last: Option<&Accounts>) -> String {
             scaled(rate(direction.received_bytes, bytes) * 8.0, "bit/s"),
         );
         if direction.lost() > 0 {
-            text.push_str(&format!(", dropped {}", count(direction.lost())));
+            text.extend([", dropped ", &count(direction.lost())]);
         }
         let missing: u64 = direction.mirrors.iter().flat_map(|mirror| mirror.dropped.values()).sum();
         if missing > 0 {
-            text.push_str(&format!(", copies dropped {}", count(missing)));
+            text.extend([", copies dropped ", &count(missing)]);
         }
         text
     };
@@ -54,7 +54,7 @@ pub(super) fn result(state: &State, accounts: &Accounts, recorded: Option<&Recor
         text.push_str(&table(&["capture", "frames"], rows));
     }
     for file in recorded.iter().flat_map(|recorded| &recorded.files) {
-        text.push_str(&format!("wrote {}\n", file.display()));
+        text.extend(["wrote ", &file.display().to_string(), "\n"]);
     }
     text
 }
