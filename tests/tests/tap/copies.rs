@@ -119,8 +119,11 @@ fn a_copy_that_comes_back_is_not_copied_again() {
     own_copies("packet");
 }
 
-/// Interface, bytes and full length of every frame in a file, and the interfaces' names.
-fn recorded(file: &Path) -> (Vec<(u32, Vec<u8>, u32)>, Vec<String>) {
+/// Interface, bytes and full length of a frame in a file.
+type Kept = (u32, Vec<u8>, u32);
+
+/// All frames of a file, and its interfaces' names.
+fn recorded(file: &Path) -> (Vec<Kept>, Vec<String>) {
     let bytes = std::fs::read(file).unwrap();
     let mut reader = PcapNGReader::new(1 << 16, &bytes[..]).unwrap();
     let (mut frames, mut names) = (Vec::new(), Vec::new());
