@@ -2,9 +2,11 @@
 
 use crate::bench::{Bench, number, stop, udp};
 use packetrig_sys::clock;
+use packetrig_tests::skip;
 use pcap_parser::traits::PcapReaderIterator;
 use pcap_parser::{Block, PcapBlockOwned, PcapNGReader};
 use std::path::Path;
+use std::process::Command;
 
 const LOGGER: [u8; 6] = [2, 9, 9, 9, 9, 9];
 const TO: &str = "02:09:09:09:09:09";
@@ -119,8 +121,11 @@ fn a_copy_that_comes_back_is_not_copied_again() {
     own_copies("packet");
 }
 
-/// Interface, bytes and full length of every frame in a file, and the interfaces' names.
-fn recorded(file: &Path) -> (Vec<(u32, Vec<u8>, u32)>, Vec<String>) {
+/// Interface, bytes and full length of a frame in a file.
+type Kept = (u32, Vec<u8>, u32);
+
+/// All frames of a file, and its interfaces' names.
+fn recorded(file: &Path) -> (Vec<Kept>, Vec<String>) {
     let bytes = std::fs::read(file).unwrap();
     let mut reader = PcapNGReader::new(1 << 16, &bytes[..]).unwrap();
     let (mut frames, mut names) = (Vec::new(), Vec::new());
@@ -170,4 +175,53 @@ fn captured(way: &str) {
 fn a_file_tells_the_directions_apart() {
     captured("xdp");
     captured("packet");
+}
+
+/// A capture file of these frames, byte by byte.
+fn written(frames: &[Vec<u8>], file: &Path) {
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+    let mut bytes = words(&[0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 1]);
+    for frame in frames {
+        let len = u32::try_from(frame.len()).unwrap();
+        bytes.extend(words(&[1, 0, len, len]));
+        bytes.extend(frame);
+    }
+    std::fs::write(file, bytes).unwrap();
+}
+
+#[test]
+fn the_dissector_shows_what_is_in_trailers() {
+    if !skip::has_tool("tshark") {
+        return;
+    }
+    let Some(bench) = Bench::new("packet", 3) else { return };
+    let mut m = bench.listen(2);
+    let mirror = bench.side(2);
+    let tap = bench.tap("packet", &["--mirror", &mirror, "--trailer", "--snap", "60"]);
+    bench.send(1, &[udp(0, 9, 100), udp(1, 9, 300)]);
+    let mut frames = m.hear(2);
+    stop(tap);
+    // One without a trailer, of which nothing is shown.
+    frames.push(udp(2, 9, 100));
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("copies.pcap");
+    written(&frames, &file);
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/packetrig_trailer.lua");
+    let field = |name: &str| format!("packetrig_trailer.{name}");
+    let output = Command::new("tshark")
+        .args([
+            "-X",
+            &format!("lua_script:{}", script.display()),
+            "-o",
+            "packetrig_trailer.enable:TRUE",
+            "-r",
+        ])
+        .arg(&file)
+        .args(["-n", "-T", "fields", "-E", "separator=,"])
+        .args(["-e", &field("direction"), "-e", &field("number"), "-e", &field("length")])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(shown.lines().collect::<Vec<_>>(), ["1,1,100", "1,2,300", ",,"], "{shown}");
 }
