@@ -11,14 +11,17 @@
 
 mod disk;
 mod feed;
+mod kept;
 mod recorder;
 mod shelf;
+mod spec;
 mod squeeze;
 
 pub use super::encode::Format;
 pub use disk::Target;
-pub use recorder::{RecordSpec, Recorded, Recorder, Rotation};
+pub use recorder::{Recorded, Recorder};
 pub use shelf::{Full, Part, Shelf};
+pub use spec::{RecordSpec, Rotation};
 
 use super::tap::ON_ITS_WAY;
 use crate::Error;

@@ -1,17 +1,19 @@
 //! A recording under way: frames in, files out, every frame in one account.
 
-use super::super::encode::{self, FIXED, Format, Frame, Header, Record, Totals};
+use super::super::encode::{self, FIXED, Frame, Header, Record, Totals};
 use super::disk::{Disk, Done, Tally, Target};
 use super::feed::{BLOCK, Block, Feed};
-use super::shelf::{Part, Shelf};
+use super::kept::Kept;
+use super::shelf::Shelf;
+use super::spec::{RecordSpec, target};
 use crate::Error;
-use crate::capture::numbers::{Counter, Numbers};
+use crate::capture::numbers::Numbers;
 use crate::port::RxFrame;
 use crossbeam_channel::bounded;
 use packetrig_sys::clock::Offset;
 use packetrig_units::{MonoTime, Nanos};
-use packetrig_wire::{checksum, trailer};
-use std::path::{Path, PathBuf};
+use packetrig_wire::checksum;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -22,58 +24,8 @@ const PATIENCE: Nanos = Nanos::from_secs(1);
 const LONGEST: usize = BLOCK / 4;
 /// Bytes of an FCS.
 const FCS: usize = 4;
-/// How often who keeps the files is asked to look at them.
-const LOOK: Nanos = Nanos::from_secs(5);
 /// Texts in a file's header are cut to this.
 const LONGEST_TEXT: usize = 8192;
-
-/// What to record, and where to.
-#[derive(Clone, Debug)]
-pub struct RecordSpec {
-    /// Where frames go.
-    pub target: Target,
-    /// Format of the files.
-    pub format: Format,
-    /// Interface name to write into them.
-    pub interface: String,
-    /// Further interfaces, for [`Recorder::frame_of`]; told apart in pcapng.
-    pub further: Vec<String>,
-    /// A comment to write into them.
-    pub comment: String,
-    /// The filter expression, to be written into them.
-    pub filter: String,
-    /// Bytes kept of a frame.
-    pub snap_len: Option<u32>,
-    /// Frames get the FCS they had on the wire, computed: none is given to us.
-    pub fcs: bool,
-    /// Write nothing more when a file of this many bytes is full.
-    pub budget: Option<u64>,
-    /// When to begin another file.
-    pub rotation: Rotation,
-    /// Compress with zstd at this level, off the capturing thread. Sizes of files are those before it.
-    pub zstd: Option<i32>,
-    /// Memory between capturing and disk, bytes.
-    pub queue: usize,
-}
-
-/// When to begin another file. Without any of it there is one file, with the name that was given; else names are numbered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rotation {
-    /// Files are no larger than this, bytes.
-    pub bytes: Option<u64>,
-    /// Files span no more than this.
-    pub every: Option<Nanos>,
-    /// So many files are kept, the newest.
-    pub keep: Option<usize>,
-    /// Files of that name there have been before: numbers go on.
-    pub before: u64,
-}
-
-impl Rotation {
-    fn is_any(self) -> bool {
-        self.bytes.is_some() || self.every.is_some()
-    }
-}
 
 /// See the module.
 #[derive(Debug)]
@@ -99,17 +51,6 @@ pub struct Recorder {
     queue_dropped: u64,
     kernel_dropped: Option<u64>,
     kept: Option<Kept>,
-}
-
-/// What is noted for who keeps the files.
-#[derive(Debug)]
-struct Kept {
-    /// Of the file at hand.
-    part: Part,
-    /// Losses when it was begun: of the kernel, of the queue.
-    lost_before: (u64, u64),
-    counter: Counter,
-    looked: MonoTime,
 }
 
 /// What became of a recording.
@@ -155,9 +96,7 @@ impl Recorder {
         now: MonoTime,
     ) -> Result<Self, Error> {
         let mut recorder = Self::open(spec, Some(shelf), (offset, now))?;
-        let part = Part { number: recorder.files, ..Part::default() };
-        let counter = Counter::new(known);
-        recorder.kept = Some(Kept { part, lost_before: (0, 0), counter, looked: now });
+        recorder.kept = Some(Kept::new(recorder.files, known, now));
         Ok(recorder)
     }
 
@@ -227,10 +166,8 @@ impl Recorder {
         let is_room =
             (!self.is_full(length, frame.at) || self.next_file(frame.at)) && self.feed.reserve(length);
         // Behind the rotation: the numbers of a file are those up to its last frame.
-        if let Some(kept) = &mut self.kept
-            && let Some((_, trailer)) = trailer::split(frame.bytes)
-        {
-            kept.counter.take(&trailer);
+        if let Some(kept) = &mut self.kept {
+            kept.arrived(frame.bytes);
         }
         if !is_room {
             self.queue_dropped += 1;
@@ -243,9 +180,7 @@ impl Recorder {
         self.feed.complete(1);
         self.is_empty = false;
         if let Some(kept) = &mut self.kept {
-            kept.part.frame_bytes += (frame.full_len + FCS) as u64;
-            let first = kept.part.arrivals_ns.map_or(record.at_ns, |(first, _)| first);
-            kept.part.arrivals_ns = Some((first, record.at_ns));
+            kept.written(frame.full_len + FCS, record.at_ns);
         }
     }
 
@@ -256,7 +191,7 @@ impl Recorder {
 
     /// What the trailers of a tap said so far.
     pub fn numbers(&self) -> Numbers {
-        self.kept.as_ref().map_or([None; 2], |kept| kept.counter.numbers())
+        self.kept.as_ref().map_or([None; 2], Kept::numbers)
     }
 
     /// What is kept of a frame: of its bytes, and of its FCS.
@@ -291,8 +226,7 @@ impl Recorder {
     /// To be called now and then: where files are kept, time ends them also when nothing arrives.
     pub fn mind_files(&mut self, now: MonoTime) {
         let Some(kept) = &mut self.kept else { return };
-        if now.since(kept.looked) >= LOOK {
-            kept.looked = now;
+        if kept.is_look_due(now) {
             self.feed.look();
         }
         if self.spec.rotation.every.is_some_and(|every| now.since(self.begun) >= every) {
@@ -377,13 +311,9 @@ impl Recorder {
     fn shelve(&mut self, now: MonoTime) {
         let span_ns = (self.wall(self.begun), self.wall(now));
         let lost = (self.kernel_dropped.unwrap_or(0), self.queue_dropped);
-        let Some(kept) = &mut self.kept else { return };
-        let next = Part { number: kept.part.number + 1, ..Part::default() };
-        let part = std::mem::replace(&mut kept.part, next);
-        let (kernel, queue) = std::mem::replace(&mut kept.lost_before, lost);
-        let (kernel_dropped, queue_dropped) = (lost.0 - kernel, lost.1 - queue);
-        let numbers = kept.counter.numbers();
-        self.feed.end_file(Part { span_ns, kernel_dropped, queue_dropped, numbers, ..part });
+        if let Some(kept) = &mut self.kept {
+            self.feed.end_file(kept.end_file(span_ns, lost));
+        }
     }
 
     fn begin(&mut self) {
@@ -435,25 +365,4 @@ impl Drop for Recorder {
 
 fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(LONGEST_TEXT)]
-}
-
-/// The n-th file, from 1.
-fn target(spec: &RecordSpec, n: u64) -> Target {
-    match &spec.target {
-        Target::File(path) if spec.rotation.is_any() => Target::File(numbered(path, n)),
-        target => target.clone(),
-    }
-}
-
-/// `dir/a.pcapng` becomes `dir/a-00001.pcapng`, and `a.pcapng.zst` `a-00001.pcapng.zst`.
-fn numbered(path: &Path, n: u64) -> PathBuf {
-    let is_squeezed = path.extension().is_some_and(|extension| extension == "zst");
-    let inner = if is_squeezed { path.with_extension("") } else { path.to_owned() };
-    let mut name = inner.file_stem().unwrap_or_default().to_owned();
-    name.push(format!("-{n:05}"));
-    for extension in [inner.extension(), path.extension().filter(|_| is_squeezed)].into_iter().flatten() {
-        name.push(".");
-        name.push(extension);
-    }
-    path.with_file_name(name)
 }

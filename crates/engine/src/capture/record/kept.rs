@@ -1,0 +1,65 @@
+//! What is noted on the capturing thread for who keeps the files: of the file at hand, and what trailers of a tap say.
+
+use super::shelf::Part;
+use crate::capture::numbers::{Counter, Numbers};
+use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::trailer;
+
+/// How often who keeps the files is asked to look at them.
+const LOOK: Nanos = Nanos::from_secs(5);
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Kept {
+    /// Of the file at hand.
+    part: Part,
+    /// Losses when it was begun: of the kernel, of the queue.
+    lost_before: (u64, u64),
+    counter: Counter,
+    looked: MonoTime,
+}
+
+impl Kept {
+    /// Of the file with this number, the first.
+    pub(super) fn new(number: u64, known: Numbers, now: MonoTime) -> Self {
+        let part = Part { number, ..Part::default() };
+        Self { part, lost_before: (0, 0), counter: Counter::new(known), looked: now }
+    }
+
+    /// A frame arrived that is to be in the file at hand.
+    pub(super) fn arrived(&mut self, bytes: &[u8]) {
+        if let Some((_, trailer)) = trailer::split(bytes) {
+            self.counter.take(&trailer);
+        }
+    }
+
+    /// It was handed to the disk. `bytes` are those on the wire.
+    pub(super) fn written(&mut self, bytes: usize, at_ns: u64) {
+        self.part.frame_bytes += bytes as u64;
+        let first = self.part.arrivals_ns.map_or(at_ns, |(first, _)| first);
+        self.part.arrivals_ns = Some((first, at_ns));
+    }
+
+    /// What trailers said so far.
+    pub(super) fn numbers(&self) -> Numbers {
+        self.counter.numbers()
+    }
+
+    /// Whether it is time to look at the files; then it is not again for a while.
+    pub(super) fn is_look_due(&mut self, now: MonoTime) -> bool {
+        let is_due = now.since(self.looked) >= LOOK;
+        if is_due {
+            self.looked = now;
+        }
+        is_due
+    }
+
+    /// The file at hand has ended, and another one follows. `lost` are all losses so far: of the kernel, of the queue.
+    pub(super) fn end_file(&mut self, span_ns: (u64, u64), lost: (u64, u64)) -> Part {
+        let next = Part { number: self.part.number + 1, ..Part::default() };
+        let part = std::mem::replace(&mut self.part, next);
+        let (kernel, queue) = std::mem::replace(&mut self.lost_before, lost);
+        let (kernel_dropped, queue_dropped) = (lost.0 - kernel, lost.1 - queue);
+        Part { span_ns, kernel_dropped, queue_dropped, numbers: self.numbers(), ..part }
+    }
+}
