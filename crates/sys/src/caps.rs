@@ -47,6 +47,23 @@ impl Rights {
     }
 }
 
+/// The number by which the namespace around knows the effective user: in a private one, who made it; else the user's own.
+pub fn outer_user() -> u32 {
+    let user = rustix::process::geteuid().as_raw();
+    outside(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), user)
+}
+
+fn outside(map: &str, user: u32) -> u32 {
+    let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let outer = |line: &[u32]| match *line {
+        [inside, outside, count] if user >= inside && user - inside < count => {
+            Some(outside + (user - inside))
+        }
+        _ => None,
+    };
+    numbers.chunks(3).find_map(outer).unwrap_or(user)
+}
+
 /// Whether a uid map is that of the machine's own user namespace: every user is itself.
 fn covers_every_user(map: &str) -> bool {
     let numbers: Vec<&str> = map.split_whitespace().collect();
@@ -61,6 +78,14 @@ mod tests {
     fn the_machines_own_map_is_told_from_a_private_one() {
         assert!(covers_every_user("         0          0 4294967295\n"));
         assert!(!covers_every_user("         0       1000          1\n"));
+    }
+
+    #[test]
+    fn a_private_user_is_known_outside_by_another_number() {
+        assert_eq!(outside("         0          0 4294967295\n", 7), 7);
+        assert_eq!(outside("0 1000 1\n", 0), 1000);
+        assert_eq!(outside("0 1000 1\n1 100000 65536\n", 3), 100_002);
+        assert_eq!(outside("", 5), 5);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Where a tap leaves what others need to find it: what it is and what it changed in a file below `/run`, its programs and
-//! books in the BPF file system.
+//! Where a tap leaves what others need to find it: what it is and what it changed in a file below `/run` (of an ordinary user,
+//! below the directory for temporary files), its programs and books in the BPF file system.
 //!
 //! Invariant: the file is there before the first frame is forwarded and goes when the interfaces have been restored.
 
@@ -9,10 +9,13 @@ use super::hold::Held;
 use super::{Refusal, TapSpec};
 use crate::Error;
 use crate::packet::quiet::Change;
+use packetrig_sys::caps::{Rights, outer_user};
 use packetrig_sys::xdp::tap::Pinned;
 use packetrig_sys::{bpf, process};
 use serde::{Deserialize, Serialize};
+use std::fs::DirBuilder;
 use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Names another directory for the files.
@@ -104,8 +107,21 @@ pub(super) struct Place {
 }
 
 fn directory() -> PathBuf {
-    let base = std::env::var_os(OVERRIDE).map_or_else(|| PathBuf::from(DIRECTORY), PathBuf::from);
-    base.join("tap")
+    let usual = || match Rights::current() {
+        Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
+        _ => std::env::temp_dir().join(format!("packetrig-{}", outer_user())),
+    };
+    std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from).join("tap")
+}
+
+/// Makes the directory. Where everybody may, somebody else may have made it before: what is not ours is not used.
+fn make(directory: &Path) -> io::Result<()> {
+    let base = directory.parent().unwrap_or(directory);
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    if std::fs::symlink_metadata(base)?.uid() == Rights::current().user {
+        return Ok(());
+    }
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", base.display())))
 }
 
 /// Names of the taps that left a file.
@@ -160,7 +176,7 @@ impl Place {
         let path = self.file(suffix);
         let failed = |source| Error::File { path: path.clone(), source };
         let bytes = bytes.as_ref().map_err(|error| failed(io::Error::other(error.to_string())))?;
-        std::fs::create_dir_all(&self.directory).map_err(failed)?;
+        make(&self.directory).map_err(failed)?;
         let draft = self.file(&format!("{suffix}.{}", process::own()));
         std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, &path)).map_err(failed)
     }
@@ -193,5 +209,70 @@ impl Drop for Place {
             // Nobody is there to hear of it, and a later `stop` does it again.
             drop(self.forget());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(name: &str, a: &str, b: &str) -> TapSpec {
+        TapSpec {
+            name: name.into(),
+            sides: [a.parse().unwrap(), b.parse().unwrap()],
+            mirrors: Vec::new(),
+            filter: None,
+            snap_len: None,
+            trailer: false,
+            capture: None,
+            way: None,
+            fail_closed: false,
+            link_state: true,
+            confirmed: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_are_safe_as_files_and_given_ones_are_kept_or_refused() {
+        let name = |name, a, b| name_of(&spec(name, a, b)).map_err(|error| error.to_string());
+        assert_eq!(name("", "eth1", "eth2").unwrap(), "eth1-eth2");
+        assert_eq!(name("", "lab/eth1.7", "lab/eth2").unwrap(), "lab_eth1_7-lab_eth2");
+        assert_eq!(name("my_tap-1", "eth1", "eth2").unwrap(), "my_tap-1");
+        for wrong in ["a/b", "..", "a b", "ä", &"x".repeat(65)] {
+            assert!(name(wrong, "eth1", "eth2").unwrap_err().contains(wrong));
+        }
+    }
+
+    #[test]
+    fn what_is_left_is_found_until_it_is_forgotten() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = || Place { directory: directory.path().join("x/tap"), name: "t".into(), is_left: false };
+        let mut first = place();
+        assert!(first.recall().is_none());
+        let part =
+            |index| Part { location: "eth1".into(), index, changes: vec![Change::Up], promiscuous: true };
+        let state = State {
+            name: "t".into(),
+            way: Way::Xdp,
+            why: "asked for".into(),
+            process: 7,
+            since_ns: 1,
+            fail_closed: false,
+            knows_drivers: true,
+            sides: [part(1), part(2)],
+            mirrors: Vec::new(),
+            filter: None,
+            snap_len: None,
+            trailer: false,
+            caveats: Vec::new(),
+        };
+        first.remember(&state).unwrap();
+        first.publish(&Accounts::default()).unwrap();
+        assert_eq!((first.recall(), first.published()), (Some(state.clone()), Some(Accounts::default())));
+        first.leave();
+        drop(first);
+        // Who does not leave it tidies up.
+        assert_eq!(place().recall(), Some(state));
+        assert!(place().recall().is_none());
     }
 }

@@ -204,8 +204,11 @@ impl Pinned {
         Ok(())
     }
 
-    /// Removes all names: what nobody else holds is gone.
+    /// Removes all names: what nobody else holds is gone. Who may not even look there has left nothing there.
     pub fn remove(directory: &Path) -> Result<(), Error> {
+        if directory.symlink_metadata().is_err() {
+            return Ok(());
+        }
         match std::fs::remove_dir_all(directory) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 Err(Error::call("remove", directory.display().to_string(), error))
