@@ -58,6 +58,8 @@ pub enum Event {
     Renewal(NodeName, Head, Nonce),
     /// The whole result of a node is stored. It may be said again.
     Collected(NodeName, Arc<NodeResult>),
+    /// Of what a node had to say something is missing, though its result is there. It may be said again.
+    Doubted(String),
     /// A node's agent was started again: what it did is over.
     Restarted(NodeName),
     /// Another controller has taken over.
@@ -119,6 +121,8 @@ pub struct Controller {
     reasons: Vec<(Option<NodeName>, String)>,
     steering: Steering,
     repeat_at: MonoTime,
+    /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
+    deadline: Option<MonoTime>,
     actions: Vec<Action>,
 }
 
@@ -141,6 +145,7 @@ impl Controller {
             reasons: Vec::new(),
             steering: Steering::default(),
             repeat_at: MonoTime::default(),
+            deadline: None,
             actions: Vec::new(),
         }
     }
@@ -151,6 +156,7 @@ impl Controller {
             self.after_the_end(event, now);
             return std::mem::take(&mut self.actions);
         }
+        let is_sign_of_life = matches!(event, Event::Telemetry(..) | Event::Renewal(..));
         match event {
             Event::Begin if self.phase == Phase::Draft => self.begin(now),
             Event::Reply(node, head, reply) if head == self.head => self.reply(&node, reply, now),
@@ -159,21 +165,35 @@ impl Controller {
             Event::Reply(..) | Event::Telemetry(..) | Event::Begin | Event::Tick => {}
             Event::Renewal(node, head, nonce) => self.renewal(node, head, nonce, now),
             Event::Collected(node, result) => self.collected(&node, result, now),
+            Event::Doubted(why) => self.doubted(why),
             Event::Restarted(node) => self.restarted(&node, now),
             Event::Deposed => self.depose(),
             Event::Steer(steer) => self.steer(steer, now),
             Event::Stop => self.stop(now),
+        }
+        if is_sign_of_life && self.deadline.is_some_and(|at| now < at) {
+            return std::mem::take(&mut self.actions);
         }
         self.expire(now);
         self.advance(now);
         self.settle_change(now);
         self.next_change(now);
         self.repeat(now);
+        self.deadline = self.due();
         std::mem::take(&mut self.actions)
     }
 
+    /// Whether it waits for results.
+    pub const fn is_collecting(&self) -> bool {
+        matches!(self.phase, Phase::Collecting { .. })
+    }
+
     /// When it wants to be ticked next, if nothing else happens; `None` when the run is over.
-    pub fn next_deadline(&self) -> Option<MonoTime> {
+    pub const fn next_deadline(&self) -> Option<MonoTime> {
+        self.deadline
+    }
+
+    fn due(&self) -> Option<MonoTime> {
         let own = match self.phase {
             Phase::Draft | Phase::Ended(_) => return None,
             Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
@@ -306,10 +326,14 @@ impl Controller {
                 // Nothing keeps a stop waiting, and before it has begun a node makes no change.
                 let first = self.stopping.is_some() || peer.progress < Progress::Confirmed;
                 let wanted = self.wanted_of(peer).filter(|_| change.is_none() || first);
+                let wanted = wanted.filter(|it| *it != Command::Query || self.is_to_be_asked(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
         for (node, command) in letters {
+            if let (Command::Query, Some(peer)) = (&command, self.peers.get_mut(&node)) {
+                peer.asked = now;
+            }
             self.send(node, command);
         }
         let fenced: Vec<NodeName> =
@@ -317,6 +341,11 @@ impl Controller {
         for node in fenced {
             self.send(node, Command::Abort);
         }
+    }
+
+    /// A thousand nodes that say much need not be asked often: each question is signed.
+    fn is_to_be_asked(&self, peer: &Peer, now: MonoTime) -> bool {
+        now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
     fn wanted_of(&self, peer: &Peer) -> Option<Command> {

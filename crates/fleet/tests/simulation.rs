@@ -24,6 +24,7 @@ const LIMITS: Limits = Limits {
     repeat: Nanos::from_millis(200),
     confirm: Nanos::from_secs(5),
     late: Nanos::ZERO,
+    query: Nanos::from_millis(800),
     insist: Nanos::from_millis(200),
     lease: None,
 };

@@ -23,7 +23,7 @@ const LIVES: usize = 4096;
 /// What is sealed begins so: nothing else that is signed with the key can be taken for it.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
 
-/// Finds the key of a node; asked for each grant, so that nodes may come while the controller runs.
+/// Finds the key of a node; asked for each life of it, so that nodes may come while the controller runs.
 pub type MacKeys = Arc<dyn Fn(&NodeName) -> Option<[u8; MAC_KEY]> + Send + Sync>;
 
 /// What a place seals or checks with.
@@ -81,6 +81,8 @@ impl Scope<'_> {
 pub(crate) struct Sealer {
     key: Ed25519KeyPair,
     grants: MacKeys,
+    /// The key of each node, and for which life of it.
+    known: BTreeMap<NodeName, (u64, hmac::Key)>,
     session: u64,
     number: u64,
 }
@@ -89,7 +91,7 @@ impl Sealer {
     pub(crate) fn new(signing: &[u8], grants: MacKeys, session: u64) -> Result<Self, Error> {
         let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
-        Ok(Self { key, grants, session, number: 0 })
+        Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0 })
     }
 
     /// The seal on `bytes`, which say `body` to `to` or to everybody.
@@ -108,15 +110,22 @@ impl Sealer {
         let scope = Scope { subject, incarnation, session: self.session, number: self.number };
         let covered = scope.covered(bytes);
         let (kind, seal) = match (body, to) {
-            (Body::Granted(..), Some((node, _))) => {
-                let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
-                let key = (self.grants)(node).ok_or_else(unknown)?;
-                let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), &covered);
-                ('m', tag.as_ref().to_vec())
+            (Body::Granted(..), Some((node, life))) => {
+                ('m', hmac::sign(self.key_of(node, life)?, &covered).as_ref().to_vec())
             }
             _ => ('s', self.key.sign(&covered).as_ref().to_vec()),
         };
         Ok(format!("{kind}.{:016x}.{:016x}.{}", self.session, self.number, BASE64.encode(seal)))
+    }
+
+    /// A node that came in anew has another key, and another life.
+    fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
+        if self.known.get(node).is_none_or(|(of, _)| *of != life) {
+            let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
+            let key = (self.grants)(node).ok_or_else(unknown)?;
+            self.known.insert(node.clone(), (life, hmac::Key::new(hmac::HMAC_SHA256, &key)));
+        }
+        self.known.get(node).map(|(_, key)| key).ok_or_else(|| Error::Unknown(node.clone()))
     }
 }
 

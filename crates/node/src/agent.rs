@@ -61,6 +61,8 @@ struct Shell<'a, E> {
     agent: Agent,
     membership: Option<Membership>,
     plane: Option<Box<dyn DataPlane>>,
+    /// One that is finished and not yet closed: that takes a while, and its result can go ahead.
+    finished: Option<Box<dyn DataPlane>>,
     /// Its receivers are at work: they serve a further attempt as they are.
     is_armed: bool,
     failure: Option<EngineError>,
@@ -69,8 +71,17 @@ struct Shell<'a, E> {
 
 impl<'a, E: Endpoint> Shell<'a, E> {
     fn new(endpoint: E, planes: &'a mut dyn Planes, agent: Agent, membership: Option<Membership>) -> Self {
-        let (plane, is_armed, failure, sample_at) = (None, false, None, MonoTime::default());
-        Self { endpoint, planes, agent, membership, plane, is_armed, failure, sample_at }
+        Self {
+            endpoint,
+            planes,
+            agent,
+            membership,
+            plane: None,
+            finished: None,
+            is_armed: false,
+            failure: None,
+            sample_at: MonoTime::default(),
+        }
     }
 
     fn serve(mut self, over: &AtomicBool) -> Option<EngineError> {
@@ -136,6 +147,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
                 events.extend(self.perform(action));
             }
         }
+        self.finished = None;
     }
 
     fn perform(&mut self, action: Action) -> Option<Event> {
@@ -209,7 +221,8 @@ impl<'a, E: Endpoint> Shell<'a, E> {
 
     fn finish(&mut self, sent: &[SentTotal]) -> Option<Event> {
         let name = self.endpoint.name().to_string();
-        Some(match self.plane.take()?.finish(&name, sent) {
+        let outcome = self.finished.insert(self.plane.take()?).finish(&name, sent);
+        Some(match outcome {
             Ok(result) => Event::Finished(Arc::new(result)),
             Err(error) => self.failed(error),
         })

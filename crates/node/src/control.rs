@@ -15,6 +15,9 @@ use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_units::{MonoTime, Nanos};
 
+/// Longest time between two turns while results come in.
+const COLLECTING: Nanos = Nanos::from_millis(2);
+
 /// Who sees everything that happens.
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
@@ -95,7 +98,9 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             if let Some(wish) = (self.user.wishes)() {
                 self.feed(wish)?;
             }
-            let letter = self.endpoint.receive(deadline.since(now()).min(self.user.turn));
+            // Results come beside the messages.
+            let turn = if self.machine.is_collecting() { COLLECTING } else { self.user.turn };
+            let letter = self.endpoint.receive(deadline.since(now()).min(turn));
             let event = letter.and_then(|letter| self.meaning(letter));
             self.feed(event.unwrap_or(Event::Tick))?;
             for trouble in self.endpoint.troubles() {

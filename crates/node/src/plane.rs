@@ -47,8 +47,9 @@ pub trait DataPlane {
     fn sent(&mut self) -> Result<Vec<SentTotal>, Error>;
     /// Stops the senders; what is unsent stays unsent.
     fn stop_senders(&mut self);
-    /// Stops the receivers and gives the accounts. `sent` is what all streams of the run sent.
-    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error>;
+    /// Stops the receivers and gives the accounts. `sent` is what all streams of the run sent. The last thing asked of it:
+    /// dropping it closes the ports.
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error>;
 }
 
 /// A data plane and what its ports turned out to be.
@@ -190,8 +191,8 @@ impl DataPlane for Rig {
     fn stop_senders(&mut self) {
         Self::stop_senders(self);
     }
-    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error> {
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, Error> {
         let sent: Vec<_> = sent.iter().map(|total| (total.stream, total.frames)).collect();
-        Self::finish(*self, node, &sent)
+        Self::finish(self, node, &sent)
     }
 }

@@ -108,7 +108,7 @@ impl DataPlane for Open {
         self.fake.stopped.store(true, Ordering::Relaxed);
         self.fake.note("stop").unwrap();
     }
-    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         self.fake.note("finish")?;
         assert_eq!(sent, [SentTotal { stream: 0, frames: 100 }], "receivers are told what was sent");
         Ok(result(node, self.start))

@@ -51,6 +51,8 @@ struct State {
     over: bool,
     /// Something new is in the spool.
     fresh: bool,
+    /// A run is under way: its segments should find the way open.
+    expected: bool,
     /// What keeps segments from leaving.
     obstacle: Option<String>,
     /// What else is to be told, once.
@@ -89,6 +91,8 @@ impl Uplink {
         }
         let journal = self.spool.journal(&head.run, head.attempt)?;
         self.journal = Some((head.run.clone(), head.attempt, journal));
+        self.shared.own().expected = true;
+        self.announce();
         Ok(())
     }
 
@@ -221,6 +225,9 @@ impl Carrier {
 
     /// Hands over what has not been, or long ago.
     fn carry(&mut self) -> Result<(), fabric::Error> {
+        if std::mem::take(&mut self.shared.own().expected) {
+            self.way()?;
+        }
         let pending = self.spool.pending(usize::MAX);
         let waits: Vec<SegmentId> = pending.iter().map(|one| one.id(&self.node)).collect();
         self.handed.retain(|id, _| waits.binary_search(id).is_ok());
@@ -232,14 +239,18 @@ impl Carrier {
         Ok(())
     }
 
+    fn way(&mut self) -> Result<&mut Box<dyn Outgoing>, fabric::Error> {
+        let way = match self.way.take() {
+            Some(way) => way,
+            None => (self.open)()?,
+        };
+        Ok(self.way.insert(way))
+    }
+
     fn hand_over(&mut self, pending: &Pending, id: SegmentId) -> Result<(), fabric::Error> {
         // Released in the meantime.
         let Ok(bytes) = self.spool.read(&pending.key) else { return Ok(()) };
-        let way = match &mut self.way {
-            Some(way) => way,
-            None => self.way.insert((self.open)()?),
-        };
-        match way.append(&id, &bytes) {
+        match self.way()?.append(&id, &bytes) {
             Ok(()) => {
                 self.handed.insert(id, now());
                 Ok(())

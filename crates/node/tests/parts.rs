@@ -271,7 +271,8 @@ impl Pair {
         self.wait(150);
         let samples: Vec<_> = self.rigs.iter_mut().map(|rig| rig.sample().unwrap()).collect();
         let sent: Vec<_> = self.rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
-        let results: Vec<_> = self.rigs.into_iter().map(|rig| rig.finish("node", &sent).unwrap()).collect();
+        let results: Vec<_> =
+            self.rigs.into_iter().map(|mut rig| rig.finish("node", &sent).unwrap()).collect();
         let fresh = |stream: usize| {
             let mut rx = samples.iter().flat_map(|sample| &sample.rx);
             rx.find(|(of, ..)| *of == stream).unwrap().2.since_start.frames

@@ -161,18 +161,19 @@ impl ClockRecord {
         Some(self.seen_over(from, to).map_or(foreseen, |seen| seen.min(foreseen)))
     }
 
-    /// The same by what lies between both fits. It is widest at an end or where both are equally far.
+    /// The same by what was found after the run, alone or with the line between both fits.
     fn seen_over(&self, from: MonoTime, to: MonoTime) -> Option<Nanos> {
         let after = self.after?;
+        let error = |fit: Fit| Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(fit.at))) + fit.bound;
+        let by_after = error(after.moved_to(from)).max(error(after.moved_to(to)));
+        // How far apart line and fit are is most at an end, how far clocks may have left the line nearest to its middle.
+        let on_line = |at| on_line(&self.before, &after, at);
         let middle = self.before.at + Nanos::new(after.at.since(self.before.at).as_u64() / 2);
-        let error = |at: MonoTime| {
-            let fit = between(&self.before, &after, at)?;
-            Some(Nanos::new(fit.offset_ns.abs_diff(self.before.offset_at(at))) + fit.bound)
-        };
-        [from, to, middle.clamp(from.min(to), to)]
-            .into_iter()
-            .map(error)
-            .try_fold(Nanos::ZERO, |most, error| error.map(|error| most.max(error)))
+        let by_line = on_line(from).zip(on_line(to)).map(|(one, other)| {
+            let strayed = strayed(&self.before, &after, middle.clamp(from.min(to), to.max(from)));
+            error(one).max(error(other)) + strayed
+        });
+        Some(by_line.map_or(by_after, |by_line| by_line.min(by_after)))
     }
 
     /// The controller's clock at an instant of the node's, and how far off that may be.
@@ -183,16 +184,30 @@ impl ClockRecord {
     }
 }
 
-/// On the line from one fit to a later one. The clocks may have left the line on the way, but must be back at its end.
+/// On the line from one fit to a later one, as far from it as clocks may have strayed on the way.
 fn between(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
+    let line = on_line(before, after, at)?;
+    Some(Fit { bound: line.bound + strayed(before, after, at), ..line })
+}
+
+/// How far clocks may have left the line. They must be back at its end: who strays at most at `drift` on the way out and
+/// on the way back gets no further than `2 gone left / whole` of it. The fit that allows for less holds for the time of
+/// the other, too.
+fn strayed(before: &Fit, after: &Fit, at: MonoTime) -> Nanos {
+    let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
+    let drift_ppb = u128::from(before.drift_ppb.min(after.drift_ppb));
+    let strayed = 2 * gone * left / (gone + left).max(1) * drift_ppb;
+    Nanos::new(u64::try_from(strayed.div_ceil(1_000_000_000)).unwrap_or(u64::MAX))
+}
+
+/// The line itself, with what its ends are known to.
+fn on_line(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
     let whole = u128::from(after.at.since(before.at).as_u64());
     if at < before.at || at > after.at || whole == 0 {
         return None;
     }
     let (gone, left) = (u128::from(at.since(before.at).as_u64()), u128::from(after.at.since(at).as_u64()));
-    let drift_ppb = before.drift_ppb.max(after.drift_ppb);
     let mixed = u128::from(before.bound.as_u64()) * left + u128::from(after.bound.as_u64()) * gone;
-    let strayed = (gone.min(left) * u128::from(drift_ppb)).div_ceil(1_000_000_000);
     let signed = |value: u128| i128::try_from(value).ok();
     let step = i128::from(after.offset_ns) - i128::from(before.offset_ns);
     let offset = i128::from(before.offset_ns) + step.checked_mul(signed(gone)?)? / signed(whole)?;
@@ -201,8 +216,8 @@ fn between(before: &Fit, after: &Fit, at: MonoTime) -> Option<Fit> {
         at,
         offset_ns: narrow(offset),
         rate_ppb: narrow(rate),
-        bound: Nanos::new(u64::try_from(mixed.div_ceil(whole) + strayed).unwrap_or(u64::MAX)),
-        drift_ppb,
+        bound: Nanos::new(u64::try_from(mixed.div_ceil(whole)).unwrap_or(u64::MAX)),
+        drift_ppb: before.drift_ppb.min(after.drift_ppb),
     })
 }
 
@@ -229,15 +244,23 @@ mod tests {
 
     #[test]
     fn between_two_fits_the_drift_counts_only_to_the_nearer_one() {
-        let record = ClockRecord {
-            after: Some(fit(100, 3_000, 300)),
-            before: fit(0, 1_000, 100),
-            ..ClockRecord::same()
-        };
+        let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
+        let record = ClockRecord { before, after: Some(after), ..ClockRecord::same() };
         let near = record.near(at(75)).unwrap();
-        assert_eq!((near.offset_ns, near.bound), (2_500, Nanos::new(250 + 250_000)));
+        assert_eq!((near.offset_ns, near.bound), (3_000, Nanos::new(300 + 250_000)), "by the later one");
         assert_eq!(record.near(at(0)).unwrap().bound, Nanos::new(100));
         assert_eq!(record.near(at(100)).unwrap().bound, Nanos::new(300));
+    }
+
+    #[test]
+    fn clocks_stray_only_as_far_as_they_come_back_from_and_as_the_better_fit_allows() {
+        let (before, after) = (fit(0, 1_000, 100), fit(100, 3_000, 300));
+        let unsure = Fit { drift_ppb: 600_000, ..before };
+        for before in [before, unsure] {
+            let fit = between(&before, &after, at(25)).unwrap();
+            assert_eq!((fit.offset_ns, fit.bound, fit.drift_ppb), (1_500, Nanos::new(150 + 375_000), 10_000));
+        }
+        assert_eq!(between(&before, &after, at(101)), None);
     }
 
     #[test]
@@ -255,11 +278,16 @@ mod tests {
     fn what_was_foreseen_is_bettered_by_what_was_seen_after() {
         let before = fit(0, 1_000, 100);
         let record = ClockRecord { before, after: Some(fit(100, 3_000, 300)), ..ClockRecord::same() };
-        // At the end the node was 2 us off, and that is known to 300 ns; in the middle half of it, give or take the drift.
-        assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(1_800 + 280 + 100_000)));
-        assert_eq!(record.error_over(at(0), at(100)), Some(Nanos::new(1_000 + 200 + 500_000)));
+        // By the second fit the node was 2 us off.
+        assert_eq!(record.error_over(at(90), at(100)), Some(Nanos::new(2_000 + 300 + 100_000)));
+        // By the line between both; that it may have been left counts most in the middle.
+        assert_eq!(record.error_over(at(0), at(100)), Some(Nanos::new(2_000 + 300 + 500_000)));
         assert_eq!(record.error_over(at(0), at(10)), Some(Nanos::new(100_100)));
-        assert_eq!(record.error_over(at(50), at(101)), Some(Nanos::new(1_010_100)), "beyond the second fit");
+        assert_eq!(
+            record.error_over(at(50), at(101)),
+            Some(Nanos::new(2_000 + 300 + 500_000)),
+            "beyond the second fit"
+        );
         assert_eq!(ClockRecord::same().error_over(at(0), at(10_000)), Some(Nanos::ZERO));
     }
 

@@ -36,6 +36,8 @@ pub struct Gathered {
     pub missing: u64,
     /// What makes this less than everything; each names the node.
     pub doubts: Vec<String>,
+    /// What did not come and is still at the node; each names it.
+    pub elsewhere: Vec<String>,
 }
 
 /// A capture file of a node.
@@ -121,7 +123,7 @@ impl Gathered {
             doubts.push(format!("{} segments are not there", self.missing));
         }
         if self.counts.lost > 0 {
-            doubts.push(format!("{} segments were lost on its disk", self.counts.lost));
+            doubts.push(format!("disk: {} segments were lost", self.counts.lost));
         }
         match &self.end {
             None => doubts.push("it did not say that this is all".to_owned()),
@@ -130,7 +132,10 @@ impl Gathered {
                     doubts.push(end.reason.clone().unwrap_or_else(|| "it was cut short".to_owned()));
                 }
                 if end.refused_captures > 0 {
-                    doubts.push(format!("{} captures did not fit on its disk", end.refused_captures));
+                    doubts.push(format!("disk: {} captures did not fit", end.refused_captures));
+                }
+                if end.refused_intervals > 0 {
+                    doubts.push(format!("disk: {} interval counts did not fit", end.refused_intervals));
                 }
                 if self.missing == 0 && (end.counts != self.counts || end.sha256 != chain) {
                     doubts.push("its segments are not those it counted".to_owned());
@@ -150,7 +155,7 @@ impl Gathered {
             capture.file = if let Some(gathered) = here {
                 gathered.file.to_string_lossy().into_owned()
             } else {
-                self.doubts.push(format!("{node}: capture {name} did not come"));
+                self.elsewhere.push(format!("{node}: capture {name} did not come"));
                 format!("{node}:{}", capture.file)
             };
         }

@@ -4,10 +4,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod disk;
-mod helper;
+mod judge;
 mod made;
 
-use helper::Helper;
+use judge::Judge;
 use made::Made;
 use packetrig_flow::Ledger;
 use packetrig_store::flows::{Source, Target};
@@ -71,7 +71,7 @@ fn check_reader(reader: &str) {
     store(directory.path(), &made);
     check_ours(&made, directory.path());
     let mut command = Command::new(python);
-    command.arg(helper::script("readers.py")).arg(reader).arg(directory.path());
+    command.arg(judge::script("readers.py")).arg(reader).arg(directory.path());
     command.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/book/flow-store.md"));
     let copy = directory.path().join("copy.parquet");
     let output = command.arg(&copy).output().unwrap();
@@ -141,7 +141,7 @@ fn the_largest_are_named_and_records_are_shown() {
 #[test]
 fn clickhouse_holds_what_was_sent() {
     let Some(python) = skip::client("readers") else { return };
-    let (mut engine, port) = Helper::start(&python, "clickhouse.py", &[]);
+    let (mut engine, port) = Judge::start(&python, "clickhouse.py", &[]);
     let target = format!("clickhouse://127.0.0.1:{port}/flows");
     let made = Made::new(20_000);
     send(&target, &made);
@@ -172,7 +172,7 @@ fn clickhouse_holds_what_was_sent() {
 #[test]
 fn a_kafka_topic_holds_every_record_once() {
     let (Some(python), Some(jars)) = (skip::client("readers"), skip::client("kafka")) else { return };
-    let (mut broker, address) = Helper::start(&python, "broker.py", &[jars.as_os_str()]);
+    let (mut broker, address) = Judge::start(&python, "broker.py", &[jars.as_os_str()]);
     let made = Made::new(20_000);
     send(&format!("kafka://{address}/flows"), &made);
     let found = broker.ask(&made.records.len().to_string());

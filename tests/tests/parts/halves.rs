@@ -62,7 +62,7 @@ fn run(preparation: &Preparation) -> Vec<NodeResult> {
     }
     let sent: Vec<SentTotal> = rigs.iter_mut().flat_map(|rig| rig.sent().unwrap()).collect();
     wait_ms(100);
-    rigs.into_iter().zip(NODES).map(|(rig, node)| rig.finish(node, &sent).unwrap()).collect()
+    rigs.into_iter().zip(NODES).map(|(mut rig, node)| rig.finish(node, &sent).unwrap()).collect()
 }
 
 #[test]

@@ -276,9 +276,10 @@ impl Rig {
         Ok(self.sample()?.tx.into_iter().map(|(stream, counts)| (stream, counts.numbered())).collect())
     }
 
-    /// Stops senders, then receivers, restores the interfaces, gives the final accounts. `sent_elsewhere` is what streams
-    /// of other nodes' senders sent: (stream, frames).
-    pub fn finish(mut self, node: &str, sent_elsewhere: &[(usize, u64)]) -> Result<NodeResult, Error> {
+    /// Stops senders, then receivers, gives the final accounts. `sent_elsewhere` is what streams of other nodes' senders
+    /// sent: (stream, frames). It is the last thing to be asked of a rig; dropping that closes its ports, which takes the
+    /// kernel a while, and restores the interfaces.
+    pub fn finish(&mut self, node: &str, sent_elsewhere: &[(usize, u64)]) -> Result<NodeResult, Error> {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());

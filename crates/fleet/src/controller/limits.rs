@@ -31,6 +31,8 @@ pub struct Limits {
     pub late: Nanos,
     /// Until an unanswered command is repeated.
     pub repeat: Nanos,
+    /// Until a node of a run that goes on, and is heard, is asked how far it is: its word for that may have been lost.
+    pub query: Nanos,
     /// The same between the decision on T and T.
     pub insist: Nanos,
     /// On what terms nodes may send; `None` where they cannot outlive the controller.
@@ -53,6 +55,7 @@ impl Limits {
             collect: Nanos::from_secs(60),
             late: Nanos::ZERO,
             repeat: Nanos::from_secs(1),
+            query: Nanos::from_secs(1),
             insist: Nanos::from_secs(1),
             lease: None,
         }
@@ -74,6 +77,7 @@ impl Limits {
             silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
             repeat: Nanos::from_millis(500),
+            query: Nanos::from_secs(2),
             insist: times(2).max(Nanos::from_millis(20)),
             lease: Some(LeaseTerms::FLEET),
             ..Self::local(drain)

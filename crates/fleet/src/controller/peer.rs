@@ -26,6 +26,8 @@ pub(super) struct Peer {
     pub(super) progress: Progress,
     /// Last sign of life that fits the state of the run.
     pub(super) heard: MonoTime,
+    /// When it was last asked how far it is.
+    pub(super) asked: MonoTime,
     pub(super) shown: bool,
     pub(super) released: bool,
     /// Not waited for any more.
@@ -44,6 +46,7 @@ impl Peer {
         Self {
             progress: Progress::Asked,
             heard: now,
+            asked: now,
             shown: false,
             released: false,
             lost: false,

@@ -119,6 +119,15 @@ impl Controller {
         self.send(node.clone(), Command::Collected);
     }
 
+    /// What is missing makes the run partial.
+    pub(super) fn doubted(&mut self, why: String) {
+        let reason = (None, why);
+        if !self.reasons.contains(&reason) {
+            self.emit(RunEventKind::Finding(reason.1.clone()));
+            self.reasons.push(reason);
+        }
+    }
+
     pub(super) fn restarted(&mut self, node: &NodeName, now: MonoTime) {
         let Some(peer) = self.peers.get_mut(node) else { return };
         peer.gone = true;

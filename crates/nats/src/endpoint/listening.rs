@@ -9,7 +9,6 @@ use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
 use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
-use packetrig_fleet::message::NodeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -84,28 +83,32 @@ async fn letter_task(own: Own, mut subscriber: Subscriber, letters: Sender<Messa
 async fn telemetry_task(own: Own, mut subscriber: Subscriber, telemetry: Sender<Message>) {
     let mut numbers = Numbers::default();
     while let Some(message) = subscriber.next().await {
-        own.hear(&message);
-        let lost = numbers.missing_before(&message);
+        let lost = numbers.missing_before(&message, &own);
         let full = u64::from(telemetry.try_send(message).is_err());
         own.dropped.fetch_add(lost + full, Ordering::Relaxed);
     }
 }
 
-/// The life of each speaker and the number it comes to next.
+/// The life of each speaker, by its name, and the number it comes to next.
 #[derive(Default)]
-struct Numbers(BTreeMap<NodeName, (u64, u64)>);
+struct Numbers(BTreeMap<String, (u64, u64)>);
 
 impl Numbers {
     /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
-    fn missing_before(&mut self, message: &Message) -> u64 {
+    fn missing_before(&mut self, message: &Message, own: &Own) -> u64 {
         let number = || header(message, NUMBER)?.parse::<u64>().ok();
-        let (Some(from), Some(life), Some(number)) = (speaker(&message.subject), place_of(message), number())
-        else {
-            return 0;
-        };
-        // What a life said before we listened was not lost.
-        let known = self.0.insert(from, (life, number.saturating_add(1)));
-        known.filter(|(before, _)| *before == life).map_or(0, |(_, next)| number.saturating_sub(next))
+        let name = message.subject.rsplit('.').next();
+        let (Some(name), Some(life), Some(number)) = (name, place_of(message), number()) else { return 0 };
+        let next = number.saturating_add(1);
+        match self.0.get_mut(name) {
+            Some((known, due)) if *known == life => number.saturating_sub(std::mem::replace(due, next)),
+            // What a life said before we listened was not lost.
+            _ => {
+                own.hear(message);
+                self.0.insert(name.to_owned(), (life, next));
+                0
+            }
+        }
     }
 }
 

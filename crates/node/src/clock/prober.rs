@@ -1,7 +1,8 @@
 //! A node's end: asks the controller's clock again and again while a run goes on.
 //!
 //! First a quick series, so that a run can be armed at once; then a probe every quarter of a second, so that the drift
-//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept.
+//! between the clocks is seen. All addresses of the controller are tried; the one that answers fastest is kept. How long
+//! an answer is waited for grows until one comes, so that a controller far away is compared with, too.
 
 use super::probe::{PROBE, Probe};
 use crate::agent::now;
@@ -19,8 +20,12 @@ use std::time::Duration;
 const FIRST: u64 = 64;
 /// Between two probes later.
 const EVERY: Nanos = Nanos::from_millis(250);
-/// How long an answer is waited for.
+/// Longest time the first series may take: far away it has fewer probes.
+const SERIES: Nanos = Nanos::from_millis(300);
+/// How long an answer is waited for at first.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// And in the end.
+const LONGEST: Duration = Duration::from_millis(640);
 
 /// See the module.
 #[derive(Debug)]
@@ -105,8 +110,12 @@ impl Asking<'_> {
         let Some(socket) = self.choose() else { return };
         let mut burst = FIRST;
         loop {
+            let until = now() + SERIES;
             for _ in 0..burst {
                 self.ask(&socket);
+                if now() >= until {
+                    break;
+                }
             }
             let mut state = self.shared.own();
             state.is_settled |= burst > 1;
@@ -124,6 +133,7 @@ impl Asking<'_> {
     /// The way to the controller that answers fastest. Keeps asking until one does.
     fn choose(&mut self) -> Option<UdpSocket> {
         let ways: Vec<UdpSocket> = self.server.at.iter().filter_map(|to| way(*to)).collect();
+        let mut patience = PATIENCE;
         while !self.shared.own().over {
             let mut best: Option<(Nanos, usize)> = None;
             for (index, socket) in ways.iter().enumerate() {
@@ -136,6 +146,10 @@ impl Asking<'_> {
                 return ways.into_iter().nth(index);
             }
             std::thread::sleep(PATIENCE);
+            patience = (patience * 2).min(LONGEST);
+            for socket in &ways {
+                socket.set_read_timeout(Some(patience)).ok()?;
+            }
         }
         None
     }
@@ -162,7 +176,7 @@ impl Asking<'_> {
                     return Some(Exchange { sent, heard, answered, back });
                 }
                 // A late answer to an earlier one, or nobody's.
-                _ if back.since(sent) > Nanos::from_millis(100) => return None,
+                _ if back.since(sent).to_std() > LONGEST => return None,
                 _ => {}
             }
         }

@@ -26,7 +26,7 @@ pub trait Shelf: Send {
 }
 
 /// What is on the shelf of a node's part in a run.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Shelved {
     /// The first number that is not stored; the node may delete what is below.
     pub below: u64,
@@ -34,8 +34,10 @@ pub struct Shelved {
     pub result: Option<Arc<NodeResult>>,
     /// All is stored, and there is no result: the node did not get to its end.
     pub cut_short: Option<String>,
-    /// What is not as the node wanted it, once its last segment is stored.
+    /// What is missing of what the node had to say, once its last segment is stored.
     pub doubts: Vec<String>,
+    /// What is still at the node.
+    pub elsewhere: Vec<String>,
 }
 
 /// A segment that was stored.

@@ -76,13 +76,16 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         if mark.attempt != self.attempt {
             return;
         }
-        if let Some(result) = shelved.result {
-            self.news.push_back(News::Event(Event::Collected(node.clone(), result)));
-        }
         if let Some(why) = shelved.cut_short {
             self.find(format!("node {node} did not get to its end: {why}"));
         } else {
-            shelved.doubts.into_iter().for_each(|doubt| self.find(format!("node {doubt}")));
+            let doubts = shelved.doubts.into_iter().map(|doubt| format!("node {doubt}"));
+            self.news.extend(doubts.map(|doubt| News::Event(Event::Doubted(doubt))));
+        }
+        shelved.elsewhere.into_iter().for_each(|capture| self.find(format!("node {capture}")));
+        // Last: it may be the end of the run.
+        if let Some(result) = shelved.result {
+            self.news.push_back(News::Event(Event::Collected(node, result)));
         }
     }
 

@@ -105,9 +105,8 @@ impl Slot {
         };
         let below = self.catalogue.watermark(run, *attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
-        let (result, doubts) = gathered.map(|all| (all.result, all.doubts)).unwrap_or_default();
-        let result = result.map(Arc::new);
-        Ok(Shelved { below, result, cut_short, doubts })
+        let Gathered { result, doubts, elsewhere, .. } = gathered.unwrap_or_default();
+        Ok(Shelved { below, result: result.map(Arc::new), cut_short, doubts, elsewhere })
     }
 }
 

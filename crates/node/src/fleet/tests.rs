@@ -120,7 +120,7 @@ impl DataPlane for Half {
     fn stop_senders(&mut self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
-    fn finish(self: Box<Self>, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         assert_eq!(node, self.node);
         let started = *self.started.lock().unwrap().last().unwrap();
         let mut result = NodeResult { node: node.into(), started, ..NodeResult::default() };
@@ -177,7 +177,7 @@ impl Shelf for Memory {
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
             .map_err(|error| error.to_string())?;
-        Ok(Some(Shelved { below, result, cut_short: None, doubts: Vec::new() }))
+        Ok(Some(Shelved { below, result, cut_short: None, ..Shelved::default() }))
     }
 }
 

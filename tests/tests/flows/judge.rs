@@ -1,4 +1,4 @@
-//! Python programs that stand for the world: they print where they are, then answer lines with lines.
+//! Judges: Python programs that stand for the world. They print where they are, then answer lines with lines.
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -10,22 +10,22 @@ pub(crate) fn script(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/flows").join(name)
 }
 
-pub(crate) struct Helper {
+pub(crate) struct Judge {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
 }
 
-impl Helper {
+impl Judge {
     /// Starts one; returns the line by which it says that it is ready.
     pub(crate) fn start(python: &Path, name: &str, arguments: &[&OsStr]) -> (Self, String) {
         let mut command = Command::new(python);
         command.arg(script(name)).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (input, output) = (child.stdin.take(), BufReader::new(child.stdout.take().unwrap()));
-        let mut helper = Self { child, input, output };
-        let line = helper.line();
-        (helper, line)
+        let mut judge = Self { child, input, output };
+        let line = judge.line();
+        (judge, line)
     }
 
     /// The answer to a line.
@@ -43,7 +43,7 @@ impl Helper {
     }
 }
 
-impl Drop for Helper {
+impl Drop for Judge {
     fn drop(&mut self) {
         // At the end of its input it ends what it has started, then itself.
         self.input = None;
