@@ -37,6 +37,20 @@ pub struct Sample {
     pub pings: Vec<(u64, Option<bool>)>,
 }
 
+impl Sample {
+    /// Together with what another node of the run counted. Of latencies the mean is that of whoever has one.
+    #[must_use]
+    pub fn joined(mut self, other: &Self) -> Self {
+        self.tx.extend_from_slice(&other.tx);
+        self.rx.extend(other.rx.iter().cloned());
+        self.ports.extend_from_slice(&other.ports);
+        self.neighbours.extend(other.neighbours.iter().cloned());
+        self.captures.extend(other.captures.iter().cloned());
+        self.pings.extend_from_slice(&other.pings);
+        Self { at: self.at.max(other.at), latency: other.latency.or(self.latency), ..self }
+    }
+}
+
 /// A capture while the run goes on.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaptureState {

@@ -1,5 +1,6 @@
 //! What the events of a run have told so far, as far as rows need it.
 
+use packetrig_fleet::NodeName;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_plan::Plan;
@@ -7,7 +8,7 @@ use packetrig_stats::counts::{SinceStart, StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::PortInfo;
 use packetrig_stats::result::Sample;
 use packetrig_units::{MonoTime, Nanos};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 /// Rates are means over this long.
 const WINDOW: Nanos = Nanos::from_millis(1_000);
@@ -27,7 +28,9 @@ pub(super) struct Moved {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) ports: Vec<PortInfo>,
-    /// The latest last; each sorted by stream.
+    /// What each node said last.
+    nodes: BTreeMap<NodeName, Sample>,
+    /// All nodes put together; the latest last, each sorted by stream.
     samples: VecDeque<Sample>,
     /// Since when streams have had nothing more to send.
     quiet_since: HashMap<usize, MonoTime>,
@@ -44,7 +47,13 @@ impl Live {
     pub(super) fn take(&mut self, event: &RunEvent) {
         match &event.kind {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
-            RunEventKind::Counters { sample, .. } => self.add(sample),
+            RunEventKind::Counters { node, sample } => {
+                // In a fleet each node has a clock of its own.
+                let at = if *node == NodeName::local() { sample.at } else { event.at };
+                self.nodes.insert(node.clone(), Sample::clone(sample));
+                let together = self.nodes.values().fold(Sample::default(), Sample::joined);
+                self.add(Sample { at, ..together });
+            }
             RunEventKind::Ended(outcome) => {
                 self.ended = Some(match outcome {
                     Outcome::Partial { reasons, .. } => reasons.join("; "),
@@ -56,7 +65,7 @@ impl Live {
         }
     }
 
-    fn add(&mut self, sample: &Sample) {
+    fn add(&mut self, mut sample: Sample) {
         for (stream, counts) in &sample.tx {
             if counts.is_sending {
                 self.quiet_since.remove(stream);
@@ -71,8 +80,6 @@ impl Live {
                 *link = (up, sample.at);
             }
         }
-        let mut sample = sample.clone();
-        // Several nodes or ports may have been put together.
         sample.tx.sort_unstable_by_key(|(stream, _)| *stream);
         sample.rx.sort_unstable_by_key(|(stream, port, _)| (*stream, *port));
         forget(&mut sample, &self.reborn);
@@ -208,4 +215,32 @@ fn moved(plan: &Plan, sample: &Sample, port: usize) -> Moved {
     let received = sample.rx.iter().filter(|(_, at, _)| *at == port);
     moved.frames_rx += received.map(|(.., counts)| counts.frames).sum::<u64>();
     moved
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::RunId;
+
+    #[test]
+    fn what_several_nodes_counted_is_put_together_by_the_clock_of_the_controller() {
+        let mut live = Live::default();
+        let at = |seconds: u64| MonoTime::from_nanos(seconds * 1_000_000_000);
+        let mut tell = |node: &str, when: u64, sample: Sample| {
+            let kind = RunEventKind::Counters { node: NodeName(node.into()), sample: Box::new(sample) };
+            live.take(&RunEvent { run: RunId("r".into()), at: at(when), kind });
+        };
+        let sender = |frames| StreamTxCounts { frames, ..StreamTxCounts::default() };
+        // Its clock is far ahead.
+        tell("a", 1, Sample { at: at(900), tx: vec![(0, sender(7))], ..Sample::default() });
+        let counts = StreamRxCounts { frames: 6, ..StreamRxCounts::default() };
+        tell("b", 2, Sample { at: at(5), rx: vec![(0, 1, counts)], ..Sample::default() });
+        tell("a", 3, Sample { at: at(902), tx: vec![(0, sender(9))], ..Sample::default() });
+        let latest = live.latest().unwrap();
+        assert_eq!((latest.at, sent(latest, 0).unwrap().frames), (at(3), 9));
+        assert_eq!(
+            received(latest, 0).map(|(port, counts)| (port, counts.frames)).collect::<Vec<_>>(),
+            [(1, 6)]
+        );
+    }
 }

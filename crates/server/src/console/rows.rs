@@ -12,7 +12,8 @@ use packetrig_units::{MonoTime, Nanos, Ratio};
 pub(super) type WallClock<'a> = &'a dyn Fn(MonoTime) -> u64;
 
 pub(super) fn port(plan: &Plan, names: &Names, live: &Live, port: usize, wall: WallClock<'_>) -> PortRow {
-    let info = live.ports.get(port);
+    // Nodes open their ports in any order.
+    let info = live.ports.iter().find(|info| info.name == plan.ports[port].name);
     let streams = || plan.streams.iter().enumerate().filter(move |(_, stream)| stream.tx == port);
     let transmitting = live.latest().is_some_and(|latest| {
         streams().any(|(index, stream)| live.is_at_work(index, has_arrived(stream, index, latest)))
