@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter eval-fleet clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,10 @@ eval-meter: ## Measure the flow meter: packets per second beside peers, hash, me
 eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh fleet
+
+eval-tap: ## Measure the tap and its log beside bridge, tc mirred and tcpdump: loss, rate, latency, TCP, failures (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh tap
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

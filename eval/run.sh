@@ -2,7 +2,7 @@
 # run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-name=${1:?"which evaluation: frame, rate, otg, meter, fleet"}
+name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 "$CARGO" build --release --locked -p packetrig

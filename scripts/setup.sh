@@ -89,9 +89,11 @@ test | vm | eval)
     check_rust_component fmt rustfmt
     check_rust_component clippy clippy
     want ip iproute2
+    want tc iproute2
     want ethtool ethtool
     want tcpdump tcpdump
     want tshark tshark
+    want capinfos wireshark-common
     want nfcapd nfdump
     want softflowd softflowd
     want curl curl

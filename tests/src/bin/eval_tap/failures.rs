@@ -1,0 +1,138 @@
+//! What befalls a mirror, or the tap's process, while frames pass: how many of them are lost.
+
+use crate::flood::{Bursts, Plan};
+use crate::rig::{End, Middle, Rig, pause, uncopied};
+use packetrig_sys::link::Links;
+use packetrig_tests::eval::Effort;
+use packetrig_tests::eval::output::{Output, Table};
+
+/// 200 000 frames per second, longer than the MTU that is too small.
+const FLOW: Plan = Plan { size: 512, batch: 64, frames: 400, every_ns: 2_000_000, bursts: 0 };
+const FLOOD: Plan = Plan { size: 64, batch: 256, frames: 2048, every_ns: 1_000_000, bursts: u64::MAX };
+const SMALL_MTU: u32 = 256;
+/// For what is still on its way.
+const SETTLE_MS: u64 = 300;
+const MIDDLES: [Middle; 3] = [Middle::TapXdp, Middle::TapPacket, Middle::Mirred];
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Failure {
+    None,
+    Down,
+    Full,
+    Unplugged,
+    Deleted,
+    Small,
+    Killed,
+}
+
+impl Failure {
+    const ALL: [Self; 7] =
+        [Self::None, Self::Down, Self::Full, Self::Unplugged, Self::Deleted, Self::Small, Self::Killed];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "nothing",
+            Self::Down => "the mirror is set down",
+            Self::Full => "the mirror is flooded",
+            Self::Unplugged => "the mirror's far end is set down",
+            Self::Deleted => "the mirror is deleted",
+            Self::Small => "the mirror's MTU becomes too small",
+            Self::Killed => "kill -9 of the tap",
+        }
+    }
+
+    /// Lets it happen; a flood lasts as long as what is returned.
+    fn befall(self, rig: &mut Rig) -> anyhow::Result<Option<Bursts>> {
+        let mut links = Links::open(rig.middle()?)?;
+        let mirror = rig.mirror_index()?;
+        match self {
+            Self::None => {}
+            Self::Down => links.set_up(mirror, false)?,
+            Self::Full => return Bursts::start(rig.middle()?, mirror, FLOOD).map(Some),
+            Self::Unplugged => {
+                let far = rig.station(2);
+                Links::open(far.netns())?.set_up(far.link.index, false)?;
+            }
+            Self::Deleted => links.delete(mirror)?,
+            Self::Small => links.set_mtu(mirror, SMALL_MTU)?,
+            Self::Killed => rig.kill(),
+        }
+        Ok(None)
+    }
+}
+
+/// Frames.
+struct Lost {
+    sent: u64,
+    arrived: u64,
+    uncopied: u64,
+}
+
+pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
+    let (rounds, bursts) = if effort.quick { (1, 450) } else { (5, 1500) };
+    output.say(&format!(
+        "## Failures\n\n{} frames of {} B per second for {} ms, {rounds} rounds; after a third of them it happens. Sent and arrived are the \
+         kernel's counts at the two ends of the link; what found no room at the entrance counts as sent.\n",
+        u64::from(FLOW.frames) * 1_000_000_000 / FLOW.every_ns,
+        FLOW.size,
+        bursts * FLOW.every_ns / 1_000_000
+    ))?;
+    let mut table = Table::new(&[
+        "between the ends",
+        "what happens",
+        "sent",
+        "arrived",
+        "lost",
+        "copies given up, says the tap",
+    ]);
+    for failure in Failure::ALL {
+        for middle in MIDDLES {
+            if failure == Failure::Killed && middle != Middle::TapXdp {
+                continue;
+            }
+            let lost = several(middle, failure, bursts, rounds)?;
+            let missing = i128::from(lost.sent) - i128::from(lost.arrived);
+            let uncopied =
+                if middle == Middle::Mirred { "–".to_owned() } else { lost.uncopied.to_string() };
+            let frames = [lost.sent.to_string(), lost.arrived.to_string(), missing.to_string(), uncopied];
+            table
+                .rows
+                .push([&[middle.name().to_owned(), failure.name().to_owned()][..], &frames[..]].concat());
+            if middle == Middle::TapXdp && failure != Failure::None {
+                output.goal(
+                    &format!("failure_{}", failure.name().replace(' ', "_")),
+                    &format!("{missing} of {} frames lost", lost.sent),
+                    "= 0",
+                    &(missing == 0 && lost.sent > 0).into(),
+                );
+            }
+        }
+    }
+    output.table("failures", &table)
+}
+
+fn several(middle: Middle, failure: Failure, bursts: u64, rounds: u32) -> anyhow::Result<Lost> {
+    let mut sum = Lost { sent: 0, arrived: 0, uncopied: 0 };
+    for _ in 0..rounds {
+        let next = once(middle, failure, bursts)?;
+        sum.sent += next.sent;
+        sum.arrived += next.arrived;
+        sum.uncopied += next.uncopied;
+    }
+    Ok(sum)
+}
+
+fn once(middle: Middle, failure: Failure, bursts: u64) -> anyhow::Result<Lost> {
+    let mut rig = Rig::new(middle, [End::Stack, End::Drop, End::Drop], true)?;
+    let (near, far) = (rig.count(0)?.given, rig.count(1)?.taken);
+    let sender = rig.station(0);
+    let flow = Bursts::start(sender.netns(), sender.link.index, Plan { bursts, ..FLOW })?;
+    pause(bursts * FLOW.every_ns / 3_000_000);
+    let flood = failure.befall(&mut rig)?;
+    flow.finish()?;
+    drop(flood);
+    pause(SETTLE_MS);
+    let (sent, arrived) = (rig.count(0)?.given - near, rig.count(1)?.taken - far);
+    let tap = if failure == Failure::Killed { rig.end_killed()? } else { rig.end()? };
+    Ok(Lost { sent, arrived, uncopied: uncopied(&tap) })
+}

@@ -1,0 +1,91 @@
+//! What loads a link: live frames in bursts on a schedule, and a flood from an ordinary UDP socket.
+//!
+//! Nothing here counts: the kernel's counters at the stations do.
+
+use packetrig_sys::bpf::Program;
+use packetrig_sys::clock;
+use packetrig_sys::netns::NetNs;
+use packetrig_tests::eval::peers;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Sends between two looks at the clock.
+const SENDS: usize = 64;
+
+/// Bursts of live frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Plan {
+    /// Size of a frame with FCS.
+    pub(crate) size: u32,
+    /// Frames that are put into the interface's queue before it is worked off.
+    pub(crate) batch: u32,
+    /// Frames of a burst.
+    pub(crate) frames: u32,
+    /// From one burst to the next.
+    pub(crate) every_ns: u64,
+    /// How many bursts at most.
+    pub(crate) bursts: u64,
+}
+
+/// A thread that sends them; dropping it ends it.
+pub(crate) struct Bursts {
+    quit: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), packetrig_sys::Error>>>,
+}
+
+impl Bursts {
+    /// Begins to send from the interface with this number.
+    pub(crate) fn start(netns: &NetNs, index: u32, plan: Plan) -> anyhow::Result<Self> {
+        // return bpf_redirect(index, 0)
+        let code = [0xb7_u64 | 1 << 8 | u64::from(index) << 32, 0xb7 | 2 << 8, 0x85 | 23 << 32, 0x95];
+        let program = Program::load("bursts", &code, false)?;
+        let quit = Arc::new(AtomicBool::new(false));
+        let (over, frame) = (Arc::clone(&quit), peers::frame(plan.size));
+        let thread = netns.spawn_in("bursts".to_owned(), move || {
+            let start = clock::monotonic_ns();
+            for burst in 0..plan.bursts {
+                if over.load(Ordering::Acquire) {
+                    break;
+                }
+                clock::sleep_until_ns(start + burst * plan.every_ns);
+                program.run_live(&frame, plan.batch, plan.frames)?;
+            }
+            Ok(())
+        })?;
+        Ok(Self { quit, thread: Some(thread) })
+    }
+
+    /// Waits until all bursts were sent.
+    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
+        if let Some(thread) = self.thread.take() {
+            thread.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Bursts {
+    fn drop(&mut self) {
+        self.quit.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// Sends datagrams as fast as a socket takes them.
+pub(crate) fn udp(from: &NetNs, to: SocketAddr, payload: usize, for_ns: u64) -> anyhow::Result<()> {
+    let socket = from.run_in(|| UdpSocket::bind("0.0.0.0:0"))??;
+    socket.connect(to)?;
+    let bytes = vec![0x5a; payload];
+    let end = clock::monotonic_ns() + for_ns;
+    while clock::monotonic_ns() < end {
+        for _ in 0..SENDS {
+            // What the kernel refuses it has counted.
+            drop(socket.send(&bytes));
+        }
+    }
+    Ok(())
+}
