@@ -26,6 +26,8 @@ pub(crate) const SENDERS: [&str; 3] = ["s1", "s2", "s3"];
 pub(crate) const RECEIVERS: [&str; 3] = ["r1", "r2", "r3"];
 /// Nothing here takes longer, by far.
 const LIMIT_NS: u64 = 90_000_000_000;
+/// Where the API is, within the controller's namespace.
+const HTTP: &str = "127.0.0.1:8080";
 /// Tries to start a run.
 const STARTS: usize = 5;
 const LOOK_NS: u64 = 20_000_000;
@@ -166,6 +168,23 @@ impl Fleet {
         panic!("no run begins here: {}", self.everything());
     }
 
+    /// Starts the OTG API and waits until it answers.
+    pub(crate) fn serve(&self) -> Serving {
+        let arguments = ["serve", "--on-fleet", "--plain-http", "--http", HTTP, "--no-grpc"];
+        let child = self.start(self.command(&self.control.name, "ctl", &arguments), "serve");
+        await_that("the API is there", || self.said("serve").contains(HTTP), || self.said("serve"));
+        Serving(child)
+    }
+
+    /// Posts a document to the API; what it answers.
+    pub(crate) fn post(&self, path: &str, document: &Value) -> Value {
+        let url = format!("http://{HTTP}/{path}");
+        let client =
+            ["netns", "exec", &self.control.name, "curl", "--silent", "--show-error", "--fail-with-body"];
+        let answer = ip(&[&client[..], &["--json", &document.to_string(), &url]].concat());
+        serde_json::from_str(&answer).unwrap_or_default()
+    }
+
     /// Rows of `fleet status`.
     pub(crate) fn status(&self) -> Vec<Value> {
         let (_, printed, _) = self.ask(&["fleet", "status", "--json"]);
@@ -253,6 +272,16 @@ impl Fleet {
 
 fn is_empty(list: &Value) -> bool {
     list.as_array().is_none_or(Vec::is_empty)
+}
+
+/// The OTG API, until this is dropped.
+pub(crate) struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        kill_process(pid(self.0.id()), Signal::TERM).ok();
+        drop(self.0.wait());
+    }
 }
 
 impl Drop for Fleet {

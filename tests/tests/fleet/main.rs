@@ -9,4 +9,5 @@ mod lab;
 mod nodes;
 mod refusals;
 mod run;
+mod served;
 mod whole;

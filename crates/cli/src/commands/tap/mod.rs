@@ -1,5 +1,6 @@
 //! `packetrig tap`: a link watched without being touched, and taps found and ended.
 
+mod deaf;
 mod found;
 mod impair;
 mod show;
@@ -8,6 +9,7 @@ use crate::args::{BeginTap as Arguments, Forwarder, MirrorText, Tap as Command, 
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
+use deaf::Deafness;
 use impair::Impairments;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_engine::capture::record::Recorded;
@@ -110,14 +112,16 @@ fn leave(tap: Tap, state: &State) -> Result<Exit, Error> {
 fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let mut live = Live::new(arguments.quiet);
+    let (mut live, mut deafness) = (Live::new(arguments.quiet), Deafness::default());
     let mut show_ns = start_ns + SHOW_NS;
     while signal::received().is_none() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
         tap.tend()?;
         if now_ns >= show_ns {
             show_ns += SHOW_NS;
-            live.show(tap.accounts()?);
+            let accounts = tap.accounts()?;
+            deafness.remarks(&accounts).iter().for_each(|deaf| remark(format_args!("tap: {deaf}")));
+            live.show(accounts);
         }
         clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
     }
