@@ -4,8 +4,6 @@
 use crate::flood;
 use crate::rig::{End, Middle, Rig, pause};
 use anyhow::{Context, ensure};
-use packetrig_sys::ethtool::{Ethtool, Offload};
-use packetrig_sys::link::Links;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Output, Table};
