@@ -1,14 +1,16 @@
 //! What befalls a mirror, or the tap's process, while frames pass: how many of them are lost.
 
-use crate::flood::{Bursts, Plan};
+use crate::flood::{self, Bursts, Plan};
 use crate::rig::{End, Middle, Rig, pause, uncopied};
 use packetrig_sys::link::Links;
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Output, Table};
 
-/// 200 000 frames per second, longer than the MTU that is too small.
-const FLOW: Plan = Plan { size: 512, batch: 64, frames: 400, every_ns: 2_000_000, bursts: 0 };
-const FLOOD: Plan = Plan { size: 64, batch: 256, frames: 2048, every_ns: 1_000_000, bursts: u64::MAX };
+/// Frames of a millisecond.
+const PER_MS: u64 = 100;
+/// Longer than the MTU that is too small.
+const SIZE: u32 = 512;
+const FLOOD: Plan = Plan { size: 64, batch: 256, frames: 40_000, every_ns: 40_000_000 };
 const SMALL_MTU: u32 = 256;
 /// For what is still on its way.
 const SETTLE_MS: u64 = 300;
@@ -69,13 +71,11 @@ struct Lost {
 }
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let (rounds, bursts) = if effort.quick { (1, 450) } else { (5, 1500) };
+    let (rounds, ms) = if effort.quick { (1, 900) } else { (5, 3000) };
     output.say(&format!(
-        "## Failures\n\n{} frames of {} B per second for {} ms, {rounds} rounds; after a third of them it happens. Sent and arrived are the \
-         kernel's counts at the two ends of the link; what found no room at the entrance counts as sent.\n",
-        u64::from(FLOW.frames) * 1_000_000_000 / FLOW.every_ns,
-        FLOW.size,
-        bursts * FLOW.every_ns / 1_000_000
+        "## Failures\n\n{} frames of {SIZE} B per second for {ms} ms, {rounds} rounds; after a third of them it happens. Sent is what the \
+         kernel took from the sender's ring, arrived is its count at the far end of the link.\n",
+        PER_MS * 1000
     ))?;
     let mut table = Table::new(&[
         "between the ends",
@@ -90,7 +90,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
             if failure == Failure::Killed && middle != Middle::TapXdp {
                 continue;
             }
-            let lost = several(middle, failure, bursts, rounds)?;
+            let lost = several(middle, failure, ms, rounds)?;
             let missing = i128::from(lost.sent) - i128::from(lost.arrived);
             let uncopied =
                 if middle == Middle::Mirred { "–".to_owned() } else { lost.uncopied.to_string() };
@@ -111,10 +111,10 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     output.table("failures", &table)
 }
 
-fn several(middle: Middle, failure: Failure, bursts: u64, rounds: u32) -> anyhow::Result<Lost> {
+fn several(middle: Middle, failure: Failure, ms: u64, rounds: u32) -> anyhow::Result<Lost> {
     let mut sum = Lost { sent: 0, arrived: 0, uncopied: 0 };
     for _ in 0..rounds {
-        let next = once(middle, failure, bursts)?;
+        let next = once(middle, failure, ms)?;
         sum.sent += next.sent;
         sum.arrived += next.arrived;
         sum.uncopied += next.uncopied;
@@ -122,17 +122,16 @@ fn several(middle: Middle, failure: Failure, bursts: u64, rounds: u32) -> anyhow
     Ok(sum)
 }
 
-fn once(middle: Middle, failure: Failure, bursts: u64) -> anyhow::Result<Lost> {
-    let mut rig = Rig::new(middle, [End::Stack, End::Drop, End::Drop], true)?;
-    let (near, far) = (rig.count(0)?.given, rig.count(1)?.taken);
-    let sender = rig.station(0);
-    let flow = Bursts::start(sender.netns(), sender.link.index, Plan { bursts, ..FLOW })?;
-    pause(bursts * FLOW.every_ns / 3_000_000);
+fn once(middle: Middle, failure: Failure, ms: u64) -> anyhow::Result<Lost> {
+    let mut rig = Rig::new(middle, [End::Stack, End::Drop, End::Drop], false)?;
+    let before = rig.count(1)?.taken;
+    let flow = flood::paced(rig.station(0), SIZE, PER_MS, ms)?;
+    pause(ms / 3);
     let flood = failure.befall(&mut rig)?;
-    flow.finish()?;
+    let sent = flow.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
     drop(flood);
     pause(SETTLE_MS);
-    let (sent, arrived) = (rig.count(0)?.given - near, rig.count(1)?.taken - far);
+    let arrived = rig.count(1)?.taken - before;
     let tap = if failure == Failure::Killed { rig.end_killed()? } else { rig.end()? };
     Ok(Lost { sent, arrived, uncopied: uncopied(&tap) })
 }

@@ -1,10 +1,12 @@
-//! What loads a link: live frames in bursts on a schedule, and a flood from an ordinary UDP socket.
+//! What loads a link: live frames in bursts, a paced flow from a packet ring, and a flood from an ordinary UDP socket.
 //!
 //! Nothing here counts: the kernel's counters at the stations do.
 
 use packetrig_sys::bpf::Program;
 use packetrig_sys::clock;
 use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{TxOptions, TxRing};
+use packetrig_testkit::lab::LabPort;
 use packetrig_tests::eval::peers;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -23,10 +25,8 @@ pub(crate) struct Plan {
     pub(crate) batch: u32,
     /// Frames of a burst.
     pub(crate) frames: u32,
-    /// From one burst to the next.
+    /// From one burst to the next. To begin one takes the kernel some ten milliseconds.
     pub(crate) every_ns: u64,
-    /// How many bursts at most.
-    pub(crate) bursts: u64,
 }
 
 /// A thread that sends them; dropping it ends it.
@@ -45,7 +45,7 @@ impl Bursts {
         let (over, frame) = (Arc::clone(&quit), peers::frame(plan.size));
         let thread = netns.spawn_in("bursts".to_owned(), move || {
             let start = clock::monotonic_ns();
-            for burst in 0..plan.bursts {
+            for burst in 0_u64.. {
                 if over.load(Ordering::Acquire) {
                     break;
                 }
@@ -56,14 +56,6 @@ impl Bursts {
         })?;
         Ok(Self { quit, thread: Some(thread) })
     }
-
-    /// Waits until all bursts were sent.
-    pub(crate) fn finish(mut self) -> anyhow::Result<()> {
-        if let Some(thread) = self.thread.take() {
-            thread.join().map_err(|_| anyhow::anyhow!("the sender panicked"))??;
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Bursts {
@@ -73,6 +65,36 @@ impl Drop for Bursts {
             drop(thread.join());
         }
     }
+}
+
+/// A thread that sends, and says how many frames the kernel took.
+pub(crate) type Sender = JoinHandle<Result<u64, packetrig_sys::Error>>;
+
+/// Sends so many frames of this size in each of so many milliseconds.
+pub(crate) fn paced(port: &LabPort, size: u32, per_ms: u64, ms: u64) -> anyhow::Result<Sender> {
+    let (inside, index, frame) = (port.netns().duplicate()?, port.link.index, peers::frame(size));
+    let flow = move || {
+        let mut ring = TxRing::open(&inside, index, "flow", TxOptions::default())?;
+        let start = clock::monotonic_ns();
+        for burst in 0..ms {
+            clock::sleep_until_ns(start + burst * 1_000_000);
+            for _ in 0..per_ms {
+                while ring.next_slot().is_none() {
+                    ring.kick()?;
+                }
+                if let Some(slot) = ring.next_slot() {
+                    slot[..frame.len()].copy_from_slice(&frame);
+                    ring.commit(frame.len());
+                }
+            }
+            ring.kick()?;
+        }
+        while ring.pending() > 0 {
+            ring.kick()?;
+        }
+        Ok(ring.counts().taken)
+    };
+    Ok(port.netns().spawn_in("flow".to_owned(), flow)?)
 }
 
 /// Sends datagrams as fast as a socket takes them.

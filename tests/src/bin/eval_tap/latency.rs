@@ -12,7 +12,7 @@ use serde_json::json;
 
 const PPS: u64 = 10_000;
 /// Fills the queue of the mirror's cable again and again: as many frames in one go as it holds.
-const OVERLOAD: Plan = Plan { size: 64, batch: 256, frames: 2048, every_ns: 1_000_000, bursts: u64::MAX };
+const OVERLOAD: Plan = Plan { size: 64, batch: 256, frames: 40_000, every_ns: 40_000_000 };
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mirror {
