@@ -43,6 +43,19 @@ impl Failure {
         }
     }
 
+    /// In the name of its goal.
+    fn short(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Down => "down",
+            Self::Full => "full",
+            Self::Unplugged => "unplugged",
+            Self::Deleted => "deleted",
+            Self::Small => "small_mtu",
+            Self::Killed => "killed",
+        }
+    }
+
     /// Lets it happen; a flood lasts as long as what is returned.
     fn befall(self, rig: &mut Rig) -> anyhow::Result<Option<Bursts>> {
         let mut links = Links::open(rig.middle()?)?;
@@ -100,7 +113,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
                 .push([&[middle.name().to_owned(), failure.name().to_owned()][..], &frames[..]].concat());
             if middle == Middle::TapXdp && failure != Failure::None {
                 output.goal(
-                    &format!("failure_{}", failure.name().replace(' ', "_")),
+                    &format!("failure_{}", failure.short()),
                     &format!("{missing} of {} frames lost", lost.sent),
                     "= 0",
                     &(missing == 0 && lost.sent > 0).into(),
