@@ -12,4 +12,5 @@ pub mod program;
 pub mod recording;
 pub mod skip;
 pub mod small_disk;
+pub mod station;
 pub mod tools;

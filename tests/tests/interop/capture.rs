@@ -3,12 +3,10 @@
 use packetrig_engine::packet::quiet::LOUD;
 use packetrig_sys::ethtool::Ethtool;
 use packetrig_sys::link::{Link, Links};
-use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_testkit::Lab;
-use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
-use packetrig_tests::tools;
+use packetrig_tests::{station, tools};
 use rustix::process::Signal;
 use std::path::PathBuf;
 use std::process::Command;
@@ -25,29 +23,13 @@ fn capture(lab: &Lab, flags: &[&str], frames: &[Vec<u8>]) -> Finished {
     arguments.extend(flags);
     let mut running = Running::start(&arguments, "");
     running.await_remark("listening");
-    send(&lab.ports()[0], frames);
+    station::send(&lab.ports()[0], frames);
     if !flags.contains(&"--count") {
         running.signal(Signal::INT);
     }
     let finished = running.finish();
     assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);
     finished
-}
-
-fn send(port: &LabPort, frames: &[Vec<u8>]) {
-    let options = TxOptions { longest: 2000, ..TxOptions::default() };
-    let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
-    for frame in frames {
-        while ring.next_slot().is_none() {
-            ring.kick().unwrap();
-        }
-        ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
-        ring.commit(frame.len());
-    }
-    while ring.pending() > 0 {
-        ring.kick().unwrap();
-    }
-    assert_eq!(ring.counts().taken, frames.len() as u64);
 }
 
 /// UDP over IPv4 to `port`, tagged if `vlan` is not 0.

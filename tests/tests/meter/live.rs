@@ -95,3 +95,13 @@ fn scrape(address: &str) -> String {
     stream.read_to_string(&mut text).unwrap();
     text
 }
+
+#[test]
+fn of_an_interface_that_is_down_the_meter_says_so() {
+    let Some(lab) = lab("packet") else { return };
+    // Nobody has brought it up in a namespace that is new.
+    let place = format!("{}/lo", lab.ports()[1].namespace());
+    let finished = Running::start(&["meter", &place, "--json", "-q", "--time", "10ms"], "").finish();
+    assert_eq!(number(&ledger(&finished), "/ledger/capture/delivered"), 0);
+    assert!(finished.stderr.contains(&format!("{place} is down")), "{}", finished.stderr);
+}

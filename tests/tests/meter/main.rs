@@ -5,9 +5,9 @@ mod files;
 mod live;
 mod losses;
 
-use packetrig_sys::packet::{TxOptions, TxRing};
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Finished;
+use packetrig_tests::station;
 use serde_json::Value;
 
 /// What a meter printed. It balances, or the test ends here.
@@ -25,19 +25,7 @@ fn number(result: &Value, path: &str) -> u64 {
 
 /// Sends frames, over and over, so many in all.
 fn send(port: &LabPort, frames: &[Vec<u8>], count: usize) {
-    let options = TxOptions { longest: 2000, ..TxOptions::default() };
-    let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
-    for frame in frames.iter().cycle().take(count) {
-        while ring.next_slot().is_none() {
-            ring.kick().unwrap();
-        }
-        ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
-        ring.commit(frame.len());
-    }
-    while ring.pending() > 0 {
-        ring.kick().unwrap();
-    }
-    assert_eq!(ring.counts().taken, count as u64);
+    station::send(port, frames.iter().cycle().take(count));
 }
 
 /// UDP over IPv4 from one of many ports to another machine, or back.

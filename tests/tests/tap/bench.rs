@@ -3,11 +3,12 @@
 use packetrig_sys::bpf::Attachment;
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::packet::{RxOptions, RxRing, TxOptions, TxRing};
+use packetrig_sys::packet::{RxOptions, RxRing};
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
+use packetrig_tests::station;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -87,21 +88,8 @@ impl Bench {
     }
 
     /// Sends frames from a station.
-    pub(crate) fn send(&self, station: usize, frames: &[Vec<u8>]) {
-        let port = &self.lab.ports()[station];
-        let options = TxOptions { longest: 9200, slots: 64, ..TxOptions::default() };
-        let mut ring = TxRing::open(port.netns(), port.link.index, "test", options).unwrap();
-        for frame in frames {
-            while ring.next_slot().is_none() {
-                ring.kick().unwrap();
-            }
-            ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
-            ring.commit(frame.len());
-        }
-        while ring.pending() > 0 {
-            ring.kick().unwrap();
-        }
-        assert_eq!(ring.counts().taken, frames.len() as u64);
+    pub(crate) fn send(&self, from: usize, frames: &[Vec<u8>]) {
+        station::send(&self.lab.ports()[from], frames);
     }
 }
 

@@ -1,14 +1,14 @@
 //! `packetrig capture`: what arrives at an interface, filtered, counted and written to files.
 
+use super::recorded::{self, Course};
 use crate::args::{Capture as Arguments, Direction, Receiver};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::numbers::{count, per_second, scaled};
-use crate::output::{Output, Style, remark};
+use crate::numbers::{count, scaled};
+use crate::output::{Output, remark};
 use crate::table::table;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_engine::capture::record::{
-    self, Counts, Format, Limits, RecordSpec, Recorder, Rotation, Summary, Target,
+    self, Counts, Format, Limits, RecordSpec, Recorded, Recorder, Rotation, Summary, Target,
 };
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::filter;
@@ -19,7 +19,6 @@ use packetrig_stats::series::RateSeries;
 use packetrig_sys::clock::Offset;
 use packetrig_sys::signal;
 use packetrig_units::Nanos;
-use std::io::IsTerminal;
 use std::path::Path;
 
 /// Compression where a file's name asks for it.
@@ -57,7 +56,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(text);
     }
-    Ok(exit(&summary))
+    Ok(exit(summary.recorded.as_ref()))
 }
 
 /// Captures until a limit or a signal.
@@ -80,7 +79,7 @@ fn listen<R: FrameRx>(
         remark(format_args!("capture: listening on {}", arguments.port));
     }
     let by_second = arguments.count_only && !arguments.json && !arguments.quiet;
-    let mut live = Live::new(arguments.quiet || by_second);
+    let mut live = Course::new(!arguments.quiet && !by_second);
     let mut said = 0;
     let limits = Limits { frames: arguments.count, time: arguments.time };
     let stop = || signal::received().is_some();
@@ -153,18 +152,13 @@ fn spec(arguments: &Arguments, expression: &str) -> Option<RecordSpec> {
     })
 }
 
-fn exit(summary: &Summary) -> Exit {
-    let failure = summary.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
-    match failure {
-        // Who reads along and has seen enough closes the pipe.
-        Some((_, error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Ok,
-        Some((path, error)) => {
-            let style = Style::of_remarks();
-            remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
-            Exit::World
-        }
-        None => Exit::Ok,
+fn exit(recorded: Option<&Recorded>) -> Exit {
+    let failure = recorded.and_then(|recorded| recorded.failure.as_ref());
+    // Who reads along and has seen enough closes the pipe.
+    if failure.is_some_and(|(_, error)| error.kind() == std::io::ErrorKind::BrokenPipe) {
+        return Exit::Ok;
     }
+    recorded::judge(recorded)
 }
 
 /// One row per account: every frame that passed the filter is in one of them.
@@ -189,13 +183,7 @@ fn result(arguments: &Arguments, summary: &Summary) -> String {
     if let Some(dropped) = summary.port.dropped {
         rows.push(row("interface: dropped", dropped, "before the filter"));
     }
-    let mut text = format!(
-        "{}: {} frames, {} in {:.3} s\n",
-        arguments.port,
-        count(counts.frames),
-        scaled(counts.bytes as f64, "B"),
-        counts.elapsed.as_secs_f64()
-    );
+    let mut text = recorded::sums(&arguments.port, counts);
     text.push_str(&table(&["", "frames", "because"], rows));
     text.push_str(&files(summary));
     text
@@ -213,87 +201,11 @@ fn files(summary: &Summary) -> String {
 }
 
 fn json(summary: &Summary) -> String {
-    let counts = &summary.counts;
     let recorded = summary.recorded.as_ref();
-    let value = serde_json::json!({
-        "elapsed_ns": counts.elapsed.as_u64(),
-        "frames": counts.frames,
-        "bytes": counts.bytes,
-        "written": recorded.map(|recorded| recorded.written),
-        "dropped": {
-            "kernel_ring": counts.kernel_dropped,
-            "our_queue": counts.queue_dropped,
-            "disk": counts.disk_lost,
-        },
-        "seconds": recorded.is_none().then_some(&summary.series.seconds),
-        "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
-        "files": recorded.map(|recorded| &recorded.files),
-        "files_removed": recorded.map(|recorded| recorded.removed),
-        "direct": recorded.map(|recorded| recorded.direct),
-    });
+    let mut value = recorded::value(summary);
+    value["seconds"] = serde_json::json!(recorded.is_none().then_some(&summary.series.seconds));
+    value["files"] = serde_json::json!(recorded.map(|recorded| &recorded.files));
+    value["files_removed"] = serde_json::json!(recorded.map(|recorded| recorded.removed));
+    value["direct"] = serde_json::json!(recorded.map(|recorded| recorded.direct));
     format!("{value:#}\n")
-}
-
-/// The live line on standard error.
-pub(super) struct Live {
-    bar: Option<ProgressBar>,
-    lines: bool,
-    last: Counts,
-    said: Nanos,
-}
-
-impl Live {
-    pub(super) fn new(quiet: bool) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        let bar = || {
-            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
-        };
-        Self {
-            bar: (is_terminal && !quiet).then(bar),
-            lines: !is_terminal && !quiet,
-            last: Counts::default(),
-            said: Nanos::ZERO,
-        }
-    }
-
-    pub(super) fn show(&mut self, counts: &Counts) {
-        if let Some(bar) = &self.bar {
-            bar.set_message(line(counts, &self.last));
-            bar.tick();
-            self.last = *counts;
-        } else if self.lines && counts.elapsed >= self.said + Nanos::from_secs(1) {
-            let text = line(counts, &self.last);
-            remark(format_args!("{:>7.1} s  {text}", counts.elapsed.as_secs_f64()));
-            self.said = counts.elapsed;
-            self.last = *counts;
-        }
-    }
-
-    pub(super) fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn line(counts: &Counts, last: &Counts) -> String {
-    let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
-    let rate = |now: u64, before: u64| per_second(now - before, length);
-    let seen = format!(
-        "{} frames ({}), {} ({})",
-        count(counts.frames),
-        scaled(rate(counts.frames, last.frames), "f/s"),
-        scaled(counts.bytes as f64, "B"),
-        scaled(rate(counts.bytes, last.bytes) * 8.0, "bit/s"),
-    );
-    let dropped = [
-        (counts.kernel_dropped, "kernel ring"),
-        (counts.queue_dropped, "our queue"),
-        (counts.disk_lost, "disk"),
-    ];
-    let dropped = dropped.into_iter().filter(|(frames, _)| *frames > 0);
-    let dropped = dropped.map(|(frames, who)| format!(", dropped by {who}: {}", count(frames)));
-    std::iter::once(seen).chain(dropped).collect()
 }

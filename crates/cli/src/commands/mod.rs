@@ -13,6 +13,7 @@ mod log;
 mod meter;
 mod plan;
 mod quick;
+mod recorded;
 mod replay;
 mod report;
 mod run;

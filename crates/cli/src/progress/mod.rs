@@ -3,7 +3,10 @@
 //! [`tally::Tally`] is what the run has done so far; this module only shows it. Progress goes to standard error and is
 //! never the only place where something is said.
 
+mod live;
 mod tally;
+
+pub(crate) use live::LiveLine;
 
 use self::tally::Tally;
 use crate::output::remark;

@@ -169,11 +169,16 @@ fn join_all(threads: Vec<JoinHandle<()>>) -> Result<(), Error> {
 }
 
 impl Reading {
+    /// Since the start.
+    pub fn elapsed(&self) -> Nanos {
+        Nanos::new(clock::monotonic_ns().saturating_sub(self.began_ns))
+    }
+
     /// What is known now; of exporters, as of a fraction of a second ago.
     pub fn ledger(&self) -> CollectLedger {
         let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).clone();
         CollectLedger {
-            elapsed_ns: clock::monotonic_ns().saturating_sub(self.began_ns),
+            elapsed_ns: self.elapsed().as_u64(),
             intake: self.intake.iter().map(|(place, counters)| counters.read(place.clone())).collect(),
             exporters: known.exporters,
             total: known.total,

@@ -28,7 +28,7 @@ pub(super) struct Moved {
 #[derive(Debug, Default)]
 pub(super) struct Live {
     pub(super) ports: Vec<PortInfo>,
-    /// What each node said last.
+    /// What each node of a fleet said last.
     nodes: BTreeMap<NodeName, Sample>,
     /// All nodes put together; the latest last, each sorted by stream.
     samples: VecDeque<Sample>,
@@ -48,11 +48,15 @@ impl Live {
         match &event.kind {
             RunEventKind::Ports { ports, .. } => self.ports.extend(ports.iter().cloned()),
             RunEventKind::Counters { node, sample } => {
-                // In a fleet each node has a clock of its own.
-                let at = if *node == NodeName::local() { sample.at } else { event.at };
-                self.nodes.insert(node.clone(), Sample::clone(sample));
-                let together = self.nodes.values().fold(Sample::default(), Sample::joined);
-                self.add(Sample { at, ..together });
+                let others = self.nodes.iter().filter(|(other, _)| *other != node).map(|(_, counts)| counts);
+                let together = others.fold(Sample::clone(sample), Sample::joined);
+                if *node == NodeName::local() {
+                    self.add(together);
+                } else {
+                    // In a fleet each node has a clock of its own.
+                    self.add(Sample { at: event.at, ..together });
+                    self.nodes.insert(node.clone(), Sample::clone(sample));
+                }
             }
             RunEventKind::Ended(outcome) => {
                 self.ended = Some(match outcome {

@@ -7,11 +7,12 @@ use crate::args::Collect as Arguments;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, remark};
+use crate::progress::LiveLine;
 use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
 use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, Reading, TlsFiles};
 use packetrig_meter::metrics::Responder;
 use packetrig_sys::{clock, signal};
-use show::Live;
+use packetrig_units::Nanos;
 use sinks::{Accounts, Kinds, Sinks};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -45,14 +46,19 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
             return Err(error);
         }
     };
-    let mut live = Live::new(arguments.quiet);
+    let mut live = LiveLine::new(!arguments.quiet);
+    let mut last = None;
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     while signal::received().is_none()
         && !collecting.is_done()
         && until_ns.is_none_or(|until_ns| clock::monotonic_ns() < until_ns)
     {
         std::thread::sleep(LOOK);
-        live.show(clock::monotonic_ns(), || (reading.ledger(), accounts.read()));
+        if live.is_due(reading.elapsed()) {
+            let ledger = reading.ledger();
+            live.show(Nanos::new(ledger.elapsed_ns), show::line(&ledger, last.as_ref(), &accounts.read()));
+            last = Some(ledger);
+        }
     }
     live.finish();
     drop(responder);

@@ -2,16 +2,13 @@
 
 use super::sinks::Stored;
 use crate::numbers::{count, per_second, scaled};
-use crate::output::remark;
 use crate::table::table;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_flow::collect::{Exporter, Protocol, SessionCounts, Transport};
 use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss};
 use packetrig_store::flows::Kept;
 use packetrig_units::Nanos;
 use serde::Serialize;
 use std::fmt::{self, Write};
-use std::io::IsTerminal;
 
 /// Everything, for programs.
 #[derive(Serialize)]
@@ -218,65 +215,19 @@ pub(super) fn metrics(ledger: &CollectLedger, kept: &[Kept]) -> String {
     text
 }
 
-/// The live line on standard error, once a second.
-pub(super) struct Live {
-    bar: Option<ProgressBar>,
-    lines: bool,
-    said_ns: Option<u64>,
-    last: SessionCounts,
-}
-
-impl Live {
-    pub(super) fn new(quiet: bool) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        let bar = || {
-            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
-        };
-        Self {
-            bar: (is_terminal && !quiet).then(bar),
-            lines: !is_terminal && !quiet,
-            said_ns: None,
-            last: SessionCounts::default(),
-        }
-    }
-
-    pub(super) fn show(&mut self, now_ns: u64, read: impl FnOnce() -> (CollectLedger, Vec<Kept>)) {
-        let since_ns = now_ns.saturating_sub(*self.said_ns.get_or_insert(now_ns));
-        if since_ns < 1_000_000_000 || (self.bar.is_none() && !self.lines) {
-            return;
-        }
-        let (ledger, kept) = read();
-        let line = line(&ledger, &self.last, &kept, Nanos::new(since_ns));
-        match &self.bar {
-            Some(bar) => {
-                bar.set_message(line);
-                bar.tick();
-            }
-            None => remark(format_args!("{:>7.1} s  {line}", Nanos::new(ledger.elapsed_ns).as_secs_f64())),
-        }
-        self.said_ns = Some(now_ns);
-        self.last = ledger.total;
-    }
-
-    pub(super) fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
-}
-
-fn line(ledger: &CollectLedger, last: &SessionCounts, kept: &[Kept], length: Nanos) -> String {
+/// What happened since the last line.
+pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &[Kept]) -> String {
     let total = &ledger.total;
+    let length = Nanos::new(ledger.elapsed_ns.saturating_sub(last.map_or(0, |last| last.elapsed_ns)));
+    let before = |of: fn(&SessionCounts) -> u64| last.map_or(0, |last| of(&last.total));
     let rate = |now: u64, before: u64| per_second(now.saturating_sub(before), length);
     let mut text = format!(
         "{} exporters, {} records ({}), {} packets ({})",
         ledger.exporters.len(),
         count(total.records),
-        scaled(rate(total.records, last.records), "rec/s"),
+        scaled(rate(total.records, before(|total| total.records)), "rec/s"),
         count(total.packets),
-        scaled(rate(total.packets, last.packets), "pkt/s"),
+        scaled(rate(total.packets, before(|total| total.packets)), "pkt/s"),
     );
     let stored = kept.iter().map(|kept| kept.stored.records).min();
     if let Some(stored) = stored {

@@ -6,12 +6,12 @@
 mod check;
 mod notify;
 
-use super::capture::Live;
+use super::recorded::{self, Course};
 use crate::args::{BeginLog, Log as Arguments, LogAction, Receiver};
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::numbers::{count, scaled};
-use crate::output::{Output, Style, remark};
+use crate::numbers::count;
+use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_engine::capture::log::{Keeper, NAME, Retention};
 use packetrig_engine::capture::numbers::Numbers;
@@ -51,12 +51,12 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let keeper = Keeper::open(directory, &interface.to_string(), retention(arguments))?;
     let begun = (keeper.last_file() + 1, keeper.next_frame());
     let (summary, numbers) = job.listen_there(keeper, directory)?;
-    output.text(if arguments.json {
-        json(&summary, numbers, begun)?
+    if arguments.json {
+        output.json(&json(&summary, numbers, begun))?;
     } else {
-        result(&job, &summary, numbers)
-    });
-    Ok(exit(&summary))
+        output.text(result(&job, &summary, numbers));
+    }
+    Ok(recorded::judge(summary.recorded.as_ref()))
 }
 
 fn retention(arguments: &BeginLog) -> Retention {
@@ -131,7 +131,7 @@ impl Job<'_> {
             (None, now) if now != hangups.replace(now) => Wish::Rotate,
             (None, _) => Wish::GoOn,
         };
-        let mut live = Live::new(self.arguments.quiet);
+        let mut live = Course::new(!self.arguments.quiet);
         let mut tell = |counts: &Counts, _: &RateSeries| live.show(counts);
         let done = record::record_as_wished(&mut tap, &clock, Some(recorder), (limits, &wish), &mut tell);
         live.finish();
@@ -166,30 +166,12 @@ impl Job<'_> {
     }
 }
 
-fn exit(summary: &Summary) -> Exit {
-    let failure = summary.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
-    match failure {
-        Some((path, error)) => {
-            let style = Style::of_remarks();
-            remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
-            Exit::World
-        }
-        None => Exit::Ok,
-    }
-}
-
 /// One row per account, and one for each direction of a tap.
 fn result(job: &Job<'_>, summary: &Summary, numbers: Numbers) -> String {
     let counts = &summary.counts;
     let written = summary.recorded.as_ref().map_or(0, |recorded| recorded.written);
     let row = |what: &str, frames: u64| vec![what.to_owned(), count(frames)];
-    let mut text = format!(
-        "{}: {} frames, {} in {:.3} s\n",
-        job.interface,
-        count(counts.frames),
-        scaled(counts.bytes as f64, "B"),
-        counts.elapsed.as_secs_f64()
-    );
+    let mut text = recorded::sums(job.interface, counts);
     text.push_str(&table(
         &["", "frames"],
         [
@@ -225,26 +207,11 @@ fn trailers(numbers: Numbers) -> String {
     table(&["of the tap", "first", "last", "seen", "missing", "not logged", "twice"], rows)
 }
 
-fn json(summary: &Summary, numbers: Numbers, (first_file, first_frame): (u64, u64)) -> Result<String, Error> {
-    let counts = &summary.counts;
-    let recorded = summary.recorded.as_ref();
-    let value = serde_json::json!({
-        "elapsed_ns": counts.elapsed.as_u64(),
-        "frames": counts.frames,
-        "bytes": counts.bytes,
-        "written": recorded.map(|recorded| recorded.written),
-        "dropped": {
-            "kernel_ring": counts.kernel_dropped,
-            "our_queue": counts.queue_dropped,
-            "disk": counts.disk_lost,
-        },
-        "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
-        "first_file": first_file,
-        "first_frame": first_frame,
-        "files": recorded.map(|recorded| recorded.files.len()),
-        "numbers": numbers,
-    });
-    serde_json::to_string_pretty(&value)
-        .map(|text| text + "\n")
-        .map_err(|error| Error::Write { what: "JSON".into(), source: error.into() })
+fn json(summary: &Summary, numbers: Numbers, (first_file, first_frame): (u64, u64)) -> serde_json::Value {
+    let mut value = recorded::value(summary);
+    value["first_file"] = first_file.into();
+    value["first_frame"] = first_frame.into();
+    value["files"] = serde_json::json!(summary.recorded.as_ref().map(|recorded| recorded.files.len()));
+    value["numbers"] = serde_json::json!(numbers);
+    value
 }

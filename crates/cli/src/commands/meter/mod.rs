@@ -9,7 +9,7 @@ use crate::args::Meter as Arguments;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use crate::progress::LiveLine;
 use outputs::Outputs;
 use packetrig_meter::ledger::{Books, Report, exposition};
 use packetrig_meter::metrics::Responder;
@@ -100,7 +100,8 @@ fn say_down(input: &Input) {
 fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Output) {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let mut live = Live::new(arguments);
+    let mut live = LiveLine::new(!arguments.quiet && !arguments.top);
+    let mut last = None;
     let mut screen = arguments.top.then(|| Screen::new(std::io::stdout().is_terminal()));
     let mut show_ns = start_ns + SHOW_NS;
     while !meter.is_over() && signal::received().is_none() && clock::monotonic_ns() < end_ns {
@@ -108,10 +109,11 @@ fn watch(arguments: &Arguments, meter: &Meter, books: &Books, output: &mut Outpu
         if now_ns >= show_ns {
             show_ns += SHOW_NS;
             let report = books.report(false);
-            live.show(&report);
+            live.show(Nanos::new(report.elapsed_ns), show::line(&report, last.as_ref()));
             if let Some(screen) = &mut screen {
                 output.text(screen.draw(meter, &report));
             }
+            last = Some(report);
         }
         clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
     }
@@ -144,42 +146,5 @@ fn judge(report: &Report, failures: &[String], has_signal: bool) -> Exit {
         (true, false) => Exit::World,
         (true, true) if report.stopped && has_signal => Exit::Interrupted,
         (true, true) => Exit::Ok,
-    }
-}
-
-/// The live line on standard error.
-struct Live {
-    bar: Option<ProgressBar>,
-    lines: bool,
-    last: Option<Report>,
-}
-
-impl Live {
-    fn new(arguments: &Arguments) -> Self {
-        let is_wanted = !arguments.quiet && !arguments.top;
-        let is_terminal = std::io::stderr().is_terminal();
-        let bar = || {
-            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
-        };
-        Self { bar: (is_terminal && is_wanted).then(bar), lines: !is_terminal && is_wanted, last: None }
-    }
-
-    fn show(&mut self, report: &Report) {
-        let text = show::line(report, self.last.as_ref());
-        if let Some(bar) = &self.bar {
-            bar.set_message(text);
-            bar.tick();
-        } else if self.lines {
-            remark(format_args!("{:>7.1} s  {text}", Nanos::new(report.elapsed_ns).as_secs_f64()));
-        }
-        self.last = Some(report.clone());
-    }
-
-    fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
     }
 }

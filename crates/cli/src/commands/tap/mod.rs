@@ -5,19 +5,18 @@ mod found;
 mod impair;
 mod show;
 
+use super::recorded;
 use crate::args::{BeginTap as Arguments, Forwarder, MirrorText, Tap as Command, TapAction};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
+use crate::progress::LiveLine;
 use deaf::Deafness;
 use impair::Impairments;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_engine::capture::record::Recorded;
 use packetrig_engine::filter;
 use packetrig_engine::tap::{Accounts, Ended, MirrorSpec, State, Tap, TapSpec, Way};
 use packetrig_sys::{clock, signal};
-use packetrig_units::Nanos;
-use std::io::IsTerminal;
 
 /// How often the tap is tended.
 const LOOK_NS: u64 = 20_000_000;
@@ -112,7 +111,8 @@ fn leave(tap: Tap, state: &State) -> Result<Exit, Error> {
 fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
     let start_ns = clock::monotonic_ns();
     let end_ns = arguments.time.map_or(u64::MAX, |time| start_ns.saturating_add(time.as_u64()));
-    let (mut live, mut deafness) = (Live::new(arguments.quiet), Deafness::default());
+    let (mut live, mut deafness) = (LiveLine::new(!arguments.quiet), Deafness::default());
+    let mut last = None;
     let mut show_ns = start_ns + SHOW_NS;
     while signal::received().is_none() && clock::monotonic_ns() < end_ns {
         let now_ns = clock::monotonic_ns();
@@ -121,7 +121,8 @@ fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
             show_ns += SHOW_NS;
             let accounts = tap.accounts()?;
             deafness.remarks(&accounts).iter().for_each(|deaf| remark(format_args!("tap: {deaf}")));
-            live.show(accounts);
+            live.show(accounts.elapsed, show::line(&accounts, last.as_ref()));
+            last = Some(accounts);
         }
         clock::sleep_until_ns((now_ns + LOOK_NS).min(show_ns).min(end_ns));
     }
@@ -152,50 +153,6 @@ fn judge(ended: &Ended) -> Exit {
     for rule in &ended.imbalances {
         remark(format_args!("{} the accounts do not balance: {rule}", style.bad("error:")));
     }
-    let failure = ended.recorded.as_ref().and_then(|recorded| recorded.failure.as_ref());
-    if let Some((path, error)) = failure {
-        remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
-    }
-    match (ended.imbalances.is_empty(), failure) {
-        (false, _) => Exit::Inconclusive,
-        (true, Some(_)) => Exit::World,
-        (true, None) => Exit::Ok,
-    }
-}
-
-/// The live line on standard error.
-struct Live {
-    bar: Option<ProgressBar>,
-    lines: bool,
-    last: Option<Accounts>,
-}
-
-impl Live {
-    fn new(quiet: bool) -> Self {
-        let is_terminal = std::io::stderr().is_terminal();
-        let bar = || {
-            let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}")
-                .unwrap_or_else(|_| ProgressStyle::default_spinner());
-            ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(4)).with_style(style)
-        };
-        Self { bar: (is_terminal && !quiet).then(bar), lines: !is_terminal && !quiet, last: None }
-    }
-
-    fn show(&mut self, accounts: Accounts) {
-        let text = show::line(&accounts, self.last.as_ref());
-        if let Some(bar) = &self.bar {
-            bar.set_message(text);
-            bar.tick();
-        } else if self.lines {
-            let elapsed: Nanos = accounts.elapsed;
-            remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64()));
-        }
-        self.last = Some(accounts);
-    }
-
-    fn finish(self) {
-        if let Some(bar) = self.bar {
-            bar.finish_and_clear();
-        }
-    }
+    let written = recorded::judge(ended.recorded.as_ref());
+    if ended.imbalances.is_empty() { written } else { Exit::Inconclusive }
 }

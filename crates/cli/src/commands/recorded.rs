@@ -1,0 +1,86 @@
+//! What `capture`, `log` and `tap` say alike of frames that go into files: the live line, sums, failures.
+
+use crate::exit::Exit;
+use crate::numbers::{count, per_second, scaled};
+use crate::output::{Style, remark};
+use crate::progress::LiveLine;
+use packetrig_engine::capture::record::{Counts, Recorded, Summary};
+use packetrig_units::Nanos;
+use serde_json::{Value, json};
+use std::fmt::Display;
+
+/// The live line of a capture.
+pub(super) struct Course {
+    live: LiveLine,
+    last: Counts,
+}
+
+impl Course {
+    pub(super) fn new(is_wanted: bool) -> Self {
+        Self { live: LiveLine::new(is_wanted), last: Counts::default() }
+    }
+
+    pub(super) fn show(&mut self, counts: &Counts) {
+        if self.live.is_due(counts.elapsed) {
+            self.live.show(counts.elapsed, line(counts, &self.last));
+            self.last = *counts;
+        }
+    }
+
+    pub(super) fn finish(self) {
+        self.live.finish();
+    }
+}
+
+fn line(counts: &Counts, last: &Counts) -> String {
+    let length = Nanos::new(counts.elapsed.as_u64().saturating_sub(last.elapsed.as_u64()));
+    let rate = |now: u64, before: u64| per_second(now - before, length);
+    let seen = format!(
+        "{} frames ({}), {} ({})",
+        count(counts.frames),
+        scaled(rate(counts.frames, last.frames), "f/s"),
+        scaled(counts.bytes as f64, "B"),
+        scaled(rate(counts.bytes, last.bytes) * 8.0, "bit/s"),
+    );
+    let dropped = [
+        (counts.kernel_dropped, "kernel ring"),
+        (counts.queue_dropped, "our queue"),
+        (counts.disk_lost, "disk"),
+    ];
+    let dropped = dropped.into_iter().filter(|(frames, _)| *frames > 0);
+    let dropped = dropped.map(|(frames, who)| format!(", dropped by {who}: {}", count(frames)));
+    std::iter::once(seen).chain(dropped).collect()
+}
+
+/// The sums, in words.
+pub(super) fn sums(at: impl Display, counts: &Counts) -> String {
+    let (frames, bytes) = (count(counts.frames), scaled(counts.bytes as f64, "B"));
+    format!("{at}: {frames} frames, {bytes} in {:.3} s\n", counts.elapsed.as_secs_f64())
+}
+
+/// The sums, for programs.
+pub(super) fn value(summary: &Summary) -> Value {
+    let counts = &summary.counts;
+    json!({
+        "elapsed_ns": counts.elapsed.as_u64(),
+        "frames": counts.frames,
+        "bytes": counts.bytes,
+        "written": summary.recorded.as_ref().map(|recorded| recorded.written),
+        "dropped": {
+            "kernel_ring": counts.kernel_dropped,
+            "our_queue": counts.queue_dropped,
+            "disk": counts.disk_lost,
+        },
+        "interface": { "received": summary.port.arrived, "dropped": summary.port.dropped },
+    })
+}
+
+/// Says that a file could not be written, if one could not.
+pub(super) fn judge(recorded: Option<&Recorded>) -> Exit {
+    let Some((path, error)) = recorded.and_then(|recorded| recorded.failure.as_ref()) else {
+        return Exit::Ok;
+    };
+    let style = Style::of_remarks();
+    remark(format_args!("{} cannot write {}: {error}", style.bad("error:"), path.display()));
+    Exit::World
+}
