@@ -8,7 +8,7 @@ BUILT := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/debug
 VM_FLAGS ?= --skip-if-missing
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
+.PHONY: help demo test fmt lint bench fuzz eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe clean check-fmt check-scripts check-rooms check-docs test-lab test-vm check-vm
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,9 +17,9 @@ demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded
 	@scripts/setup.sh demo
 	$(CARGO) run --release --locked -p packetrig -- demo $(DEMO)
 
-test: ## What CI runs: formatting, lints, rooms, licences, all tests in a private lab, docs, a guest if there is QEMU
+test: ## What CI runs: formatting, lints, rooms, licences, docs, all tests in a private lab, a guest if there is QEMU
 	@scripts/setup.sh test
-	@$(MAKE) --no-print-directory check-fmt check-scripts lint check-rooms test-lab check-docs check-vm
+	@$(MAKE) --no-print-directory check-fmt check-scripts lint check-rooms check-docs test-lab check-vm
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
@@ -92,6 +92,10 @@ eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, 
 eval-tap: ## Measure the tap and its log beside bridge, tc mirred and tcpdump: loss, rate, latency, TCP, failures (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh tap
+
+eval-probe: ## Measure probes: when trains and pairs leave beside trafgen and tcpreplay, capacity, answers beside peers (EVAL_QUICK=1)
+	@scripts/setup.sh eval
+	eval/run.sh probe
 
 clean: ## Remove what was built; results of runs stay
 	$(CARGO) clean

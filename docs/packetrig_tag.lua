@@ -13,8 +13,7 @@ local fields = {
 tag.fields = { fields.form, fields.mark, fields.stream, fields.sequence, fields.time, fields.check }
 tag.prefs.enable = Pref.bool("Show test tags", false, "Look for a tag at the end of every frame")
 tag.prefs.short = Pref.bool("Show short tags", false, "Take the last 6 bytes for a short tag where there is no full one")
-tag.prefs.fcs = Pref.bool("Frames carry an FCS", true, "Captures of packetrig do; the tag stands in front of it")
-
+tag.prefs.fcs = Pref.bool("Frames carry an FCS", true, "Captures of a run do, those of `packetrig capture` do not; the tag stands in front of it")
 
 -- One's-complement sum of big-endian words.
 local function sum(tvb, from, to)

@@ -2,7 +2,7 @@
 # run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap"}
+name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 "$CARGO" build --release --locked -p packetrig
@@ -18,5 +18,8 @@ mkdir -p "$out"
 # Named on the report: a number without its day and its code says little.
 EVAL_OF="$(date -u +%F), commit $(git rev-parse --short HEAD 2>/dev/null || echo unknown)"
 export EVAL_OF
+# Not seen from inside the lab, and what arrival stamps mean hangs on it.
+EVAL_PREQUEUE=$(cat /proc/sys/net/core/netdev_tstamp_prequeue 2>/dev/null || echo 1)
+export EVAL_PREQUEUE
 exec "$CARGO" run -q --locked -p xtask -- lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
 	"$PWD/target/release/eval_$name" "$PWD/$out"

@@ -8,6 +8,7 @@
 #   clients.sh otgen    the command-line client; prints the program
 #   clients.sh nats    the server of the networked fabric; prints the program
 #   clients.sh readers  DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
+#   clients.sh stamp   another implementation of STAMP, both ends; prints the program
 #   clients.sh kafka    a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
@@ -65,6 +66,16 @@ nats)
         mv "$program.new/nats-server" "$program" && rmdir "$program.new"
     fi
     echo "$program"
+    ;;
+stamp)
+    version=0.8.0
+    place="$target/clients/stamp-suite-$version"
+    if [ ! -e "$place/bin/stamp-suite" ]; then
+        # Its own target directory: what it is built with is not what this is built with.
+        CARGO_TARGET_DIR="$place.build" cargo install stamp-suite --version "$version" --locked --quiet --root "$place" >&2
+        rm -rf "$place.build"
+    fi
+    echo "$place/bin/stamp-suite"
     ;;
 readers) environment "$target/clients/flow-readers" duckdb==1.4.4 polars==1.44.2 chdb==3.7.2 kafka-python==2.3.1 ;;
 kafka)

@@ -111,13 +111,16 @@ vm)
 eval)
     want trafgen netsniff-ng
     want tcpreplay tcpreplay
+    want fping fping
+    want irtt irtt
+    want scamper scamper
     ;;
 esac
 install_missing
 case $level in
 test)
     # Clients need a package index; without one their tests are skipped and listed.
-    for client in snappi old gosnappi otgen nats readers kafka; do
+    for client in snappi old gosnappi otgen nats readers kafka stamp; do
         sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
     done
     ;;

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PROGRAMS: [&str; 4] = ["meter", "receive", "send", "tap"];
+const PROGRAMS: [&str; 6] = ["gate", "meter", "receive", "send", "tap", "train"];
 
 fn main() -> Result<(), String> {
     println!("cargo::rerun-if-changed=bpf");

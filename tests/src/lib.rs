@@ -14,3 +14,4 @@ pub mod skip;
 pub mod small_disk;
 pub mod station;
 pub mod tools;
+pub mod truth;

@@ -17,7 +17,9 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("sys", &[]),
     ("engine", &["units", "wire", "stats", "plan", "sys"]),
     ("fleet", &["units", "plan", "stats"]),
-    ("store", &["units", "stats", "flow", "fleet"]),
+    ("probe", &["units", "wire", "stats"]),
+    ("prober", &["units", "wire", "stats", "plan", "sys", "engine", "probe"]),
+    ("store", &["units", "wire", "stats", "flow", "fleet", "probe"]),
     ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "store"]),
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
@@ -26,16 +28,16 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "cli",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
-            "server", "nats", "testkit",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "probe",
+            "prober", "store", "server", "nats", "testkit",
         ],
     ),
     ("xtask", &["sys"]),
     (
         "tests",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "store",
-            "server", "nats", "testkit",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "node", "meter", "probe",
+            "prober", "store", "server", "nats", "testkit",
         ],
     ),
 ];

@@ -66,6 +66,15 @@ pub(crate) enum Error {
     Meter(#[from] packetrig_meter::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
+    Probe(#[from] packetrig_prober::Error),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
+    ProbeFile(#[from] packetrig_store::probes::Error),
+    /// User: what the owner allows to be probed cannot be read.
+    #[error(transparent)]
+    ProbePermit(#[from] packetrig_probe::permit::FileError),
+    /// By whose fault, the error below says.
+    #[error(transparent)]
     Store(#[from] packetrig_store::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
@@ -98,8 +107,12 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Self::ReadPlan { .. } | Self::BadPlan { .. } => Exit::Plan,
-            Self::Usage(_) | Self::ReadFile { .. } | Self::Impair(_) => Exit::Usage,
-            Self::Write { .. } => Exit::World,
+            Self::Usage(_)
+            | Self::ReadFile { .. }
+            | Self::Impair(_)
+            | Self::ProbePermit(_)
+            | Self::ProbeFile(packetrig_store::probes::Error::Form(_)) => Exit::Usage,
+            Self::Write { .. } | Self::ProbeFile(_) => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }
@@ -109,6 +122,7 @@ impl Error {
             Self::Engine(error) => of_engine(error),
             Self::Export(error) => of_export(error),
             Self::Meter(error) => of_meter(error),
+            Self::Probe(error) => of_probe(error),
             Self::Store(error) => of_store(error),
             Self::Flows(error) => of_flows(error),
             Self::Collect(error) => of_collect(error),
@@ -198,6 +212,18 @@ fn of_meter(error: &packetrig_meter::Error) -> Exit {
         | Meter::OneWorker { .. } => Exit::Usage,
         Meter::Metrics { source, .. } => of_listening(source),
         Meter::Panicked(_) => Exit::Bug,
+        _ => Exit::World,
+    }
+}
+
+fn of_probe(error: &packetrig_prober::Error) -> Exit {
+    use packetrig_prober::Error as Probe;
+    match error {
+        Probe::Kernel(error) => of_kernel(error),
+        Probe::Engine(error) => of_engine(error),
+        Probe::Target(_) => Exit::Unconfirmed,
+        Probe::Limits(_) | Probe::Train { .. } => Exit::Usage,
+        Probe::Gone => Exit::Bug,
         _ => Exit::World,
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum Exit {
     Busy,
     /// The run's verdict is INCONCLUSIVE.
     Inconclusive,
-    /// An interface looks like part of a real network and was not confirmed.
+    /// An interface looks like part of a real network, or a target is nobody's to probe, and was not confirmed.
     Unconfirmed,
     /// packetrig is wrong.
     Bug,

@@ -17,9 +17,9 @@ use std::path::{Path, PathBuf};
 /// Names the directory for commands that are given none.
 const VARIABLE: &str = "PACKETRIG_FLEET";
 
-/// Whether the environment names one.
-pub(crate) fn is_named() -> bool {
-    std::env::var_os(VARIABLE).is_some()
+/// Whether one is named, by the command or the environment.
+pub(crate) fn is_named(arguments: &args::FleetPlace) -> bool {
+    arguments.fleet_directory.is_some() || std::env::var_os(VARIABLE).is_some()
 }
 
 /// See the module.
@@ -75,14 +75,17 @@ impl FleetPlace {
         fs::write(self.file(), text).map_err(|source| Error::Write { what: what(), source })
     }
 
+    /// Refuses to go on where no fleet was made.
+    pub(crate) fn existing(self) -> Result<Self, Error> {
+        if self.exists() {
+            return Ok(self);
+        }
+        let place = self.0.display();
+        Err(Error::Usage(format!("there is no fleet in {place}; make one by `packetrig fleet up`")))
+    }
+
     /// The fabric, with the controller's rights.
     pub(crate) fn fabric(&self) -> Result<NatsFabric, Error> {
-        if !self.exists() {
-            let place = self.0.display();
-            return Err(Error::Usage(format!(
-                "there is no fleet in {place}; make one by `packetrig fleet up`"
-            )));
-        }
         let Addresses { servers, .. } = self.addresses()?;
         let (credentials, keys) = self.authority()?.controller()?;
         let mut access = Access::to(String::new(), Some(credentials));

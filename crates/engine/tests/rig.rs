@@ -216,6 +216,31 @@ fn frames_too_large_for_a_port_are_refused_before_anything_is_sent() {
     assert!(text.contains("flows[3].size") && text.contains("1600 B") && text.contains("1518 B"), "{text}");
 }
 
+#[test]
+fn one_vlan_tag_is_beyond_what_a_port_takes() {
+    use packetrig_wire::header::{Header, Kind};
+    use packetrig_wire::{Template, size::SizePattern};
+    let tagged = |tags: usize, size: u32, ether_type: Option<u128>| {
+        let mut spec = bed::template(Kind::Udp, size).spec().clone();
+        spec.headers.splice(1..1, std::iter::repeat_n(Header::new(Kind::Vlan), tags));
+        if let Some(ether_type) = ether_type {
+            spec.headers[0] = spec.headers[0].clone().with("ether_type", ether_type);
+        }
+        spec.size = SizePattern::Fixed(FrameSize::new(size));
+        let mut plan = both_ways();
+        plan.streams[1].frames = Arc::new(Template::new(spec).unwrap()).into();
+        execute(plan, &options(None), &MockPorts::default()).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(tagged(1, 1522, None), Ok(()));
+    assert_eq!(tagged(2, 1522, None), Ok(()));
+    for (tags, size, ether_type) in
+        [(1, 1523, None), (2, 1526, None), (1, 1522, Some(0x88a8)), (0, 1522, None)]
+    {
+        let text = tagged(tags, size, ether_type).unwrap_err();
+        assert!(text.contains("do not fit"), "{text}");
+    }
+}
+
 /// Simulated ports on which something goes wrong; counts what was given back.
 #[derive(Default)]
 struct Trouble {

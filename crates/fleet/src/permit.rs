@@ -12,7 +12,7 @@ mod network;
 mod tests;
 
 pub use file::FileError;
-pub use network::{Macs, Network, Networks};
+pub use network::{Macs, Networks};
 
 use packetrig_plan::reach::{self, Family, Values};
 use packetrig_plan::{BoundPlan, Stream};

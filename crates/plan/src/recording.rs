@@ -14,6 +14,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// Bytes of an 802.1Q tag.
+pub const VLAN_TAG: u32 = 4;
+
 /// Where a stream's frames come from.
 #[derive(Clone, Debug)]
 pub enum Frames {
@@ -45,6 +48,17 @@ impl Frames {
         match self {
             Self::Made(template) => template.spec().size.max(),
             Self::Recorded(recording) => recording.facts.largest,
+        }
+    }
+
+    /// The largest frame as an interface measures it that takes so many bytes and an 802.1Q tag: without that tag.
+    pub fn largest_untagged(&self) -> FrameSize {
+        match self {
+            Self::Made(template) if template.begins_with_tag() => {
+                FrameSize::new(template.spec().size.max().bytes().saturating_sub(VLAN_TAG))
+            }
+            Self::Made(_) => self.largest(),
+            Self::Recorded(recording) => recording.facts.largest_untagged,
         }
     }
 
@@ -96,6 +110,8 @@ pub struct Facts {
     pub bytes: u64,
     /// The largest frame.
     pub largest: FrameSize,
+    /// The largest frame, an 802.1Q tag behind its addresses not counted: interfaces take four bytes more with one.
+    pub largest_untagged: FrameSize,
     /// From the first frame to the last.
     pub span: Nanos,
     /// Whether frames in the file end with their FCS, which the sender makes anew.
@@ -218,6 +234,7 @@ mod tests {
                 frames,
                 bytes: frames * 100,
                 largest: FrameSize::new(100),
+                largest_untagged: FrameSize::new(100),
                 span: Nanos::new(span),
                 has_fcs: false,
             },

@@ -67,7 +67,8 @@ impl Recording {
             "file": self.file.display().to_string(),
             "loops": self.loops,
             "facts": {"file_size": facts.file_size, "frames": facts.frames, "bytes": facts.bytes,
-                      "largest": facts.largest.bytes(), "span_ns": facts.span.as_u64(), "has_fcs": facts.has_fcs},
+                      "largest": facts.largest.bytes(), "largest_untagged": facts.largest_untagged.bytes(),
+                      "span_ns": facts.span.as_u64(), "has_fcs": facts.has_fcs},
         });
         match self.timing {
             Timing::Recorded(speed) => replay["speed"] = speed.to_string().into(),
@@ -126,7 +127,8 @@ mod tests {
             file_size: 9_000,
             frames: 101,
             bytes: 10_100,
-            largest: FrameSize::new(1518),
+            largest: FrameSize::new(1522),
+            largest_untagged: FrameSize::new(1518),
             span: Nanos::from_secs(1),
             has_fcs: true,
         };

@@ -1,7 +1,7 @@
 //! How a node's clock stands to the controller's: the value that turns instants of one into instants of the other.
 //!
 //! Every conversion has a bound: the true instant is at most that far off, as long as the clocks run apart no faster
-//! than the fit allows for. It measures nothing; `fleet::clock` makes fits from exchanges of messages.
+//! than the fit allows for. It measures nothing; [`crate::exchange`] makes fits from exchanges of messages.
 //!
 //! Invariant: a bound never shrinks with the distance from the instant a fit was made for.
 

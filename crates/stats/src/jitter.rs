@@ -32,12 +32,17 @@ impl Jitter {
         }
     }
 
+    /// The value of RFC 3550 section 6.4.1 so far.
+    pub const fn smoothed(&self) -> Nanos {
+        Nanos::new(self.smoothed >> FRACTION)
+    }
+
     /// The figures; `latency` is the distribution of the same delays.
     pub fn summary(&self, latency: &Latency) -> JitterSummary {
         let mean = self.sum.checked_div(u128::from(self.count)).unwrap_or(0);
         let above_min = latency.quantile(999_000).unwrap_or(Nanos::ZERO);
         JitterSummary {
-            rfc3550: Nanos::new(self.smoothed >> FRACTION),
+            rfc3550: self.smoothed(),
             pdv_p999: above_min.saturating_sub(latency.min().unwrap_or(Nanos::ZERO)),
             ipdv_mean: Nanos::new(u64::try_from(mean).unwrap_or(u64::MAX)),
             ipdv_max: Nanos::new(self.max),

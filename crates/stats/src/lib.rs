@@ -10,6 +10,7 @@
 pub mod caveat;
 pub mod clock;
 pub mod counts;
+pub mod exchange;
 pub mod jitter;
 pub mod latency;
 pub mod ledger;

@@ -25,6 +25,7 @@ pub mod flows;
 mod gather;
 mod migrations;
 mod place;
+pub mod probes;
 #[cfg(test)]
 mod sample;
 mod segments;

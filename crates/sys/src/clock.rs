@@ -86,7 +86,12 @@ pub fn spin_hint() {
 
 /// Makes the kernel wake the calling thread when asked, instead of up to 50 us later.
 pub fn tighten_timer_slack() -> Result<(), Error> {
-    rustix::thread::set_current_timer_slack(NonZeroU64::new(1))
+    set_timer_slack(1)
+}
+
+/// How much later than asked the kernel may wake the calling thread; it rounds zero up to its usual 50 us.
+pub fn set_timer_slack(ns: u64) -> Result<(), Error> {
+    rustix::thread::set_current_timer_slack(NonZeroU64::new(ns))
         .map_err(|errno| Error::call("prctl(PR_SET_TIMERSLACK)", "this thread", errno))
 }
 

@@ -130,6 +130,19 @@ pub struct Timestamping {
     pub clock: Option<u32>,
 }
 
+/// What a card stamps (struct hwtstamp_config).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HwStamping {
+    /// What it sends, where a socket asks for it.
+    pub departures: bool,
+    /// Which of what it receives: the kernel's number, 0 is nothing, 1 everything.
+    pub arrivals: u32,
+}
+
+/// Of linux/sockios.h.
+const SIOCSHWTSTAMP: libc::Ioctl = 0x89b0;
+const SIOCGHWTSTAMP: libc::Ioctl = 0x89b1;
+
 impl Ethtool {
     /// A handle on the drivers of `netns`.
     pub fn open(netns: &NetNs) -> Result<Self, Error> {
@@ -193,6 +206,23 @@ impl Ethtool {
         })
     }
 
+    /// What the card stamps now.
+    pub fn card_stamping(&self, name: &str) -> Result<HwStamping, Error> {
+        let mut config = [0u32; 3];
+        let got = self.request(name, SIOCGHWTSTAMP, &mut config);
+        got.map_err(|errno| failed("SIOCGHWTSTAMP", name, errno))?;
+        Ok(HwStamping { departures: config[1] != 0, arrivals: config[2] })
+    }
+
+    /// Has the card stamp this and nothing else; takes rights.
+    pub(crate) fn set_card_stamping(&self, name: &str, wanted: HwStamping) -> Result<(), Error> {
+        let mut config = [0, u32::from(wanted.departures), wanted.arrivals];
+        let set = self.request(name, SIOCSHWTSTAMP, &mut config);
+        set.map_err(|errno| {
+            failed("SIOCSHWTSTAMP", name, errno).with_rights("needs CAP_NET_ADMIN: run as root")
+        })
+    }
+
     /// Whether an offload is on.
     pub fn offload(&self, name: &str, offload: Offload) -> Result<bool, Error> {
         let (command, mask) = match offload.access() {
@@ -237,6 +267,16 @@ impl Ethtool {
 
     /// Calls the driver with a command structure made of 32-bit words, whose first is the command.
     fn call<const WORDS: usize>(&self, name: &str, command: &mut [u32; WORDS]) -> rustix::io::Result<()> {
+        self.request(name, libc::SIOCETHTOOL as libc::Ioctl, command)
+    }
+
+    /// Makes a request of the interface's driver, with a structure made of 32-bit words.
+    fn request<const WORDS: usize>(
+        &self,
+        name: &str,
+        number: libc::Ioctl,
+        command: &mut [u32; WORDS],
+    ) -> rustix::io::Result<()> {
         if name.is_empty() || name.len() >= libc::IFNAMSIZ {
             return Err(rustix::io::Errno::NODEV);
         }
@@ -247,10 +287,8 @@ impl Ethtool {
         }
         request.ifr_ifru.ifru_data = command.as_mut_ptr().cast();
         // SAFETY: the request and the command it points to are live; each command above is as long as its structure in
-        // linux/ethtool.h, and the kernel writes no more than that.
-        let done = unsafe {
-            libc::ioctl(self.socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request)
-        };
+        // linux/ethtool.h or linux/net_tstamp.h, and the kernel writes no more than that.
+        let done = unsafe { libc::ioctl(self.socket.as_raw_fd(), number, &raw mut request) };
         if done == 0 {
             return Ok(());
         }

@@ -4,6 +4,9 @@
 //! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
 
 mod change;
+mod way;
+
+pub use way::{Neighbour, Route};
 
 use crate::netlink::Conversation;
 use crate::{Error, netns::NetNs};

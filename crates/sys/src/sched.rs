@@ -49,6 +49,20 @@ pub fn request_fifo(priority: i32) -> Result<(), Error> {
         .with_rights("needs CAP_SYS_NICE, or an rtprio limit in limits.conf"))
 }
 
+/// Gives up a real-time class of the calling thread.
+pub fn return_to_ordinary() -> Result<(), Error> {
+    let parameters = libc::sched_param { sched_priority: 0 };
+    // SAFETY: as above.
+    let done = unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const parameters) };
+    if done == 0 { Ok(()) } else { Err(Error::last("sched_setscheduler", "this thread")) }
+}
+
+/// The share of a second that real-time threads may have, in microseconds out of a period; `None`: no limit, or not told.
+pub fn real_time_share() -> Option<(u64, u64)> {
+    let read = |name| std::fs::read_to_string(format!("/proc/sys/kernel/{name}")).ok()?.trim().parse().ok();
+    Some((read("sched_rt_runtime_us")?, read("sched_rt_period_us")?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

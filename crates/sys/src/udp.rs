@@ -5,8 +5,10 @@
 //! Invariant: a datagram is given out whole, or it was dropped before and is in [`UdpReceiver::dropped`].
 
 mod stamped;
+mod watched;
 
 pub use stamped::{Arrival, StampedSocket};
+pub use watched::WatchedSocket;
 
 use crate::Error;
 use rustix::net::sockopt;

@@ -1,4 +1,4 @@
-//! Plots as SVG: grouped bars, and points over a logarithmic axis.
+//! Plots as SVG: grouped bars, points over a logarithmic axis, and named rows of them.
 
 use std::fmt::Write as _;
 
@@ -8,6 +8,9 @@ const LEFT: f64 = 90.0;
 const BOTTOM: f64 = 60.0;
 const TOP: f64 = 60.0;
 const RIGHT: f64 = 30.0;
+/// Of rows with names: the room for these, and from one to the next.
+const NAMES: f64 = 270.0;
+const STEP: f64 = 17.0;
 const COLOURS: [&str; 5] = ["#1b6ca8", "#d98e04", "#5a8f29", "#8a4f9e", "#6b6b6b"];
 
 /// Titles of a plot and of its axes.
@@ -69,9 +72,9 @@ impl Canvas {
         }
     }
 
-    fn finish(self) -> String {
+    fn finish(self, height: f64) -> String {
         format!(
-            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{HEIGHT}' font-family='sans-serif' \
+            "<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{height}' font-family='sans-serif' \
              font-size='13'>\n<rect width='100%' height='100%' fill='white'/>\n{}</svg>\n",
             self.body
         )
@@ -98,7 +101,7 @@ pub fn bars(titles: Titles<'_>, names: &[&str], groups: &[(String, Vec<f64>)]) -
             canvas.text((x + bar * 0.46, y - 5.0), "middle", &short(*value));
         }
     }
-    canvas.finish()
+    canvas.finish(HEIGHT)
 }
 
 /// Points (x, y) joined by a line, x on a logarithmic axis.
@@ -116,7 +119,40 @@ pub fn points(titles: Titles<'_>, points: &[(f64, f64)]) -> String {
         canvas.text((px, HEIGHT - BOTTOM + 20.0), "middle", &short(*x));
     }
     canvas.push(format!("<polyline points='{line}' fill='none' stroke='{}'/>", COLOURS[0]));
-    canvas.finish()
+    canvas.finish(HEIGHT)
+}
+
+/// Rows of points over a logarithmic axis of decades, one group of rows below the other: names on the left, values beside the points.
+pub fn ladder(titles: Titles<'_>, groups: &[(String, Vec<(String, f64)>)]) -> String {
+    let values = || groups.iter().flat_map(|(_, rows)| rows.iter().map(|(_, value)| value.max(1e-3)));
+    let low = values().fold(f64::MAX, f64::min).log10().floor();
+    let high = values().fold(1e-3, f64::max).log10().ceil().max(low + 1.0);
+    let lines: usize = groups.iter().map(|(_, rows)| rows.len() + 1).sum();
+    let height = 70.0 + STEP * count(lines) + 30.0;
+    let place = |value: f64| NAMES + (WIDTH - NAMES - 70.0) * (value.max(1e-3).log10() - low) / (high - low);
+    let mut canvas = Canvas { body: String::new(), y_top: 1.0 };
+    canvas.text((WIDTH / 2.0, 24.0), "middle", titles.plot);
+    canvas.text((f64::midpoint(NAMES, WIDTH), height - 8.0), "middle", titles.y);
+    let mut decade = low;
+    while decade <= high {
+        let (x, bottom) = (place(10f64.powf(decade)), height - 42.0);
+        canvas.push(format!("<line x1='{x:.1}' y1='50' x2='{x:.1}' y2='{bottom}' stroke='#ddd'/>"));
+        canvas.text((x, height - 26.0), "middle", &short(10f64.powf(decade)));
+        decade += 1.0;
+    }
+    let mut y = 60.0;
+    for (index, (label, rows)) in (0u8..).zip(groups) {
+        canvas.push(format!("<text x='8' y='{y:.1}' font-weight='bold'>{}</text>", escape(label)));
+        for (name, value) in rows {
+            y += STEP;
+            let x = place(*value);
+            canvas.text((NAMES - 10.0, y), "end", name);
+            canvas.push(format!("<circle cx='{x:.1}' cy='{:.1}' r='4' fill='{}'/>", y - 4.0, colour(index)));
+            canvas.text((x + 8.0, y), "start", &short(*value));
+        }
+        y += STEP;
+    }
+    canvas.finish(height)
 }
 
 fn colour(index: u8) -> &'static str {

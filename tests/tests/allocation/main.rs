@@ -9,6 +9,7 @@ mod export;
 mod impair;
 mod meter;
 mod replay;
+mod tap;
 
 use packetrig_engine::Error;
 use packetrig_engine::capture::record::{self, Format, RecordSpec, Rotation, Target};

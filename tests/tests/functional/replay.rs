@@ -1,5 +1,7 @@
 //! Capture files, replayed.
 
+use packetrig_sys::link::Links;
+use packetrig_sys::xdp;
 use packetrig_testkit::Lab;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::recording::{self, Recorded, captured, mixture, stored, udp};
@@ -117,6 +119,38 @@ fn an_endless_loop_ends_with_ctrl_c_and_is_judged() {
         return;
     };
     assert!(frames >= 100 && planned >= frames && lost == 0);
+}
+
+/// What the kernel says of a frame is more than a test of ours can: a tag beyond the MTU is taken, nothing else is.
+#[test]
+fn frames_of_full_size_are_sent_with_a_tag() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    for port in lab.ports() {
+        Links::open(port.netns()).unwrap().set_mtu(port.link.index, 1500).unwrap();
+    }
+    let frames: Vec<_> = (0..50)
+        .map(|n| Recorded { at: n * 100_000, bytes: udp(1, n, if n % 2 == 0 { 1472 } else { 60 }) })
+        .collect();
+    let (_directory, file) = stored(&frames);
+    let (tx, rx) = (lab.location(0), lab.location(1));
+    let replay = |back_end: &str, flags: &[&str]| {
+        let usual = ["--tx", &tx, "--rx", &rx, "--capture", "--no-tag", "--back-end", back_end];
+        Running::replay(&file, &[&usual[..], flags].concat()).finish()
+    };
+    let mut back_ends = vec!["packet"];
+    if skip::may_use_bpf(xdp::obstacle().map_or(Ok(()), Err)) {
+        back_ends.push("af-xdp");
+    }
+    for back_end in back_ends {
+        let finished = replay(back_end, &["--vlan", "push:7"]);
+        assert_eq!(finished.code, Some(7), "{}{}", finished.stdout, finished.stderr);
+        let pushed = |frame: &Recorded| [&frame.bytes[..12], &[0x81, 0, 0, 7], &frame.bytes[12..]].concat();
+        assert_eq!(frames_of(&finished), frames.iter().map(pushed).collect::<Vec<_>>(), "{back_end}");
+    }
+    for port in lab.ports() {
+        Links::open(port.netns()).unwrap().set_mtu(port.link.index, 1499).unwrap();
+    }
+    replay("packet", &["--vlan", "push:7"]).assert_refused(3, &["do not fit port", "1522 B"]);
 }
 
 #[test]

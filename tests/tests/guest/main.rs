@@ -1,4 +1,4 @@
-//! What the developers' kernel may lack: VLAN devices, netem, pktgen. Run inside `cargo run -p xtask -- vm`, by
+//! What the developers' kernel may lack: VLAN devices, netem, pktgen, fq, etf, cards with clocks. Run inside `cargo run -p xtask -- vm`, by
 //! `make test-vm`; elsewhere each test says that it is not run.
 //!
 //! Time inside means nothing, because the processor is emulated: what is asserted is function and bounds.
@@ -6,6 +6,7 @@
 
 mod netem;
 mod pktgen;
+mod probe;
 mod vlan;
 
 use packetrig_sys::netns::NetNs;

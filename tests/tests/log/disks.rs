@@ -52,9 +52,15 @@ fn a_log_that_stops_writing_counts_and_keeps_the_oldest() {
 
 #[test]
 fn a_log_that_refuses_ends_and_does_not_begin_without_room() {
-    let Some((code, result, _)) = on_a_small_disk(&["--when-full", "refuse"]) else { return };
-    assert_eq!(code, 4, "{result}");
-    assert!(number(&result, "/dropped/disk") > 0);
+    let Some((code, result, (checked_code, checked))) = on_a_small_disk(&["--when-full", "refuse"]) else {
+        return;
+    };
+    assert_eq!((code, checked_code), (4, 1), "{result}");
+    let (written, lost) = (number(&result, "/written"), number(&result, "/dropped/disk"));
+    assert!(written > 0 && lost > 0, "{result}");
+    let books = ["/log/written", "/log/frames", "/log/dropped_disk"].map(|path| number(&checked, path));
+    assert_eq!(books, [written, written, lost], "the index says the same: {checked}");
+    assert_eq!(checked["log"]["findings"], serde_json::json!([]), "{checked}");
     let Some(lab) = lab() else { return };
     let Some(disk) = SmallDisk::mount(c"size=4m") else { return };
     let (location, into) = (lab.location(1), disk.path().join("log").display().to_string());

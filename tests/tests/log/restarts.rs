@@ -2,9 +2,11 @@
 
 use super::{check, lab, number, send, start, told};
 use packetrig_sys::{clock, xdp};
+use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use packetrig_tests::tools::tcpdump_count;
 use rustix::process::Signal;
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 /// The log's files, in order.
@@ -127,6 +129,31 @@ fn what_the_tap_mirrored_and_the_log_lacks_is_known_to_the_frame() {
     let (code, checked) = check(directory.path(), &["--tap", &path]);
     assert_eq!((code, &checked["lost"][0]), (1, &10.into()), "{checked}");
     assert_eq!(number(&checked, "/log/numbers/0/missing"), 9);
+}
+
+#[test]
+fn a_status_that_is_older_than_the_log_is_called_that_and_no_loss() {
+    let Some(lab) = lab() else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let mut running = start(&lab, directory.path(), &[]);
+    send(&lab.ports()[0], 1..=1000);
+    running.signal(Signal::TERM);
+    running.finish();
+    let tap = directory.path().join("tap.json");
+    let books = r#"{"directions":[{"wanted":900,"mirrors":[{"to":"m","mirrored":900}]},
+        {"wanted":0,"mirrors":[{"to":"m","mirrored":0}]}]}"#;
+    std::fs::write(&tap, books).unwrap();
+    let path = tap.display().to_string();
+    let (code, checked) = check(directory.path(), &["--tap", &path]);
+    assert_eq!(
+        (code, &checked["lost"], &checked["complete"]),
+        (7, &serde_json::json!([null, 0]), &Value::Null)
+    );
+    assert_eq!(checked["doubt"], serde_json::json!({ "doubt": "older", "frames": 100 }), "{checked}");
+    let directory = directory.path().display().to_string();
+    let shown = Running::start(&["log", "check", &directory, "--tap", &path], "").finish();
+    assert!(shown.stdout.contains("100 frames beyond what the tap knew of"), "{}", shown.stdout);
+    assert!(!shown.stdout.contains(" -"), "nothing negative: {}", shown.stdout);
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! A tap, a log behind its mirror, and both their books: what one sent the other has, or it is known what is missing.
 
 use super::{check, number, told};
-use packetrig_sys::xdp;
+use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::program::{self, Running};
@@ -11,6 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 
 const FRAMES: u64 = 3000;
+const PATIENCE_NS: u64 = 30_000_000_000;
 
 /// Sends frames both ways through a tap with a log behind its mirror, which may begin late. What a check of the log finds.
 fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<(i32, Value)> {
@@ -25,7 +26,8 @@ fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<
         .filter_map(Result::ok)
         .collect();
     let (a, b, mirror) = (lab.device_location(0), lab.device_location(1), lab.device_location(2));
-    let usual = ["tap", &a, &b, "--back-end", way, "--json", "--no-link-state"];
+    let name = format!("tapped-{}", std::process::id());
+    let usual = ["tap", &a, &b, "--back-end", way, "--json", "--no-link-state", "--name", &name];
     let usual = [&usual[..], &["--mirror", &mirror, "--to", "02:00:00:00:00:09"], flags].concat();
     let mut tap = Running::start(&usual, "");
     tap.await_remark("forwarding on way");
@@ -43,15 +45,38 @@ fn tapped(way: &str, directory: &Path, flags: &[&str], is_late: bool) -> Option<
     let mut log = Running::start(&["log", &location, "--into", &into, "--json"], "");
     log.await_remark("listening");
     run();
+    let status = status(&name, if is_late { 2 * FRAMES } else { FRAMES });
     tap.signal(Signal::TERM);
     let ended = tap.finish();
     assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
     log.signal(Signal::TERM);
     let logged = told(&log.finish());
     assert_eq!(number(&logged, "/written"), 2 * FRAMES, "{logged}");
-    let file = directory.join("tap.json");
-    std::fs::write(&file, ended.stdout).unwrap();
-    Some(check(&directory.join("log"), &["--tap", &file.display().to_string()]))
+    let checked = |told: &str| {
+        let file = directory.join("tap.json");
+        std::fs::write(&file, told).unwrap();
+        check(&directory.join("log"), &["--tap", &file.display().to_string()])
+    };
+    let by_end = checked(&ended.stdout);
+    assert_eq!(checked(&status), by_end, "by `tap status` as by what the tap said at its end");
+    Some(by_end)
+}
+
+/// What `packetrig tap status` prints when so many frames of each direction have been accounted for.
+fn status(name: &str, frames: u64) -> String {
+    let end = clock::monotonic_ns() + PATIENCE_NS;
+    loop {
+        let text = Running::start(&["tap", "status", name, "--json"], "").finish().stdout;
+        let taps: Value = serde_json::from_str(&text).unwrap();
+        let mirrored = |way: usize| {
+            let path = format!("/0/accounts/directions/{way}/mirrors/0/mirrored");
+            taps.pointer(&path).and_then(Value::as_u64)
+        };
+        if (mirrored(0), mirrored(1)) == (Some(frames), Some(frames)) {
+            return text;
+        }
+        assert!(clock::monotonic_ns() < end, "{frames} frames never: {text}");
+    }
 }
 
 fn assert_all_there(way: &str) {

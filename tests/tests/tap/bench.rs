@@ -11,6 +11,7 @@ use packetrig_tests::skip::{self, OwnLab};
 use packetrig_tests::station;
 use rustix::process::Signal;
 use serde_json::Value;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Longer than anything here takes.
 const PATIENCE_NS: u64 = 30_000_000_000;
@@ -42,6 +43,11 @@ impl Bench {
             xdp::pass(port.netns(), port.link.index, &port.location()).unwrap()
         };
         self.passes = self.lab.ports().iter().map(pass).collect();
+    }
+
+    /// The far end of a station's cable takes no redirected frames any more.
+    pub(crate) fn deafen(&mut self, station: usize) {
+        drop(self.passes.remove(station));
     }
 
     /// Where the tap finds the neighbour of a station.
@@ -141,8 +147,21 @@ pub(crate) fn command(arguments: &[&str]) -> Finished {
     Running::start(arguments, "").finish()
 }
 
+/// A name for a tap. They must be told apart: tests of several processes may run at once.
+pub(crate) fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("the-tap-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+/// What `packetrig tap status` says of a tap.
+pub(crate) fn status(name: &str) -> Value {
+    let finished = command(&["tap", "status", name, "--json"]);
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    serde_json::from_str::<Value>(&finished.stdout).unwrap()[0].clone()
+}
+
 /// Waits until something is so.
-pub(crate) fn until(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = clock::monotonic_ns() + PATIENCE_NS;
     while !is_so() {
         assert!(clock::monotonic_ns() < deadline, "never: {what}");

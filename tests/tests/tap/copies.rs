@@ -82,6 +82,35 @@ fn a_trailer_says_where_when_and_which() {
     trailed("packet");
 }
 
+/// Then the mirror gets the frame itself, which may end where its memory ends.
+fn trailed_where_a_side_is_deaf(snap: usize) {
+    let Some(mut bench) = Bench::new("xdp", 3) else { return };
+    let mut m = bench.listen(2);
+    let mirror = bench.side(2);
+    let tap = bench.tap("xdp", &["--mirror", &mirror, "--to", TO, "--trailer", "--snap", &snap.to_string()]);
+    bench.deafen(1);
+    let frames: Vec<_> = (60..3500).step_by(13).chain([3499, 3500]).map(|len| udp(7, 9, len)).collect();
+    bench.send(0, &frames);
+    let copies = m.hear(frames.len());
+    let result = stop(tap);
+    let direction = &result["accounts"]["directions"][0];
+    assert_eq!(direction["mirrors"][0]["dropped"], serde_json::json!({}), "{direction}");
+    assert_eq!(number(direction, "/forwarded"), 0);
+    assert_eq!(copies.len(), frames.len());
+    for ((number, copy), frame) in (1..).zip(&copies).zip(&frames) {
+        let (kept, direction, said, length, _) = parted(copy);
+        assert_eq!(kept, &readdressed(frame)[..frame.len().min(snap)]);
+        assert_eq!((direction, said, length), (0, number, frame.len()));
+    }
+}
+
+#[test]
+fn a_trailer_has_its_room_where_a_side_takes_nothing() {
+    // Whole, so that a copy takes 24 bytes more, and cut, so that some take fewer.
+    trailed_where_a_side_is_deaf(9000);
+    trailed_where_a_side_is_deaf(650);
+}
+
 fn two_mirrors(way: &str) {
     let Some(bench) = Bench::new(way, 4) else { return };
     let (mut b, mut first, mut second) = (bench.listen(1), bench.listen(2), bench.listen(3));

@@ -1,24 +1,10 @@
 //! What becomes of the link when the process dies, is stopped, or leaves the tap to the kernel.
 
-use crate::bench::{Bench, balanced, command, many, number, stop};
+use crate::bench::{Bench, balanced, command, many, name, number, status, stop};
+use packetrig_sys::link::Links;
 use packetrig_tests::program::Running;
 use rustix::process::Signal;
 use serde_json::Value;
-
-const NAME: &str = "the-tap";
-
-/// Names must be told apart: tests of several processes may run at once.
-fn name() -> String {
-    use std::sync::atomic::{AtomicU32, Ordering};
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    format!("{NAME}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-fn status(name: &str) -> Value {
-    let finished = command(&["tap", "status", name, "--json"]);
-    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
-    serde_json::from_str::<Value>(&finished.stdout).unwrap()[0].clone()
-}
 
 fn assert_gone(name: &str) {
     command(&["tap", "status", name]).assert_refused(2, &[name]);
@@ -125,6 +111,30 @@ fn left_to_the_kernel_it_goes_on_until_stopped() {
 }
 
 #[test]
+fn left_behind_and_without_a_side_it_forwards_no_more_and_can_be_ended() {
+    let Some(bench) = Bench::new("xdp", 2) else { return };
+    let (side, name) = (bench.side(1), name());
+    let before = bench.side_link(0);
+    kill(bench.tap("xdp", &["--name", &name]));
+    assert_eq!(
+        (&status(&name)["forwarding"], &status(&name)["gone"]),
+        (&true.into(), &serde_json::json!([]))
+    );
+    Links::open(bench.netns()).unwrap().delete(bench.side_link(1).index).unwrap();
+    let found = status(&name);
+    assert_eq!(
+        (&found["forwarding"], &found["gone"]),
+        (&false.into(), &serde_json::json!([side])),
+        "{found}"
+    );
+    let ended = command(&["tap", "stop", &name, "--json"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    let after = bench.side_link(0);
+    assert_eq!((after.promiscuous, after.up), (before.promiscuous, before.up));
+    assert_gone(&name);
+}
+
+#[test]
 fn what_needs_a_process_cannot_be_left_alone() {
     let Some(bench) = Bench::new("packet", 2) else { return };
     let (a, b) = (bench.side(0), bench.side(1));
@@ -147,8 +157,10 @@ fn one_with_a_process_is_shown_live_and_can_be_stopped_from_elsewhere() {
             found["has_process"] == true
                 && found.pointer("/accounts/directions/0/received") == Some(&50.into())
         });
-        let stopped = command(&["tap", "stop", &name]);
+        let stopped = command(&["tap", "stop", &name, "--json"]);
         assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+        let told: Value = serde_json::from_str(&stopped.stdout).unwrap();
+        assert!(number(&told, "/ended_by") > 0 && told["state"]["name"] == name, "{told}");
         balanced(&tap.finish());
         assert_gone(&name);
     }

@@ -1,7 +1,9 @@
 //! What a tap cannot be, and what it must be allowed.
 
-use crate::bench::{Bench, command, many, stop};
+use crate::bench::{Bench, command, many, number, stop, until};
 use packetrig_sys::link::Links;
+use packetrig_tests::program::Running;
+use packetrig_tests::skip;
 
 #[test]
 fn an_interface_of_a_real_network_is_refused_until_confirmed() {
@@ -40,17 +42,65 @@ fn interfaces_in_use_are_refused() {
 fn a_mirror_that_takes_no_redirected_frames_decides_the_way() {
     // Stations without a program: their cables take none.
     let Some(bench) = Bench::new("packet", 3) else { return };
-    if !packetrig_tests::skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err)) {
+    if !may_use_bpf() {
         return;
     }
     let (a, b, m) = (bench.side(0), bench.side(1), bench.side(2));
     let refused = command(&["tap", &a, &b, "--mirror", &m, "--back-end", "xdp"]);
     refused.assert_refused(2, &["takes no redirected frames"]);
-    let mut tap = packetrig_tests::program::Running::start(&["tap", &a, &b, "--mirror", &m, "--json"], "");
+    let mut tap = Running::start(&["tap", &a, &b, "--mirror", &m, "--json"], "");
     tap.await_remark("on way packet: ");
     assert!(tap.remarks().contains("takes no redirected frames"), "{}", tap.remarks());
     let mut ear = bench.listen(2);
     bench.send(0, &many(3, 60));
     assert_eq!(ear.hear(3).len(), 3);
     stop(tap);
+}
+
+fn may_use_bpf() -> bool {
+    skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err))
+}
+
+/// Bridges have no XDP in their drivers.
+#[test]
+fn without_xdp_in_a_driver_the_generic_path_forwards_and_says_what_it_does_not_know() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    if !may_use_bpf() {
+        return;
+    }
+    let mut links = Links::open(bench.netns()).unwrap();
+    let locations = [0, 1].map(|station| {
+        let (name, port) = (format!("side{station}"), bench.side_link(station));
+        links.create_bridge(&name).unwrap();
+        let bridge = links.by_name(&name).unwrap();
+        links.set_master(port.index, Some(bridge.index)).unwrap();
+        links.set_up(bridge.index, true).unwrap();
+        bench.side(station).replace(&port.name, &name)
+    });
+    let [a, b] = &locations;
+    let refused = command(&["tap", a, b, "--mirror", &bench.side(0), "--back-end", "xdp"]);
+    refused.assert_refused(2, &["generic path", "side0"]);
+    let mut tap = Running::start(&["tap", a, b, "--back-end", "xdp", "--json"], "");
+    tap.await_remark("the generic path does not say what drivers refuse");
+    tap.await_remark("forwarding on way xdp");
+    let (mut near, mut far) = (bench.listen(0), bench.listen(1));
+    // A bridge's ports forward some time after they are up.
+    until("it forwards", || {
+        bench.send(0, &many(1, 60));
+        !far.hear(0).is_empty()
+    });
+    let before = far.hear(0).len();
+    assert_eq!(before, 0, "all on the way have come");
+    let frames = many(50, 900);
+    bench.send(0, &frames);
+    assert_eq!(far.hear(50), frames);
+    bench.send(1, &frames);
+    assert_eq!(near.hear(50), frames);
+    let result = stop(tap);
+    let directions = &result["accounts"]["directions"];
+    assert!(number(directions, "/0/received") > 50 && number(directions, "/1/received") == 50, "{result}");
+    assert!(
+        directions[0]["forwarded"].is_null() && directions[0]["dropped"] == serde_json::json!({}),
+        "{result}"
+    );
 }

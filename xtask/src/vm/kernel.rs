@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// Modules a guest has: first what shows it the host's files, then what is to be tested.
-const WANTED: [&str; 14] = [
+const WANTED: [&str; 16] = [
     "virtio_pci",
     "9pnet_virtio",
     "9p",
@@ -25,15 +25,23 @@ const WANTED: [&str; 14] = [
     "sch_etf",
     "sch_prio",
     "pktgen",
+    "e1000e",
+    "igb",
 ];
 /// What of the package is worth the room.
-const UNPACKED: [&str; 11] = [
+const UNPACKED: [&str; 17] = [
     "./boot/vmlinuz-*",
     "./lib/modules/*/kernel/drivers/virtio/*",
     "./lib/modules/*/kernel/drivers/net/virtio_net.ko*",
     "./lib/modules/*/kernel/drivers/net/net_failover.ko*",
     "./lib/modules/*/kernel/drivers/net/veth.ko*",
     "./lib/modules/*/kernel/drivers/net/dummy.ko*",
+    "./lib/modules/*/kernel/drivers/net/ethernet/intel/e1000e/*",
+    "./lib/modules/*/kernel/drivers/net/ethernet/intel/igb/*",
+    "./lib/modules/*/kernel/drivers/i2c/algos/*",
+    "./lib/modules/*/kernel/drivers/dca/*",
+    "./lib/modules/*/kernel/drivers/ptp/*",
+    "./lib/modules/*/kernel/drivers/pps/*",
     "./lib/modules/*/kernel/fs/*",
     "./lib/modules/*/kernel/net/*",
     "./lib/modules/*/kernel/lib/*",
@@ -55,7 +63,7 @@ pub(crate) struct Kernel {
 /// Looks below `target`, then on this machine, then in the distribution's archive.
 pub(crate) fn find(target: &Path) -> Result<Result<Kernel, Missing>> {
     // Another name than what earlier versions unpacked, which lacks modules of today.
-    let unpacked = target.join("linux-2");
+    let unpacked = target.join("linux-3");
     if let Some(kernel) = below(&unpacked).or_else(|| below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }

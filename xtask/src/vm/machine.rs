@@ -29,11 +29,11 @@ pub(super) fn run(parts: &Parts, target: &Path, request: &Request<'_>) -> Result
     let image = place.join("initramfs");
     write_image(parts, &image, &job(request.command)?).with_context(|| image.display().to_string())?;
     let mut command = qemu(parts, &place, limit);
-    match &request.cable {
-        Some(cable) => plug_in(&mut command, cable),
-        None => {
-            command.stdin(Stdio::null());
-        }
+    if let Some(cable) = &request.cable {
+        plug_in(&mut command, cable);
+    } else {
+        plug_cards(&mut command, has_igb(&parts.qemu));
+        command.stdin(Stdio::null());
     }
     let mut guest = command.spawn().context("QEMU does not start")?;
     let ended = wait(&mut guest, limit.saturating_mul(1_000_000_000).saturating_add(OVERTIME_NS))?;
@@ -132,6 +132,31 @@ fn plug_in(command: &mut Command, cable: &Cable) {
         "-device",
         "virtio-net-pci,netdev=cable",
     ]);
+}
+
+/// Whether this QEMU has a card that stamps what it sends and receives (since 8.1).
+fn has_igb(qemu: &Path) -> bool {
+    let asked = Command::new(qemu).args(["-device", "igb,help"]).stdin(Stdio::null()).output();
+    // Old ones say what they do not know, and end well.
+    asked.is_ok_and(|answer| String::from_utf8_lossy(&answer.stdout).contains("igb options"))
+}
+
+/// Two network cards with clocks and nothing but a hub between them: `igb` where there is one, each behind a port of its own because it is
+/// many devices; else `e1000e`, which has a clock but never stamps.
+fn plug_cards(command: &mut Command, has_igb: bool) {
+    if has_igb {
+        command.args(["-machine", "q35"]);
+    }
+    for number in ["0", "1"] {
+        command.args(["-netdev", &format!("hubport,id=card{number},hubid=0")]);
+        let card = format!("netdev=card{number},mac=52:54:00:00:00:0{number}");
+        if has_igb {
+            command.args(["-device", &format!("pcie-root-port,id=port{number},chassis={number}")]);
+            command.args(["-device", &format!("igb,bus=port{number},{card}")]);
+        } else {
+            command.args(["-device", &format!("e1000e,{card}")]);
+        }
+    }
 }
 
 /// Waits for the guest's end; `false` if it had to be ended.

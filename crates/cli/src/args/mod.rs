@@ -8,6 +8,7 @@ mod flows;
 mod impair;
 mod log;
 mod meter;
+mod probe;
 mod quantities;
 mod replay;
 mod run;
@@ -23,6 +24,11 @@ pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use impair::Impair;
 pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
+pub(crate) use probe::{
+    Allowed, Asking, Bounds, CalibrateProbes, ContentFlags, MannerFlags, OneWay, Ping, Probe, ProbeCaps,
+    Reflect, ScheduleFlags, SendProbes, SessionFlags, Stamp, To, Wish,
+};
+pub(crate) use probe::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, Oneprobe, Outlet};
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, PortText, Run};
@@ -41,7 +47,7 @@ use std::path::PathBuf;
 #[command(name = "packetrig", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(
     after_help = "Exit codes: 0 done or PASS, 1 FAIL, 2 usage, 3 plan, 4 kernel or disk, 5 rights, 6 port busy, \
-                        7 INCONCLUSIVE, 8 interface not confirmed, 70 bug, 130 interrupted"
+                        7 INCONCLUSIVE, 8 interface or target not confirmed, 70 bug, 130 interrupted"
 )]
 pub(crate) struct Cli {
     #[command(subcommand)]
@@ -69,6 +75,9 @@ pub(crate) enum Command {
     Collect(Box<Collect>),
     /// Meter flows at interfaces or of capture files: every packet accounted for, records exported
     Meter(Box<Meter>),
+    /// Probes sent when planned, and what they measure
+    #[command(subcommand)]
+    Probe(Box<Probe>),
     /// Ask about flow records that were kept in files
     #[command(subcommand)]
     Flows(Flows),

@@ -153,8 +153,8 @@ pub(crate) fn fleet_of(
     document: &str,
 ) -> Result<Option<fleet_place::FleetPlace>, Error> {
     let place = fleet_place::FleetPlace::of(arguments)?;
-    if arguments.fleet_directory.is_some() || fleet_place::is_named() {
-        return Ok(Some(place));
+    if fleet_place::is_named(arguments) {
+        return place.existing().map(Some);
     }
     if !place.exists() {
         return Ok(None);

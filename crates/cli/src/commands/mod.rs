@@ -12,6 +12,7 @@ mod flows;
 mod log;
 mod meter;
 mod plan;
+mod probe;
 mod quick;
 mod recorded;
 mod replay;
@@ -40,6 +41,7 @@ pub(crate) fn perform(command: Command, output: &mut Output) -> Result<Exit, Err
         Command::Meter(arguments) => meter::perform(&arguments, output),
         Command::Agent(arguments) => agent::perform(&arguments, output),
         Command::Fleet(arguments) => fleet::perform(&arguments, output),
+        Command::Probe(command) => probe::perform(&command, output),
         Command::Serve(arguments) => serve::perform(&arguments, output),
         Command::Doctor(arguments) => doctor::perform(&arguments, output),
         Command::Test(Test::Calibrate(arguments)) => calibrate::perform(&arguments, output),

@@ -5,7 +5,7 @@ use crate::args::Run as Arguments;
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
-use crate::fleet_place::FleetPlace;
+use crate::fleet_place::{FleetPlace, is_named};
 use crate::output::Output;
 use packetrig_fleet::places;
 
@@ -24,7 +24,9 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
 
 /// The document that flags mean; on a fleet, `any-LABEL*all` is as many ports as there are now.
 fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
-    let place = FleetPlace::of(&arguments.execution.fleet)?;
+    let fleet = &arguments.execution.fleet;
+    let place = FleetPlace::of(fleet)?;
+    let place = if is_named(fleet) { place.existing()? } else { place };
     if !place.exists() {
         return super::quick::document(&arguments.flags, None);
     }

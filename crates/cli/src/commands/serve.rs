@@ -39,7 +39,7 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     // Whether results can be kept is settled before anything is offered.
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     if arguments.on_fleet {
-        let place = FleetPlace::of(&arguments.fleet)?;
+        let place = FleetPlace::of(&arguments.fleet)?.existing()?;
         let rigs = FleetRigs::take(&place, catalogue, back_end, seed)?;
         return offer(arguments, options, rigs, output);
     }

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 31] = [
+    let pages: [(&str, &[&str]); 35] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -36,6 +36,10 @@ fn every_help_page_is_as_committed() {
         ("help-tap-status", &["tap", "status", "--help"]),
         ("help-tap-stop", &["tap", "stop", "--help"]),
         ("help-meter", &["meter", "--help"]),
+        ("help-probe-ping", &["probe", "ping", "--help"]),
+        ("help-probe-stamp", &["probe", "stamp", "--help"]),
+        ("help-probe-reflect", &["probe", "reflect", "--help"]),
+        ("help-probe-oneway", &["probe", "oneway", "--help"]),
         ("help-flows", &["flows", "--help"]),
         ("help-flows-top", &["flows", "top", "--help"]),
         ("help-flows-show", &["flows", "show", "--help"]),
@@ -240,6 +244,20 @@ fn faults_cannot_be_ordered_from_a_kernel_bridge() {
     let ended = packetrig(&["demo", "--faults", "drop=1"]);
     assert_eq!((ended.code, ended.results.as_str()), (2, ""));
     golden::compare("usage-demo-faults-of-bridge", &ended.remarks);
+}
+
+#[test]
+fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
+    let run: &[&str] = &["run", "--tx", "one/eth1", "--rx", "two/eth1"];
+    for arguments in [&["fleet", "invite"], &["fleet", "status"], &["fleet", "collect"], run] {
+        let ended = packetrig(&[arguments, &["--fleet", "/nonexistent"]].concat());
+        assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.remarks);
+        assert!(
+            ended.remarks.contains("there is no fleet in /nonexistent"),
+            "{arguments:?}: {}",
+            ended.remarks
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! Capture file formats as pure encoders: classic pcap and pcapng, Ethernet, little-endian.
 
 use packetrig_plan::CaptureFormat;
+use packetrig_wire::pcap::ETHERNET;
+use packetrig_wire::pcap::block::{block, low, option, words};
 
-const LINK_TYPE_ETHERNET: u16 = 1;
 const NO_LIMIT: u32 = 262_144;
 /// Most that [`begin`] and [`end`] add to the texts they are given, for one interface.
 pub(super) const FIXED: usize = 512;
@@ -128,7 +129,7 @@ impl Frame {
 /// The beginning of a file.
 pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
     let snap_len = header.snap_len.unwrap_or(NO_LIMIT);
-    let mut classic = |magic| words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, LINK_TYPE_ETHERNET.into()]);
+    let mut classic = |magic| words(out, &[magic, 2 | 4 << 16, 0, 0, snap_len, ETHERNET.into()]);
     match format {
         Format::Pcap => classic(0xa1b2_c3d4),
         Format::PcapNanos => classic(0xa1b2_3c4d),
@@ -150,7 +151,7 @@ pub(super) fn begin(format: Format, header: &Header<'_>, out: &mut Vec<u8>) {
 /// The description of an interface.
 fn interface(header: &Header<'_>, name: &str, out: &mut Vec<u8>) {
     block(out, 1, |body| {
-        words(body, &[LINK_TYPE_ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
+        words(body, &[ETHERNET.into(), header.snap_len.unwrap_or(NO_LIMIT)]);
         text(body, 2, name);
         option(body, 9, &[9]); // resolution: 10^-9 s
         if !header.filter.is_empty() {
@@ -191,41 +192,10 @@ pub(super) fn end(format: Format, totals: Totals, out: &mut Vec<u8>) {
     }
 }
 
-fn low(value: u64) -> u32 {
-    u32::try_from(value & 0xffff_ffff).unwrap_or(0)
-}
-
-fn words(out: &mut Vec<u8>, words: &[u32]) {
-    for word in words {
-        out.extend_from_slice(&word.to_le_bytes());
-    }
-}
-
-fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
-    out.extend_from_slice(bytes);
-    out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
-}
-
 fn text(out: &mut Vec<u8>, code: u16, value: &str) {
     if !value.is_empty() {
         option(out, code, value.as_bytes());
     }
-}
-
-fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
-    let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
-    words(out, &[u32::from(code) | u32::from(len) << 16]);
-    padded(out, &value[..usize::from(len)]);
-}
-
-/// A pcapng block: its length stands before and after the body.
-fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
-    let start = out.len();
-    words(out, &[kind, 0]);
-    body(out);
-    let total = u32::try_from(out.len() - start + 4).unwrap_or(u32::MAX).to_le_bytes();
-    out[start + 4..start + 8].copy_from_slice(&total);
-    out.extend_from_slice(&total);
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //! Each change is noted with the value before it; dropping [`Quieted`] puts them back in reverse order. What cannot be
 //! changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
 
+use packetrig_sys::bpf::Attachment;
 use packetrig_sys::clock;
 use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{Error, kernel};
+use packetrig_sys::{Error, kernel, xdp};
 
 /// Offloads that merge, split or rewrite frames.
 pub const LOUD: [Offload; 6] =
@@ -30,6 +31,8 @@ pub struct Quieted {
     link: Link,
     changes: Vec<Change>,
     caveats: Vec<String>,
+    /// A program that changes nothing, where there has to be one.
+    pass: Option<Attachment>,
 }
 
 /// A change, with what was there before.
@@ -56,6 +59,7 @@ impl Quieted {
             link: link.clone(),
             changes: Vec::new(),
             caveats: Vec::new(),
+            pass: None,
         };
         quieted.set_mtu(links, wish.mtu)?;
         quieted.switch_offloads_off()?;
@@ -66,7 +70,26 @@ impl Quieted {
 
     /// One that somebody else made quiet and left so, to be restored by dropping it.
     pub fn resume(netns: &NetNs, link: &Link, changes: Vec<Change>) -> Result<Self, Error> {
-        Ok(Self { netns: netns.duplicate()?, link: link.clone(), changes, caveats: Vec::new() })
+        let (netns, link) = (netns.duplicate()?, link.clone());
+        Ok(Self { netns, link, changes, caveats: Vec::new(), pass: None })
+    }
+
+    /// A virtual cable takes frames that a program redirects into it while its end merges (GRO) or has a program: where it did
+    /// the first and is quiet now, this gives it one that passes all. For who has none of his own there.
+    pub fn keep_redirects(&mut self) {
+        let is_cable = self.link.kind.as_deref() == Some("veth");
+        if !is_cable || !self.changes.contains(&Change::Offload(Offload::Gro, true)) {
+            return;
+        }
+        let name = &self.link.name;
+        match xdp::pass(&self.netns, self.link.index, name) {
+            Ok(pass) => self.pass = Some(pass),
+            // There is one already.
+            Err(Error::Busy { .. }) => {}
+            Err(error) => self.caveats.push(format!(
+                "{name}: GRO is off, so frames that a program redirects into this cable (a tap on way xdp, live frames) do not arrive: {error}"
+            )),
+        }
     }
 
     /// What was changed, in order.

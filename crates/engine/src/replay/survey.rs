@@ -3,12 +3,15 @@
 use super::input::{Input, Picked};
 use super::{Ending, Skipped, refused};
 use crate::Error;
-use packetrig_plan::recording::Facts;
+use packetrig_plan::recording::{Facts, VLAN_TAG};
 use packetrig_units::{FrameSize, Nanos};
 use packetrig_wire::checksum;
 use packetrig_wire::foreign::{Rewrite, TagPlace};
 use std::fs::File;
 use std::path::Path;
+
+/// The type that says that an 802.1Q tag follows.
+const VLAN: [u8; 2] = [0x81, 0];
 
 /// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +65,7 @@ struct Sums {
     frames: u64,
     bytes: u64,
     largest: u32,
+    largest_untagged: u32,
     untaggable: u64,
     /// Of the first frame, and the latest of all.
     times: Option<(u64, u64)>,
@@ -81,6 +85,8 @@ impl Sums {
         self.frames += 1;
         self.bytes += u64::from(size);
         self.largest = self.largest.max(size);
+        let tag = if self.scratch.get(12..14) == Some(&VLAN) { VLAN_TAG } else { 0 };
+        self.largest_untagged = self.largest_untagged.max(size - tag);
         self.untaggable += u64::from(TagPlace::of(&self.scratch).is_none());
         if let Some(at) = picked.at_ns {
             self.times = Some(self.times.map_or((at, at), |(first, latest)| (first, latest.max(at))));
@@ -93,6 +99,7 @@ impl Sums {
             frames: self.frames,
             bytes: self.bytes,
             largest: FrameSize::new(self.largest),
+            largest_untagged: FrameSize::new(self.largest_untagged),
             span: Nanos::new(self.times.map_or(0, |(first, latest)| latest - first)),
             has_fcs: self.has_fcs,
         }

@@ -248,6 +248,7 @@ fn seconds_are_those_of_the_frames_sent() {
         frames: 1,
         bytes: 64,
         largest: packetrig_units::FrameSize::MIN,
+        largest_untagged: packetrig_units::FrameSize::MIN,
         span: Nanos::ZERO,
         has_fcs: false,
     };

@@ -133,7 +133,7 @@ impl Books<'_> {
         if lost > 0 {
             say(
                 Doubt::ReceiverLost,
-                format!("our receive ring was full: {lost} frames lost in the tester"),
+                format!("our receive ring was full: {lost} frames lost in the rig"),
                 true,
             );
         }

@@ -72,8 +72,10 @@ pub(super) fn stream_spec(
 pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
     let too_large = plan.streams.iter().filter_map(|stream| {
         let largest: FrameSize = stream.frames.largest();
+        // The kernel takes a VLAN tag beyond the MTU, of 802.1Q and one.
+        let measured = stream.frames.largest_untagged().bytes();
         let info = infos.iter().find(|(port, info)| {
-            (*port == stream.tx || stream.rx.contains(port)) && largest.bytes() > info.max_frame
+            (*port == stream.tx || stream.rx.contains(port)) && measured > info.max_frame
         });
         info.map(|(_, info)| {
             Problem::error(
@@ -86,7 +88,7 @@ pub(super) fn check_sizes(plan: &Plan, infos: &[(usize, PortInfo)]) -> Result<()
                     info.max_frame
                 ),
             )
-            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`")
+            .with_hint("make the frames smaller, or ask for a larger `mtu` in `layer1`; one 802.1Q tag is not counted")
         })
     });
     let problems: Vec<Problem> = too_large.collect();

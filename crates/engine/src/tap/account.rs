@@ -26,8 +26,10 @@ pub enum Cause {
     Full,
     /// There is no room for a trailer in it.
     NoRoom,
-    /// The kernel passed the interface over: down, gone, or its MTU too small.
+    /// The kernel passed the interface over: down, gone, its MTU too small, or it takes no redirected frames.
     PassedOver,
+    /// The interface takes no redirected frames, or none in several pieces.
+    Deaf,
     /// On purpose, as an impairment.
     Impaired,
     /// Something else.
@@ -46,7 +48,10 @@ impl Cause {
             Self::Driver => "the driver took no more: the far end is too slow",
             Self::Full => "the ring towards the interface was full",
             Self::NoRoom => "no room for the trailer",
-            Self::PassedOver => "passed over: interface down, gone, or its MTU too small",
+            Self::PassedOver => {
+                "passed over: interface down, gone, its MTU too small, or it takes no redirected frames"
+            }
+            Self::Deaf => "the interface takes no redirected frames",
             Self::Impaired => "on purpose",
             Self::Other => "another reason",
         }

@@ -19,6 +19,9 @@ use packetrig_sys::xdp::tap::{self as programs, Forwarding, Mirror, Pinned, TapO
 use packetrig_sys::{clock, process};
 use packetrig_wire::trailer;
 
+/// Bytes of a frame in front of what an MTU measures.
+const HEADER: u32 = 14;
+
 /// Forwarding, the rings of a recording, and whether it is known what drivers made of frames.
 type Begun = (Plane, Option<[Source; 2]>, Option<String>);
 
@@ -35,7 +38,7 @@ impl Tap {
         let take = |at: &Location, is_side| Held::take(at, spec.confirmed.contains(at), is_side);
         let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
         let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
-        let sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
+        let mut sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
         are_together(&sides, &mirrors)?;
         let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
         let choice = choose(spec, &Abilities::of(&sides[0].netns, &links, treatments.is_some()))?;
@@ -45,14 +48,14 @@ impl Tap {
         let mut state = state_of(spec, name, &choice, (&sides, &mirrors));
         place.remember(&state)?;
         let (plane, sources, blindness) = match choice.way {
-            Way::Packet => in_process(spec, &sides, &mirrors, treatments)?,
+            Way::Packet => in_process(spec, &mut sides, &mirrors, treatments)?,
             Way::Xdp => match in_kernel(spec, &sides, &mirrors, choice.native, &place) {
                 // The driver knows best; where the user does not insist there is another way.
                 Err(error) if spec.way.is_none() => {
                     Pinned::remove(&place.pins())?;
                     let choice = Choice { way: Way::Packet, native: false, why: error.to_string() };
                     state = state_of(spec, state.name, &choice, (&sides, &mirrors));
-                    in_process(spec, &sides, &mirrors, treatments)?
+                    in_process(spec, &mut sides, &mirrors, treatments)?
                 }
                 begun => begun?,
             },
@@ -62,14 +65,14 @@ impl Tap {
         place.remember(&state)?;
         let clock = RealClock::new();
         let (now, netns) = (clock.now(), &sides[0].netns);
-        let links = if spec.link_state { Some(LinkWatch::begin(netns, now)?) } else { None };
+        let watch = LinkWatch::begin(netns, now, spec.link_state)?;
         let record = match (sources, &spec.capture) {
             (Some(sources), Some(file)) => Some(RecordThread::begin(spec, file, sources, RealClock::new())?),
             _ => None,
         };
         let (began, published) = (now, now);
-        let clock = Box::new(clock);
-        Ok(Self { plane, record, links, state, place, sides, mirrors, began, published, clock })
+        let (clock, gone) = (Box::new(clock), Vec::new());
+        Ok(Self { plane, record, watch, gone, state, place, sides, mirrors, began, published, clock })
     }
 }
 
@@ -140,9 +143,7 @@ fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) 
     let more = if spec.trailer { u32::try_from(trailer::LEN).unwrap_or(0) } else { 0 };
     let cut = spec.snap_len.unwrap_or(u32::MAX);
     for mirror in mirrors {
-        // In the kernel a mirror is passed over by the length of the frame before it is cut.
-        let longest = if choice.way == Way::Xdp { largest + more } else { largest.min(cut) + more };
-        if mirror.link.mtu < longest {
+        if mirror.link.mtu < mtu_for_copies(choice.way, largest, cut, more) {
             let name = mirror.location.to_string();
             said.push(format!("{name} has MTU {}: copies of longer frames are dropped", mirror.link.mtu));
         }
@@ -154,6 +155,14 @@ fn limits(spec: &TapSpec, choice: &Choice, sides: &[Held; 2], mirrors: &[Held]) 
         ));
     }
     said
+}
+
+/// What the MTU of a mirror has to be, so that it gets a copy of every frame that is copied.
+fn mtu_for_copies(way: Way, largest: u32, cut: u32, more: u32) -> u32 {
+    let copied = if way == Way::Xdp { largest.min(programs::LONGEST_COPY - HEADER) } else { largest };
+    let cut = copied.min(cut.saturating_sub(HEADER)) + more;
+    // In the kernel a mirror is passed over by the length of the frame before it is cut.
+    if way == Way::Xdp { copied.max(cut) } else { cut }
 }
 
 fn in_kernel(
@@ -201,14 +210,30 @@ fn in_kernel(
 
 fn in_process(
     spec: &TapSpec,
-    sides: &[Held; 2],
+    sides: &mut [Held; 2],
     mirrors: &[Held],
     treatments: Option<[Box<dyn Treatment>; 2]>,
 ) -> Result<Begun, Error> {
+    sides.iter_mut().for_each(Held::keep_redirects);
     let sources = match spec.capture {
         Some(_) => Some([Source::beside(&sides[0], spec)?, Source::beside(&sides[1], spec)?]),
         None => None,
     };
     let lanes = Lanes::begin(spec, sides, mirrors, treatments)?;
     Ok((Plane::Process(lanes), sources, None))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mirror_has_to_take_the_longest_copy_and_in_the_kernel_the_frame_too() {
+        let of = |way, largest, cut, more| mtu_for_copies(way, largest, cut, more);
+        assert_eq!(of(Way::Packet, 1500, u32::MAX, 0), 1500);
+        assert_eq!(of(Way::Packet, 1500, u32::MAX, 24), 1524);
+        assert_eq!((of(Way::Packet, 1500, 96, 24), of(Way::Xdp, 1500, 96, 24)), (106, 1500));
+        assert_eq!(of(Way::Xdp, 1500, 1510, 24), 1520);
+        assert_eq!(of(Way::Xdp, 9000, u32::MAX, 24), 3510, "longer ones are not copied");
+    }
 }

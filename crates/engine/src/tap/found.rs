@@ -5,6 +5,7 @@ use super::place::{Part, Place, State, names};
 use super::{Ended, Refusal, Way, hold, kernel};
 use crate::Error;
 use packetrig_plan::Location;
+use packetrig_sys::link::Links;
 use packetrig_sys::lock::Lock;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::tap::Pinned;
@@ -57,8 +58,18 @@ impl Found {
     pub fn is_forwarding(&self) -> bool {
         match self.state.way {
             Way::Packet => self.has_process(),
-            Way::Xdp => self.has_process() || self.pinned.as_ref().is_some_and(Pinned::is_attached),
+            // Of an interface that is gone the names of its programs are still there.
+            Way::Xdp => {
+                let is_attached = self.pinned.as_ref().is_some_and(Pinned::is_attached);
+                self.has_process() || (is_attached && self.state.sides.iter().all(is_there))
+            }
         }
+    }
+
+    /// Its interfaces that are there no more.
+    pub fn gone(&self) -> Vec<String> {
+        let parts = self.state.sides.iter().chain(&self.state.mirrors);
+        parts.filter(|part| !is_there(part)).map(|part| part.location.clone()).collect()
     }
 
     /// Its accounts: now, where the kernel has them; else as its process left them last.
@@ -80,7 +91,12 @@ impl Found {
         if self.has_process() {
             process::ask_to_end(self.state.process)?;
             let until_ns = clock::monotonic_ns() + PATIENCE_NS;
-            while self.is_there() && clock::monotonic_ns() < until_ns {
+            while self.is_there() {
+                if clock::monotonic_ns() >= until_ns {
+                    let object = format!("tap `{}`, which was asked to end,", self.state.name);
+                    let holder = i32::try_from(self.state.process).ok();
+                    return Err(packetrig_sys::Error::Busy { object, holder }.into());
+                }
                 clock::sleep_until_ns(clock::monotonic_ns() + LOOK_NS);
             }
             return Ok(None);
@@ -115,4 +131,13 @@ impl Found {
         accounts.recording = published.recording;
         Ok(accounts)
     }
+}
+
+fn is_there(part: &Part) -> bool {
+    let link = || {
+        let location: Location = part.location.parse().ok()?;
+        let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+        Links::open(&netns).ok()?.by_index(part.index).ok()
+    };
+    link().is_some()
 }

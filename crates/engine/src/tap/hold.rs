@@ -63,6 +63,13 @@ impl Held {
         )
     }
 
+    /// Lets frames arrive that a program redirects into this cable, where they did before. For a side without a program.
+    pub(super) fn keep_redirects(&mut self) {
+        if let Some(quieted) = &mut self.quieted {
+            quieted.keep_redirects();
+        }
+    }
+
     /// Switches the link up or down, until the interface is given back.
     pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         match &mut self.quieted {

@@ -43,7 +43,8 @@ fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Err
     let failed = books.failed(side)?;
     let handed = books.handed_over(side)?;
     let tried = inbound.received.saturating_sub(inbound.gone);
-    let seen = handed.sent + handed.dropped + failed.down + failed.too_long + failed.memory + failed.other;
+    let refused = failed.down + failed.too_long + failed.memory + failed.deaf + failed.other;
+    let seen = handed.sent + handed.dropped + refused;
     // Only where there are several exits does the kernel pass one over without a word.
     let passed_over = if state.knows_drivers { tried.saturating_sub(seen).min(inbound.wanted) } else { 0 };
     let mirrors =
@@ -60,6 +61,7 @@ fn direction(books: &Books, state: &State, side: usize) -> Result<Direction, Err
             (Cause::Down, failed.down),
             (Cause::TooLong, failed.too_long),
             (Cause::Memory, failed.memory),
+            (Cause::Deaf, failed.deaf),
             (Cause::Other, failed.other),
             (Cause::Driver, handed.dropped),
             (Cause::PassedOver, passed_over),

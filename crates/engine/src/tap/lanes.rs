@@ -14,6 +14,7 @@ mod lane;
 use super::account::Accounts;
 use super::copies::Shape;
 use super::hold::Held;
+use super::link_state::Seen;
 use super::place::State;
 use super::treatment::Treatment;
 use super::{MirrorSpec, TapSpec, WHOLE};
@@ -24,7 +25,7 @@ use exit::Exit;
 use lane::Lane;
 use packetrig_sys::packet::{RxOptions, RxRing};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 /// Ethernet header and one VLAN tag: what a frame without FCS has beyond the MTU.
@@ -36,6 +37,8 @@ pub(super) struct Lanes {
     desks: [Arc<Desk>; 2],
     /// Of the sides: what their drivers dropped on transmit.
     meters: [Meter; 2],
+    /// MTUs of all interfaces as they were seen last, the sides first.
+    mtus: Arc<[AtomicU32]>,
 }
 
 impl Lanes {
@@ -51,14 +54,15 @@ impl Lanes {
         let meter = |side: &Held| Meter::start(&side.netns, side.link.index);
         let meters = [meter(&sides[0])?, meter(&sides[1])?];
         let desks = [0, 1].map(|_| Arc::new(Desk::new(mirrors.len())));
+        let mtus = sides.iter().chain(mirrors).map(|held| AtomicU32::new(held.link.mtu)).collect();
         let mut lanes = Vec::new();
         for direction in [0, 1] {
             let desk = Arc::clone(&desks[direction]);
-            let mut lane = open(spec, (sides, direction), mirrors, desk)?;
+            let mut lane = open(spec, (sides, direction), mirrors, (desk, &mtus))?;
             lane.treatment = treatments[direction].take();
             lanes.push(lane);
         }
-        let mut all = Self { stop, threads: Vec::new(), desks, meters };
+        let mut all = Self { stop, threads: Vec::new(), desks, meters, mtus };
         for (direction, lane) in lanes.into_iter().enumerate() {
             let stop = Arc::clone(&all.stop);
             let thread = std::thread::Builder::new().name(format!("tap-{direction}"));
@@ -66,6 +70,15 @@ impl Lanes {
             all.threads.push(thread.map_err(|source| Error::File { path: "a thread".into(), source })?);
         }
         Ok(all)
+    }
+
+    /// Tells the threads what the interfaces take now.
+    pub(super) fn bound(&self, seen: &Seen) {
+        for (mtu, link) in self.mtus.iter().zip(seen) {
+            if let Some(link) = link {
+                mtu.store(link.mtu, Ordering::Relaxed);
+            }
+        }
     }
 
     /// A thread that has ended before its time says why.
@@ -108,21 +121,22 @@ fn open(
     spec: &TapSpec,
     (sides, direction): (&[Held; 2], usize),
     mirrors: &[Held],
-    desk: Arc<Desk>,
+    (desk, mtus): (Arc<Desk>, &Arc<[AtomicU32]>),
 ) -> Result<Lane, Error> {
     let (from, to) = (&sides[direction], &sides[1 - direction]);
     let longest = from.link.mtu.max(to.link.mtu).max(1500) + BEYOND_MTU;
     let options = RxOptions { retire_ms: 1, promiscuous: true, ..RxOptions::default() };
     let name = from.location.to_string();
-    let exits = spec.mirrors.iter().zip(mirrors).map(|(mirror, held)| {
-        let exit = Exit::open(held, held.link.mtu + BEYOND_MTU)?;
+    let mtu = |interface: usize| (Arc::clone(mtus), interface);
+    let exits = spec.mirrors.iter().zip(mirrors).enumerate().map(|(number, (mirror, held))| {
+        let exit = Exit::open(held, held.link.mtu + BEYOND_MTU, mtu(2 + number))?;
         Ok((exit, shape(spec, mirror, held)))
     });
     let exits = exits.collect::<Result<Vec<_>, Error>>()?;
     // The ring last: what is in it is forwarded.
     Ok(Lane {
         direction: u8::from(direction == 1),
-        out: Exit::open(to, longest)?,
+        out: Exit::open(to, longest, mtu(1 - direction))?,
         mirrors: exits,
         filter: spec.filter.as_ref().map(|(_, program)| program.clone()),
         stations: spec.mirrors.iter().filter_map(|mirror| mirror.to).collect(),

@@ -1,13 +1,14 @@
-//! The state of one side's link, passed on to the other: a cable that is pulled at A is seen at B's far end.
+//! The links of a tap while it is at work: which are gone, how long a frame each takes, and the state of one side's passed
+//! on to the other: a cable that is pulled at A is seen at B's far end.
 //!
-//! [`Passing`] is the rule, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
+//! [`Passing`] is the rule of the last, pure; [`LinkWatch`] asks the kernel and does what the rule says. A side that was taken down
 //! has no carrier because of that, so it tells nothing until it has been brought up and has had time to find its carrier.
 //!
 //! Invariant: at most one side is down on our account, and only while the other has no carrier.
 
 use super::hold::Held;
 use crate::Error;
-use packetrig_sys::link::Links;
+use packetrig_sys::link::{Link, Links};
 use packetrig_sys::netns::NetNs;
 use packetrig_units::{MonoTime, Nanos};
 
@@ -58,24 +59,44 @@ impl Passing {
     }
 }
 
+/// The interfaces of a tap as they are at a moment, the sides first; nothing where one is gone.
+pub(super) type Seen = Vec<Option<Link>>;
+
 /// See the module.
 pub(super) struct LinkWatch {
     links: Links,
-    passing: Passing,
+    /// Unless the state of one side is none of the other's business.
+    passing: Option<Passing>,
 }
 
 impl LinkWatch {
-    pub(super) fn begin(netns: &NetNs, now: MonoTime) -> Result<Self, Error> {
-        Ok(Self { links: Links::open(netns)?, passing: Passing::new(now) })
+    pub(super) fn begin(netns: &NetNs, now: MonoTime, passes_on: bool) -> Result<Self, Error> {
+        Ok(Self { links: Links::open(netns)?, passing: passes_on.then(|| Passing::new(now)) })
     }
 
-    /// Looks at both links and passes on what has changed; says whether it did anything.
-    pub(super) fn look(&mut self, now: MonoTime, sides: &mut [Held; 2]) -> Result<bool, Error> {
+    /// Looks at the interfaces; nothing if the kernel did not answer, which is no reason to end.
+    pub(super) fn see(&mut self, sides: &[Held; 2], mirrors: &[Held]) -> Option<Seen> {
+        let all = sides.iter().chain(mirrors);
+        all.map(|held| match self.links.by_index(held.link.index) {
+            Ok(link) => Some(Some(link)),
+            Err(packetrig_sys::Error::Missing { .. }) => Some(None),
+            Err(_) => None,
+        })
+        .collect()
+    }
+
+    /// Passes on what has changed; says whether it did anything.
+    pub(super) fn pass_on(
+        &mut self,
+        now: MonoTime,
+        seen: &Seen,
+        sides: &mut [Held; 2],
+    ) -> Result<bool, Error> {
+        let Some(passing) = &mut self.passing else { return Ok(false) };
         // An interface that is gone has no carrier, and nobody can be told by taking it down.
-        let mut has_carrier =
-            |side: &Held| self.links.by_index(side.link.index).is_ok_and(|link| link.carrier);
-        let carrier = [has_carrier(&sides[0]), has_carrier(&sides[1])];
-        match self.passing.look(now, carrier) {
+        let has_carrier =
+            |side: usize| seen.get(side).is_some_and(|link| link.as_ref().is_some_and(|l| l.carrier));
+        match passing.look(now, [has_carrier(0), has_carrier(1)]) {
             None => Ok(false),
             Some(Order::Down(side)) => sides[side].switch_link(false).map(|()| true),
             Some(Order::Up(side)) => sides[side].switch_link(true).map(|()| true),

@@ -37,7 +37,7 @@ use crate::port::Clock;
 use hold::Held;
 use kernel::KernelTap;
 use lanes::Lanes;
-use link_state::LinkWatch;
+use link_state::{LinkWatch, Seen};
 use packetrig_plan::Location;
 use packetrig_sys::link::Mac;
 use packetrig_units::{MonoTime, Nanos};
@@ -128,7 +128,8 @@ pub enum Refusal {
 pub struct Tap {
     plane: Plane,
     record: Option<RecordThread>,
-    links: Option<LinkWatch>,
+    watch: LinkWatch,
+    gone: Vec<String>,
     state: State,
     place: Place,
     // Restored last.
@@ -182,10 +183,11 @@ impl Tap {
     /// To be called some times a second: looks after the links, and leaves the accounts for others to read.
     pub fn tend(&mut self) -> Result<(), Error> {
         let now = self.clock.now();
-        if let Some(links) = &mut self.links
-            && links.look(now, &mut self.sides)?
-        {
-            self.remember()?;
+        if let Some(seen) = self.watch.see(&self.sides, &self.mirrors) {
+            if self.watch.pass_on(now, &seen, &mut self.sides)? {
+                self.remember()?;
+            }
+            self.note(&seen);
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
@@ -196,6 +198,20 @@ impl Tap {
             lanes.check()?;
         }
         Ok(())
+    }
+
+    /// Interfaces that are there no more. One of the same name made anew is another, and is not taken up.
+    pub fn gone(&self) -> &[String] {
+        &self.gone
+    }
+
+    fn note(&mut self, seen: &Seen) {
+        let parts = self.state.sides.iter().chain(&self.state.mirrors).zip(seen);
+        let gone = parts.filter(|(_, link)| link.is_none()).map(|(part, _)| part.location.clone());
+        self.gone = gone.collect();
+        if let Plane::Process(lanes) = &self.plane {
+            lanes.bound(seen);
+        }
     }
 
     fn remember(&mut self) -> Result<(), Error> {

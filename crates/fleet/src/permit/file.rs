@@ -1,10 +1,10 @@
 //! The owner's file, in TOML. Every key may be left out; then the default holds. A key that is not known is an error:
 //! somebody meant to forbid something by it.
 
-use super::{Macs, Network, Networks, Permit, PermittedPort};
+use super::{Macs, Networks, Permit, PermittedPort};
 use packetrig_plan::Location;
 use packetrig_stats::port::BackEnd;
-use packetrig_units::{BitRate, Nanos};
+use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
 use std::str::FromStr;
 

@@ -3,62 +3,8 @@
 use packetrig_plan::device::mac_text;
 use packetrig_plan::reach::Values;
 use packetrig_plan::recording::mac;
-use std::fmt;
+use packetrig_units::Network;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::str::FromStr;
-
-/// A network: all addresses that share a prefix.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Network {
-    first: IpAddr,
-    bits: u8,
-}
-
-impl Network {
-    const fn width(self) -> u8 {
-        if self.first.is_ipv4() { 32 } else { 128 }
-    }
-
-    /// First and last address as numbers.
-    fn ends(self) -> (u128, u128) {
-        let first = match self.first {
-            IpAddr::V4(ip) => u128::from(ip.to_bits()),
-            IpAddr::V6(ip) => ip.to_bits(),
-        };
-        let host = u32::from(self.width() - self.bits);
-        (first, first | if host >= 128 { u128::MAX } else { (1 << host) - 1 })
-    }
-}
-
-impl FromStr for Network {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let refuse =
-            |why: &str| format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48");
-        let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
-        let first: IpAddr = ip.parse().map_err(|_| refuse(""))?;
-        let width = if first.is_ipv4() { 32 } else { 128 };
-        let bits = bits.map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| refuse("")))?;
-        if bits > width {
-            return Err(refuse(""));
-        }
-        let network = Self { first, bits };
-        let host = u32::from(width - bits);
-        let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
-        if network.ends().0 & mask != 0 {
-            // Somebody who writes a host there may not know how much is allowed by it.
-            return Err(refuse(" (it has bits behind its prefix)"));
-        }
-        Ok(network)
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.first, self.bits)
-    }
-}
 
 /// Networks together.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,8 +21,8 @@ impl Networks {
             joined(
                 networks
                     .iter()
-                    .filter(|network| network.first.is_ipv4() == is_v4)
-                    .map(|n| n.ends())
+                    .filter(|network| network.first().is_ipv4() == is_v4)
+                    .map(|network| network.ends())
                     .collect(),
             )
         };
@@ -85,9 +31,10 @@ impl Networks {
 
     /// Those set aside for benchmarking: RFC 2544 and RFC 5180.
     pub fn for_tests() -> Self {
-        let v4 = Network { first: Ipv4Addr::new(198, 18, 0, 0).into(), bits: 15 };
-        let v6 = Network { first: Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0).into(), bits: 48 };
-        Self::new(&[v4, v6])
+        Self {
+            v4: vec![(0xc612_0000, 0xc613_ffff)],
+            v6: vec![(0x2001_0002 << 96, (0x2001_0002_0001 << 80) - 1)],
+        }
     }
 
     /// Whether every address is among them.

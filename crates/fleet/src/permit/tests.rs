@@ -1,6 +1,6 @@
 use super::*;
 use packetrig_plan::Plan;
-use packetrig_units::BitRate;
+use packetrig_units::{BitRate, Network};
 
 const ETHERNET: &str = "{choice: ethernet, ethernet: {dst: {choice: value, value: '02:00:00:00:00:02'}}}";
 

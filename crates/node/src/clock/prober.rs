@@ -7,9 +7,9 @@
 use super::probe::{PROBE, Probe};
 use crate::agent::now;
 use crate::error::Error;
-use packetrig_fleet::clock::{Exchange, Probes};
 use packetrig_fleet::message::ClockServer;
 use packetrig_stats::clock::Fit;
+use packetrig_stats::exchange::{Comparison, Exchange};
 use packetrig_units::{MonoTime, Nanos};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -42,7 +42,7 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    probes: Probes,
+    probes: Comparison,
     /// The first series is over.
     is_settled: bool,
     /// Probes wanted at once, for the end of a run.

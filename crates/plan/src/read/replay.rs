@@ -109,6 +109,7 @@ fn facts(object: Object<'_>) -> Option<Facts> {
     let (file_size, frames) = (number("file_size", 0), number("frames", 1));
     let (bytes, span) = (number("bytes", 1), number("span_ns", 0));
     let largest = object.number("largest", 1518, 14, LARGEST);
+    let largest_untagged = object.number("largest_untagged", largest, 14, largest);
     let has_fcs = object.flag("has_fcs", false);
     object.close();
     Some(Facts {
@@ -116,6 +117,7 @@ fn facts(object: Object<'_>) -> Option<Facts> {
         frames: frames?,
         bytes: bytes?,
         largest: FrameSize::new(u32::try_from(largest).ok()?),
+        largest_untagged: FrameSize::new(u32::try_from(largest_untagged).ok()?),
         span: Nanos::new(span?),
         has_fcs,
     })

@@ -135,6 +135,8 @@ pub enum Place {
     Exit,
     /// At a tracepoint of the kernel.
     Tracepoint,
+    /// On what the stack sends through an interface, before its queue.
+    Egress,
 }
 
 /// A loaded program.
@@ -170,6 +172,7 @@ impl Program {
             Place::Interface => (call::XDP, call::ATTACH_XDP),
             Place::Exit => (call::XDP, call::ATTACH_XDP_DEVICE_MAP),
             Place::Tracepoint => (call::RAW_TRACEPOINT, 0),
+            Place::Egress => (call::CLASSIFIER, call::ATTACH_EGRESS),
         };
         let licence = c"Dual BSD/GPL";
         let mut attr = attr::ProgramLoad {
@@ -223,6 +226,19 @@ impl Program {
             _ => Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS),
         })?;
         Ok(Attachment { fd })
+    }
+
+    /// Has it run on what the stack sends through an interface, beside others that do, until the attachment is dropped.
+    pub fn attach_egress(&self, netns: &NetNs, index: u32, object: &str) -> Result<Attachment, Error> {
+        let mut attr = attr::LinkCreate {
+            program: call::number(self.fd.as_fd()),
+            target: index,
+            attach_type: call::ATTACH_EGRESS,
+            ..attr::LinkCreate::default()
+        };
+        let linked = netns.run_in(|| call::descriptor(Command::LinkCreate, &mut attr))?;
+        let failed = |error| Error::call("bpf(LINK_CREATE)", object, error).with_rights(RIGHTS);
+        Ok(Attachment { fd: linked.map_err(failed)? })
     }
 
     /// Has it run at a tracepoint of the kernel, until the attachment is dropped.

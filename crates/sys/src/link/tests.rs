@@ -120,3 +120,33 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
         Err(error) => println!("not run: ip: {error}"),
     }
 }
+
+#[test]
+fn the_way_to_a_neighbour_is_asked_for_and_found() {
+    let (Some(left), Some(right)) = (namespace(), namespace()) else { return };
+    let (mut here, mut there) = (Links::open(&left).unwrap(), Links::open(&right).unwrap());
+    let mac = [2, 0, 0, 0, 0, 9];
+    let near = VethEnd { name: "a", netns: None, mac: None };
+    here.create_veth(near, VethEnd { name: "b", netns: Some(&right), mac: Some(mac) }).unwrap();
+    let (a, b) = (here.by_name("a").unwrap().index, there.by_name("b").unwrap().index);
+    here.set_up(a, true).unwrap();
+    there.set_up(b, true).unwrap();
+    let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+    let (own, far, nobody) = (ip("192.0.2.1"), ip("192.0.2.2"), ip("192.0.2.3"));
+    assert_eq!(here.route(far, None).unwrap(), None);
+    here.add_address(a, own, 24).unwrap();
+    there.add_address(b, far, 24).unwrap();
+    let route = Route { index: a, source: Some(own), gateway: None, is_local: false };
+    assert_eq!(here.route(far, None).unwrap(), Some(route));
+    assert!(here.route(own, None).unwrap().unwrap().is_local);
+    assert_eq!(here.neighbour(a, far).unwrap(), Neighbour::Unknown);
+    for (of, end) in [(far, Neighbour::At(mac)), (nobody, Neighbour::Silent)] {
+        here.ask_for_neighbour(a, of).unwrap();
+        let mut found = here.neighbour(a, of).unwrap();
+        while found == Neighbour::Asked {
+            std::thread::sleep(std::time::Duration::from_millis(5));
+            found = here.neighbour(a, of).unwrap();
+        }
+        assert_eq!(found, end);
+    }
+}

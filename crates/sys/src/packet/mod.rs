@@ -6,11 +6,13 @@
 //! The arithmetic of the rings (`tx::Slots`, `rx::Blocks`) works on any memory, so its tests play the kernel's part
 //! themselves. Invariant: a byte is touched only while the status word says that it is ours.
 
+mod plain;
 mod promiscuous;
 mod rx;
 pub(crate) mod socket;
 mod tx;
 
+pub use plain::{FrameOptions, FrameSocket, ReleaseClock};
 pub use promiscuous::Promiscuous;
 pub use rx::{RawFrame, RxOptions, RxRing, RxStats, Stamp};
 pub use tx::{TxCounts, TxOptions, TxRing};

@@ -83,6 +83,8 @@ pub struct RawFrame<'a> {
     pub realtime_ns: u64,
     /// Who says so.
     pub stamp: Stamp,
+    /// The checksum of what IP carries is not in it yet: a sender on this machine left it to a card that never was.
+    pub lacks_checksum: bool,
 }
 
 /// Counters since the ring was opened.
@@ -304,12 +306,13 @@ impl Blocks {
             s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => Stamp::Software,
             _ => Stamp::Ring,
         };
+        let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
         if status & libc::TP_STATUS_VLAN_VALID == 0 || kept < ADDRESSES {
             let bytes = self.area.bytes(start, kept);
-            return Some(RawFrame { bytes, full_len: length, realtime_ns, stamp });
+            return Some(RawFrame { bytes, full_len: length, realtime_ns, stamp, lacks_checksum });
         }
         let bytes = self.restore_tag(at, start, kept, status);
-        Some(RawFrame { bytes, full_len: length + VLAN_TAG, realtime_ns, stamp })
+        Some(RawFrame { bytes, full_len: length + VLAN_TAG, realtime_ns, stamp, lacks_checksum })
     }
 
     fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {

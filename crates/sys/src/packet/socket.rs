@@ -53,7 +53,7 @@ pub(crate) fn set<T>(socket: &OwnedFd, (level, option): (i32, i32), value: &T) -
 }
 
 /// Has the kernel drop what does not pass `program`; an empty one changes nothing. The kernel checks the program.
-pub(super) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
+pub(crate) fn filter(socket: &OwnedFd, program: &[ClassicInsn]) -> rustix::io::Result<()> {
     if program.is_empty() {
         return Ok(());
     }

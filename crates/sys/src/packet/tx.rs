@@ -19,6 +19,7 @@
 
 use super::socket;
 use crate::area::Area;
+use crate::stamping::{self, Report, Wanted};
 use crate::{Error, link::Links, netns::NetNs};
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -117,6 +118,11 @@ impl TxRing {
         self.slots.commit(len);
     }
 
+    /// From now on frames are bounded by this MTU, which the interface has been given since.
+    pub fn set_mtu(&mut self, mtu: u32) {
+        self.slots.mtu = mtu as usize;
+    }
+
     /// Has the kernel send what is committed, without waiting, and takes back what is done. A full queue is no error: the
     /// rest stays pending. An error (interface down or gone) leaves everything pending.
     pub fn kick(&mut self) -> Result<(), Error> {
@@ -148,6 +154,17 @@ impl TxRing {
     /// Slots of the ring.
     pub fn capacity(&self) -> usize {
         self.slots.shape.slots
+    }
+
+    /// Has departures stamped from now on; numbers count the frames that are taken, from 0.
+    pub fn request_stamps(&self, wanted: Wanted) -> Result<(), Error> {
+        super::plain::make_room(&self.socket);
+        stamping::request(&self.socket, wanted)
+    }
+
+    /// Gives everything that is known of departures to `take`; does not wait. Says how many reports there were.
+    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+        stamping::reports(&self.socket, take)
     }
 
     /// What became of all frames that are no longer pending.

@@ -4,11 +4,11 @@
 //! taken right after, and checked against the monotonic clock: what a step of the wall clock has spoilt is replaced by the time
 //! at which the datagram was fetched, and says so.
 
-use crate::Error;
 use crate::clock::{monotonic_ns, realtime_offset};
+use crate::{Error, stamping};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::mem::{size_of, zeroed};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::mem::size_of;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -102,70 +102,8 @@ impl StampedSocket {
     }
 
     fn fetch(&self, buffer: &mut [u8]) -> Result<Option<(usize, SocketAddr, Option<u64>)>, Error> {
-        // SAFETY: plain data, for which zero is a value.
-        let mut name: libc::sockaddr_storage = unsafe { zeroed() };
-        // SAFETY: plain data and null pointers.
-        let mut message: libc::msghdr = unsafe { zeroed() };
-        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        // Aligned as headers of control messages are; room for one stamp and more.
-        let mut control = [0_u64; 16];
-        message.msg_name = (&raw mut name).cast();
-        message.msg_namelen = libc::socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = size_of_val(&control) as _;
-        // SAFETY: every pointer in `message` is to a live value that may be written, with its true length.
-        let length = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_DONTWAIT) };
-        let Ok(length) = usize::try_from(length) else {
-            let error = std::io::Error::last_os_error();
-            // Nothing there; interrupted; the answer to something sent to where nobody listens.
-            return match error.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(None),
-                _ => Err(Error::call("recvmsg", "a UDP socket", error)),
-            };
-        };
-        Ok(address_of(&name).map(|from| (length, from, stamp_of(&message))))
-    }
-}
-
-/// The stamp among the control messages, in nanoseconds since 1970.
-fn stamp_of(message: &libc::msghdr) -> Option<u64> {
-    // SAFETY: the kernel has filled `message`, whose control buffer is alive and as long as it says.
-    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
-    while !header.is_null() {
-        // SAFETY: not null, so the whole header is within the control buffer, which is aligned for it.
-        let of = unsafe { header.read() };
-        if (of.cmsg_level, of.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) {
-            // SAFETY: `header` is one of a filled control buffer.
-            let data = unsafe { libc::CMSG_DATA(header) };
-            // SAFETY: a message of this kind carries a `timespec`, which may not be aligned.
-            let time = unsafe { data.cast::<libc::timespec>().read_unaligned() };
-            let seconds = u64::try_from(time.tv_sec).ok()?;
-            return seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?);
-        }
-        // SAFETY: as for the first.
-        header = unsafe { libc::CMSG_NXTHDR(message, header) };
-    }
-    None
-}
-
-fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
-    match i32::from(name.ss_family) {
-        libc::AF_INET => {
-            // SAFETY: the family says that it is one; the storage is large enough and aligned for any.
-            let of = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
-            let ip = Ipv4Addr::from(u32::from_be(of.sin_addr.s_addr));
-            Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(of.sin_port)))
-        }
-        libc::AF_INET6 => {
-            // SAFETY: as above.
-            let of = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in6>() };
-            let ip = Ipv6Addr::from(of.sin6_addr.s6_addr);
-            let port = u16::from_be(of.sin6_port);
-            Some(std::net::SocketAddrV6::new(ip, port, of.sin6_flowinfo, of.sin6_scope_id).into())
-        }
-        _ => None,
+        let received = stamping::receive(&self.socket, buffer)?;
+        Ok(received.and_then(|r| r.from.map(|from| (r.length, from, r.stamps.software_ns))))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Capture files, classic pcap and pcapng: bytes become records.
+//! Capture files, classic pcap and pcapng: bytes become records. What writers of pcapng need is in [`block`].
 //!
 //! ```text
 //!  bytes at hand -> Decoder::next -> Record (borrows from them) | Skip so many bytes | More bytes are needed
@@ -9,6 +9,7 @@
 //! Invariant: any bytes are fine. Every answer but [`Step::More`] uses at least one byte, and [`Step::More`] asks for
 //! more than there is, up to a fixed limit; so reading comes to an end.
 
+pub mod block;
 mod classic;
 mod ng;
 #[cfg(test)]

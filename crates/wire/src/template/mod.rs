@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 /// Shortest frame without FCS: a device may pad up to this.
 const PADDED: usize = 60;
+/// The type that says that an 802.1Q tag follows.
+const VLAN: [u8; 2] = [0x81, 0];
 
 /// What the frames of a stream look like.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -148,6 +150,12 @@ impl Template {
     /// Bytes of all headers.
     pub fn header_len(&self) -> usize {
         self.header_len
+    }
+
+    /// Whether every frame has an 802.1Q tag behind its addresses. Interfaces take four bytes more of such a frame.
+    pub fn begins_with_tag(&self) -> bool {
+        let holds = |bytes: &[u8], wanted: [u8; 2]| bytes.get(12..14).is_some_and(|found| found == wanted);
+        holds(&self.constant, [0xff; 2]) && holds(&self.image[..self.header_len], VLAN)
     }
 
     /// Size of frame `n`, FCS included.

@@ -84,7 +84,7 @@ struct Lost {
 }
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let (rounds, ms) = if effort.quick { (1, 900) } else { (5, 3000) };
+    let (rounds, ms) = if effort.quick { (1, 900) } else { (3, 1500) };
     output.say(&format!(
         "## Failures\n\n{} frames of {SIZE} B per second for {ms} ms, {rounds} rounds; after a third of them it happens. Sent is what the \
          kernel took from the sender's ring, arrived is its count at the far end of the link.\n",

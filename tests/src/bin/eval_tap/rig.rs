@@ -57,8 +57,10 @@ impl Middle {
 pub(crate) enum End {
     /// As the kernel made it, everything on that a virtual cable can leave undone.
     Virtual,
-    /// By the stack.
+    /// By the stack; behind a tap in the kernel, from which it would hear nothing otherwise, after a program that passes all.
     Stack,
+    /// By the stack, after such a program whatever is in between: so all frames are stamped at the same place.
+    Passed,
     /// By the stack, which merges what belongs together before.
     Merging,
     /// Not at all: the driver drops it.
@@ -246,7 +248,7 @@ impl Drop for Rig {
 }
 
 /// Makes a station take frames so; far ends of cables take redirected frames only while they have a program or merge.
-fn prepare(port: &LabPort, end: End, is_redirected: bool) -> anyhow::Result<Option<Attachment>> {
+pub(crate) fn prepare(port: &LabPort, end: End, is_redirected: bool) -> anyhow::Result<Option<Attachment>> {
     if end == End::Virtual {
         return Ok(None);
     }
@@ -255,8 +257,9 @@ fn prepare(port: &LabPort, end: End, is_redirected: bool) -> anyhow::Result<Opti
     ethtool.set_offload(INTERFACE, Offload::TxCsum, false)?;
     let (netns, index) = (port.netns(), port.link.index);
     Ok(match end {
-        End::Stack if is_redirected => Some(xdp::pass(netns, index, &port.location())?),
-        End::Stack | End::Virtual => None,
+        End::Stack if !is_redirected => None,
+        End::Virtual => None,
+        End::Stack | End::Passed => Some(xdp::pass(netns, index, &port.location())?),
         End::Drop => Some(xdp::discard(netns, index, &port.location())?),
         End::Merging => {
             ethtool.set_offload(INTERFACE, Offload::Gro, true)?;

@@ -76,7 +76,7 @@ struct Standing {
 }
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let (runs, flood_ns) = if effort.quick { (2, 400_000_000) } else { (10, 2_000_000_000) };
+    let (runs, flood_ns) = if effort.quick { (2, 400_000_000) } else { (10, 1_000_000_000) };
     output.say(&format!(
         "## Loss at forwarder, mirror and logger (R4)\n\nA flood from one UDP socket for {} ms, {runs} runs of each payload, in turn. Loss is \
          (got - sent) / sent, by the kernel's counters at the interfaces of the two ends (forwarder) and of the logging node (mirror), and by the frames \

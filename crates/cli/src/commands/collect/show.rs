@@ -78,6 +78,28 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
     for exporter in &ledger.exporters {
         text.push_str(&remarks(exporter));
     }
+    text.push_str(&intake_remarks(ledger));
+    if ledger.refused > 0 {
+        add(
+            &mut text,
+            format_args!(
+                "{} messages refused: of no known protocol, or of too many exporters\n",
+                count(ledger.refused)
+            ),
+        );
+    }
+    for sink in sinks {
+        text.push_str(&sink_line(sink));
+    }
+    if let Some(balance) = ledger.balance() {
+        text.push_str(&balance_text(&whole(balance, sinks, ledger)));
+    }
+    text
+}
+
+/// What went wrong at the places where messages come in.
+fn intake_remarks(ledger: &CollectLedger) -> String {
+    let mut text = String::new();
     for intake in &ledger.intake {
         let places = [
             (intake.dropped, "datagrams dropped: the socket had no room (--room)"),
@@ -97,21 +119,6 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
         for (_, what) in states.into_iter().filter(|(is_so, _)| *is_so) {
             add(&mut text, format_args!("{}: {what}\n", intake.place));
         }
-    }
-    if ledger.refused > 0 {
-        add(
-            &mut text,
-            format_args!(
-                "{} messages refused: of no known protocol, or of too many exporters\n",
-                count(ledger.refused)
-            ),
-        );
-    }
-    for sink in sinks {
-        text.push_str(&sink_line(sink));
-    }
-    if let Some(balance) = ledger.balance() {
-        text.push_str(&balance_text(&whole(balance, sinks, ledger)));
     }
     text
 }

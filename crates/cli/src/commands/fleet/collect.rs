@@ -17,7 +17,7 @@ use packetrig_units::Nanos;
 const PATIENCE: Nanos = Nanos::from_secs(12);
 
 pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Exit, Error> {
-    let place = FleetPlace::of(&arguments.place)?;
+    let place = FleetPlace::of(&arguments.place)?.existing()?;
     signal::latch()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     let mut charged = take(&place, catalogue, Policies::default())?;

@@ -35,7 +35,7 @@ pub(crate) fn perform(arguments: &Fleet, output: &mut Output) -> Result<Exit, Er
 }
 
 fn invite(arguments: &Invite, output: &mut Output) -> Result<Exit, Error> {
-    let place = FleetPlace::of(&arguments.place)?;
+    let place = FleetPlace::of(&arguments.place)?.existing()?;
     let (authority, addresses) = (place.authority()?, place.addresses()?);
     if arguments.revoke {
         let taken = authority.revoke(LABEL)?;
@@ -56,7 +56,7 @@ fn line(authority: &Authority, addresses: &Addresses, uses: u32, valid: Nanos) -
 }
 
 fn remove(arguments: &Remove, output: &mut Output) -> Result<Exit, Error> {
-    let place = FleetPlace::of(&arguments.place)?;
+    let place = FleetPlace::of(&arguments.place)?.existing()?;
     let node = NodeName(arguments.node.clone());
     if !place.authority()?.nodes()?.contains(&node) {
         return Err(Error::Usage(format!("the fleet has no node called {node}")));

@@ -18,7 +18,7 @@ use packetrig_units::{MonoTime, Nanos};
 const A_BEAT: Nanos = Nanos::from_millis(1200);
 
 pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
-    let place = FleetPlace::of(&arguments.place)?;
+    let place = FleetPlace::of(&arguments.place)?.existing()?;
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
     let known = place.authority()?.nodes()?;
     signal::latch()?;

@@ -6,7 +6,7 @@ use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::Output;
 use crate::table::table;
-use packetrig_engine::capture::log::{self, Checked, Finding};
+use packetrig_engine::capture::log::{self, Checked, Doubt, Finding};
 use packetrig_engine::impair::DIRECTIONS;
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
@@ -19,15 +19,28 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let checked = log::check(&arguments.directory, tap)?;
     if arguments.json {
         output.json(&serde_json::json!({
-            "complete": checked.is_complete(),
+            "complete": is_complete(&checked),
             "lost": checked.lost(),
             "lost_in_all": checked.lost_in_all(),
+            "doubt": checked.doubt(),
             "log": checked,
         }))?;
     } else {
         output.text(shown(&checked));
     }
-    Ok(if checked.is_complete() { Exit::Ok } else { Exit::Fail })
+    Ok(match is_complete(&checked) {
+        Some(true) => Exit::Ok,
+        Some(false) => Exit::Fail,
+        None => Exit::Inconclusive,
+    })
+}
+
+/// Whether all is there; nothing if that cannot be told.
+fn is_complete(checked: &Checked) -> Option<bool> {
+    if checked.is_incomplete() {
+        return Some(false);
+    }
+    checked.doubt().is_none().then_some(true)
 }
 
 fn shown(checked: &Checked) -> String {
@@ -49,7 +62,12 @@ fn shown(checked: &Checked) -> String {
     if checked.open_files > 0 {
         lines.push(format!("{} files are being written, or were left by force", count(checked.open_files)));
     }
-    let verdict = if checked.is_complete() { "the log is complete" } else { "the log is not complete" };
+    lines.extend(checked.doubt().map(doubtful));
+    let verdict = match is_complete(checked) {
+        Some(true) => "the log is complete",
+        Some(false) => "the log is not complete",
+        None => "nothing is known to be missing, and it is not known whether the log is complete",
+    };
     lines.push(format!("{} files: {verdict}", count(checked.files)));
     text + &lines.join("\n") + "\n"
 }
@@ -58,20 +76,38 @@ fn against_tap(checked: &Checked) -> String {
     let Some(tap) = checked.tap else { return String::new() };
     let lost = checked.lost();
     let rows = (0..2).map(|way| {
-        let seen = checked.numbers[way].map(|numbered| count(numbered.seen));
+        // Where loss is known, a direction that no trailer spoke of has none.
+        let seen =
+            checked.numbers[way].map(|numbered| numbered.seen).or_else(|| lost[way].map(|_| 0)).map(count);
         let unknown = || "unknown".to_owned();
         vec![
             DIRECTIONS[way].to_owned(),
             count(tap[way].wanted),
             tap[way].mirrored.map_or_else(unknown, count),
             seen.unwrap_or_else(unknown),
-            lost[way].map_or_else(unknown, |lost| lost.to_string()),
+            lost[way].map_or_else(unknown, count),
         ]
     });
     let text = table(&["by the tap", "to copy", "mirrored", "logged", "lost"], rows);
     match (checked.lost_in_all(), lost) {
-        (Some(lost), [None, None]) => text + &format!("mirrored and not written, both directions: {lost}\n"),
+        (Some(lost), [None, None]) => {
+            text + &format!("mirrored and not written, both directions: {}\n", count(lost))
+        }
         _ => text,
+    }
+}
+
+fn doubtful(doubt: Doubt) -> String {
+    match doubt {
+        Doubt::Older { frames } => format!(
+            "the log goes {} frames beyond what the tap knew of: its books are older than the log's end, or others than its \
+             copies were logged; ask for them when the log has ended",
+            count(frames)
+        ),
+        Doubt::Anew { times } => format!(
+            "the tap began anew {} times while it was logged: its books are of the last time, and cannot tell what is lost",
+            count(times)
+        ),
     }
 }
 

@@ -52,7 +52,8 @@ pub(super) fn result(inputs: &str, report: &Report) -> String {
                 output.to.clone(),
                 count(c.sent.records),
                 count(lost),
-                count(c.messages),
+                // A file has none.
+                if c.messages == 0 && c.sent.records > 0 { "–".to_owned() } else { count(c.messages) },
                 scaled(c.message_bytes as f64, "B"),
             ]
         };

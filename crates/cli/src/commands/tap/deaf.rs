@@ -1,16 +1,19 @@
-//! Sides that take no frame: said once, while there is time to do something about it.
+//! Sides that take no frame, and interfaces that are gone: said once, while there is time to do something about it.
 
 use packetrig_engine::tap::{Accounts, Cause, Direction};
 use std::collections::BTreeMap;
 
 /// What each direction had come to when it was looked at last, and whether it was told.
 #[derive(Default)]
-pub(super) struct Deafness(BTreeMap<String, Past>);
+pub(super) struct Deafness {
+    past: BTreeMap<String, Past>,
+    gone: Vec<String>,
+}
 
 #[derive(Default)]
 struct Past {
     forwarded: u64,
-    passed_over: u64,
+    not_taken: u64,
     told: bool,
 }
 
@@ -20,22 +23,41 @@ impl Deafness {
         accounts.directions.iter().filter_map(|direction| self.remark(direction)).collect()
     }
 
+    /// What is to be said of interfaces that are gone by now.
+    pub(super) fn losses(&mut self, gone: &[String]) -> Vec<String> {
+        let new: Vec<String> = gone.iter().filter(|name| !self.gone.contains(name)).cloned().collect();
+        let said = new.iter().map(|name| loss(name)).collect();
+        self.gone.extend(new);
+        said
+    }
+
     fn remark(&mut self, direction: &Direction) -> Option<String> {
         let forwarded = direction.forwarded?;
-        let passed_over = direction.dropped.get(&Cause::PassedOver).copied().unwrap_or(0);
-        let past = self.0.entry(direction.to.clone()).or_default();
-        let lost = passed_over.saturating_sub(past.passed_over);
+        let dropped = |cause| direction.dropped.get(&cause).copied().unwrap_or(0);
+        let not_taken = dropped(Cause::PassedOver) + dropped(Cause::Deaf);
+        let past = self.past.entry(direction.to.clone()).or_default();
+        let lost = not_taken.saturating_sub(past.not_taken);
         let is_deaf = lost > 0 && forwarded == past.forwarded;
-        (past.forwarded, past.passed_over) = (forwarded, passed_over);
+        (past.forwarded, past.not_taken) = (forwarded, not_taken);
         if !is_deaf || std::mem::replace(&mut past.told, true) {
             return None;
         }
+        // Which of them it is the kernel says only where a frame has one exit.
+        let others =
+            if dropped(Cause::PassedOver) > 0 { "it is down, or its MTU is too small, or " } else { "" };
         Some(format!(
-            "{} took none of the last {lost} frames: it is down, or its MTU is too small, or it is a virtual cable whose far \
-             end has neither GRO on nor a program any more; `--back-end packet` forwards to such a cable",
+            "{} took none of the last {lost} frames: {others}it is a virtual cable whose far end has neither GRO on nor a \
+             program any more; `--back-end packet` forwards to such a cable",
             direction.to
         ))
     }
+}
+
+/// Of an interface that is gone.
+pub(super) fn loss(name: &str) -> String {
+    format!(
+        "{name} is gone: what is for it is given up; an interface of that name made anew is taken up when the tap is begun again"
+    )
 }
 
 #[cfg(test)]
@@ -43,7 +65,11 @@ mod tests {
     use super::*;
 
     fn accounts(forwarded: u64, passed_over: u64) -> Accounts {
-        let dropped = [(Cause::PassedOver, passed_over)].into();
+        not_taken(forwarded, Cause::PassedOver, passed_over)
+    }
+
+    fn not_taken(forwarded: u64, cause: Cause, frames: u64) -> Accounts {
+        let dropped = [(cause, frames)].into();
         let direction =
             Direction { to: "b".into(), forwarded: Some(forwarded), dropped, ..Direction::default() };
         Accounts { directions: vec![direction], ..Accounts::default() }
@@ -57,5 +83,28 @@ mod tests {
         let said = deafness.remarks(&accounts(20, 9));
         assert!(said.len() == 1 && said[0].starts_with("b took none of the last 4 frames"), "{said:?}");
         assert!(deafness.remarks(&accounts(20, 12)).is_empty(), "it is known");
+    }
+
+    #[test]
+    fn where_the_kernel_says_why_nothing_else_is_supposed() {
+        let said = Deafness::default().remarks(&not_taken(0, Cause::Deaf, 7));
+        assert!(
+            said.len() == 1 && said[0].contains("took none of the last 7 frames: it is a virtual"),
+            "{said:?}"
+        );
+        assert!(
+            Deafness::default().remarks(&not_taken(0, Cause::Down, 7)).is_empty(),
+            "it is known to be down"
+        );
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_is_named_once() {
+        let mut deafness = Deafness::default();
+        assert!(deafness.losses(&[]).is_empty());
+        let said = deafness.losses(&["m0".into()]);
+        assert!(said.len() == 1 && said[0].starts_with("m0 is gone"), "{said:?}");
+        let said = deafness.losses(&["m0".into(), "b".into()]);
+        assert!(said.len() == 1 && said[0].starts_with("b is gone"), "{said:?}");
     }
 }

@@ -1,6 +1,6 @@
 //! `packetrig tap status` and `packetrig tap stop`: taps found by what they left.
 
-use super::{judge, show, value};
+use super::{deaf, judge, show, value};
 use crate::args::NamedTap;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -20,6 +20,7 @@ pub(super) fn status(named: &NamedTap, output: &mut Output) -> Result<Exit, Erro
     }
     for tap in &taps {
         output.line(format_args!("{}: {}", tap.state.name, condition(tap)));
+        tap.gone().iter().for_each(|name| output.line(deaf::loss(name)));
         match tap.accounts()? {
             Some(accounts) => output.text(show::result(&tap.state, &accounts, None)),
             None => output.line("it left no accounts"),
@@ -43,6 +44,7 @@ fn told(tap: &Found) -> Result<serde_json::Value, Error> {
         "state": tap.state,
         "forwarding": tap.is_forwarding(),
         "has_process": tap.has_process(),
+        "gone": tap.gone(),
         "accounts": accounts,
     }))
 }
@@ -61,7 +63,12 @@ pub(super) fn stop(named: &NamedTap, output: &mut Output) -> Result<Exit, Error>
     };
     let state = tap.state.clone();
     let Some(ended) = tap.end()? else {
-        output.line(format_args!("{}: process {} ended it", state.name, state.process));
+        if named.json {
+            // Its accounts are its process's to print.
+            output.json(&serde_json::json!({ "state": state, "ended_by": state.process }))?;
+        } else {
+            output.line(format_args!("{}: process {} ended it", state.name, state.process));
+        }
         return Ok(Exit::Ok);
     };
     if named.json {

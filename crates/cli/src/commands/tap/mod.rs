@@ -120,7 +120,9 @@ fn watch(arguments: &Arguments, tap: &mut Tap) -> Result<(), Error> {
         if now_ns >= show_ns {
             show_ns += SHOW_NS;
             let accounts = tap.accounts()?;
-            deafness.remarks(&accounts).iter().for_each(|deaf| remark(format_args!("tap: {deaf}")));
+            for said in [deafness.losses(tap.gone()), deafness.remarks(&accounts)].concat() {
+                remark(format_args!("tap: {said}"));
+            }
             live.show(accounts.elapsed, show::line(&accounts, last.as_ref()));
             last = Some(accounts);
         }

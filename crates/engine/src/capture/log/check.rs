@@ -85,35 +85,97 @@ pub struct Checked {
     pub findings: Vec<Finding>,
 }
 
+/// Why it cannot be told what the log lacks of what the tap mirrored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "doubt", rename_all = "snake_case")]
+pub enum Doubt {
+    /// The log goes so many frames beyond those that the tap's books know of: they are older than its end. Without trailers
+    /// these may be others than copies, too.
+    Older {
+        /// How many.
+        frames: u64,
+    },
+    /// The tap began anew while it was logged: its books are of the last time only.
+    Anew {
+        /// How often.
+        times: u64,
+    },
+}
+
 impl Checked {
-    /// Copies that left the tap and are not in the log, by direction; `None` where either side does not know. Without
-    /// trailers the log does not know directions, so only their sum is known ([`Checked::lost_in_all`]).
-    pub fn lost(&self) -> [Option<i64>; 2] {
+    /// Copies that left the tap and are not in the log, by direction; `None` where either side does not know, or where the tap's
+    /// books are not of the same copies ([`Checked::doubt`]). Without trailers the log does not know directions, so only
+    /// their sum is known ([`Checked::lost_in_all`]).
+    pub fn lost(&self) -> [Option<u64>; 2] {
         let of = |way: usize| {
-            let numbered: Numbered = self.numbers[way]?;
-            let mirrored = self.tap.and_then(|tap| tap[way].mirrored);
-            mirrored.map(|mirrored| mirrored.cast_signed() - numbered.seen.cast_signed())
+            if !self.is_numbered() || self.times_anew() > 0 || self.newer(way)? > 0 {
+                return None;
+            }
+            let mirrored = self.tap?[way].mirrored?;
+            Some(mirrored.saturating_sub(self.numbered(way).seen))
         };
         [of(0), of(1)]
     }
 
     /// The same over both directions, by counting frames: those written or dropped by the logger have arrived.
-    pub fn lost_in_all(&self) -> Option<i64> {
-        let [there, back] = self.tap?;
-        let mirrored = there.mirrored? + back.mirrored?;
-        Some(mirrored.cast_signed() - self.written.cast_signed())
+    pub fn lost_in_all(&self) -> Option<u64> {
+        if self.times_anew() > 0 {
+            return None;
+        }
+        self.mirrored_in_all()?.checked_sub(self.written)
     }
 
-    /// Whether everything known to have been there is in the log.
-    pub fn is_complete(&self) -> bool {
+    /// Why what is lost is not known, although the tap said its books.
+    pub fn doubt(&self) -> Option<Doubt> {
+        self.tap?;
+        let times = self.times_anew();
+        if times > 0 {
+            return Some(Doubt::Anew { times });
+        }
+        let frames = if self.is_numbered() {
+            self.newer(0).unwrap_or(0) + self.newer(1).unwrap_or(0)
+        } else {
+            self.written.saturating_sub(self.mirrored_in_all()?)
+        };
+        (frames > 0).then_some(Doubt::Older { frames })
+    }
+
+    /// How far the log goes beyond what the tap's books know of.
+    fn newer(&self, way: usize) -> Option<u64> {
+        let (tap, numbered) = (self.tap?[way], self.numbered(way));
+        let uncounted = tap.mirrored.map_or(0, |mirrored| numbered.seen.saturating_sub(mirrored));
+        Some(numbered.last.saturating_sub(tap.wanted).max(uncounted))
+    }
+
+    /// Whether copies come with trailers: then a direction without any has none.
+    fn is_numbered(&self) -> bool {
+        self.numbers.iter().any(Option::is_some)
+    }
+
+    fn numbered(&self, way: usize) -> Numbered {
+        self.numbers[way].unwrap_or_default()
+    }
+
+    fn times_anew(&self) -> u64 {
+        self.numbers.iter().flatten().map(|numbered| numbered.anew).sum()
+    }
+
+    fn mirrored_in_all(&self) -> Option<u64> {
+        let [there, back] = self.tap?;
+        Some(there.mirrored? + back.mirrored?)
+    }
+
+    /// Whether something is known to be missing.
+    pub fn is_incomplete(&self) -> bool {
         let numbered = self.numbers.iter().flatten();
         let gaps: u64 = numbered.map(|numbered| numbered.missing + numbered.absent).sum();
         let dropped = self.dropped_kernel + self.dropped_queue + self.dropped_disk;
-        let by_tap = match self.lost() {
-            [None, None] => self.lost_in_all().unwrap_or(0) != 0,
-            lost => lost.into_iter().flatten().any(|lost| lost != 0),
+        let by_tap = if self.is_numbered() {
+            self.lost().into_iter().flatten().any(|lost| lost > 0)
+        } else {
+            self.lost_in_all().unwrap_or(0) > 0
         };
-        gaps == 0 && dropped == 0 && !by_tap && self.findings.is_empty()
+        gaps > 0 || dropped > 0 || by_tap || !self.findings.is_empty()
     }
 }
 
@@ -141,6 +203,8 @@ pub fn check(directory: &Path, tap: Option<(&Path, &str)>) -> Result<Checked, Er
     let mut before: Numbers = [None; 2];
     for entry in &known {
         match there.iter().find(|(number, _)| *number == entry.file) {
+            // One that was never made, because the disk was full: what was for it is among what the disk lost.
+            None if entry.frames == 0 && entry.size == 0 => {}
             None => checked.findings.push(Finding::Gone { file: entry.file }),
             Some((_, path)) => hold(entry, path, before, &mut checked),
         }

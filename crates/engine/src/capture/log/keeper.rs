@@ -235,7 +235,7 @@ impl State {
                 Entry::Removed { file, frames, .. } => state.remove(file, frames),
                 Entry::Began { file, frame, numbers, .. } => {
                     state.numbers = numbers;
-                    state.last_file = state.last_file.max(file - 1);
+                    state.last_file = state.last_file.max(file.saturating_sub(1));
                     state.next_frame = state.next_frame.max(frame);
                 }
                 Entry::Ended { .. } => {}

@@ -14,7 +14,7 @@ mod index;
 mod keeper;
 mod survey;
 
-pub use check::{Checked, Finding, TapBooks, check};
+pub use check::{Checked, Doubt, Finding, TapBooks, check};
 pub use index::{Entry, FileEntry, Index, Why};
 pub use keeper::{Keeper, Retention, WhenFull};
 pub use survey::{Survey, survey};

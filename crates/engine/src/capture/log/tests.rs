@@ -103,7 +103,7 @@ fn files_and_frames_are_numbered_on_over_restarts_and_the_index_says_what_is_in_
     }
     assert_eq!(next, 300);
     let checked = check(directory.path(), None).unwrap();
-    assert!(checked.is_complete(), "{checked:?}");
+    assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, checked.written), (6, 300, 300));
 }
 
@@ -120,13 +120,63 @@ fn what_is_lost_between_tap_and_log_and_between_two_runs_is_told_apart() {
     let numbered = checked.numbers[0].unwrap();
     // 50 is one of the eleven between 49 and 61.
     assert_eq!((numbered.seen, numbered.missing, numbered.absent, numbered.last), (55, 4, 11, 70));
-    assert!(!checked.is_complete());
+    assert!(checked.is_incomplete());
     let tap = r#"[{"name":"a-b","accounts":{"directions":[
         {"wanted":72,"mirrors":[{"to":"m0","mirrored":71}]},{"wanted":0,"mirrors":[{"to":"m0","mirrored":0}]}]}}]"#;
     let checked = check(directory.path(), Some((Path::new("tap.json"), tap))).unwrap();
-    assert_eq!((checked.lost(), checked.lost_in_all()), ([Some(16), None], Some(16)));
+    assert_eq!((checked.lost(), checked.lost_in_all()), ([Some(16), Some(0)], Some(16)));
     let error = check(directory.path(), Some((Path::new("tap.json"), "{}"))).unwrap_err();
     assert!(error.to_string().contains("one mirror"), "{error}");
+}
+
+/// What a tap that copied and mirrored so many frames of each direction says.
+fn books(there: (u64, u64), back: (u64, u64)) -> String {
+    let direction = |(wanted, mirrored): (u64, u64)| serde_json::json!({ "wanted": wanted, "mirrors": [{ "to": "m0", "mirrored": mirrored }] });
+    serde_json::json!({ "directions": [direction(there), direction(back)] }).to_string()
+}
+
+fn held_against(directory: &Path, books: &str) -> Checked {
+    check(directory, Some((Path::new("tap.json"), books))).unwrap()
+}
+
+#[test]
+fn books_of_a_tap_that_are_older_than_the_log_tell_of_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=70);
+    log.end();
+    for (there, frames) in [((60, 60), 10), ((70, 68), 2)] {
+        let checked = held_against(directory.path(), &books(there, (0, 0)));
+        assert_eq!((checked.doubt(), checked.lost()), (Some(Doubt::Older { frames }), [None, Some(0)]));
+        assert!(!checked.is_incomplete(), "{checked:?}");
+    }
+    let checked = held_against(directory.path(), &books((70, 70), (0, 0)));
+    assert_eq!((checked.doubt(), checked.lost()), (None, [Some(0); 2]));
+    assert!(!checked.is_incomplete(), "{checked:?}");
+}
+
+#[test]
+fn a_direction_of_which_nothing_came_lacks_all_of_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=70);
+    log.end();
+    let checked = held_against(directory.path(), &books((70, 70), (5, 5)));
+    assert_eq!((checked.doubt(), checked.lost()), (None, [Some(0), Some(5)]));
+    assert!(checked.is_incomplete(), "{checked:?}");
+}
+
+#[test]
+fn books_of_a_tap_that_began_anew_tell_of_no_loss() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut log = Log::begin(directory.path(), retention(), 0);
+    log.frames(1..=40);
+    log.now += 5_000_000_000;
+    log.frames(1..=30);
+    log.end();
+    let checked = held_against(directory.path(), &books((30, 30), (0, 0)));
+    assert_eq!((checked.doubt(), checked.lost()), (Some(Doubt::Anew { times: 1 }), [None; 2]));
+    assert!(!checked.is_incomplete(), "{checked:?}");
 }
 
 #[test]
@@ -139,7 +189,7 @@ fn retention_keeps_the_newest_and_the_index_remembers_the_rest() {
     let there = numbers_of(directory.path());
     assert_eq!(there.len(), 2, "two files, and room for the next: {there:?}");
     let checked = check(directory.path(), None).unwrap();
-    assert!(checked.is_complete(), "{checked:?}");
+    assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.written, checked.frames + checked.removed_frames), (600, 600));
     // The sum of what was removed stays when the index is written anew, and numbers go on.
     let last = *there.last().unwrap();
@@ -248,7 +298,7 @@ fn compressed_files_are_numbered_counted_and_mended_like_others() {
     log.frames(1..=150);
     let now = log.end();
     let checked = check(directory.path(), None).unwrap();
-    assert!(checked.is_complete(), "{checked:?}");
+    assert!(!checked.is_incomplete(), "{checked:?}");
     assert_eq!((checked.files, checked.frames, entries(directory.path())[1].first_frame), (3, 150, 62));
     // Left by force: it is in no index.
     let index = directory.path().join(INDEX);

@@ -67,6 +67,8 @@ pub(super) struct Disk {
     frames: VecDeque<u64>,
     /// Frames of the file at hand that were lost.
     lost: u64,
+    /// The file at hand, if it was never opened because writing had failed.
+    unopened: Option<PathBuf>,
     shelf: Option<Box<dyn Shelf>>,
     done: Done,
 }
@@ -83,8 +85,21 @@ impl Disk {
         let squeeze = zstd.map(|level| Squeeze::new(level, BLOCK)).transpose();
         let squeeze = squeeze.map_err(|error| (PathBuf::from("zstd"), error))?;
         let (frames, done) = (VecDeque::new(), Done::default());
-        let mut disk =
-            Self { orders, free, keep, tally, file: None, squeeze, whole: 0, frames, lost: 0, shelf, done };
+        let (lost, unopened) = (0, None);
+        let mut disk = Self {
+            orders,
+            free,
+            keep,
+            tally,
+            file: None,
+            squeeze,
+            whole: 0,
+            frames,
+            lost,
+            unopened,
+            shelf,
+            done,
+        };
         disk.next(first)?;
         disk.done.direct =
             disk.squeeze.is_none() && disk.file.as_ref().is_some_and(|(_, file)| file.is_direct());
@@ -100,7 +115,7 @@ impl Disk {
                         self.fail(failure);
                     }
                 }
-                Order::Open(_) => {}
+                Order::Open(target) => self.pass_by(target),
                 Order::Block(block) => self.write(block),
                 Order::Ended(part) => self.ended(*part),
                 Order::Look => {
@@ -145,6 +160,15 @@ impl Disk {
         Ok(())
     }
 
+    /// What is for this file is lost, and in its account: who sends it does not know yet that writing has failed.
+    fn pass_by(&mut self, target: Target) {
+        if let Target::File(path) = target {
+            self.unopened = Some(path);
+        }
+        self.whole = 0;
+        self.lost = 0;
+    }
+
     /// Whether the files are kept by somebody who has made room after this error.
     fn is_room_made(&mut self, error: &io::Error) -> bool {
         self.shelf.as_mut().is_some_and(|shelf| is_full(error) && shelf.full() == Full::TryAgain)
@@ -158,9 +182,12 @@ impl Disk {
     /// The file at hand is complete: who keeps the files hears of it.
     fn ended(&mut self, part: Part) {
         let file = self.file.take();
-        let frames = self.frames.back().copied().unwrap_or(0);
+        let (path, frames) = if let Some(path) = self.unopened.take() {
+            (path, 0)
+        } else {
+            (self.done.files.back().cloned().unwrap_or_default(), self.frames.back().copied().unwrap_or(0))
+        };
         if let Some(shelf) = &mut self.shelf {
-            let path = self.done.files.back().cloned().unwrap_or_default();
             shelf.ended(Part { path, frames, disk_lost: self.lost, size: self.whole, ..part });
         }
         drop(file);

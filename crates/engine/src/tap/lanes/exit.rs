@@ -5,6 +5,8 @@ use crate::Error;
 use crate::packet::Patience;
 use packetrig_sys::clock;
 use packetrig_sys::packet::{TxCounts, TxOptions, TxRing};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Slots of a ring.
 const SLOTS: usize = 1024;
@@ -25,15 +27,25 @@ pub(super) enum NotTaken {
 pub(super) struct Exit {
     ring: TxRing,
     patience: Patience,
+    /// The MTUs of all interfaces as they were seen last, and which is this one's.
+    mtu: (Arc<[AtomicU32]>, usize),
     /// Frames given up because the interface was down or gone.
     down: u64,
 }
 
 impl Exit {
-    pub(super) fn open(held: &Held, longest: u32) -> Result<Self, Error> {
+    pub(super) fn open(held: &Held, longest: u32, mtu: (Arc<[AtomicU32]>, usize)) -> Result<Self, Error> {
         let options = TxOptions { slots: SLOTS, longest: longest as usize, ..TxOptions::default() };
         let ring = TxRing::open(&held.netns, held.link.index, &held.location.to_string(), options)?;
-        Ok(Self { ring, patience: Patience::default(), down: 0 })
+        Ok(Self { ring, patience: Patience::default(), mtu, down: 0 })
+    }
+
+    /// Minds the interface's MTU of this moment: the kernel does not, on the way that frames take here.
+    fn mind_mtu(&mut self) {
+        let (mtus, interface) = &self.mtu;
+        if let Some(mtu) = mtus.get(*interface) {
+            self.ring.set_mtu(mtu.load(Ordering::Relaxed));
+        }
     }
 
     /// Puts a frame into the ring. `waits` says whether a full one is given some chances.
@@ -58,6 +70,7 @@ impl Exit {
 
     /// Has the kernel take what is there. What it cannot take, because the interface is down or gone, is given up.
     pub(super) fn kick(&mut self) {
+        self.mind_mtu();
         if self.ring.pending() == 0 {
             return;
         }

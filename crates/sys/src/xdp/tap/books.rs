@@ -76,6 +76,8 @@ pub struct Failed {
     pub too_long: u64,
     /// No memory for a clone.
     pub memory: u64,
+    /// The peer takes no redirected frames, or none in several pieces.
+    pub deaf: u64,
     /// For another reason.
     pub other: u64,
 }
@@ -138,8 +140,8 @@ impl Books {
 
     /// Redirects from a side that failed.
     pub fn failed(&self, side: usize) -> Result<Failed, Error> {
-        let [down, too_long, memory, other] = self.book(FAILURES + u32::from(side == 1))?;
-        Ok(Failed { down, too_long, memory, other })
+        let [down, too_long, memory, other, deaf] = self.book(FAILURES + u32::from(side == 1))?;
+        Ok(Failed { down, too_long, memory, deaf, other })
     }
 }
 

@@ -1,0 +1,16 @@
+//! Whom a probing command may reach, as typed.
+
+use clap::Args;
+use packetrig_units::Network;
+use std::path::PathBuf;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Limits")]
+pub(crate) struct Bounds {
+    /// Allow probes to this network, whose owner agrees: at most 20 a second and 1 Mbit/s. May be given several times
+    #[arg(long, value_name = "NETWORK")]
+    pub(crate) allow: Vec<Network>,
+    /// What the owner of this machine allows beyond that, and forbids [default: /etc/packetrig/probe.toml if there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) permit: Option<PathBuf>,
+}

@@ -1,0 +1,15 @@
+//! Where probes leave and who lets them go, as typed.
+
+use super::MannerFlags;
+use clap::Args;
+use packetrig_plan::Location;
+
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Release")]
+pub(crate) struct Outlet {
+    /// Leave through this interface: IF or NAMESPACE/IF [default: as the routes say]
+    #[arg(long, value_name = "IF")]
+    pub(crate) through: Option<Location>,
+    #[command(flatten)]
+    pub(crate) manner: MannerFlags,
+}

@@ -1,0 +1,35 @@
+//! `packetrig probe allowed`: what may be sent to a target.
+
+use super::bounds;
+use crate::args::Allowed;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::{count, scaled};
+use crate::output::Output;
+use serde_json::json;
+
+pub(super) fn perform(arguments: &Allowed, output: &mut Output) -> Result<Exit, Error> {
+    let permit = bounds::permit(&arguments.bounds)?;
+    let limits = bounds::permitted(&permit, arguments.target)?.limits();
+    if arguments.json {
+        output.json(&json!({
+            "target": arguments.target,
+            "probes_per_s": limits.probes_per_s,
+            "bits_per_s": limits.bits_per_s,
+            "burst": limits.burst,
+            "most": limits.most,
+            "loss_percent": limits.loss_percent,
+            "about": permit.about,
+        }))?;
+    } else {
+        output.text(format!(
+            "{}: {} probes/s in bursts of {}, {}, {} probes in all\n",
+            arguments.target,
+            count(limits.probes_per_s),
+            count(limits.burst.into()),
+            scaled(limits.bits_per_s as f64, "bit/s"),
+            count(limits.most),
+        ));
+    }
+    Ok(Exit::Ok)
+}

@@ -1,0 +1,34 @@
+//! Whom a command may probe: the owner's file, widened by what was typed.
+
+use crate::args::Bounds;
+use crate::error::Error;
+use crate::identity;
+use packetrig_probe::{Permit, Permitted};
+use packetrig_sys::clock;
+use std::io::ErrorKind;
+use std::net::IpAddr;
+use std::path::Path;
+
+/// Where the owner of a machine says what may be probed from it.
+const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
+
+/// What the owner and the user allow together.
+pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
+    let file = bounds.permit.as_deref().unwrap_or_else(|| Path::new(OWNERS_FILE));
+    let mut permit = match std::fs::read_to_string(file) {
+        Ok(text) => Permit::from_text(&text)?,
+        Err(error) if error.kind() == ErrorKind::NotFound && bounds.permit.is_none() => Permit::default(),
+        Err(source) => return Err(Error::ReadFile { name: file.display().to_string(), source }),
+    };
+    for network in &bounds.allow {
+        permit.allow(*network);
+    }
+    Ok(permit)
+}
+
+/// The proof that an address may be probed now.
+pub(super) fn permitted(permit: &Permit, target: IpAddr) -> Result<Permitted, Error> {
+    let now = identity::date(clock::wall_clock_ns());
+    let today = now.split(' ').next().unwrap_or_default();
+    Ok(permit.permitted(target, today).map_err(packetrig_prober::Error::from)?)
+}

@@ -1,0 +1,119 @@
+//! `packetrig probe calibrate`: how exact each mechanism is here.
+
+use super::mechanism;
+use super::send::micros;
+use crate::args::CalibrateProbes as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::{Output, remark};
+use crate::table::table;
+use packetrig_plan::Location;
+use packetrig_probe::choice::{self, Calibration};
+use packetrig_probe::{Mechanism, Spread};
+use packetrig_prober::calibrate::{self, Extent, Found};
+use packetrig_sys::bpf::Attachment;
+use packetrig_sys::{signal, xdp};
+use packetrig_testkit::Lab;
+use serde_json::json;
+use std::path::Path;
+
+/// Probes of a train.
+const TRAIN: u32 = 50;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    signal::latch()?;
+    let bench = Bench::open(&arguments.interfaces)?;
+    let wanted = if arguments.mechanism.is_empty() { &Mechanism::ALL[..] } else { &arguments.mechanism };
+    let extent = Extent { count: arguments.count, gap: arguments.gap, train: TRAIN };
+    let stop = || signal::received().is_some();
+    let found = calibrate::perform((&bench.near, &bench.far), wanted, extent, &stop)?;
+    if stop() {
+        return Ok(Exit::Interrupted);
+    }
+    let kept = calibrate::kept(&bench.near, &found);
+    let (mechanism, why) = choice::choose(|_| true, Some(&kept));
+    let place = arguments.keep.clone().map_or_else(mechanism::place, Ok)?;
+    keep(&place, &kept)?;
+    if arguments.json {
+        output.json(&json!({"found": found, "chosen": mechanism, "why": why, "kept_in": place}))?;
+    } else {
+        output.text(text(&found));
+        output
+            .line(format_args!("`--mechanism auto` takes {mechanism} ({why}); kept in {}", place.display()));
+    }
+    for found in &found {
+        found.remarks.iter().for_each(|line| remark(format_args!("{}: {line}", found.mechanism)));
+    }
+    let wrong = found.iter().any(|found| found.out_of_order > 0 || found.arrived < found.sent);
+    Ok(if wrong { Exit::Inconclusive } else { Exit::Ok })
+}
+
+/// Two interfaces, of a lab if none were named.
+struct Bench {
+    near: Location,
+    far: Location,
+    _pass: Option<Attachment>,
+    _lab: Option<Lab>,
+}
+
+impl Bench {
+    fn open(named: &[Location]) -> Result<Self, Error> {
+        if let [near, far] = named {
+            return Ok(Self { near: near.clone(), far: far.clone(), _pass: None, _lab: None });
+        }
+        let lab = Lab::pair()?;
+        let at = |index: usize| Location {
+            namespace: Some(lab.ports()[index].namespace().to_owned()),
+            interface: lab.ports()[index].link.name.clone(),
+        };
+        let (near, far) = (at(0), at(1));
+        // Live frames arrive only where a program or GRO takes them; without the rights for it that mechanism says why not.
+        let port = &lab.ports()[1];
+        let pass = xdp::pass(port.netns(), port.link.index, &far.interface).ok();
+        Ok(Self { near, far, _pass: pass, _lab: Some(lab) })
+    }
+}
+
+fn keep(place: &Path, kept: &Calibration) -> Result<(), Error> {
+    let failed = |source| Error::Write { what: place.display().to_string(), source };
+    let text = serde_json::to_string_pretty(kept).map_err(|error| failed(error.into()))?;
+    place.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
+    std::fs::write(place, text + "\n").map_err(failed)
+}
+
+fn text(found: &[Found]) -> String {
+    let row = |found: &Found| {
+        let end = |spread: Option<Spread>, of: fn(Spread) -> i64| {
+            spread.map_or_else(|| "–".into(), |s| micros(of(s)))
+        };
+        if found.obstacle.is_some() {
+            let dashes = std::iter::repeat_n("–".to_owned(), 8);
+            return [found.mechanism.to_string()].into_iter().chain(dashes).collect();
+        }
+        vec![
+            found.mechanism.to_string(),
+            format!("{}/{}", count(found.arrived), count(found.sent)),
+            end(found.error_ns, |s| s.p50),
+            end(found.error_ns, |s| s.p99),
+            end(found.error_ns, |s| s.most),
+            end(found.spacing_error_ns, |s| s.p99),
+            end(found.release_to_arrival_ns, |s| s.p50),
+            end(found.driver_to_arrival_ns, |s| s.p50),
+            count(found.out_of_order),
+        ]
+    };
+    let header = [
+        "us",
+        "arrived",
+        "instant to arrival p50",
+        "p99",
+        "most",
+        "distance off p99",
+        "release to arrival p50",
+        "driver to arrival p50",
+        "out of order",
+    ];
+    let why = |found: &Found| found.obstacle.as_ref().map(|why| format!("  {}: {why}\n", found.mechanism));
+    [table(&header, found.iter().map(row))].into_iter().chain(found.iter().filter_map(why)).collect()
+}

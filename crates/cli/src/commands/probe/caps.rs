@@ -1,0 +1,127 @@
+//! `packetrig probe caps`: which mechanisms an interface can have.
+
+use crate::args::ProbeCaps as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::output::Output;
+use crate::table::table;
+use packetrig_plan::Location;
+use packetrig_probe::Stage;
+use packetrig_prober::release::{Capability, capabilities};
+use packetrig_sys::caps::Rights;
+use packetrig_sys::clock::{self, ClockState};
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::sched;
+use serde_json::{Value, json};
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let mut interfaces = Vec::new();
+    for location in locations(arguments.interface.as_ref())? {
+        let found = capabilities(&location)?;
+        interfaces.push((location, found));
+    }
+    let machine = machine()?;
+    if arguments.json {
+        let shown: Vec<Value> = interfaces.iter().map(|(location, found)| shown(location, found)).collect();
+        output.json(&json!({"machine": machine, "interfaces": shown}))?;
+        return Ok(Exit::Ok);
+    }
+    for (location, found) in &interfaces {
+        output.line(location);
+        output.text(mechanisms(found));
+        output.line(format_args!("  clock of the device: {}", device_clock(location)));
+    }
+    output.text(around(&machine));
+    Ok(Exit::Ok)
+}
+
+fn locations(named: Option<&Location>) -> Result<Vec<Location>, Error> {
+    if let Some(location) = named {
+        return Ok(vec![location.clone()]);
+    }
+    let links = Links::open(&NetNs::current()?)?.list()?;
+    let is_wanted = |link: &packetrig_sys::link::Link| link.up && !link.loopback && link.mac.is_some();
+    let of = |link: packetrig_sys::link::Link| Location { namespace: None, interface: link.name };
+    Ok(links.into_iter().filter(is_wanted).map(of).collect())
+}
+
+fn machine() -> Result<Value, Error> {
+    let (offset, clocks) = (clock::realtime_offset(), ClockState::read()?);
+    Ok(json!({
+        "kernel": packetrig_sys::kernel::release(),
+        "processors": sched::cpus()?.len(),
+        "may_have_real_time_priority": Rights::current().has("CAP_SYS_NICE"),
+        "real_time_share_us": sched::real_time_share(),
+        "clock_comparison_bound_ns": offset.bound_ns,
+        "tai_ahead_s": (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + 500_000_000) / 1_000_000_000,
+        "clocks": clocks,
+    }))
+}
+
+fn shown(location: &Location, found: &[Capability]) -> Value {
+    let of = |can: &Capability| {
+        json!({
+            "mechanism": can.mechanism,
+            "can": can.obstacle.is_none(),
+            "why_not": can.obstacle.as_ref().map(ToString::to_string),
+            "stages": can.stages,
+        })
+    };
+    json!({
+        "interface": location.to_string(),
+        "mechanisms": found.iter().map(of).collect::<Vec<_>>(),
+        "device_clock": device_clock(location),
+    })
+}
+
+fn mechanisms(found: &[Capability]) -> String {
+    let row = |can: &Capability| {
+        let (has, stamps) = match &can.obstacle {
+            Some(_) => ("no", "–".into()),
+            None if can.stages.is_empty() => ("yes", "release".into()),
+            None => ("yes", stages(&can.stages)),
+        };
+        vec![can.mechanism.to_string(), has.into(), stamps]
+    };
+    let why = |can: &Capability| can.obstacle.as_ref().map(|error| format!("  {}: {error}\n", can.mechanism));
+    let rows = table(&["mechanism", "can", "stamps"], found.iter().map(row));
+    [rows].into_iter().chain(found.iter().filter_map(why)).collect()
+}
+
+fn stages(stages: &[Stage]) -> String {
+    let name = |stage: &Stage| match stage {
+        Stage::Queue => "queue",
+        Stage::Capture => "capture",
+        Stage::Driver => "driver",
+        Stage::Wire => "wire",
+    };
+    stages.iter().map(name).collect::<Vec<_>>().join(", ")
+}
+
+fn device_clock(location: &Location) -> String {
+    let stamping = || {
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        Ethtool::open(&netns)?.timestamping(&location.interface)
+    };
+    match stamping().ok().and_then(|stamping| stamping.clock) {
+        Some(number) => format!("/dev/ptp{number}"),
+        None => "none".into(),
+    }
+}
+
+fn around(machine: &Value) -> String {
+    let share = match machine["real_time_share_us"].as_array().map(Vec::as_slice) {
+        Some([runtime, period]) => format!("{runtime} of {period} us"),
+        _ => "unlimited, or not told".into(),
+    };
+    let may = if machine["may_have_real_time_priority"] == true { "yes" } else { "no (CAP_SYS_NICE)" };
+    format!(
+        "kernel {}, {} processors; real-time priority: {may}, {share}; real-time clock compared within {} ns, TAI {} s ahead of it\n",
+        machine["kernel"].as_str().unwrap_or_default(),
+        machine["processors"],
+        machine["clock_comparison_bound_ns"],
+        machine["tai_ahead_s"],
+    )
+}

@@ -1,0 +1,235 @@
+//! `packetrig probe capacity` and `available`: a target asked with trains, and what an estimator makes of them.
+
+use super::outset::Outset;
+use super::{asking, mechanism};
+use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, Outlet};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::{count, scaled};
+use crate::output::{Output, remark};
+use packetrig_probe::Record;
+use packetrig_probe::estimate::{
+    Chirp, Estimate, Estimator, Fleets, NoAnswer, Pair, Pathload, Pick, Shape, Spruce, Train,
+};
+use packetrig_probe::header::Header;
+use packetrig_probe::method::{Datagram, Echo, Method};
+use packetrig_probe::session::sender::{Sender, Session};
+use packetrig_probe::session::time::Format;
+use packetrig_prober::circumstances;
+use packetrig_prober::trains::{Arrival, End, Trains};
+use packetrig_store::probes;
+use packetrig_sys::{clock, signal};
+use serde_json::json;
+use std::net::IpAddr;
+
+/// Fleets of streams at most.
+const FLEETS: usize = 30;
+
+/// Whom trains ask.
+#[derive(Clone, Copy)]
+enum Whom {
+    Echo,
+    Udp(u16),
+    Reflector(u16),
+}
+
+/// What a command wants.
+struct Inquiry<'a> {
+    what: &'static str,
+    target: IpAddr,
+    whom: Whom,
+    flags: &'a Estimating,
+    /// Of trains, unless the flags say otherwise.
+    longest: u32,
+}
+
+pub(super) fn capacity(arguments: &Capacity, output: &mut Output) -> Result<Exit, Error> {
+    let whom = match (arguments.udp, arguments.reflector) {
+        (_, Some(port)) => Whom::Reflector(port),
+        (Some(port), None) => Whom::Udp(port),
+        (None, None) => Whom::Echo,
+    };
+    let inquiry =
+        Inquiry { what: "capacity", target: arguments.target, whom, flags: &arguments.common, longest: 50 };
+    let (method, count) = (arguments.method, arguments.count as usize);
+    inquiry.perform(output, |shape| of_capacity(method, count, shape))
+}
+
+pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Exit, Error> {
+    let Some(port) = arguments.reflector else {
+        return Err(Error::Usage(format!(
+            "what is free of the way to {0} cannot be seen from here alone, because answers may have waited on their way back: \
+             have `packetrig probe reflect` run there, and say --reflector PORT",
+            arguments.target
+        )));
+    };
+    let inquiry = Inquiry {
+        what: "available",
+        target: arguments.target,
+        whom: Whom::Reflector(port),
+        flags: &arguments.common,
+        longest: 100,
+    };
+    inquiry.perform(output, |shape| of_available(arguments, shape))
+}
+
+fn of_capacity(method: CapacityMethod, count: usize, shape: Shape) -> Box<dyn Estimator> {
+    match method {
+        CapacityMethod::Pair => Box::new(Pair::new(Pick::Mode, count, shape)),
+        CapacityMethod::Capprobe => Box::new(Pair::new(Pick::LeastDelay, count, shape)),
+        CapacityMethod::Train => Box::new(Train::new(count, shape)),
+    }
+}
+
+fn of_available(arguments: &Available, shape: Shape) -> Box<dyn Estimator> {
+    let count = |usual: usize| arguments.count.map_or(usual, |count| count as usize);
+    match arguments.method {
+        AvailableMethod::Pathload => {
+            let fleets = Fleets { probes: shape.longest, streams: count(12), most: FLEETS };
+            Box::new(Pathload::new(fleets, shape))
+        }
+        AvailableMethod::Pathchirp => Box::new(Chirp::new(count(30), shape)),
+        AvailableMethod::Spruce => {
+            let known = arguments.capacity.map(|rate| rate.bits_per_second() as f64);
+            Box::new(Spruce::new(known, count(100), shape, clock::wall_clock_ns()))
+        }
+    }
+}
+
+fn is_stopped() -> bool {
+    signal::received().is_some()
+}
+
+impl Inquiry<'_> {
+    fn perform(
+        &self,
+        output: &mut Output,
+        estimator: impl FnOnce(Shape) -> Box<dyn Estimator>,
+    ) -> Result<Exit, Error> {
+        self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
+        let Outlet { through, manner } = self.flags.outlet.clone();
+        let outlet = Outlet { through, manner: mechanism::for_trains(manner) };
+        let outset = Outset::new(&self.flags.bounds, &outlet, self.target)?;
+        let mut header = outset.header()?;
+        signal::latch()?;
+        let arrival = if matches!(self.whom, Whom::Reflector(_)) { Arrival::Far } else { Arrival::Near };
+        let shape = self.shape(&outset);
+        // Nobody listens while a train leaves.
+        let ear = outset.ear(shape.longest)?;
+        let (method, dispatcher) = (self.method(&outset), outset.dispatcher()?);
+        let mut trains = Trains::new(&outset.way, method, dispatcher, ear, arrival);
+        let mut estimator = estimator(shape);
+        let end = trains.run(estimator.as_mut(), &is_stopped, &mut |_| {})?;
+        header.clock_after = circumstances::clocks();
+        self.write(&header, trains.records())?;
+        let lost = match end {
+            End::Done => None,
+            End::Stopped => return Ok(Exit::Interrupted),
+            End::Prohibited => {
+                remark(format_args!("{}: ended early: somebody on the way forbids it", self.what));
+                return Ok(Exit::Inconclusive);
+            }
+            End::Lossy => Some(trains.loss()),
+        };
+        let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
+        self.tell(&trains, &answer, output)?;
+        Ok(if answer.is_ok() { Exit::Ok } else { Exit::Inconclusive })
+    }
+
+    /// Every probe, whatever the estimator makes of it.
+    fn write(&self, header: &Header, records: &[Record]) -> Result<(), Error> {
+        let header = Header { probes: records.len() as u64, ..header.clone() };
+        let write = |file| Ok(probes::write(file, &header, records, &mut |_, _| {})?);
+        self.flags.write.iter().try_for_each(|file| write(file))
+    }
+
+    fn shape(&self, outset: &Outset) -> Shape {
+        let longest_frame = u32::try_from(outset.way.longest_frame()).unwrap_or(u32::MAX);
+        let asked = u32::try_from(self.flags.trains.size.kernel_len()).unwrap_or(u32::MAX);
+        Shape {
+            length: asked.min(longest_frame),
+            longest: self.flags.trains.longest.unwrap_or(self.longest).min(outset.limits().burst),
+            pause: self.flags.trains.pause,
+        }
+    }
+
+    fn method(&self, outset: &Outset) -> Box<dyn Method> {
+        let (ends, own, about) = (outset.way.ends, outset.own_port(), outset.permit.about.clone());
+        match self.whom {
+            Whom::Echo => Box::new(Echo::new(ends, own, about)),
+            Whom::Udp(port) => Box::new(Datagram::new(ends, own, port, about)),
+            Whom::Reflector(port) => Box::new(Sender::new(
+                ends,
+                Session {
+                    ports: (own, port),
+                    key: None,
+                    format: Format::Ptp,
+                    number: own,
+                    realtime_offset_ns: clock::realtime_offset().offset_ns,
+                    synchronised_ns: None,
+                    follow_up: false,
+                },
+            )),
+        }
+    }
+
+    fn tell(
+        &self,
+        trains: &Trains<'_>,
+        answer: &Result<Estimate, NoAnswer>,
+        output: &mut Output,
+    ) -> Result<(), Error> {
+        let way = if trains.arrival == Arrival::Far { "there" } else { "there_and_back" };
+        if self.flags.json {
+            return output.json(&json!({
+                "target": self.target,
+                "what": self.what,
+                "way": way,
+                "mechanism": trains.dispatcher.mechanism(),
+                "probes": trains.records().len(),
+                "estimate": answer.as_ref().ok(),
+                "packet_bits_per_s": answer.as_ref().ok().map(Estimate::packet_bits_per_s),
+                "no_answer": answer.as_ref().err().map(|none| json!({ "why": none.to_string(), "detail": none })),
+            }));
+        }
+        match answer {
+            Ok(estimate) => output.text(self.words(estimate, trains)),
+            Err(none) => remark(format_args!("{}: no answer: {none}", self.what)),
+        }
+        Ok(())
+    }
+
+    fn words(&self, estimate: &Estimate, trains: &Trains<'_>) -> String {
+        let rate = |bits: f64| scaled(bits, "bit/s");
+        let way = match trains.arrival {
+            Arrival::Far => "of the way there",
+            Arrival::Near => "of the narrower of both ways",
+        };
+        let quality = &estimate.quality;
+        let mut lines = vec![format!(
+            "{} {way} to {}: {} of frames ({} to {}), {} of IP packets",
+            self.what,
+            self.target,
+            rate(estimate.bits_per_s),
+            rate(estimate.low),
+            rate(estimate.high),
+            rate(estimate.packet_bits_per_s())
+        )];
+        lines.push(format!(
+            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, stamps make {:.2} %, {} primers, released by {}",
+            estimate.method,
+            count(quality.trains as u64),
+            count(quality.used as u64),
+            quality.share * 100.0,
+            quality.spread * 100.0,
+            quality.stamps * 100.0,
+            quality.primers,
+            trains.dispatcher.mechanism()
+        ));
+        for mode in &quality.modes {
+            lines.push(format!("another {:.0} % agree on {}", mode.share * 100.0, rate(mode.center)));
+        }
+        lines.push(format!("discarded: {}", quality.discarded.words()));
+        lines.join("\n") + "\n"
+    }
+}

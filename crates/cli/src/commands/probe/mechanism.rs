@@ -1,0 +1,121 @@
+//! The mechanism a command releases its probes with: as it was asked for, or as calibration suggests.
+
+use crate::args::{MannerFlags, Wish};
+use crate::error::Error;
+use crate::output::remark;
+use packetrig_plan::Location;
+use packetrig_probe::Budget;
+use packetrig_probe::choice::{self, Calibration};
+use packetrig_probe::{Limits, Mechanism};
+use packetrig_prober::circumstances;
+use packetrig_prober::release::{self, Dispatcher, Manner};
+use packetrig_sys::kernel;
+use packetrig_units::Nanos;
+use std::path::PathBuf;
+
+/// A mechanism with how it works and why it was taken.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    pub(super) mechanism: Mechanism,
+    pub(super) manner: Manner,
+    pub(super) why: String,
+}
+
+/// What the flags come to at an interface.
+pub(super) fn choose(flags: &MannerFlags, location: &Location) -> Chosen {
+    let (mechanism, why) = match flags.mechanism {
+        Wish::Only(mechanism) => (mechanism, "asked for".to_owned()),
+        Wish::Auto => {
+            let here = (kernel::release(), circumstances::driver(location));
+            let calibration = kept().filter(|kept| (kept.kernel.clone(), Some(kept.driver.clone())) == here);
+            let can = |wanted| release::open(location, wanted, Manner::usual()).is_ok();
+            choice::choose(can, calibration.as_ref())
+        }
+    };
+    Chosen { mechanism, manner: manner(flags, mechanism), why }
+}
+
+/// For trains that are compared with their measured departures `auto` is `spin`: they need not be exact, and while a gate holds them
+/// nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
+pub(super) fn for_trains(flags: MannerFlags) -> MannerFlags {
+    let mechanism = match flags.mechanism {
+        Wish::Auto => Wish::Only(Mechanism::Spin),
+        wish @ Wish::Only(_) => wish,
+    };
+    MannerFlags { mechanism, ..flags }
+}
+
+/// Opens it behind the limits of a target.
+pub(super) fn open(chosen: &Chosen, location: &Location, limits: Limits) -> Result<Dispatcher, Error> {
+    let release = release::open(location, chosen.mechanism, chosen.manner)?;
+    for one in release.remarks() {
+        remark(one);
+    }
+    Ok(Dispatcher::new(release, Budget::new(limits)))
+}
+
+fn manner(flags: &MannerFlags, mechanism: Mechanism) -> Manner {
+    let usual = Manner::usual_for(mechanism);
+    let or = |flag: Option<Nanos>, usual| flag.unwrap_or(usual);
+    Manner {
+        ahead: or(flags.ahead, usual.ahead),
+        slack: or(flags.slack, usual.slack),
+        spin_from: or(flags.spin_from, usual.spin_from),
+        priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
+        cpu: flags.cpu,
+        stamps: !flags.no_stamps,
+        tolerance: or(flags.tolerance, usual.tolerance),
+    }
+}
+
+/// Where calibration is kept.
+pub(super) fn place() -> Result<PathBuf, Error> {
+    Ok(packetrig_store::default_place()?.join("probe.json"))
+}
+
+/// What was kept, if anything was.
+pub(super) fn kept() -> Option<Calibration> {
+    let text = std::fs::read_to_string(place().ok()?).ok()?;
+    serde_json::from_str(&text).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::Cli;
+    use crate::args::{Command, Probe};
+    use clap::Parser;
+
+    fn chosen(more: &[&str]) -> Chosen {
+        let arguments = ["packetrig", "probe", "send", "lo", "--to", "127.0.0.1"];
+        let cli = Cli::try_parse_from(arguments.iter().chain(more)).unwrap();
+        let Command::Probe(probe) = cli.command else { panic!("another command") };
+        let Probe::Send(send) = *probe else { panic!("another command") };
+        choose(&send.manner, &send.interface)
+    }
+
+    #[test]
+    fn flags_change_what_is_usual_for_a_mechanism() {
+        let sleep = chosen(&["--mechanism", "sleep"]);
+        assert_eq!((sleep.mechanism, sleep.manner), (Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep)));
+        let spin = chosen(&[
+            "--mechanism",
+            "spin",
+            "--priority",
+            "0",
+            "--slack",
+            "7us",
+            "--no-stamps",
+            "--ahead",
+            "0ns",
+        ]);
+        let expected = Manner {
+            priority: None,
+            slack: Nanos::from_micros(7),
+            stamps: false,
+            ahead: Nanos::ZERO,
+            ..Manner::usual()
+        };
+        assert_eq!(spin.manner, expected);
+    }
+}

@@ -1,0 +1,113 @@
+//! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
+
+use super::outset::Outset;
+use crate::args::Oneprobe;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::{count, percent};
+use crate::output::{Output, remark};
+use packetrig_probe::oneprobe::{Direction, Machine, Manner, Report, Request, Spread};
+use packetrig_prober::oneprobe::{End, Talk};
+use packetrig_sys::{clock, signal};
+use packetrig_units::Nanos;
+use serde_json::json;
+
+pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit, Error> {
+    let outset = Outset::new(&arguments.bounds, &arguments.outlet, arguments.target)?;
+    signal::latch()?;
+    let host = arguments.host.clone().unwrap_or_else(|| match arguments.target {
+        std::net::IpAddr::V4(ip) => ip.to_string(),
+        std::net::IpAddr::V6(ip) => format!("[{ip}]"),
+    });
+    let request = Request::new(&host, &arguments.path, outset.permit.about.as_deref());
+    let manner = Manner {
+        count: arguments.count,
+        every_ns: arguments.interval.as_u64(),
+        payload: arguments.payload,
+        answer: arguments.answer,
+        seed: clock::wall_clock_ns(),
+    };
+    let mut machine = Machine::new(manner, request);
+    let (mut dispatcher, mut ear) = (outset.dispatcher()?, outset.ear(0)?);
+    let mut talk = Talk {
+        way: &outset.way,
+        port: arguments.port,
+        own_port: outset.own_port(),
+        dispatcher: &mut dispatcher,
+        ear: &mut ear,
+    };
+    let end = talk.run(&mut machine, &|| signal::received().is_some())?;
+    let report = machine.report().0;
+    if let Some(file) = &arguments.write {
+        let lines: Result<String, _> =
+            report.outcomes.iter().map(|one| serde_json::to_string(one).map(|line| line + "\n")).collect();
+        let what = || format!("to {}", file.display());
+        let lines = lines.map_err(|error| Error::Write { what: what(), source: error.into() })?;
+        std::fs::write(file, lines).map_err(|source| Error::Write { what: what(), source })?;
+    }
+    tell(arguments, report, end, dispatcher.mechanism().name(), output)?;
+    Ok(match end {
+        End::Done => Exit::Ok,
+        End::Stopped => Exit::Interrupted,
+        End::Lossy | End::Prohibited => Exit::Inconclusive,
+        End::Failed(_) => Exit::World,
+    })
+}
+
+fn tell(arguments: &Oneprobe, report: &Report, end: End, by: &str, output: &mut Output) -> Result<(), Error> {
+    match end {
+        End::Done | End::Stopped => {}
+        End::Lossy => remark("oneprobe: ended early: more is lost than the limits let a series go on with"),
+        End::Prohibited => remark("oneprobe: ended early: somebody on the way forbids it"),
+        End::Failed(failure) => remark(format_args!("oneprobe: {failure}")),
+    }
+    let (data, handshake) = (Spread::of(&report.round_trips), Spread::of(&report.handshakes));
+    if arguments.json {
+        return output.json(&json!({
+            "target": arguments.target,
+            "port": arguments.port,
+            "mechanism": by,
+            "end": end,
+            "report": report,
+            "round_trip": data,
+            "handshake": handshake,
+        }));
+    }
+    output.text(words(report, data, handshake));
+    Ok(())
+}
+
+fn words(report: &Report, data: Option<Spread>, handshake: Option<Spread>) -> String {
+    let mut lines = vec![format!(
+        "{} probes over {} connections, {} tell something",
+        count(report.probes),
+        count(report.connections),
+        count(report.told)
+    )];
+    for (why, number) in &report.ambiguous {
+        lines.push(format!("  ambiguous: {} ({})", count(*number), why.words()));
+    }
+    for (name, way) in [("there", report.forward), ("back", report.reverse)] {
+        lines.push(direction(name, way));
+    }
+    for (name, spread) in [("round trip (data)", data), ("round trip (handshake)", handshake)] {
+        let Some(spread) = spread else { continue };
+        let [min, p50, p95, max] =
+            [spread.min_ns, spread.p50_ns, spread.p95_ns, spread.max_ns].map(Nanos::new);
+        lines
+            .push(format!("{name}: min {min}, p50 {p50}, p95 {p95}, max {max} of {}", count(spread.samples)));
+    }
+    lines.join("\n") + "\n"
+}
+
+fn direction(name: &str, way: Direction) -> String {
+    format!(
+        "{name}: {} of {} segments lost ({}), {} of {} pairs overtaken ({})",
+        count(way.lost),
+        count(way.sent),
+        percent(way.lost, way.sent),
+        count(way.reordered),
+        count(way.ordered),
+        percent(way.reordered, way.ordered)
+    )
+}

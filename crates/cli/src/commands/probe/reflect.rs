@@ -1,0 +1,52 @@
+//! `packetrig probe reflect`: the far end of STAMP sessions.
+
+use super::{bounds, stamp};
+use crate::args::Reflect;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::{Output, remark};
+use packetrig_probe::session::Reflector;
+use packetrig_probe::session::reflector::Settings;
+use packetrig_prober::reflect::{self, Counts};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::udp::WatchedSocket;
+use packetrig_sys::{clock, signal};
+
+pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, Error> {
+    let permit = bounds::permit(&arguments.bounds)?;
+    let settings = Settings {
+        key: arguments.auth.as_deref().map(stamp::key).transpose()?,
+        is_stateful: !arguments.stateless,
+        interval: arguments.interval,
+        burst: arguments.burst,
+        is_synchronised: arguments.synchronised,
+    };
+    let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
+    let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
+    signal::latch()?;
+    remark(format_args!("reflect: listening on {}", socket.address()?));
+    let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
+    let stop =
+        |_: &Counts| signal::received().is_some() || end.is_some_and(|end| clock::monotonic_ns() >= end);
+    let is_allowed = |ip| bounds::permitted(&permit, ip).is_ok();
+    let counts = reflect::run(&mut socket, &mut Reflector::new(settings), &is_allowed, &stop)?;
+    if arguments.json {
+        output.json(&counts)?;
+    } else {
+        output.text(text(&counts));
+    }
+    Ok(Exit::Ok)
+}
+
+fn text(counts: &Counts) -> String {
+    let mut text = format!("{} requests, {} reflected", count(counts.requests), count(counts.reflected));
+    if counts.foreign > 0 {
+        text.extend([format!(", {} of addresses that are not allowed (--allow)", count(counts.foreign))]);
+    }
+    for (why, number) in &counts.refused {
+        text.extend([format!(", {} {why:?}", count(*number))]);
+    }
+    text.push('\n');
+    text
+}

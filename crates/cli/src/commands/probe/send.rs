@@ -1,0 +1,207 @@
+//! `packetrig probe send`: probes by any schedule, and what is known of when each left.
+
+use super::mechanism::{self, Chosen};
+use super::{bounds, schedule};
+use crate::args::SendProbes as Arguments;
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::identity;
+use crate::numbers::count;
+use crate::output::{Output, remark};
+use crate::table::table;
+use packetrig_probe::header::Header;
+use packetrig_probe::{Permit, Record, Schedule, Spread, Summary};
+use packetrig_prober::circumstances;
+use packetrig_prober::path::{self, OpenLoopback};
+use packetrig_prober::send::{self, Aim, Content, Sent};
+use packetrig_store::probes::{self, Form};
+use packetrig_sys::signal;
+use packetrig_units::Nanos;
+use serde_json::json;
+
+pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    // Before anything is sent: a name that cannot be written to would lose what was learnt.
+    arguments.write.iter().try_for_each(|file| Form::of(file).map(drop))?;
+    let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
+    let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
+    let permit = bounds::permit(&arguments.bounds)?;
+    let chosen = mechanism::choose(&arguments.manner, &arguments.interface);
+    let (mut aims, _loopbacks) = aims(arguments, &permit, &chosen, &schedule)?;
+    let mut header =
+        circumstances::header(&arguments.interface, chosen.mechanism, &chosen.manner, Some(&schedule))?;
+    (header.seed, header.why) = (seed, chosen.why.clone());
+    header.targets = arguments.to.iter().map(ToString::to_string).collect();
+    header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
+    header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
+    signal::latch()?;
+    let sent = send::perform(&schedule, &mut aims, &|| signal::received().is_some())?;
+    header.clock_after = circumstances::clocks();
+    conclude(arguments, &header, &sent, &aims, output)
+}
+
+/// The way to each target, with a mechanism behind its limits.
+fn aims(
+    arguments: &Arguments,
+    permit: &Permit,
+    chosen: &Chosen,
+    schedule: &Schedule,
+) -> Result<(Vec<Aim>, Vec<OpenLoopback>), Error> {
+    let (namespace, name) = (arguments.interface.namespace.as_deref(), &arguments.interface.interface);
+    let (mut aims, mut loopbacks) = (Vec::new(), Vec::new());
+    for target in &arguments.to {
+        let permitted = bounds::permitted(permit, *target)?;
+        let way = path::find(namespace, permitted, Some(name))?;
+        if schedule.longest_frame() as usize > way.longest_frame() {
+            let most = way.longest_frame() + 4;
+            return Err(Error::Usage(format!(
+                "frames of up to {most} B with FCS fit through {name}: --size"
+            )));
+        }
+        loopbacks.push(OpenLoopback::open(&way)?);
+        let content = content(arguments, permit, &way)?;
+        let dispatcher = mechanism::open(chosen, &way.location, permitted.limits())?;
+        aims.push(Aim { way, dispatcher, content });
+    }
+    Ok((aims, loopbacks))
+}
+
+fn content(arguments: &Arguments, permit: &Permit, way: &path::Way) -> Result<Content, Error> {
+    let flags = &arguments.content;
+    let Some(text) = &flags.frame else {
+        let ports = (flags.source_port, flags.port);
+        let about = flags.about.clone().or_else(|| permit.about.clone());
+        return Ok(Content::Datagram { ends: way.ends, ports, about });
+    };
+    let frame =
+        bytes(text).ok_or_else(|| Error::Usage("--frame takes pairs of hexadecimal digits".into()))?;
+    if frame.len() > way.longest_frame() || !send::is_between(&frame, &way.ends) {
+        let (from, to) = (way.ends.source, way.ends.target);
+        let most = way.longest_frame();
+        return Err(Error::Usage(format!(
+            "--frame takes an IP packet from {from} to {to} in an Ethernet frame without VLAN tag, of {most} bytes at most: probes are \
+             sent in nobody else's name and to nobody else"
+        )));
+    }
+    Ok(Content::Frame(frame))
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits: Vec<u32> = text
+        .chars()
+        .filter(|c| !c.is_whitespace() && *c != ':')
+        .map(|c| c.to_digit(16))
+        .collect::<Option<_>>()?;
+    let byte = |two: &[u32]| u8::try_from(two[0] << 4 | two.get(1)?).ok();
+    digits.chunks(2).map(byte).collect()
+}
+
+fn conclude(
+    arguments: &Arguments,
+    header: &Header,
+    sent: &Sent,
+    aims: &[Aim],
+    output: &mut Output,
+) -> Result<Exit, Error> {
+    let summary = Summary::of(&sent.records);
+    for file in &arguments.write {
+        // The same bytes again: a frame follows from its record.
+        let mut frame = |record: &Record, out: &mut Vec<u8>| write_frame(aims, &sent.records, record, out);
+        probes::write(file, header, &sent.records, &mut frame)?;
+    }
+    if arguments.json {
+        output.json(
+            &json!({"header": header, "summary": summary, "ended_by": sent.refused.map(|e| e.to_string())}),
+        )?;
+    } else {
+        output.text(text(header, &summary));
+    }
+    for line in &header.remarks {
+        remark(format_args!("probe send: {line}"));
+    }
+    if let Some(refused) = sent.refused {
+        return Err(packetrig_prober::Error::from(refused).into());
+    }
+    Ok(match signal::received() {
+        Some(_) => Exit::Interrupted,
+        None if summary.is_doubtful() => Exit::Inconclusive,
+        None => Exit::Ok,
+    })
+}
+
+/// Trains take turns with the targets.
+fn write_frame(aims: &[Aim], records: &[Record], record: &Record, out: &mut Vec<u8>) {
+    let turn = if aims.len() > 1 { turn_of(records, record.number) } else { 0 };
+    let probe = packetrig_probe::Planned {
+        number: record.number,
+        train: record.train,
+        kind: record.kind,
+        at: Nanos::ZERO,
+        length: record.length,
+    };
+    if let Some(aim) = aims.get(turn % aims.len().max(1)) {
+        aim.content.write(&probe, out);
+    }
+}
+
+/// How many trains came before that of a probe.
+fn turn_of(records: &[Record], number: u32) -> usize {
+    let before = records.iter().take(number as usize + 1);
+    let trains: Vec<u32> = before.map(|record| record.train).collect();
+    trains.chunk_by(|one, other| one == other).count().saturating_sub(1)
+}
+
+fn text(header: &Header, summary: &Summary) -> String {
+    let mut text = format!(
+        "{} of {} probes sent through {} by mechanism {} ({})\n",
+        count(summary.sent),
+        count(summary.planned),
+        header.interface,
+        header.mechanism,
+        header.why
+    );
+    let rows = [
+        ("instant to departure", summary.release_error_ns),
+        ("distance off by", summary.spacing_error_ns),
+        ("stamp off by at most", summary.stamp_bound_ns),
+    ];
+    let row = |(name, spread): (&str, Option<Spread>)| {
+        spread.map(|s| {
+            [name.to_owned()].into_iter().chain([s.least, s.p50, s.p95, s.p99, s.most].map(micros)).collect()
+        })
+    };
+    let header_row = ["us", "least", "p50", "p95", "p99", "most"];
+    text += &table(&header_row, rows.into_iter().filter_map(row));
+    let doubts = [
+        ("late", summary.late),
+        ("early", summary.early),
+        ("dropped", summary.dropped),
+        ("unsent", summary.unsent),
+        ("processor taken away", summary.stolen),
+        ("stamps missing", summary.stamps_missing),
+        ("stamps in contradiction", summary.stamps_disagree),
+    ];
+    let said: Vec<_> =
+        doubts.iter().filter(|(_, n)| *n > 0).map(|(name, n)| format!("{} {name}", count(*n))).collect();
+    if !said.is_empty() {
+        text += &said.join(", ");
+        text.push('\n');
+    }
+    text
+}
+
+/// Microseconds with the nanoseconds behind the point.
+pub(super) fn micros(ns: i64) -> String {
+    format!("{:.3}", ns as f64 / 1e3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hexadecimal_is_read_as_tools_print_it() {
+        assert_eq!(bytes("00 ff:7A"), Some(vec![0, 255, 0x7a]));
+        assert_eq!(bytes("0"), None);
+        assert_eq!(bytes("0g"), None);
+    }
+}

@@ -1,0 +1,100 @@
+//! Series of probes as people and programs read them.
+
+use crate::numbers::{count, percent};
+use packetrig_probe::header::Header;
+use packetrig_probe::series::{Summary, Times, Took};
+use packetrig_prober::ask::{End, Outcome};
+use serde_json::{Value, json};
+
+/// Nanoseconds with a sign, in the unit that suits.
+pub(super) fn length(ns: i64) -> String {
+    let sign = if ns < 0 { "-" } else { "" };
+    format!("{sign}{}", packetrig_units::Nanos::new(ns.unsigned_abs()))
+}
+
+/// A time with its bound.
+pub(super) fn took(took: Took) -> String {
+    let bound = packetrig_units::Nanos::new(took.bound_ns);
+    format!("{} \u{b1}{bound}", length(took.ns))
+}
+
+/// Times in a line.
+pub(super) fn times(name: &str, times: &Times) -> String {
+    let values = [times.min_ns, times.p50_ns, times.p95_ns, times.p99_ns, times.max_ns].map(length).join("/");
+    #[expect(clippy::cast_possible_truncation, reason = "shown only")]
+    let mdev = length(times.mdev_ns as i64);
+    let bound = packetrig_units::Nanos::new(times.bound_ns);
+    let jitter = times.jitter_ns.map(|ns| format!(", jitter {}", packetrig_units::Nanos::new(ns)));
+    format!(
+        "{name} min/p50/p95/p99/max {values}, mdev {mdev}{}, each \u{b1}{bound} at most, {} samples\n",
+        jitter.unwrap_or_default(),
+        count(times.samples),
+    )
+}
+
+/// What became of a series, in lines.
+pub(super) fn summary(header: &Header, outcome: &Outcome) -> String {
+    let summary = outcome.series.summary();
+    let counts = summary.counts;
+    let mut text = format!(
+        "{}: {} sent, {} answered, {} lost ({})",
+        header.targets.join(", "),
+        count(counts.sent),
+        count(counts.answered),
+        count(counts.lost),
+        percent(counts.lost, counts.sent),
+    );
+    for (what, number) in [
+        ("refused", counts.refused),
+        ("duplicates", counts.duplicates),
+        ("reordered", counts.reordered),
+        ("corrupted", counts.corrupted),
+        ("not sent", counts.unsent),
+        ("released in doubt", summary.doubtful),
+    ] {
+        if number > 0 {
+            text.extend([format!(", {} {what}", count(number))]);
+        }
+    }
+    text.push('\n');
+    text.push_str(&summary.rtt.map(|rtt| times("  round trip", &rtt)).unwrap_or_default());
+    text.extend([format!("  released by {} ({})\n", header.mechanism, header.why)]);
+    text.push_str(&end(&outcome.end).map(|why| format!("  ended early: {why}\n")).unwrap_or_default());
+    text
+}
+
+/// Why a series ended before its time; nothing if it did not.
+pub(super) fn end(end: &End) -> Option<String> {
+    match end {
+        End::Done | End::Stopped => None,
+        End::Lossy => {
+            Some("too many probes are lost; the owner of this machine may allow more (loss_percent)".into())
+        }
+        End::Prohibited => {
+            Some("somebody on the way does not want these probes (administratively prohibited)".into())
+        }
+        End::Limits(exceeded) => Some(exceeded.to_string()),
+    }
+}
+
+/// The same for programs.
+pub(super) fn json(header: &Header, outcome: &Outcome) -> Value {
+    let Summary { counts, said, rtt, doubtful } = outcome.series.summary();
+    let end = match outcome.end {
+        End::Done => "done",
+        End::Stopped => "stopped",
+        End::Lossy => "lossy",
+        End::Prohibited => "prohibited",
+        End::Limits(_) => "limits",
+    };
+    json!({
+        "target": header.targets.join(", "),
+        "mechanism": header.mechanism,
+        "why": header.why,
+        "end": end,
+        "counts": counts,
+        "said": said,
+        "rtt": rtt,
+        "doubtful": doubtful,
+    })
+}

@@ -1,0 +1,176 @@
+//! `packetrig probe stamp`: a session with a STAMP reflector.
+
+use super::{asking, bounds, show};
+use crate::args::{Asking, SessionFlags, Stamp};
+use crate::error::Error;
+use crate::exit::Exit;
+use crate::numbers::count;
+use crate::output::Output;
+use packetrig_probe::series::{Meaning, Times};
+use packetrig_probe::session::delays::{self, BothWays, Delays, OwnClock, Relation};
+use packetrig_probe::session::sender::{Directions, Sender, Session};
+use packetrig_probe::session::{Format, Key};
+use packetrig_prober::ask::{self, Event, Outcome};
+use packetrig_prober::ear::Hush;
+use packetrig_sys::{clock, signal};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::Path;
+
+/// What a session is to tell.
+#[derive(Clone, Copy)]
+pub(super) struct Wanted {
+    /// The reflector.
+    pub(super) target: SocketAddr,
+    /// Where the clocks do not both follow UTC, they are compared by the session itself.
+    pub(super) compares_clocks: bool,
+}
+
+pub(super) fn perform(arguments: &Stamp, output: &mut Output) -> Result<Exit, Error> {
+    let wanted = Wanted { target: arguments.target, compares_clocks: false };
+    session(wanted, &arguments.session, &arguments.asking, output)
+}
+
+/// A session with a reflector.
+pub(super) fn session(
+    wanted: Wanted,
+    flags: &SessionFlags,
+    asking: &Asking,
+    output: &mut Output,
+) -> Result<Exit, Error> {
+    let permit = bounds::permit(&asking.bounds)?;
+    let way = asking::way(asking, &permit, wanted.target.ip())?;
+    let _loopback = asking::open_loopback(std::slice::from_ref(&way))?;
+    let hush = Hush::any_port(way.location.namespace.as_deref(), way.ends.source)?;
+    let mut ears = asking::ears(std::slice::from_ref(&way), Some(hush.port()))?;
+    let before = clock::realtime_offset();
+    let mut sender =
+        Sender::new(way.ends, settings(wanted.target.port(), flags, hush.port(), before.offset_ns)?);
+    let (line, mut header) = asking::line(asking, way, Box::new(&mut sender), (0, 1))?;
+    header.targets = vec![wanted.target.to_string()];
+    let (mut lines, headers) = ([line], [header]);
+    signal::latch()?;
+    let is_told = !asking.quiet && !asking.json;
+    let mut tell = |event: Event<'_>| {
+        if is_told {
+            say(&event, output);
+        }
+    };
+    let outcomes = ask::run(&mut lines, &mut ears, asking::patience(asking), &mut tell)?;
+    drop(lines);
+    let after = clock::realtime_offset();
+    let clock = OwnClock {
+        offset_ns: after.offset_ns,
+        // What the clock was moved by meanwhile is in doubt.
+        bound_ns: after.bound_ns.max(before.bound_ns) + after.offset_ns.abs_diff(before.offset_ns),
+        error_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
+    };
+    asking::write(asking, &headers, &outcomes)?;
+    for (header, outcome) in headers.iter().zip(&outcomes) {
+        let found = Found::new(outcome, &sender, clock, wanted.compares_clocks);
+        if asking.json {
+            let mut value = show::json(header, outcome);
+            value["directions"] = json!(found.told);
+            value["one_way"] = json!(found.both);
+            value["one_way"]["clocks"] = found.relation.name().into();
+            output.json(&value)?;
+        } else {
+            output.text(found.text(show::summary(header, outcome)));
+        }
+    }
+    Ok(asking::exit(asking, &outcomes))
+}
+
+/// What a session says of both directions.
+struct Found {
+    told: Directions,
+    relation: Relation,
+    both: BothWays,
+}
+
+impl Found {
+    fn new(outcome: &Outcome, sender: &Sender, clock: OwnClock, compares_clocks: bool) -> Self {
+        let (records, follow_ups, told) =
+            (outcome.series.records(), sender.follow_ups(), sender.directions());
+        let follows_utc = clock.error_ns.is_some() && told.is_far_synchronised;
+        let relation = if compares_clocks && !follows_utc {
+            delays::compare(records, follow_ups)
+        } else {
+            Relation::Utc(clock)
+        };
+        let both = delays::both_ways(records, follow_ups, &told, &relation);
+        Self { told, relation, both }
+    }
+
+    /// Behind what is said of every series.
+    fn text(&self, mut text: String) -> String {
+        let Self { told, relation, both } = self;
+        let mut say = |name: &str, times: Option<&Times>| {
+            text.push_str(&times.map(|times| show::times(name, times)).unwrap_or_default());
+        };
+        say("  without the reflector's time", both.path.as_ref());
+        for (name, Delays { delay, variation }) in [("there", &both.there), ("back", &both.back)] {
+            say(&format!("  delay {name}"), delay.as_ref());
+            say(&format!("  delay variation {name}, above the smallest,"), variation.as_ref());
+        }
+        match (both.no_delay, relation) {
+            (Some(why), _) => text.extend([format!("  no one-way delays: {}\n", why.words())]),
+            (None, Relation::Exchanges(_)) => {
+                text += "  clocks were compared by the session itself: a path that is always slower one way looks like clocks that differ\n";
+            }
+            (None, Relation::Utc(_)) => {}
+        }
+        match (told.lost_there, told.lost_back) {
+            (Some(there), Some(back)) => {
+                text.extend([format!("  lost there {}, lost back {}\n", count(there), count(back))]);
+            }
+            _ if told.is_stateful => {}
+            _ => {
+                text += "  loss of each direction is not known: the reflector's count does not differ from ours\n";
+            }
+        }
+        if told.tampered > 0 {
+            text.extend([format!("  {} reflections were not what they should be\n", count(told.tampered))]);
+        }
+        text
+    }
+}
+
+fn settings(
+    port: u16,
+    flags: &SessionFlags,
+    own_port: u16,
+    realtime_offset_ns: i64,
+) -> Result<Session, Error> {
+    let [.., high, low] = asking::any_number().to_be_bytes();
+    Ok(Session {
+        ports: (own_port, port),
+        key: flags.auth.as_deref().map(key).transpose()?,
+        format: if flags.ntp { Format::Ntp } else { Format::Ptp },
+        number: u16::from_be_bytes([high, low]).max(1),
+        realtime_offset_ns,
+        synchronised_ns: flags.clock_bound.map(packetrig_units::Nanos::as_u64),
+        follow_up: true,
+    })
+}
+
+/// The key in a file.
+pub(super) fn key(file: &Path) -> Result<Key, Error> {
+    let name = file.display().to_string();
+    let text =
+        std::fs::read_to_string(file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
+    Key::from_text(&text)
+        .ok_or_else(|| Error::Usage(format!("{name} holds no key: hexadecimal digits, 16 bytes or more")))
+}
+
+fn say(event: &Event<'_>, output: &mut Output) {
+    match event {
+        Event::Ended { end, .. } => output.line(show::end(end).unwrap_or_default()),
+        Event::Answered { reply, meaning: Meaning::First(Some(took)), answer, .. } => {
+            output.line(format_args!("{}: number={} time={}", answer.from, reply.number, show::took(*took)));
+        }
+        Event::Answered { reply, meaning, .. } => {
+            output.line(format_args!("number={} {meaning:?}", reply.number));
+        }
+    }
+}

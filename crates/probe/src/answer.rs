@@ -1,0 +1,280 @@
+//! What comes back to probes: frames read as answers.
+//!
+//! It knows nothing of which probe an answer belongs to; whoever sent them looks at the identifier, ports and numbers.
+//!
+//! Invariant: an [`Answer`] is given only for a whole IP packet that is not a fragment; garbage gives none and never panics.
+
+use crate::frame::{
+    ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
+    UDP, sum_of,
+};
+use packetrig_wire::checksum;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// A packet that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Answer<'a> {
+    /// Who sent it.
+    pub from: IpAddr,
+    /// To which address.
+    pub to: IpAddr,
+    /// Hops it had left.
+    pub hops: u8,
+    /// Differentiated services code point and ECN bits.
+    pub class: u8,
+    /// Every checksum in it is right.
+    pub is_sound: bool,
+    /// What it says.
+    pub content: Content<'a>,
+}
+
+/// What an answer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content<'a> {
+    /// An answer to an echo request.
+    Echo {
+        /// Of the request.
+        identifier: u16,
+        /// Of the request.
+        sequence: u16,
+        /// Of the request, sent back.
+        payload: &'a [u8],
+    },
+    /// A datagram.
+    Udp {
+        /// The sender's port.
+        from: u16,
+        /// The port it came to.
+        to: u16,
+        /// What it carries.
+        payload: &'a [u8],
+    },
+    /// A segment.
+    Tcp(Tcp<'a>),
+    /// An error, with the beginning of the packet it is about.
+    Error {
+        /// What is wrong.
+        what: Trouble,
+        /// Which packet of ours.
+        about: Quoted<'a>,
+    },
+}
+
+/// A TCP segment that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's")]
+pub struct Tcp<'a> {
+    pub from: u16,
+    pub to: u16,
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    pub flags: u8,
+    pub window: u16,
+    pub options: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+/// What somebody on the way, or the target, says is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Trouble {
+    /// Nobody listens at the port.
+    PortUnreachable,
+    /// Somebody does not want this traffic: probing must end.
+    Prohibited,
+    /// The target cannot be reached.
+    Unreachable,
+    /// It was on its way for too many hops.
+    TooManyHops,
+    /// It is too long for the way.
+    TooLong,
+    /// Something else.
+    Other,
+}
+
+/// What an error quotes of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Quoted<'a> {
+    /// Who sent that packet.
+    pub source: IpAddr,
+    /// To whom.
+    pub target: IpAddr,
+    /// Its protocol: 1 and 58 echo, 6 TCP, 17 UDP.
+    pub protocol: u8,
+    /// The first four bytes of what IP carried: both ports, or type, code and checksum.
+    pub first: [u8; 4],
+    /// The next four: the sequence number of TCP, identifier and sequence of an echo.
+    pub second: [u8; 4],
+    /// What is quoted behind them; often nothing.
+    pub rest: &'a [u8],
+}
+
+impl Quoted<'_> {
+    /// Its ports.
+    pub const fn ports(&self) -> (u16, u16) {
+        let [a, b, c, d] = self.first;
+        (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+    }
+
+    /// Identifier and sequence of an echo request.
+    pub const fn echo(&self) -> (u16, u16) {
+        let [a, b, c, d] = self.second;
+        (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]))
+    }
+}
+
+/// The IP header of a packet, read.
+struct Packet<'a> {
+    from: IpAddr,
+    to: IpAddr,
+    hops: u8,
+    class: u8,
+    protocol: u8,
+    is_sound: bool,
+    carried: &'a [u8],
+}
+
+/// Reads a frame without FCS. `lacks_checksum`: its sender is on this machine and has not written the checksum of what IP carries, which
+/// is then not looked at.
+pub fn read(frame: &[u8], lacks_checksum: bool) -> Option<Answer<'_>> {
+    let packet = packet(be16(frame, 12)?, frame.get(ETHERNET..)?, false)?;
+    let is_sound = packet.is_sound && (lacks_checksum || is_right(&packet));
+    let content = content(&packet)?;
+    let Packet { from, to, hops, class, .. } = packet;
+    Some(Answer { from, to, hops, class, is_sound, content })
+}
+
+/// Whether the checksum of what IP carries is right; a UDP checksum of zero says that there is none.
+fn is_right(packet: &Packet<'_>) -> bool {
+    let has_none = packet.protocol == PROTOCOL_UDP && packet.carried.get(6..8) == Some(&[0, 0]);
+    has_none && packet.from.is_ipv4()
+        || sum_of(packet.from, packet.to, packet.protocol, packet.carried) == 0xffff
+}
+
+/// `is_quoted`: only the beginning is there, and whatever its length says.
+fn packet(ether_type: u16, bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+    match ether_type {
+        ETHER_IPV4 => ipv4(bytes, is_quoted),
+        ETHER_IPV6 => ipv6(bytes, is_quoted),
+        _ => None,
+    }
+}
+
+fn ipv4(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+    let first = *bytes.first()?;
+    let header = usize::from(first & 15) * 4;
+    let length = usize::from(be16(bytes, 2)?);
+    // A fragment, or the first of several.
+    let is_piece = be16(bytes, 6)? & 0x3fff != 0;
+    if first >> 4 != 4 || header < IPV4 || is_piece {
+        return None;
+    }
+    let end = if is_quoted { bytes.len().min(length) } else { length };
+    let address = |at: usize| Some(IpAddr::V4(Ipv4Addr::from(*bytes.get(at..)?.first_chunk::<4>()?)));
+    Some(Packet {
+        from: address(12)?,
+        to: address(16)?,
+        hops: bytes[8],
+        class: bytes[1],
+        protocol: bytes[9],
+        is_sound: checksum::sum(bytes.get(..header)?) == 0xffff,
+        carried: bytes.get(header..end)?,
+    })
+}
+
+fn ipv6(bytes: &[u8], is_quoted: bool) -> Option<Packet<'_>> {
+    let head = bytes.first_chunk::<IPV6>()?;
+    if head[0] >> 4 != 6 {
+        return None;
+    }
+    let end = IPV6 + usize::from(be16(bytes, 4)?);
+    let end = if is_quoted { bytes.len().min(end) } else { end };
+    let address = |at: usize| Some(IpAddr::V6(Ipv6Addr::from(*bytes.get(at..)?.first_chunk::<16>()?)));
+    Some(Packet {
+        from: address(8)?,
+        to: address(24)?,
+        hops: head[7],
+        class: head[0] << 4 | head[1] >> 4,
+        // Extension headers are not followed: no answer to a probe of ours has any.
+        protocol: head[6],
+        is_sound: true,
+        carried: bytes.get(IPV6..end)?,
+    })
+}
+
+fn content<'a>(packet: &Packet<'a>) -> Option<Content<'a>> {
+    let carried = packet.carried;
+    match packet.protocol {
+        PROTOCOL_UDP => {
+            let length = usize::from(be16(carried, 4)?);
+            let payload = carried.get(UDP..length)?;
+            Some(Content::Udp { from: be16(carried, 0)?, to: be16(carried, 2)?, payload })
+        }
+        PROTOCOL_TCP => tcp(carried).map(Content::Tcp),
+        PROTOCOL_ICMP | PROTOCOL_ICMPV6 => icmp(packet.protocol, carried),
+        _ => None,
+    }
+}
+
+fn tcp(carried: &[u8]) -> Option<Tcp<'_>> {
+    let header = usize::from(*carried.get(12)? >> 4) * 4;
+    Some(Tcp {
+        from: be16(carried, 0)?,
+        to: be16(carried, 2)?,
+        sequence: be32(carried, 4)?,
+        acknowledgement: be32(carried, 8)?,
+        flags: *carried.get(13)?,
+        window: be16(carried, 14)?,
+        options: carried.get(20..header)?,
+        payload: carried.get(header..)?,
+    })
+}
+
+fn icmp(protocol: u8, carried: &[u8]) -> Option<Content<'_>> {
+    let (kind, code) = (*carried.first()?, *carried.get(1)?);
+    let ether_type = match (protocol, kind) {
+        (PROTOCOL_ICMP, 0) | (PROTOCOL_ICMPV6, 129) => {
+            let payload = carried.get(UDP..)?;
+            return Some(Content::Echo {
+                identifier: be16(carried, 4)?,
+                sequence: be16(carried, 6)?,
+                payload,
+            });
+        }
+        (PROTOCOL_ICMP, 3 | 11 | 12) => ETHER_IPV4,
+        (PROTOCOL_ICMPV6, 1..=4) => ETHER_IPV6,
+        _ => return None,
+    };
+    let quoted = packet(ether_type, carried.get(UDP..)?, true)?;
+    let about = Quoted {
+        source: quoted.from,
+        target: quoted.to,
+        protocol: quoted.protocol,
+        first: *quoted.carried.first_chunk()?,
+        second: *quoted.carried.get(4..)?.first_chunk()?,
+        rest: quoted.carried.get(UDP..)?,
+    };
+    Some(Content::Error { what: trouble(protocol, kind, code), about })
+}
+
+fn trouble(protocol: u8, kind: u8, code: u8) -> Trouble {
+    match (protocol, kind, code) {
+        (PROTOCOL_ICMP, 3, 3) | (PROTOCOL_ICMPV6, 1, 4) => Trouble::PortUnreachable,
+        (PROTOCOL_ICMP, 3, 9 | 10 | 13) | (PROTOCOL_ICMPV6, 1, 1 | 5 | 6) => Trouble::Prohibited,
+        (PROTOCOL_ICMP, 3, 4) | (PROTOCOL_ICMPV6, 2, _) => Trouble::TooLong,
+        (PROTOCOL_ICMP, 11, _) | (PROTOCOL_ICMPV6, 3, _) => Trouble::TooManyHops,
+        (PROTOCOL_ICMP, 3, _) | (PROTOCOL_ICMPV6, 1, _) => Trouble::Unreachable,
+        _ => Trouble::Other,
+    }
+}
+
+fn be16(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().copied().map(u16::from_be_bytes)
+}
+
+fn be32(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..)?.first_chunk().copied().map(u32::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests;

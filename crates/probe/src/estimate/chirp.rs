@@ -1,0 +1,249 @@
+//! What is free of a path, from single trains that get faster and faster (as pathChirp does).
+//!
+//! Where a chirp becomes faster than what is free, its probes begin to wait longer and longer. One that waits for a while only and is free again
+//! has met a burst of others: that says what was free meanwhile.
+//!
+//! Invariant: every distance of a chirp has exactly one rate, weighted by how long it took.
+
+use super::gaps::{Whole, mean, quantile, standard_error};
+use super::settle::{Settle, Shape};
+use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
+use crate::{Kind, Planned};
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Chirp {
+    chirps: usize,
+    settle: Settle,
+    samples: Vec<f64>,
+    discarded: Discarded,
+    sent: usize,
+    /// How many began to wait at once, and how many never did.
+    too_fast: usize,
+    never: usize,
+}
+
+/// Each distance is as much shorter than the one in front.
+const SPREAD: f64 = 1.2;
+/// The slowest and the fastest part of a chirp, of the rate at which trains come out.
+const FROM: f64 = 0.08;
+const TO: f64 = 2.5;
+/// An excursion ends when the wait is less than the longest one by this factor,
+const DECREASE: f64 = 1.5;
+/// and counts from so many probes on.
+const LEAST_PROBES: usize = 5;
+/// Waits that grow by less than this share of what the narrow link takes for a probe are no sign of a queue.
+const NOISE: f64 = 0.05;
+/// A distance may be so much longer than the one in front, for the sender's own delays.
+const UNEVEN: f64 = 1.2;
+/// Of a bucket that lets more distances than this pass unchanged, a chirp's few fast probes do not see the end.
+const HIDDEN: u32 = 1;
+/// With fewer chirps nothing is said.
+const LEAST: usize = 8;
+
+impl Chirp {
+    /// `chirps` of them.
+    pub fn new(chirps: usize, shape: Shape) -> Self {
+        let (samples, discarded) = (Vec::new(), Discarded::default());
+        // Fewer would never be an answer.
+        let chirps = chirps.max(LEAST);
+        Self { chirps, settle: Settle::new(shape), samples, discarded, sent: 0, too_fast: 0, never: 0 }
+    }
+
+    fn train(&self, dispersion_rate: f64) -> Vec<Planned> {
+        let (length, most) = (self.settle.shape().length, self.settle.shape().longest);
+        let (mut rate, mut at) = (dispersion_rate * FROM, 0.0);
+        let mut probes = Vec::new();
+        for number in 0..most {
+            probes.push(Planned { number, train: 0, kind: Kind::Chirp, at: nanos(at), length });
+            at += f64::from(length) * 8e9 / rate;
+            rate *= SPREAD;
+            if rate > dispersion_rate * TO * SPREAD {
+                break;
+            }
+        }
+        probes
+    }
+}
+
+impl Estimator for Chirp {
+    fn name(&self) -> &'static str {
+        "pathchirp"
+    }
+
+    fn ask(&mut self) -> Option<Ask> {
+        let dispersion_rate = match self.settle.settled() {
+            None => return Some(self.settle.ask()),
+            Some(Ok(settled)) if settled.hidden > HIDDEN => return None,
+            Some(Ok(settled)) if self.samples.len() < self.chirps && self.sent < 3 * self.chirps => {
+                settled.bits_per_s
+            }
+            Some(_) => return None,
+        };
+        self.sent += 1;
+        let probes = self.train(dispersion_rate);
+        let takes = probes.last().map(|last| last.at).unwrap_or_default();
+        Some(Ask { probes, pause: self.settle.shape().pause.max(takes) })
+    }
+
+    fn saw(&mut self, train: &[Passed]) {
+        let Some(settled) = self.settle.settled().and_then(|settled| settled.as_ref().ok()).copied() else {
+            return self.settle.saw(train);
+        };
+        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let gaps: Vec<_> = (0..whole.last()).map(|nth| whole.left(nth, nth + 1)).collect();
+        if gaps.iter().any(|gap| *gap <= 0.0) || gaps.windows(2).any(|two| two[1] > two[0] * UNEVEN) {
+            self.discarded.unlike += 1;
+            return;
+        }
+        let waits: Vec<_> = (0..=whole.last()).map(|nth| whole.delay(nth) - whole.delay(0)).collect();
+        let rates: Vec<_> = (0..gaps.len()).map(|nth| whole.bits(nth, nth + 1) * 1e9 / gaps[nth]).collect();
+        let noise = whole.doubt(0, 1).max(NOISE * whole.bits(0, 1) * 1e9 / settled.bits_per_s);
+        let last = open_excursion(&waits, noise);
+        self.too_fast += usize::from(last == Some(0));
+        self.never += usize::from(last.is_none());
+        // More than the path carries is not free, whatever a bucket lets through for a moment.
+        self.samples.push(free(&waits, &rates, &gaps, last, noise).min(settled.bits_per_s));
+    }
+
+    fn answer(&self) -> Result<Estimate, NoAnswer> {
+        let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
+        match self.settle.settled() {
+            Some(Err(none)) => return Err(none.clone()),
+            Some(Ok(settled)) if settled.hidden > HIDDEN => {
+                return Err(NoAnswer::Bucket { frames: settled.hidden + 1 });
+            }
+            _ => {}
+        }
+        if have < LEAST {
+            return Err(NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded });
+        }
+        let outside = |count: usize, what: &str| {
+            let what = format!("{count} of {have} chirps {what}");
+            (2 * count > have).then_some(NoAnswer::NotConverged { trains, what })
+        };
+        let too_fast = outside(self.too_fast, "queued up from their first probe on");
+        if let Some(none) = too_fast.or_else(|| outside(self.never, "never queued up")) {
+            return Err(none);
+        }
+        let (middle, error) = (mean(&self.samples), 2.0 * standard_error(&self.samples));
+        // Rates are a spread apart: nothing finer can be told.
+        let fine = SPREAD.sqrt();
+        Ok(Estimate {
+            method: self.name(),
+            bits_per_s: middle,
+            low: (middle - error).max(0.0) / fine,
+            high: (middle + error) * fine,
+            packets_per_frame: packets_per_frame(self.settle.shape().length),
+            quality: Quality {
+                trains,
+                used: have,
+                share: have as f64 / self.sent.max(1) as f64,
+                spread: (quantile(&self.samples, 0.9) - quantile(&self.samples, 0.1)) / middle.max(1.0),
+                discarded: self.discarded,
+                ..Quality::default()
+            },
+        })
+    }
+}
+
+/// Where an excursion that begins at `from` ends; `None`: it does not.
+fn end_of(waits: &[f64], from: usize) -> Option<usize> {
+    let mut most = 0.0_f64;
+    for (to, wait) in waits.iter().enumerate().skip(from + 1) {
+        let above = wait - waits[from];
+        most = most.max(above);
+        if above < most / DECREASE {
+            return Some(to);
+        }
+    }
+    None
+}
+
+/// The excursions, each with its end.
+fn excursions(waits: &[f64], noise: f64) -> Vec<(usize, Option<usize>)> {
+    let (mut all, mut at) = (Vec::new(), 0);
+    while at + 1 < waits.len() {
+        if waits[at + 1] - waits[at] <= noise {
+            at += 1;
+            continue;
+        }
+        let end = end_of(waits, at);
+        all.push((at, end));
+        at = end.unwrap_or(waits.len());
+    }
+    all
+}
+
+/// Where waiting begins that does not end within the chirp.
+fn open_excursion(waits: &[f64], noise: f64) -> Option<usize> {
+    excursions(waits, noise).last().filter(|(_, end)| end.is_none()).map(|(from, _)| *from)
+}
+
+/// What was free during a chirp, on average.
+fn free(waits: &[f64], rates: &[f64], gaps: &[f64], last: Option<usize>, noise: f64) -> f64 {
+    let turning = rates[last.unwrap_or(rates.len() - 1)];
+    let mut each = vec![turning; rates.len()];
+    for (from, end) in excursions(waits, noise) {
+        let Some(end) = end.filter(|end| end - from >= LEAST_PROBES) else { continue };
+        for nth in from..end.min(rates.len()) {
+            if waits[nth + 1] > waits[nth] {
+                each[nth] = rates[nth].min(turning);
+            }
+        }
+    }
+    let weighted: f64 = each.iter().zip(gaps).map(|(rate, gap)| rate * gap).sum();
+    weighted / gaps.iter().sum::<f64>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::sim::{Cross, Link, Path};
+    use packetrig_units::Nanos;
+
+    const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+
+    #[test]
+    fn more_traffic_of_others_leaves_less() {
+        let mut last = f64::INFINITY;
+        for (seed, busy) in [(1, 0.1), (2, 0.4), (3, 0.7)] {
+            let cross = Cross::Poisson { bits_per_s: busy * 1e7, length: 500 };
+            let mut method = Chirp::new(60, SHAPE);
+            Path::new(vec![Link::wire(1e7).with(cross, seed)]).run(&mut method);
+            let estimate = method.answer().unwrap();
+            let free = (1.0 - busy) * 1e7;
+            assert!((estimate.bits_per_s - free).abs() < 0.25e7, "{busy}: {estimate:?}");
+            assert!(estimate.bits_per_s < last);
+            last = estimate.bits_per_s;
+        }
+    }
+
+    #[test]
+    fn an_idle_link_is_free_to_within_a_step() {
+        let mut method = Chirp::new(20, SHAPE);
+        Path::new(vec![Link::wire(1e8)]).run(&mut method);
+        let estimate = method.answer().unwrap();
+        assert!(estimate.low <= 1e8 && estimate.high >= 1e8, "{estimate:?}");
+    }
+
+    #[test]
+    fn a_bucket_that_hides_the_queue_is_no_number() {
+        let mut method = Chirp::new(20, SHAPE);
+        Path::new(vec![Link::bucket(1e7, 5_000)]).run(&mut method);
+        assert_eq!(method.answer(), Err(NoAnswer::Bucket { frames: 4 }));
+        // One that a second frame empties does not.
+        let mut method = Chirp::new(20, SHAPE);
+        Path::new(vec![Link::bucket(1e7, 1_600)]).run(&mut method);
+        let estimate = method.answer().unwrap();
+        assert!(estimate.low <= 1e7 && estimate.high >= 1e7, "{estimate:?}");
+    }
+
+    #[test]
+    fn an_excursion_ends_when_most_of_the_wait_is_over() {
+        let waits = [0.0, 0.0, 5.0, 9.0, 8.0, 7.0, 1.0, 0.0, 3.0, 6.0, 9.0];
+        assert_eq!(excursions(&waits, 0.1), [(1, Some(6)), (7, None)]);
+        assert_eq!(open_excursion(&waits, 0.1), Some(7));
+        assert_eq!(open_excursion(&[0.0; 6], 0.1), None);
+    }
+}

@@ -1,0 +1,92 @@
+//! Arithmetic on the stamps of a train. No judgement here.
+//!
+//! Invariant: stamps are subtracted as integers, and become floats only as differences: a float cannot hold an instant.
+
+use super::{Discarded, Passed};
+
+/// From one stamp to a later (or earlier) one, in nanoseconds.
+pub(super) fn between(from: u64, to: u64) -> f64 {
+    to.checked_signed_diff(from).unwrap_or(0) as f64
+}
+
+/// A train whose every probe left and arrived, in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Whole<'a>(pub(super) &'a [Passed]);
+
+impl<'a> Whole<'a> {
+    /// The train, or the account it goes to.
+    pub(super) fn of(train: &'a [Passed], discarded: &mut Discarded) -> Option<Self> {
+        let account = if train.iter().any(|probe| probe.disturbed) {
+            &mut discarded.disturbed
+        } else if train.iter().any(|probe| probe.left.is_none()) {
+            &mut discarded.unstamped
+        } else if train.iter().any(|probe| probe.came.is_none()) {
+            &mut discarded.lost
+        } else if train.windows(2).any(|two| two[1].came < two[0].came) {
+            &mut discarded.reordered
+        } else {
+            return Some(Self(train));
+        };
+        *account += 1;
+        None
+    }
+
+    /// From one departure to another.
+    pub(super) fn left(self, from: usize, to: usize) -> f64 {
+        between(self.0[from].left.unwrap_or(0), self.0[to].left.unwrap_or(0))
+    }
+
+    /// From one arrival to another.
+    pub(super) fn came(self, from: usize, to: usize) -> f64 {
+        between(self.0[from].came.unwrap_or(0), self.0[to].came.unwrap_or(0))
+    }
+
+    /// How long a probe was under way, but for a constant.
+    pub(super) fn delay(self, nth: usize) -> f64 {
+        between(self.0[nth].left.unwrap_or(0), self.0[nth].came.unwrap_or(0))
+    }
+
+    /// Bits of all probes after the one at `from`, to the one at `to`.
+    pub(super) fn bits(self, from: usize, to: usize) -> f64 {
+        self.0[from + 1..=to].iter().map(|probe| f64::from(probe.length) * 8.0).sum()
+    }
+
+    /// How far a distance may be off for the stamps' doubt.
+    pub(super) fn doubt(self, from: usize, to: usize) -> f64 {
+        (self.0[from].doubt + self.0[to].doubt) as f64
+    }
+
+    /// Where its last probe is.
+    pub(super) const fn last(self) -> usize {
+        self.0.len() - 1
+    }
+}
+
+/// The value below which `share` of them are; zero of none.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index below the length")]
+pub(super) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = ((sorted.len().saturating_sub(1)) as f64 * share).round() as usize;
+    sorted.get(at).copied().unwrap_or(0.0)
+}
+
+/// The middle one; zero of none.
+pub(super) fn median(values: &[f64]) -> f64 {
+    quantile(values, 0.5)
+}
+
+/// Their mean; zero of none.
+pub(super) fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// The standard error of their mean; zero of less than two.
+pub(super) fn standard_error(values: &[f64]) -> f64 {
+    if values.len() < 2 {
+        return 0.0;
+    }
+    let (middle, n) = (mean(values), values.len() as f64);
+    let squares: f64 = values.iter().map(|value| (value - middle).powi(2)).sum();
+    (squares / (n - 1.0) / n).sqrt()
+}

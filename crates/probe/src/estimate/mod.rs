@@ -1,0 +1,238 @@
+//! What trains of probes say about a path: how fast its narrowest link is, and how much of it is free.
+//!
+//! A [`Estimator`] is asked for the next train, told what became of it, and asked for its answer in the end. It neither sends nor waits, so
+//! a simulated path does as well as a real one. Left out, because patents cover it: capacity from differences of minimum round-trip times.
+//!
+//! Invariants: distances at the far end are compared with the *measured* distances at departure, never with planned ones; and a
+//! method that does not converge gives a typed [`NoAnswer`], not a number. Rates are of frames (from the Ethernet header on, without
+//! FCS), as queueing disciplines count them; [`Estimate::packets_per_frame`] turns them into rates of packets.
+
+mod chirp;
+mod gaps;
+mod modes;
+mod pair;
+mod pathload;
+mod settle;
+#[cfg(any(test, feature = "sim"))]
+pub mod sim;
+mod spruce;
+mod train;
+
+pub use chirp::Chirp;
+pub use modes::{Mode, modes};
+pub use pair::{Pair, Pick};
+pub use pathload::{Fleets, Pathload};
+pub use settle::{Settled, Shape};
+pub use spruce::Spruce;
+pub use train::Train;
+
+use crate::{Kind, Planned, Record, Stage};
+use packetrig_units::Nanos;
+use serde::Serialize;
+
+/// Bytes of a frame that are not the packet's.
+const ETHERNET: u32 = 14;
+
+/// A train a method wants to have sent: instants count from the train's own start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// Its probes.
+    pub probes: Vec<Planned>,
+    /// How long the path is to be left alone before it, at least.
+    pub pause: Nanos,
+}
+
+/// One probe of a train, as a method sees it. The clocks of both ends need not agree, but each has to be steady.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Passed {
+    /// What it is for.
+    pub kind: Kind,
+    /// Bytes of its frame, without FCS.
+    pub length: u32,
+    /// When it left; `None`: nobody knows.
+    pub left: Option<u64>,
+    /// When it (or its answer) arrived; `None`: it did not.
+    pub came: Option<u64>,
+    /// How far both may be off, together.
+    pub doubt: u64,
+    /// It did not leave, or its sender was disturbed and nobody else says when it left.
+    pub disturbed: bool,
+}
+
+impl Passed {
+    /// By the arrival that the far end stamped: what happened on the way there.
+    pub fn forward(record: &Record) -> Self {
+        Self::of(record, record.far_arrival)
+    }
+
+    /// By the arrival of the answer: what happened on the way there and back.
+    pub fn there_and_back(record: &Record) -> Self {
+        Self::of(record, record.answered)
+    }
+
+    fn of(record: &Record, came: Option<crate::Stamp>) -> Self {
+        use crate::Flag::{Dropped, Stolen, Unsent};
+        // The driver's stamp is after every queue of the sender's own.
+        let stamped = record.departure(Stage::Wire).or_else(|| record.departure(Stage::Driver));
+        let left = stamped.or_else(|| record.left());
+        // Whatever held up the sender is in the kernel's own stamp; its word on a release may be from before.
+        let is_doubtful = |flag: &crate::Flag| match flag {
+            Dropped | Unsent => true,
+            Stolen => stamped.is_none(),
+            _ => false,
+        };
+        // How far the far clock is off is the same for all of them, and distances do not show it.
+        let near = came.filter(|came| came.clock != crate::Clock::Far);
+        let doubt = left.map_or(0, crate::Stamp::bound) + near.map_or(0, crate::Stamp::bound);
+        Self {
+            kind: record.kind,
+            length: record.length,
+            left: left.map(crate::Stamp::middle),
+            came: came.map(crate::Stamp::middle),
+            doubt,
+            disturbed: record.flags.iter().any(is_doubtful),
+        }
+    }
+}
+
+/// What it asks the path, and how it judges what it sees.
+pub trait Estimator: Send {
+    /// As it is written.
+    fn name(&self) -> &'static str;
+
+    /// The next train, while there is need of one.
+    fn ask(&mut self) -> Option<Ask>;
+
+    /// What became of the last one: as many as were asked for, in order.
+    fn saw(&mut self, train: &[Passed]);
+
+    /// What it all says.
+    fn answer(&self) -> Result<Estimate, NoAnswer>;
+}
+
+/// A rate, with its doubts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Estimate {
+    /// By which method.
+    pub method: &'static str,
+    /// What is most likely: bits of frames per second.
+    pub bits_per_s: f64,
+    /// Not less than this, as far as the method can tell.
+    pub low: f64,
+    /// Not more than this, as far as the method can tell.
+    pub high: f64,
+    /// Bytes of a packet per byte of its frame, for the frames it was measured with.
+    pub packets_per_frame: f64,
+    /// What it rests on.
+    pub quality: Quality,
+}
+
+impl Estimate {
+    /// The rate of packets (IP).
+    pub fn packet_bits_per_s(&self) -> f64 {
+        self.bits_per_s * self.packets_per_frame
+    }
+}
+
+/// What an estimate rests on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Quality {
+    /// Trains that were sent.
+    pub trains: usize,
+    /// Those the answer was made of.
+    pub used: usize,
+    /// Share of those that agree with the answer.
+    pub share: f64,
+    /// Their spread (10th to 90th percentile), relative to the answer.
+    pub spread: f64,
+    /// How much the doubt of the stamps makes of the answer, relative.
+    pub stamps: f64,
+    /// Probes in front of each pair or train, to empty token buckets.
+    pub primers: u32,
+    /// What was not used, and why.
+    pub discarded: Discarded,
+    /// Other rates that many pairs agreed on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub modes: Vec<Mode>,
+}
+
+/// Trains that were not used, by the reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Discarded {
+    /// A probe of it was lost.
+    pub lost: usize,
+    /// Its departure is not known.
+    pub unstamped: usize,
+    /// The sender was disturbed.
+    pub disturbed: usize,
+    /// Probes overtook each other.
+    pub reordered: usize,
+    /// They did not leave close enough together, or not at the rate that was asked for.
+    pub unlike: usize,
+    /// They arrived as close together as clocks can tell: a token bucket or a batching receiver.
+    pub together: usize,
+}
+
+/// Why there is no number.
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize)]
+#[serde(rename_all = "snake_case", tag = "reason")]
+pub enum NoAnswer {
+    /// Not enough usable trains.
+    #[error("only {have} of {trains} trains can be used, {wanted} are needed ({})", .discarded.words())]
+    #[expect(missing_docs, reason = "the names say it")]
+    TooFew { have: usize, wanted: usize, trains: usize, discarded: Discarded },
+    /// The path does not spread the probes: it is faster than they can be sent, or a bucket is larger than a train may be.
+    #[error(
+        "the path did not spread {train} probes that left {gap_ns} ns apart: it carries at least {:.3} Mbit/s, \
+         or a token bucket holds more than such a train", .at_least / 1e6
+    )]
+    #[expect(missing_docs, reason = "the names say it")]
+    NotSpread { train: u32, gap_ns: u64, at_least: f64 },
+    /// A token bucket hides from this method whatever it is to see.
+    #[error(
+        "a token bucket lets about {frames} probes pass at once, and hides from this method what queues up behind them: \
+         pathload and spruce empty it first"
+    )]
+    #[expect(missing_docs, reason = "the names say it")]
+    Bucket { frames: u32 },
+    /// No rate that enough pairs agree on.
+    #[error("no rate that enough pairs agree on: the largest group has {:.0} % of {pairs}", .share * 100.0)]
+    #[expect(missing_docs, reason = "the names say it")]
+    NoMode { pairs: usize, share: f64 },
+    /// More would be needed, or traffic is too heavy.
+    #[error("not converged after {trains} trains: {what}")]
+    #[expect(missing_docs, reason = "the names say it")]
+    NotConverged { trains: usize, what: String },
+    /// The path loses too many.
+    #[error("stopped: {:.0} % of the probes were lost", .share * 100.0)]
+    #[expect(missing_docs, reason = "the names say it")]
+    Loss { share: f64 },
+}
+
+impl Discarded {
+    /// In words.
+    pub fn words(self) -> String {
+        let all = [
+            ("lost", self.lost),
+            ("without departure stamp", self.unstamped),
+            ("sender disturbed", self.disturbed),
+            ("reordered", self.reordered),
+            ("not sent as asked", self.unlike),
+            ("arrived together", self.together),
+        ];
+        let words: Vec<_> =
+            all.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{n} {word}")).collect();
+        if words.is_empty() { "none discarded".into() } else { words.join(", ") }
+    }
+}
+
+/// Bytes of a packet per byte of its frame.
+fn packets_per_frame(length: u32) -> f64 {
+    f64::from(length.saturating_sub(ETHERNET)) / f64::from(length.max(1))
+}
+
+/// Nanoseconds as a distance between probes.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "cut off at both ends")]
+fn nanos(ns: f64) -> Nanos {
+    Nanos::new(ns.max(0.0) as u64)
+}

@@ -1,0 +1,122 @@
+//! Rates that many pairs agree on.
+//!
+//! Other traffic spreads some pairs wider and presses others together, so neither mean nor median is the capacity. But pairs that were left
+//! alone agree: they make a local mode of the distribution.
+//!
+//! Invariant: no sample is in two modes.
+
+use super::gaps::{median, quantile};
+use serde::Serialize;
+
+/// A group of samples that lie close together.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Mode {
+    /// The median of its densest part.
+    pub center: f64,
+    /// Its lowest sample.
+    pub low: f64,
+    /// Its highest sample.
+    pub high: f64,
+    /// Share of all samples that are in it.
+    pub share: f64,
+    /// Share of all samples that are in its densest part, which is as wide for all modes: what speaks for it.
+    pub core: f64,
+}
+
+/// No more than this many are looked for.
+const MOST: usize = 8;
+
+/// A bell may rise again by this much and still be the same bell.
+const AGAIN: f64 = 1.1;
+
+/// The modes of some samples, the largest first. `narrowest` is how close two samples are that count as the same.
+pub fn modes(samples: &[f64], narrowest: f64) -> Vec<Mode> {
+    let mut rest = samples.to_vec();
+    rest.sort_by(f64::total_cmp);
+    let width = (0.125 * (quantile(&rest, 0.9) - quantile(&rest, 0.1))).max(narrowest);
+    let mut found = Vec::new();
+    while found.len() < MOST && !rest.is_empty() {
+        let (from, to) = densest(&rest, width);
+        let center = median(&rest[from..to]);
+        let core = to - from;
+        let (from, to) = (lower_end(&rest, from, core, width), upper_end(&rest, to, core, width));
+        let all = samples.len() as f64;
+        let (share, core) = ((to - from) as f64 / all, core as f64 / all);
+        found.push(Mode { center, low: rest[from], high: rest[to - 1], share, core });
+        rest.drain(from..to);
+    }
+    found.sort_by(|one, other| other.share.total_cmp(&one.share));
+    found
+}
+
+/// Where most samples lie within `width`.
+fn densest(sorted: &[f64], width: f64) -> (usize, usize) {
+    let (mut best, mut to) = ((0, 1), 0);
+    for from in 0..sorted.len() {
+        while to < sorted.len() && sorted[to] - sorted[from] <= width {
+            to += 1;
+        }
+        if to - from > best.1 - best.0 {
+            best = (from, to);
+        }
+    }
+    best
+}
+
+/// Down the bell's lower side, a width at a time, while it falls.
+fn lower_end(sorted: &[f64], mut from: usize, mut count: usize, width: f64) -> usize {
+    while from > 0 {
+        let next = sorted.partition_point(|value| *value < sorted[from] - width);
+        let here = from - next;
+        if here == 0 || here as f64 > count as f64 * AGAIN {
+            break;
+        }
+        (from, count) = (next, here);
+    }
+    from
+}
+
+/// Down its upper side.
+fn upper_end(sorted: &[f64], mut to: usize, mut count: usize, width: f64) -> usize {
+    while to < sorted.len() {
+        let next = sorted.partition_point(|value| *value <= sorted[to - 1] + width);
+        let here = next - to;
+        if here == 0 || here as f64 > count as f64 * AGAIN {
+            break;
+        }
+        (to, count) = (next, here);
+    }
+    to
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_bells_are_two_modes() {
+        let bell = |center: f64, count: u32| {
+            (0..count).map(move |n| center * (1.0 + 0.01 * (f64::from(n) / f64::from(count) - 0.5)))
+        };
+        let wide = (0..30).map(|n| 3e6 + f64::from(n) * 5e5);
+        let samples: Vec<_> = bell(1e7, 60).chain(bell(2e7, 30)).chain(wide).collect();
+        let found = modes(&samples, 1e5);
+        assert!((found[0].center / 1e7 - 1.0).abs() < 0.01, "{found:?}");
+        assert!(found[1..].iter().any(|mode| (mode.center / 2e7 - 1.0).abs() < 0.01), "{found:?}");
+        assert!(found[0].share >= 0.5);
+    }
+
+    #[test]
+    fn equal_samples_are_one_mode_and_none_has_none() {
+        let found = modes(&[5.0; 10], 0.0);
+        assert_eq!(found, [Mode { center: 5.0, low: 5.0, high: 5.0, share: 1.0, core: 1.0 }]);
+        assert!(modes(&[], 1.0).is_empty());
+    }
+
+    #[test]
+    fn no_sample_is_counted_twice() {
+        let samples: Vec<_> = (0..200).map(|n| f64::from((n * 7919) % 1000)).collect();
+        let shares: f64 = modes(&samples, 1.0).iter().map(|mode| mode.share).sum();
+        assert!(shares <= 1.0 + 1e-9, "{shares}");
+    }
+}

@@ -1,0 +1,104 @@
+use super::*;
+use crate::estimate::sim::{Cross, Link, Path};
+use packetrig_units::Nanos;
+
+const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+
+fn measured(pick: Pick, links: Vec<Link>) -> Result<Estimate, NoAnswer> {
+    let mut method = Pair::new(pick, 200, SHAPE);
+    Path::new(links).run(&mut method);
+    method.answer()
+}
+
+fn error(pick: Pick, links: Vec<Link>, truth: f64) -> f64 {
+    let estimate = measured(pick, links).unwrap();
+    assert!(estimate.low <= estimate.bits_per_s && estimate.bits_per_s <= estimate.high, "{estimate:?}");
+    (estimate.bits_per_s / truth - 1.0).abs()
+}
+
+#[test]
+fn an_idle_path_is_as_fast_as_its_narrowest_link() {
+    for rate in [1e6, 1e7, 1e8] {
+        for pick in [Pick::Mode, Pick::LeastDelay] {
+            let links = vec![Link::wire(1e9), Link::wire(rate), Link::wire(5e8)];
+            let error = error(pick, links, rate);
+            assert!(error < 0.005, "{pick:?} {rate}: {error}");
+        }
+    }
+}
+
+#[test]
+fn traffic_of_others_is_filtered_out() {
+    for (seed, rate) in [(1, 1e7), (2, 1e7), (3, 1e8), (4, 1e8)] {
+        for pick in [Pick::Mode, Pick::LeastDelay] {
+            let others = |of: f64| Cross::Poisson { bits_per_s: of * 0.5, length: 1_000 };
+            let links = vec![
+                Link::wire(4e8).with(others(4e8), seed),
+                Link::wire(rate).with(others(rate), seed + 10),
+                Link::wire(2.5 * rate).with(others(rate), seed + 20),
+            ];
+            let error = error(pick, links, rate);
+            assert!(error < 0.05, "{pick:?} {rate} {seed}: {error}");
+        }
+    }
+}
+
+#[test]
+fn token_buckets_are_emptied_by_primers() {
+    for (bytes, primers) in [(1_600, 1), (4_000, 2), (15_140, 10), (32_000, 20)] {
+        let estimate = measured(Pick::Mode, vec![Link::bucket(1e7, bytes)]).unwrap();
+        assert!((estimate.bits_per_s / 1e7 - 1.0).abs() < 0.02, "{bytes}: {estimate:?}");
+        assert!(estimate.quality.primers >= primers, "{bytes}: {estimate:?}");
+    }
+}
+
+#[test]
+fn a_bucket_that_no_train_empties_is_no_rate() {
+    let answer = measured(Pick::Mode, vec![Link::bucket(1e7, 200_000)]);
+    assert!(matches!(answer, Err(NoAnswer::NotSpread { train: 50, .. })), "{answer:?}");
+}
+
+#[test]
+fn a_link_faster_than_the_sender_is_no_rate_either() {
+    let answer = measured(Pick::LeastDelay, vec![Link::wire(4e10)]);
+    let Err(NoAnswer::NotSpread { at_least, .. }) = answer else { panic!("{answer:?}") };
+    assert!(at_least > 5e9 && at_least < 1e10, "{at_least}");
+}
+
+#[test]
+fn a_queue_that_drops_leaves_what_came_through() {
+    // 50 ms at 1 Mbit/s: four frames of eight.
+    let links = vec![Link::wire(1e6).patient(5e7)];
+    let error = error(Pick::Mode, links, 1e6);
+    assert!(error < 0.01, "{error}");
+}
+
+#[test]
+fn least_delays_under_full_load_do_not_converge() {
+    let cross = Cross::Poisson { bits_per_s: 0.97e7, length: 1_514 };
+    let links = vec![Link::wire(1.2e7), Link::wire(1e7).with(cross, 5), Link::wire(1.1e7).with(cross, 6)];
+    let answer = measured(Pick::LeastDelay, links);
+    assert!(matches!(answer, Err(NoAnswer::NotConverged { .. })), "{answer:?}");
+}
+
+#[test]
+fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
+    let mut method = Pair::new(Pick::Mode, 100, SHAPE);
+    let mut path = Path::new(vec![Link::wire(1e7)]);
+    let mut nth = 0;
+    while let Some(ask) = method.ask() {
+        let mut train = path.send(&ask);
+        nth += 1;
+        if train[0].kind == Kind::Primer && nth % 4 == 0 {
+            train[1].disturbed = true;
+        }
+        if train[0].kind == Kind::Primer && nth % 4 == 1 {
+            train[2].left = None;
+        }
+        method.saw(&train);
+    }
+    let quality = method.answer().unwrap().quality;
+    assert!(quality.discarded.disturbed > 5 && quality.discarded.unstamped > 5, "{quality:?}");
+    let accounted = quality.discarded.disturbed + quality.discarded.unstamped + quality.used;
+    assert_eq!(accounted + 5, quality.trains);
+}

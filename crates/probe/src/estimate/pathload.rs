@@ -1,0 +1,304 @@
+//! What is free of a path, by sending streams faster and slower until they just do not queue up (as pathload does).
+//!
+//! A stream that is faster than what is free makes its own probes wait longer and longer. Of a *fleet* of streams at one rate most have to
+//! agree; rates at which they do not are a grey region, because what is free varies. The answer is a range, found by bisection.
+//!
+//! Invariant: `low <= grey <= high`, and the rates of both ends were measured at departure.
+
+use super::gaps::{Whole, between, mean, median};
+use super::settle::{Settle, Shape, spaced};
+use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
+use crate::Kind;
+
+mod trend;
+use trend::{Trend, of_stream};
+
+/// How streams and fleets look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fleets {
+    /// Probes of a stream.
+    pub probes: u32,
+    /// Streams of a fleet.
+    pub streams: usize,
+    /// Fleets at most.
+    pub most: usize,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Pathload {
+    fleets: Fleets,
+    settle: Settle,
+    search: Option<Search>,
+    fleet: Fleet,
+    tried: usize,
+    /// Too few streams of a fleet could be used.
+    is_futile: bool,
+    discarded: Discarded,
+    sent: usize,
+    used: usize,
+}
+
+/// The streams of one rate.
+#[derive(Clone, Debug, Default)]
+struct Fleet {
+    asked: f64,
+    trends: Vec<Trend>,
+    rates: Vec<f64>,
+    streams: usize,
+}
+
+/// The bisection.
+#[derive(Clone, Debug)]
+struct Search {
+    low: f64,
+    high: f64,
+    /// Whether streams were really seen to queue up at `high`.
+    is_high_seen: bool,
+    grey: Option<(f64, f64)>,
+    resolution: f64,
+}
+
+/// So many of a fleet decide.
+const DECIDE: f64 = 0.6;
+/// How fine the answer is, of the rate at which trains come out.
+const RESOLUTION: f64 = 0.05;
+/// A stream's rate may be as much off,
+const OFF: f64 = 0.1;
+/// and none of its probes further from its place than so many distances: a sender that catches up makes a queue of its own.
+const ASTRAY: f64 = 4.0;
+/// Delays that rise by less than this share of a stream's length say nothing.
+const NOISE: f64 = 0.01;
+/// So many times the streams of a fleet are tried until enough can be used.
+const FUTILE: usize = 2;
+/// The shortest stream.
+const LEAST: u32 = 10;
+/// More than this lost of a stream, and it is taken to be too fast.
+const LOST: f64 = 0.03;
+
+impl Search {
+    fn new(dispersion_rate: f64) -> Self {
+        let high = 1.2 * dispersion_rate;
+        Self { low: 0.0, high, is_high_seen: false, grey: None, resolution: RESOLUTION * dispersion_rate }
+    }
+
+    /// What to try next; `None`: done.
+    fn next(&mut self) -> Option<f64> {
+        let (fine, low, high) = (self.resolution, self.low, self.high);
+        let (grey_low, grey_high) = self.grey.unwrap_or((high, low));
+        let next = match self.grey {
+            Some(_) if high - grey_high > fine => Some(f64::midpoint(grey_high, high)),
+            Some(_) if grey_low - low > fine => Some(f64::midpoint(low, grey_low)),
+            None if high - low > fine => Some(f64::midpoint(low, high)),
+            _ => None,
+        };
+        if next.is_none() && !self.is_high_seen {
+            // Nobody ever queued up: what is free is more than was thought.
+            (self.low, self.high) = (low.max(high - fine), high * 1.5);
+            return Some(f64::midpoint(self.low, self.high));
+        }
+        next
+    }
+
+    fn learn(&mut self, rate: f64, trend: Trend) {
+        match trend {
+            Trend::Rising => (self.high, self.is_high_seen) = (self.high.min(rate), true),
+            Trend::Level => self.low = self.low.max(rate),
+            Trend::Unclear => {
+                let (low, high) = self.grey.unwrap_or((rate, rate));
+                self.grey = Some((low.min(rate), high.max(rate)));
+            }
+        }
+        // A later fleet may contradict an earlier one: the later one holds.
+        self.low = self.low.min(self.high);
+        let (low, high) = (self.low, self.high);
+        self.grey = self
+            .grey
+            .filter(|grey| grey.0 < high && grey.1 > low)
+            .map(|grey| (grey.0.max(low), grey.1.min(high)));
+    }
+}
+
+impl Fleet {
+    /// What most of its streams say, as soon as the others cannot change it.
+    fn verdict(&self, streams: usize) -> Option<Trend> {
+        let need = DECIDE * streams as f64;
+        let count = |trend| self.trends.iter().filter(|seen| **seen == trend).count() as f64;
+        let open = streams.saturating_sub(self.trends.len()) as f64;
+        [Trend::Rising, Trend::Level].into_iter().find(|trend| count(*trend) >= need).or_else(|| {
+            (count(Trend::Rising).max(count(Trend::Level)) + open < need).then_some(Trend::Unclear)
+        })
+    }
+}
+
+impl Pathload {
+    /// With fleets of this kind.
+    pub fn new(fleets: Fleets, shape: Shape) -> Self {
+        let fleets = Fleets { probes: fleets.probes.min(shape.longest), ..fleets };
+        let (settle, fleet, discarded) = (Settle::new(shape), Fleet::default(), Discarded::default());
+        Self { fleets, settle, search: None, fleet, tried: 0, is_futile: false, discarded, sent: 0, used: 0 }
+    }
+
+    /// Slow streams have short frames, so that they do not take for ever.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "clamped to the lengths of frames"
+    )]
+    fn length(&self, rate: f64) -> u32 {
+        let longest = self.settle.shape().length;
+        (rate / 8.0 * 0.000_5).clamp(f64::from(longest.min(300)), f64::from(longest)) as u32
+    }
+
+    fn gap(&self, rate: f64) -> f64 {
+        f64::from(self.length(rate)) * 8e9 / rate
+    }
+
+    /// Probes in front of a stream that empty a token bucket; what they leave in the queue is gone soon if the stream is not too fast.
+    fn primers(&self) -> u32 {
+        let settled = self.settle.settled().and_then(|settled| settled.as_ref().ok());
+        settled.filter(|settled| settled.hidden > 0).map_or(0, |settled| settled.primers)
+    }
+
+    fn stream(&self, rate: f64) -> Ask {
+        let (length, gap, primers) = (self.length(rate), nanos(self.gap(rate)), self.primers());
+        let measured = self.fleets.probes.min(self.settle.shape().longest.saturating_sub(primers)).max(LEAST);
+        let takes = nanos(f64::from(measured) * gap.as_u64() as f64);
+        let mut probes = spaced(primers, measured, Kind::Train, length, gap);
+        for primer in probes.iter_mut().filter(|probe| probe.kind == Kind::Primer) {
+            primer.length = self.settle.shape().length;
+        }
+        Ask { probes, pause: self.settle.shape().pause.max(takes) }
+    }
+
+    fn take(&mut self, train: &[Passed]) {
+        let stream: Vec<_> = train.iter().filter(|probe| probe.kind != Kind::Primer).copied().collect();
+        let came: Vec<_> = stream.iter().filter(|probe| probe.came.is_some()).copied().collect();
+        let is_lossy = (stream.len() - came.len()) as f64 > LOST * stream.len() as f64;
+        if is_lossy {
+            // So fast that a queue ran over.
+            return self.count(Trend::Rising, self.fleet.asked);
+        }
+        let Some(whole) = Whole::of(&came, &mut self.discarded) else { return };
+        let gap = self.gap(self.fleet.asked);
+        let places: Vec<_> = places(&stream).map(|(nth, left)| left - nth as f64 * gap).collect();
+        let middle = median(&places);
+        let rate = whole.bits(0, whole.last()) * 1e9 / whole.left(0, whole.last()).max(1.0)
+            * (stream.len() - 1) as f64
+            / whole.last() as f64;
+        let is_off = (rate / self.fleet.asked - 1.0).abs() > OFF;
+        if is_off || places.iter().any(|place| (place - middle).abs() > ASTRAY * gap) {
+            self.discarded.unlike += 1;
+            return;
+        }
+        // What the primers left in the queue says nothing.
+        let from = if self.primers() > 0 { came.len() / 5 } else { 0 };
+        let delays: Vec<_> = (from..came.len()).map(|nth| whole.delay(nth)).collect();
+        let noise = whole.doubt(0, whole.last()).max(NOISE * whole.left(0, whole.last()));
+        self.count(of_stream(&delays, noise), rate);
+    }
+
+    fn count(&mut self, trend: Trend, rate: f64) {
+        self.fleet.trends.push(trend);
+        self.fleet.rates.push(rate);
+        self.used += 1;
+    }
+
+    /// The next rate, if the fleet is decided.
+    fn go_on(&mut self) {
+        let Some(search) = &mut self.search else { return };
+        let asked = self.fleet.asked;
+        if asked > 0.0 {
+            let verdict = self.fleet.verdict(self.fleets.streams);
+            if verdict.is_none() && self.fleet.streams >= FUTILE * self.fleets.streams {
+                self.is_futile = true;
+                self.fleet = Fleet::default();
+                return;
+            }
+            let Some(verdict) = verdict else { return };
+            search.learn(mean(&self.fleet.rates), verdict);
+        }
+        self.tried += 1;
+        let next = search.next().filter(|_| self.tried <= self.fleets.most);
+        self.fleet = Fleet { asked: next.unwrap_or(0.0), ..Fleet::default() };
+    }
+}
+
+impl Estimator for Pathload {
+    fn name(&self) -> &'static str {
+        "pathload"
+    }
+
+    fn ask(&mut self) -> Option<Ask> {
+        let dispersion_rate = match self.settle.settled() {
+            None => return Some(self.settle.ask()),
+            Some(Err(_)) => return None,
+            Some(Ok(settled)) => settled.bits_per_s,
+        };
+        if self.search.is_none() {
+            self.search = Some(Search::new(dispersion_rate));
+            self.go_on();
+        }
+        (self.fleet.asked > 0.0).then(|| {
+            self.sent += 1;
+            self.fleet.streams += 1;
+            self.stream(self.fleet.asked)
+        })
+    }
+
+    fn saw(&mut self, train: &[Passed]) {
+        if self.search.is_none() {
+            return self.settle.saw(train);
+        }
+        self.take(train);
+        self.go_on();
+    }
+
+    fn answer(&self) -> Result<Estimate, NoAnswer> {
+        let trains = self.settle.sent() + self.sent;
+        if let Some(Err(none)) = self.settle.settled() {
+            return Err(none.clone());
+        }
+        let Some(search) = &self.search else {
+            return Err(NoAnswer::TooFew { have: 0, wanted: 1, trains, discarded: self.discarded });
+        };
+        if self.is_futile {
+            let (have, wanted) = (self.used, trains);
+            return Err(NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded });
+        }
+        let is_done = search.clone().next().is_none();
+        if !is_done {
+            let (low, high) = (search.low / 1e6, search.high / 1e6);
+            let what = format!("what is free is between {low:.3} and {high:.3} Mbit/s");
+            return Err(NoAnswer::NotConverged { trains, what });
+        }
+        // Rates of fleets that contradict each other lie closer together than anything can be told apart.
+        let low = search.low.min(search.high - search.resolution).max(0.0);
+        let middle = f64::midpoint(low, search.high);
+        Ok(Estimate {
+            method: self.name(),
+            bits_per_s: middle,
+            low,
+            high: search.high,
+            packets_per_frame: packets_per_frame(self.length(middle)),
+            quality: Quality {
+                trains,
+                used: self.used,
+                share: self.used as f64 / self.sent.max(1) as f64,
+                spread: (search.high - low) / middle.max(1.0),
+                primers: self.primers(),
+                discarded: self.discarded,
+                ..Quality::default()
+            },
+        })
+    }
+}
+
+/// The places of a stream's probes that have one, and when each left after the first.
+fn places(stream: &[Passed]) -> impl Iterator<Item = (usize, f64)> {
+    let first = stream.iter().find_map(|probe| probe.left).unwrap_or(0);
+    stream.iter().enumerate().filter_map(move |(nth, probe)| Some((nth, between(first, probe.left?))))
+}
+
+#[cfg(test)]
+mod tests;

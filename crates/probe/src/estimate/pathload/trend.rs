@@ -1,0 +1,76 @@
+//! Whether the probes of a stream waited longer and longer.
+//!
+//! Two tests of the medians of groups: how many are higher than the one in front (PCT), and how much of all going up and down was going
+//! up in the end (PDT). Either may miss what the other sees.
+//!
+//! Invariant: what both tests do not agree on at all is unclear.
+
+use crate::estimate::gaps::median;
+
+/// What a stream, or a fleet of them, says of its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Trend {
+    /// It is more than what is free.
+    Rising,
+    /// It is not.
+    Level,
+    /// Neither can be said.
+    Unclear,
+}
+
+/// Thresholds of the two tests, and how far around them nothing is said.
+const PCT: f64 = 0.55;
+const PDT: f64 = 0.4;
+const AROUND: f64 = 0.1;
+
+/// Of the delays of a stream, which differ by less than `noise` for no reason.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the root of a count")]
+pub(super) fn of_stream(delays: &[f64], noise: f64) -> Trend {
+    let size = ((delays.len() as f64).sqrt() as usize).max(1);
+    let medians: Vec<_> = delays.chunks(delays.len().div_ceil(size).max(1)).map(median).collect();
+    let (Some(first), Some(last), pairs) = (medians.first(), medians.last(), medians.len() - 1) else {
+        return Trend::Unclear;
+    };
+    let up = medians.windows(2).filter(|two| two[1] > two[0]).count() as f64 / pairs.max(1) as f64;
+    let moves: f64 = medians.windows(2).map(|two| (two[1] - two[0]).abs()).sum();
+    if last - first <= noise {
+        return Trend::Level;
+    }
+    let net = (last - first) / moves;
+    combined(compared(up, PCT), compared(net, PDT))
+}
+
+fn compared(value: f64, threshold: f64) -> Trend {
+    if value > threshold * (1.0 + AROUND) {
+        Trend::Rising
+    } else if value < threshold * (1.0 - AROUND) {
+        Trend::Level
+    } else {
+        Trend::Unclear
+    }
+}
+
+fn combined(one: Trend, other: Trend) -> Trend {
+    match (one, other) {
+        (Trend::Unclear, trend) | (trend, Trend::Unclear) => trend,
+        (one, other) if one == other => one,
+        _ => Trend::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rising_level_and_neither() {
+        let ramp: Vec<_> = (0..100).map(|n| f64::from(n) * 1_000.0 + f64::from(n % 7) * 900.0).collect();
+        assert_eq!(of_stream(&ramp, 50.0), Trend::Rising);
+        let level: Vec<_> = (0..100).map(|n| f64::from(n * 37 % 11) * 900.0).collect();
+        assert_eq!(of_stream(&level, 50.0), Trend::Level);
+        assert_eq!(of_stream(&[7.0; 50], 0.0), Trend::Level);
+        // A single step is a rise to the one test and none to the other.
+        let step: Vec<_> = (0..100).map(|n| if n < 50 { 0.0 } else { 50_000.0 }).collect();
+        assert_eq!(of_stream(&step, 50.0), Trend::Unclear);
+    }
+}

@@ -1,0 +1,184 @@
+//! The first trains: how many probes it takes until a path spreads them steadily, and how fast they come out then.
+//!
+//! A token bucket lets its content pass unspread, so the first pairs of a train say nothing of the link. The trains here tell from where on
+//! their distances are steady; as many probes become *primers* of everything that is measured afterwards.
+//!
+//! Invariant: what is settled was seen on a train whose probes were at least 1.2 times further apart after the path than before.
+
+use super::gaps::{between, median};
+use super::{Ask, Discarded, NoAnswer, Passed, nanos};
+use crate::{Kind, Planned};
+use packetrig_units::Nanos;
+
+/// What trains of a method look like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Bytes of each frame, without FCS.
+    pub length: u32,
+    /// The longest train that may be sent.
+    pub longest: u32,
+    /// How long the path is left alone between trains, at least.
+    pub pause: Nanos,
+}
+
+/// What the first trains said.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settled {
+    /// Probes to send in front of what is measured.
+    pub primers: u32,
+    /// So many of a train's first distances are shorter than the path makes them: a token bucket.
+    pub hidden: u32,
+    /// The rate at which a train comes out (asymptotic dispersion rate): between what is free and the capacity.
+    pub bits_per_s: f64,
+    /// The distance at which probes that are due at once leave.
+    pub gap_ns: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(super) struct Settle {
+    shape: Shape,
+    of: u32,
+    trains: Vec<Vec<Passed>>,
+    result: Option<Result<Settled, NoAnswer>>,
+    discarded: Discarded,
+    sent: usize,
+    /// How long the last train needs until nothing is left of it, and buckets are full again.
+    over_ns: f64,
+}
+
+/// Trains of each length.
+const TRAINS: usize = 5;
+/// The first length.
+const SHORTEST: u32 = 8;
+/// A distance is steady from this share of the final one on.
+const STEADY: f64 = 0.85;
+/// Longest pause between two trains.
+const LONGEST_PAUSE: f64 = 3e9;
+/// Probes that come out less than this much further apart than they went in were not spread.
+pub(super) const SPREAD: f64 = 1.2;
+
+impl Settle {
+    pub(super) fn new(shape: Shape) -> Self {
+        let of = SHORTEST.min(shape.longest);
+        let (result, discarded) = (None, Discarded::default());
+        Self { shape, of, trains: Vec::new(), result, discarded, sent: 0, over_ns: 0.0 }
+    }
+
+    pub(super) const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// What was found; `None`: not yet.
+    pub(super) const fn settled(&self) -> Option<&Result<Settled, NoAnswer>> {
+        self.result.as_ref()
+    }
+
+    pub(super) const fn sent(&self) -> usize {
+        self.sent
+    }
+
+    pub(super) fn ask(&mut self) -> Ask {
+        self.sent += 1;
+        let pause = self.shape.pause.max(nanos(self.over_ns));
+        Ask { probes: at_once(0, self.of, Kind::Train, self.shape.length), pause }
+    }
+
+    pub(super) fn saw(&mut self, train: &[Passed]) {
+        let gaps = train.windows(2).filter_map(|two| Some(between(two[0].came?, two[1].came?)));
+        // Where others leave a quarter of the link, queue and bucket are as before within four times the train's own length.
+        self.over_ns = (4.0 * f64::from(self.of) * gaps.fold(0.0, f64::max)).min(LONGEST_PAUSE);
+        let unusable = train.iter().any(|probe| probe.disturbed || probe.left.is_none());
+        if unusable {
+            self.discarded.disturbed += 1;
+        } else {
+            self.trains.push(train.to_vec());
+        }
+        if self.trains.len() >= TRAINS {
+            self.judge();
+        } else if self.sent >= 8 * TRAINS {
+            let (have, wanted, trains) = (self.trains.len(), TRAINS, self.sent);
+            self.result = Some(Err(NoAnswer::TooFew { have, wanted, trains, discarded: self.discarded }));
+        }
+    }
+
+    fn judge(&mut self) {
+        let out = self.distances(|probe| probe.came);
+        let into = median(&self.distances(|probe| probe.left));
+        if out.len() < 2 {
+            let lost = Discarded { lost: self.trains.len(), ..self.discarded };
+            let (have, wanted, trains) = (0, TRAINS, self.sent);
+            self.result = Some(Err(NoAnswer::TooFew { have, wanted, trains, discarded: lost }));
+            return;
+        }
+        let last = median(&out[out.len() / 2..]);
+        let steady = out.iter().position(|gap| *gap >= STEADY * last).unwrap_or(0);
+        let is_spread = last > SPREAD * into && last > 0.0;
+        // A bucket that is only empty halfway may hide what comes after it.
+        if (!is_spread || steady > out.len() / 2) && self.of < self.shape.longest {
+            self.of = (self.of * 2).min(self.shape.longest);
+            self.trains.clear();
+        } else {
+            self.result = Some(self.conclude(is_spread, steady, last, into));
+        }
+    }
+
+    fn conclude(&self, is_spread: bool, steady: usize, last: f64, into: f64) -> Result<Settled, NoAnswer> {
+        let bits = f64::from(self.shape.length) * 8e9;
+        if !is_spread {
+            let (train, gap_ns) = (self.of, nanos(into).as_u64());
+            return Err(NoAnswer::NotSpread { train, gap_ns, at_least: bits / into.max(1.0) });
+        }
+        // The distance after probe `steady` may still be a part of one, and while a slower train leaves, buckets fill again: some more.
+        let primers = u32::try_from(steady + 1 + steady.div_ceil(4))
+            .unwrap_or(u32::MAX)
+            .min(self.shape.longest.saturating_sub(2));
+        let hidden = u32::try_from(steady).unwrap_or(u32::MAX);
+        Ok(Settled {
+            primers,
+            hidden,
+            bits_per_s: bits / self.rate_gap(steady + 1).unwrap_or(last),
+            gap_ns: into,
+        })
+    }
+
+    /// The distance of neighbours at each place, the middle one of all trains; as far as most trains came through.
+    fn distances(&self, stamp: impl Fn(&Passed) -> Option<u64>) -> Vec<f64> {
+        let at = |place: usize| {
+            let all: Vec<_> = self
+                .trains
+                .iter()
+                .filter_map(|train| Some(between(stamp(train.get(place)?)?, stamp(train.get(place + 1)?)?)))
+                .collect();
+            (all.len() > TRAINS / 2).then(|| median(&all))
+        };
+        (0..self.of as usize - 1).map_while(at).collect()
+    }
+
+    /// The mean distance in trains from a place on; of the train in the middle.
+    fn rate_gap(&self, from: usize) -> Option<f64> {
+        let of = |train: &Vec<Passed>| {
+            let came: Vec<_> = train.get(from..)?.iter().map_while(|probe| probe.came).collect();
+            let gaps = came.len().checked_sub(1).filter(|gaps| *gaps > 0)?;
+            Some(between(came[0], came[gaps]) / gaps as f64)
+        };
+        let all: Vec<_> = self.trains.iter().filter_map(of).collect();
+        (!all.is_empty()).then(|| median(&all)).filter(|gap| *gap > 0.0)
+    }
+}
+
+/// Probes that are due at once: `primers`, and `of` to be measured.
+pub(super) fn at_once(primers: u32, of: u32, kind: Kind, length: u32) -> Vec<Planned> {
+    spaced(primers, of, kind, length, Nanos::ZERO)
+}
+
+/// The same, but those to be measured `gap` apart.
+pub(super) fn spaced(primers: u32, of: u32, kind: Kind, length: u32, gap: Nanos) -> Vec<Planned> {
+    (0..primers + of)
+        .map(|number| {
+            let kind = if number < primers { Kind::Primer } else { kind };
+            let after = u64::from(number.saturating_sub(primers));
+            Planned { number, train: 0, kind, at: Nanos::new(gap.as_u64().saturating_mul(after)), length }
+        })
+        .collect()
+}

@@ -1,0 +1,166 @@
+//! Capacity from trains, for links so fast that a pair's distance drowns in the doubt of the stamps.
+//!
+//! Of many trains the one whose first and last probe waited least was left alone most (known as PBProbe): the rate it came out at is the
+//! answer. The rate most trains came out at (the asymptotic dispersion rate, between what is free and the capacity) is the lower bound.
+//!
+//! Invariant: a train is as long as it takes for its dispersion to be a hundred times the doubt of its stamps, or the answer says so.
+
+use super::gaps::{Whole, median, quantile};
+use super::settle::{Settle, Shape, at_once};
+use super::{Ask, Discarded, Estimate, Estimator, NoAnswer, Passed, Quality, nanos, packets_per_frame};
+use crate::Kind;
+
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    rate: f64,
+    sum: f64,
+    doubt: f64,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Train {
+    settle: Settle,
+    trains: usize,
+    of: u32,
+    samples: Vec<Sample>,
+    discarded: Discarded,
+    sent: usize,
+}
+
+/// Doubt of a train's dispersion above which trains are made longer.
+const DOUBT: f64 = 0.01;
+/// With fewer nothing is said.
+const LEAST: usize = 5;
+/// Probes that are measured, to begin with.
+const SHORTEST: u32 = 10;
+
+impl Train {
+    /// `trains` of them.
+    pub fn new(trains: usize, shape: Shape) -> Self {
+        let (samples, discarded) = (Vec::new(), Discarded::default());
+        Self { settle: Settle::new(shape), trains, of: SHORTEST, samples, discarded, sent: 0 }
+    }
+
+    /// Longer ones, where there is room and need.
+    fn lengthen(&mut self, primers: u32) {
+        let room = self.settle.shape().longest.saturating_sub(primers);
+        let doubts: Vec<_> = self.samples.iter().map(|sample| sample.doubt).collect();
+        if self.samples.len() == LEAST && median(&doubts) > DOUBT && self.of < room {
+            self.of = (self.of * 2).min(room);
+            self.samples.clear();
+        }
+    }
+}
+
+impl Estimator for Train {
+    fn name(&self) -> &'static str {
+        "train"
+    }
+
+    fn ask(&mut self) -> Option<Ask> {
+        let shape = self.settle.shape();
+        let settled = match self.settle.settled() {
+            None => return Some(self.settle.ask()),
+            Some(Ok(settled)) if self.samples.len() < self.trains && self.sent < 3 * self.trains => *settled,
+            Some(_) => return None,
+        };
+        self.sent += 1;
+        let of = self.of.min(shape.longest.saturating_sub(settled.primers)).max(2);
+        let probes = at_once(settled.primers, of, Kind::Train, shape.length);
+        let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
+        Some(Ask { probes, pause: shape.pause.max(drained) })
+    }
+
+    fn saw(&mut self, train: &[Passed]) {
+        let Some(settled) = self.settle.settled().cloned() else {
+            return self.settle.saw(train);
+        };
+        let Ok(settled) = settled else { return };
+        let Some(whole) = Whole::of(train, &mut self.discarded) else { return };
+        let (first, last) = (settled.primers as usize, whole.last());
+        let (took, bits) = (whole.came(first, last), whole.bits(first, last));
+        if took <= whole.doubt(first, last) {
+            self.discarded.together += 1;
+        } else if whole.left(first, last) > 0.8 * bits * 1e9 / settled.bits_per_s {
+            self.discarded.unlike += 1;
+        } else {
+            let (sum, doubt) = (whole.delay(first) + whole.delay(last), whole.doubt(first, last) / took);
+            self.samples.push(Sample { rate: bits * 1e9 / took, sum, doubt });
+            self.lengthen(settled.primers);
+        }
+    }
+
+    fn answer(&self) -> Result<Estimate, NoAnswer> {
+        let (have, trains) = (self.samples.len(), self.settle.sent() + self.sent);
+        let too_few = NoAnswer::TooFew { have, wanted: LEAST, trains, discarded: self.discarded };
+        let settled = match self.settle.settled() {
+            None => return Err(too_few),
+            Some(settled) => settled.clone()?,
+        };
+        let best = self.samples.iter().min_by(|one, other| one.sum.total_cmp(&other.sum));
+        let Some(best) = best.filter(|_| have >= LEAST) else { return Err(too_few) };
+        let rates: Vec<_> = self.samples.iter().map(|sample| sample.rate).collect();
+        let near = rates.iter().filter(|rate| (*rate / best.rate - 1.0).abs() < 0.02).count();
+        let (low, high) = (median(&rates).min(best.rate), quantile(&rates, 1.0).max(best.rate));
+        Ok(Estimate {
+            method: self.name(),
+            bits_per_s: best.rate,
+            low: low / (1.0 + best.doubt),
+            high: high * (1.0 + best.doubt),
+            packets_per_frame: packets_per_frame(self.settle.shape().length),
+            quality: Quality {
+                trains,
+                used: have,
+                share: near as f64 / have as f64,
+                spread: (quantile(&rates, 0.9) - quantile(&rates, 0.1)) / best.rate,
+                stamps: best.doubt,
+                primers: settled.primers,
+                discarded: self.discarded,
+                modes: Vec::new(),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::estimate::sim::{Cross, Link, Path};
+    use packetrig_units::Nanos;
+
+    const SHAPE: Shape = Shape { length: 1_514, longest: 50, pause: Nanos::from_millis(50) };
+
+    fn measured(mut path: Path) -> Result<Estimate, NoAnswer> {
+        let mut method = Train::new(40, SHAPE);
+        path.run(&mut method);
+        method.answer()
+    }
+
+    #[test]
+    fn fast_links_are_measured_in_spite_of_doubtful_stamps() {
+        let mut doubtful = Path::new(vec![Link::wire(5e9)]);
+        (doubtful.least_gap_ns, doubtful.jitter_ns, doubtful.doubt_ns) = (500.0, 100.0, 1_500);
+        let estimate = measured(doubtful).unwrap();
+        assert!((estimate.bits_per_s / 5e9 - 1.0).abs() < 0.02, "{estimate:?}");
+        assert!(estimate.low <= 5e9 && 5e9 <= estimate.high, "{estimate:?}");
+    }
+
+    #[test]
+    fn trains_through_buckets_and_traffic() {
+        let cross = Cross::Poisson { bits_per_s: 3e7, length: 700 };
+        for links in [
+            vec![Link::bucket(1e8, 16_000)],
+            vec![Link::wire(1e9), Link::wire(1e8).with(cross, 4), Link::wire(2e8).with(cross, 5)],
+        ] {
+            let estimate = measured(Path::new(links)).unwrap();
+            assert!((estimate.bits_per_s / 1e8 - 1.0).abs() < 0.05, "{estimate:?}");
+        }
+    }
+
+    #[test]
+    fn a_path_that_loses_all_has_no_rate() {
+        let answer = measured(Path::new(vec![Link::wire(1e7).patient(0.0)]));
+        assert!(matches!(answer, Err(NoAnswer::TooFew { .. })), "{answer:?}");
+    }
+}

@@ -1,0 +1,198 @@
+//! Frames of probes: Ethernet, IP and a segment, datagram or echo request, with their checksums.
+//!
+//! It does not know when a frame is sent, nor what comes back ([`crate::answer`]). What can be told apart only by its bytes is
+//! written here and read there, so the two hold each other in the tests.
+//!
+//! Invariant: a frame that was written has right lengths and checksums, and is never shorter than [`SHORTEST`].
+
+use packetrig_wire::checksum::Sum;
+use std::net::IpAddr;
+
+/// Shortest Ethernet frame without FCS.
+pub const SHORTEST: usize = 60;
+/// Bytes of an Ethernet header.
+pub const ETHERNET: usize = 14;
+pub(crate) const IPV4: usize = 20;
+pub(crate) const IPV6: usize = 40;
+/// Bytes of a UDP header, and of an echo request's.
+pub const UDP: usize = 8;
+const HOPS: u8 = 64;
+
+pub(crate) const ETHER_IPV4: u16 = 0x0800;
+pub(crate) const ETHER_IPV6: u16 = 0x86dd;
+pub(crate) const PROTOCOL_ICMP: u8 = 1;
+pub(crate) const PROTOCOL_TCP: u8 = 6;
+pub(crate) const PROTOCOL_UDP: u8 = 17;
+pub(crate) const PROTOCOL_ICMPV6: u8 = 58;
+
+/// Who sends to whom.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ends {
+    /// Hardware address of the sender.
+    pub own_mac: [u8; 6],
+    /// Hardware address of the next hop.
+    pub next_mac: [u8; 6],
+    /// Address of the sender: one of its own, always.
+    pub source: IpAddr,
+    /// Address of the target, of the same family.
+    pub target: IpAddr,
+    /// Differentiated services code point and ECN bits.
+    pub class: u8,
+}
+
+/// A TCP segment's header without ports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are the protocol's")]
+pub struct Segment<'a> {
+    pub source_port: u16,
+    pub target_port: u16,
+    pub sequence: u32,
+    pub acknowledgement: u32,
+    /// FIN 1, SYN 2, RST 4, PSH 8, ACK 16.
+    pub flags: u8,
+    pub window: u16,
+    /// Options as they stand in the header; their length must be a multiple of four.
+    pub options: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+/// Bits of [`Segment::flags`].
+#[expect(missing_docs, reason = "the names are the protocol's")]
+pub mod flags {
+    pub const FIN: u8 = 1;
+    pub const SYN: u8 = 2;
+    pub const RST: u8 = 4;
+    pub const PSH: u8 = 8;
+    pub const ACK: u8 = 16;
+}
+
+impl Ends {
+    /// Bytes in front of what IP carries.
+    pub const fn headers(&self) -> usize {
+        ETHERNET + if self.source.is_ipv4() { IPV4 } else { IPV6 }
+    }
+
+    /// A datagram, into `frame`, whose old content is forgotten.
+    pub fn udp(&self, source_port: u16, target_port: u16, payload: &[u8], frame: &mut Vec<u8>) {
+        let at = self.begin(PROTOCOL_UDP, UDP + payload.len(), frame);
+        frame.extend(source_port.to_be_bytes());
+        frame.extend(target_port.to_be_bytes());
+        frame.extend(length16(UDP + payload.len()).to_be_bytes());
+        frame.extend([0, 0]);
+        frame.extend(payload);
+        // No checksum at all is written as zero, so a sum of zero is written as its other form.
+        let sum = match self.checksum(PROTOCOL_UDP, &frame[at..]) {
+            0 => 0xffff,
+            sum => sum,
+        };
+        put(frame, at + 6, sum);
+        end(frame);
+    }
+
+    /// An echo request of ICMP or ICMPv6.
+    pub fn echo(&self, identifier: u16, sequence: u16, payload: &[u8], frame: &mut Vec<u8>) {
+        let (protocol, kind) =
+            if self.source.is_ipv4() { (PROTOCOL_ICMP, 8) } else { (PROTOCOL_ICMPV6, 128) };
+        let at = self.begin(protocol, UDP + payload.len(), frame);
+        frame.extend([kind, 0, 0, 0]);
+        frame.extend(identifier.to_be_bytes());
+        frame.extend(sequence.to_be_bytes());
+        frame.extend(payload);
+        let sum = self.checksum(protocol, &frame[at..]);
+        put(frame, at + 2, sum);
+        end(frame);
+    }
+
+    /// A TCP segment.
+    pub fn tcp(&self, segment: &Segment<'_>, frame: &mut Vec<u8>) {
+        let header = 20 + segment.options.len() / 4 * 4;
+        let at = self.begin(PROTOCOL_TCP, header + segment.payload.len(), frame);
+        frame.extend(segment.source_port.to_be_bytes());
+        frame.extend(segment.target_port.to_be_bytes());
+        frame.extend(segment.sequence.to_be_bytes());
+        frame.extend(segment.acknowledgement.to_be_bytes());
+        frame.extend([u8::try_from((header / 4) << 4).unwrap_or(0xf0), segment.flags]);
+        frame.extend(segment.window.to_be_bytes());
+        frame.extend([0; 4]);
+        frame.extend(&segment.options[..header - 20]);
+        frame.extend(segment.payload);
+        let sum = self.checksum(PROTOCOL_TCP, &frame[at..]);
+        put(frame, at + 16, sum);
+        end(frame);
+    }
+
+    /// Ethernet and IP headers for `carried` bytes; gives the offset behind them.
+    fn begin(&self, protocol: u8, carried: usize, frame: &mut Vec<u8>) -> usize {
+        frame.clear();
+        frame.extend(self.next_mac);
+        frame.extend(self.own_mac);
+        if let (IpAddr::V4(source), IpAddr::V4(target)) = (self.source, self.target) {
+            frame.extend(ETHER_IPV4.to_be_bytes());
+            frame.extend([0x45, self.class]);
+            frame.extend(length16(IPV4 + carried).to_be_bytes());
+            // Without an identification, and not to be cut in pieces (RFC 6864).
+            frame.extend([0, 0, 0x40, 0, HOPS, protocol, 0, 0]);
+            frame.extend(source.octets());
+            frame.extend(target.octets());
+            let sum = !packetrig_wire::checksum::sum(&frame[ETHERNET..]);
+            put(frame, ETHERNET + 10, sum);
+        } else {
+            frame.extend(ETHER_IPV6.to_be_bytes());
+            frame.extend([0x60 | self.class >> 4, self.class << 4, 0, 0]);
+            frame.extend(length16(carried).to_be_bytes());
+            frame.extend([protocol, HOPS]);
+            frame.extend(octets(self.source));
+            frame.extend(octets(self.target));
+        }
+        frame.len()
+    }
+
+    fn checksum(&self, protocol: u8, carried: &[u8]) -> u16 {
+        !sum_of(self.source, self.target, protocol, carried)
+    }
+}
+
+/// The sum over what IP carries, with its pseudo header where the protocol has one; all ones if the checksum in it is right.
+pub(crate) fn sum_of(source: IpAddr, target: IpAddr, protocol: u8, carried: &[u8]) -> u16 {
+    let mut sum = Sum::default();
+    if protocol != PROTOCOL_ICMP {
+        for ip in [source, target] {
+            match ip {
+                IpAddr::V4(ip) => sum.add(&ip.octets()),
+                IpAddr::V6(ip) => sum.add(&ip.octets()),
+            }
+        }
+        sum.add(&[0, protocol]);
+        sum.add(&length16(carried.len()).to_be_bytes());
+    }
+    sum.add(carried);
+    sum.folded()
+}
+
+/// As IPv6 has it; a mixed pair, which nobody makes, becomes a mapped address.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
+
+fn length16(length: usize) -> u16 {
+    u16::try_from(length).unwrap_or(u16::MAX)
+}
+
+fn put(frame: &mut [u8], at: usize, value: u16) {
+    frame[at..at + 2].copy_from_slice(&value.to_be_bytes());
+}
+
+fn end(frame: &mut Vec<u8>) {
+    if frame.len() < SHORTEST {
+        frame.resize(SHORTEST, 0);
+    }
+}
+
+/// Who probes and why, as the payload of a probe has it where there is room (RFC 9511): as much of `about` as fits.
+pub fn attribution(about: Option<&str>, room: usize) -> &[u8] {
+    let text = about.unwrap_or("packetrig probe").as_bytes();
+    &text[..text.len().min(room)]
+}

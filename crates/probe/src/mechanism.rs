@@ -1,0 +1,64 @@
+//! The names of the ways in which a probe can be held back until its instant.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// Who lets a probe go at its instant, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// The sender sleeps until the instant and then sends: what most programs do.
+    Sleep,
+    /// The sender, with real-time priority if it may, sleeps until shortly before and spins to the instant.
+    Spin,
+    /// Frames lie ready in a ring; one call at the instant of the first hands over all of a train.
+    Ring,
+    /// Frames are handed over early; a program at the interface's egress holds each back until its instant.
+    Gate,
+    /// A program in the driver's receive path makes each frame at its instant, a train in one call.
+    Live,
+    /// Frames are handed over early with their instants; the queueing discipline `fq` releases them.
+    Fq,
+    /// The same with `etf`, in software.
+    Etf,
+    /// The same, and the network card releases them by its own clock.
+    Launch,
+}
+
+impl Mechanism {
+    /// All of them.
+    pub const ALL: [Self; 8] =
+        [Self::Sleep, Self::Spin, Self::Ring, Self::Gate, Self::Live, Self::Fq, Self::Etf, Self::Launch];
+
+    /// As it is written.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Sleep => "sleep",
+            Self::Spin => "spin",
+            Self::Ring => "ring",
+            Self::Gate => "gate",
+            Self::Live => "live",
+            Self::Fq => "fq",
+            Self::Etf => "etf",
+            Self::Launch => "launch",
+        }
+    }
+}
+
+impl fmt::Display for Mechanism {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Mechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|mechanism| mechanism.name() == text).ok_or_else(|| {
+            let names = Self::ALL.map(Self::name).join(", ");
+            format!("`{text}` is no release mechanism; there are {names}")
+        })
+    }
+}

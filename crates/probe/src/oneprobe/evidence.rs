@@ -1,0 +1,249 @@
+//! What was heard after a probe, and what it proves.
+//!
+//! Invariant: a verdict is `Told` only where one course of events explains everything that was heard.
+
+use serde::Serialize;
+
+/// In which order two that arrived did so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// As sent.
+    Kept,
+    /// The second first.
+    Changed,
+    /// Nothing tells.
+    Unknown,
+}
+
+/// What became of the two segments on their way there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Forward {
+    Both(Order),
+    FirstLost,
+    SecondLost,
+    BothLost,
+}
+
+impl Forward {
+    /// How many were lost.
+    pub const fn lost(self) -> u64 {
+        match self {
+            Self::Both(_) => 0,
+            Self::FirstLost | Self::SecondLost => 1,
+            Self::BothLost => 2,
+        }
+    }
+}
+
+/// What became of the answers on their way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Reverse {
+    /// Data segments the server sent.
+    pub sent: u64,
+    /// Which of them were heard.
+    pub heard: [bool; 2],
+    /// Of two that were heard.
+    pub order: Order,
+}
+
+impl Reverse {
+    /// How many were lost.
+    pub fn lost(self) -> u64 {
+        self.sent - self.heard.iter().filter(|heard| **heard).count() as u64
+    }
+}
+
+/// Why a probe tells nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Why {
+    /// The server had less to send than it was allowed to, or cut it otherwise than expected.
+    ServerQuiet,
+    /// The connection ended meanwhile.
+    Ended,
+    /// Asked for its state, the server did not answer.
+    NoWord,
+    /// An answer came so late that it may have been lost and sent again.
+    Late,
+    /// What was heard has no single explanation.
+    Contradiction,
+    /// It was not sent: the limits did not allow it.
+    Unsent,
+}
+
+impl Why {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::ServerQuiet, Self::Ended, Self::NoWord, Self::Late, Self::Contradiction, Self::Unsent];
+
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::ServerQuiet => "the server sent less than it might",
+            Self::Ended => "the connection ended",
+            Self::NoWord => "the server did not say its state",
+            Self::Late => "an answer came late enough to be a repetition",
+            Self::Contradiction => "no single explanation",
+            Self::Unsent => "not sent",
+        }
+    }
+}
+
+/// What a probe tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Verdict {
+    Told { forward: Forward, reverse: Reverse },
+    Ambiguous(Why),
+}
+
+/// A data segment that was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) acknowledgement: u32,
+    pub(super) at: u64,
+    /// Its place among all that were heard.
+    pub(super) nth: u32,
+}
+
+/// See the module. Sequence numbers are those of the probe's connection.
+#[derive(Clone, Debug)]
+pub(super) struct Evidence {
+    /// Our numbers before, between and behind the two segments.
+    pub(super) sent: [u32; 3],
+    /// The server's numbers before, between and behind its two answers.
+    pub(super) due: [u32; 3],
+    /// The first hearing of each answer.
+    pub(super) answers: [Option<Answer>; 2],
+    /// A segment without data acknowledged everything.
+    pub(super) has_full_ack: bool,
+    /// An answer was cut otherwise than expected.
+    pub(super) is_odd: bool,
+    /// An answer came so late that it may be a repetition of one that was lost.
+    is_late: bool,
+    heard: u32,
+}
+
+impl Evidence {
+    pub(super) const fn new(sent: [u32; 3], due: [u32; 3]) -> Self {
+        Self {
+            sent,
+            due,
+            answers: [None, None],
+            has_full_ack: false,
+            is_odd: false,
+            is_late: false,
+            heard: 0,
+        }
+    }
+
+    /// Takes a segment with data. `may_be_original`: it came too early to have been sent a second time.
+    pub(super) fn data(
+        &mut self,
+        sequence: u32,
+        length: u32,
+        acknowledgement: u32,
+        at: u64,
+        may_be_original: bool,
+    ) {
+        self.heard += 1;
+        let nth = self.heard;
+        let Some(place) = self.due[..2].iter().position(|due| *due == sequence) else {
+            self.is_odd |= after(sequence, self.due[0]);
+            return;
+        };
+        // Two that left together may be heard as one: cards and the kernel join what belongs together.
+        let end = sequence.wrapping_add(length);
+        let Some(end) = self.due.iter().position(|due| *due == end).filter(|end| *end > place) else {
+            self.is_odd = true;
+            return;
+        };
+        for answer in &mut self.answers[place..end] {
+            self.is_late |= answer.is_none() && !may_be_original;
+            if may_be_original {
+                answer.get_or_insert(Answer { acknowledgement, at, nth });
+            }
+        }
+    }
+
+    /// Takes a segment without data.
+    pub(super) fn bare(&mut self, acknowledgement: u32) {
+        self.has_full_ack |= acknowledgement == self.sent[2];
+    }
+
+    fn order_back(&self) -> Order {
+        match self.answers {
+            [Some(one), Some(other)] if one.nth <= other.nth => Order::Kept,
+            [Some(_), Some(_)] => Order::Changed,
+            _ => Order::Unknown,
+        }
+    }
+
+    /// In which order both of ours arrived, if both did.
+    fn order_there(&self) -> Order {
+        let [before, between, behind] = self.sent;
+        let said = |place: usize| self.answers[place].map(|answer| answer.acknowledgement);
+        if said(0) == Some(between) {
+            Order::Kept
+        } else if said(0) == Some(before) || said(1) == Some(before) {
+            Order::Changed
+        } else if said(0).is_none() && said(1) == Some(behind) {
+            // Had the second come first, both answers would have gone at once, before anything was acknowledged.
+            Order::Kept
+        } else {
+            Order::Unknown
+        }
+    }
+
+    /// What is certain already, without asking.
+    pub(super) fn at_once(&self) -> Option<Verdict> {
+        let [before, between, behind] = self.sent;
+        let [Some(one), Some(other)] = self.answers else { return None };
+        let said = (one.acknowledgement, other.acknowledgement);
+        let is_plain = said == (between, behind);
+        let is_changed = said == (before, before) && self.has_full_ack;
+        (!self.is_odd && (is_plain || is_changed)).then(|| self.told(Forward::Both(self.order_there()), 2))
+    }
+
+    /// With the server's word on what it expects and what it will send next.
+    pub(super) fn with_word(&self, expects: u32, will_send: u32) -> Verdict {
+        let [before, between, behind] = self.sent;
+        let Some(count) = self.due.iter().position(|due| *due == will_send) else {
+            return Verdict::Ambiguous(Why::ServerQuiet);
+        };
+        if self.is_odd {
+            return Verdict::Ambiguous(Why::ServerQuiet);
+        }
+        if self.is_late {
+            return Verdict::Ambiguous(Why::Late);
+        }
+        if (count..2).any(|place| self.answers[place].is_some()) {
+            return Verdict::Ambiguous(Why::Contradiction);
+        }
+        let forward = match (expects, count) {
+            (expects, 2) if expects == behind => Forward::Both(self.order_there()),
+            (expects, 1) if expects == between => Forward::SecondLost,
+            (expects, 2) if expects == before => Forward::FirstLost,
+            (expects, 0) if expects == before => Forward::BothLost,
+            (expects, _) if expects == behind || expects == between => {
+                return Verdict::Ambiguous(Why::ServerQuiet);
+            }
+            _ => return Verdict::Ambiguous(Why::Contradiction),
+        };
+        self.told(forward, count as u64)
+    }
+
+    fn told(&self, forward: Forward, sent: u64) -> Verdict {
+        let heard = [self.answers[0].is_some(), self.answers[1].is_some()];
+        Verdict::Told { forward, reverse: Reverse { sent, heard, order: self.order_back() } }
+    }
+}
+
+/// Whether a sequence number is behind another, which may be on the other side of zero.
+pub(super) const fn after(one: u32, other: u32) -> bool {
+    one != other && one.wrapping_sub(other) < 1 << 31
+}

@@ -1,0 +1,145 @@
+//! What a series of probes says together.
+//!
+//! Invariant: `probes = told + sum of ambiguous`, and a rate has only what was counted for it below its line.
+
+use super::{Forward, Order, Verdict, Why};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// Its number.
+    pub number: u32,
+    /// When its first segment left, as well as that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left: Option<u64>,
+    /// What it tells.
+    pub verdict: Verdict,
+    /// From the first segment's departure to its answer, in nanoseconds, where nothing was lost or overtaken.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round_trip_ns: Option<u64>,
+}
+
+/// Counts of one direction.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Direction {
+    /// Segments that were sent.
+    pub sent: u64,
+    /// Those that were lost.
+    pub lost: u64,
+    /// Pairs that arrived and whose order is known.
+    pub ordered: u64,
+    /// Those of them that had changed their order.
+    pub reordered: u64,
+}
+
+impl Direction {
+    /// Share of segments that were lost; `None`: none was sent.
+    pub fn loss(&self) -> Option<f64> {
+        (self.sent > 0).then(|| self.lost as f64 / self.sent as f64)
+    }
+
+    /// Share of pairs that changed their order; `None`: of none it is known.
+    pub fn reordering(&self) -> Option<f64> {
+        (self.ordered > 0).then(|| self.reordered as f64 / self.ordered as f64)
+    }
+
+    fn order(&mut self, order: Order) {
+        self.ordered += u64::from(order != Order::Unknown);
+        self.reordered += u64::from(order == Order::Changed);
+    }
+}
+
+/// How times are spread, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Spread {
+    pub samples: u64,
+    pub min_ns: u64,
+    pub p50_ns: u64,
+    pub p95_ns: u64,
+    pub p99_ns: u64,
+    pub max_ns: u64,
+}
+
+impl Spread {
+    /// Of some times; `None` of none.
+    pub fn of(times: &[u64]) -> Option<Self> {
+        let mut sorted = times.to_vec();
+        sorted.sort_unstable();
+        // The least time that so many of a hundred are not above.
+        let at = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
+        (!sorted.is_empty()).then(|| Self {
+            samples: sorted.len() as u64,
+            min_ns: at(0),
+            p50_ns: at(50),
+            p95_ns: at(95),
+            p99_ns: at(99),
+            max_ns: at(100),
+        })
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Report {
+    /// Probes: pairs of segments.
+    pub probes: u64,
+    /// Those that tell something.
+    pub told: u64,
+    /// The others, by the reason.
+    pub ambiguous: BTreeMap<Why, u64>,
+    /// On the way there.
+    pub forward: Direction,
+    /// On the way back.
+    pub reverse: Direction,
+    /// Round trips of data, in nanoseconds.
+    #[serde(skip)]
+    pub round_trips: Vec<u64>,
+    /// Round trips of handshakes, in nanoseconds; a server's kernel answers them without its program.
+    #[serde(skip)]
+    pub handshakes: Vec<u64>,
+    /// Connections that were opened.
+    pub connections: u64,
+    /// Every probe.
+    #[serde(skip)]
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Report {
+    /// Takes a probe into its accounts.
+    pub(super) fn take(&mut self, outcome: Outcome) {
+        self.probes += 1;
+        self.outcomes.push(outcome);
+        match outcome.verdict {
+            Verdict::Ambiguous(why) => *self.ambiguous.entry(why).or_default() += 1,
+            Verdict::Told { forward, reverse } => {
+                self.told += 1;
+                self.forward.sent += 2;
+                self.forward.lost += forward.lost();
+                if let Forward::Both(order) = forward {
+                    self.forward.order(order);
+                }
+                self.reverse.sent += reverse.sent;
+                self.reverse.lost += reverse.lost();
+                self.reverse.order(reverse.order);
+                self.round_trips.extend(outcome.round_trip_ns);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spreads_are_of_ranks() {
+        let spread = Spread::of(&(1..=200).rev().collect::<Vec<_>>()).unwrap();
+        let all = (spread.min_ns, spread.p50_ns, spread.p95_ns, spread.p99_ns, spread.max_ns);
+        assert_eq!((spread.samples, all), (200, (1, 100, 190, 198, 200)));
+        assert_eq!(Spread::of(&[]), None);
+        assert_eq!(Spread::of(&[7]).map(|spread| (spread.min_ns, spread.p99_ns)), Some((7, 7)));
+    }
+}

@@ -1,0 +1,52 @@
+//! The stream of requests whose pieces are the data of probes.
+//!
+//! Invariant: the byte at a place in the stream is always the same, so a piece that was lost can be sent again.
+
+/// A request for one path, repeated without end: a pipeline of valid requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Request(Vec<u8>);
+
+impl Request {
+    /// For a path on a host; `about` says who probes and why.
+    pub fn new(host: &str, path: &str, about: Option<&str>) -> Self {
+        let about = about.map(|about| format!(" (+{about})")).unwrap_or_default();
+        // What would end a header early is nothing anybody may send here.
+        let clean = |text: &str| text.chars().filter(|c| !c.is_control()).collect::<String>();
+        let (host, path, about) = (clean(host), clean(path).replace(' ', "%20"), clean(&about));
+        Self(
+            format!(
+                "GET {path} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: packetrig-probe{about}\r\nAccept: */*\r\n\
+                 Accept-Encoding: identity\r\nConnection: keep-alive\r\n\r\n"
+            )
+            .into_bytes(),
+        )
+    }
+
+    /// Bytes of one request.
+    pub const fn length(&self) -> usize {
+        self.0.len()
+    }
+
+    /// A piece of the stream.
+    pub fn piece(&self, from: u32, length: usize) -> Vec<u8> {
+        let from = from as usize % self.0.len();
+        self.0.iter().cycle().skip(from).take(length).copied().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_of_one_endless_pipeline() {
+        let request = Request::new("example.net", "/a b\r\nX: y", Some("https://lab.example/probes"));
+        let one = String::from_utf8(request.piece(0, request.length())).unwrap();
+        assert!(one.starts_with("GET /a%20bX:%20y HTTP/1.1\r\nHost: example.net\r\n"), "{one}");
+        assert!(one.contains("(+https://lab.example/probes)") && one.ends_with("\r\n\r\n"));
+        let three = request.piece(0, 3 * request.length());
+        for from in [0, 1, 17, request.length(), request.length() + 5] {
+            assert_eq!(request.piece(u32::try_from(from).unwrap(), 40), &three[from..from + 40]);
+        }
+    }
+}

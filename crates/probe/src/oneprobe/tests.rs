@@ -1,0 +1,424 @@
+//! The machine against a model of a server's TCP, over a path that loses and overtakes as told, in virtual time.
+
+use super::*;
+use crate::frame::flags;
+use packetrig_wire::pattern::mix;
+use std::collections::BTreeMap;
+
+const MS: u64 = 1_000_000;
+const DELAY: u64 = 10 * MS;
+const SIZE: u32 = 536;
+
+/// What the path does to segments, in parts of a thousand.
+#[derive(Clone, Copy, Default)]
+struct Faults {
+    there_lost: u64,
+    there_late: u64,
+    back_lost: u64,
+    back_late: u64,
+}
+
+/// A server's end of a connection.
+#[derive(Default)]
+struct Server {
+    is_open: bool,
+    expects: u32,
+    /// Data behind a gap: from and to.
+    beyond: Option<(u32, u32)>,
+    next: u32,
+    unacknowledged: u32,
+    edge: u32,
+    window_from: u32,
+    /// Bytes it has to send, counted from its first.
+    first: u32,
+    queue: u32,
+    taken: u32,
+    repeat_at: Option<u64>,
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    There(Out),
+    Back(In),
+    Repeat,
+}
+
+/// Truth of one probe: whether each segment there, and each first answer back, was lost or held back.
+#[derive(Clone, Copy, Default, Debug)]
+struct Truth {
+    there_lost: [bool; 2],
+    there_changed: bool,
+    back_sent: [bool; 2],
+    back_lost: [bool; 2],
+    back_at: [u64; 2],
+}
+
+struct World {
+    now: u64,
+    nth: u64,
+    seed: u64,
+    faults: Faults,
+    events: BTreeMap<(u64, u64), Event>,
+    server: Server,
+    truths: BTreeMap<u32, Truth>,
+    probe: Option<u32>,
+    answers_due: [u32; 2],
+    object: u32,
+    room: u32,
+}
+
+impl World {
+    fn new(faults: Faults, seed: u64) -> Self {
+        Self {
+            now: 0,
+            nth: 0,
+            seed,
+            faults,
+            events: BTreeMap::new(),
+            server: Server::default(),
+            truths: BTreeMap::new(),
+            probe: None,
+            answers_due: [0; 2],
+            object: 200_000,
+            room: 64_000,
+        }
+    }
+
+    fn chance(&mut self, per_mille: u64) -> bool {
+        self.nth += 1;
+        mix(self.seed, self.nth) % 1000 < per_mille
+    }
+
+    fn put(&mut self, after: u64, event: Event) {
+        self.nth += 1;
+        self.events.insert((self.now + after, self.nth), event);
+    }
+
+    /// From us: `tag` is the probe and the place in it.
+    fn there(&mut self, out: Out, tag: Option<(u32, usize)>, late: bool) {
+        if self.chance(self.faults.there_lost) {
+            if let Some((probe, place)) = tag {
+                self.truths.entry(probe).or_default().there_lost[place] = true;
+            }
+            return;
+        }
+        self.put(DELAY + if late { MS } else { 0 }, Event::There(out));
+    }
+
+    fn back(&mut self, sequence: u32, length: u32, extra: u8) {
+        let (acknowledgement, window) = (self.server.expects, self.room.saturating_sub(self.server.taken));
+        let flags = flags::ACK | extra;
+        let window = u16::try_from(window).unwrap();
+        let segment = In { sequence, acknowledgement, flags, window, length };
+        let place = self.answers_due.iter().position(|due| *due == sequence && length > 0);
+        let tag = self.probe.zip(place);
+        let is_first = tag.is_some_and(|(probe, place)| !self.truths[&probe].back_sent[place]);
+        let lost = self.chance(self.faults.back_lost);
+        let late = if self.chance(self.faults.back_late) { MS } else { 0 };
+        if let Some((probe, place)) = tag.filter(|_| is_first) {
+            let truth = self.truths.get_mut(&probe).unwrap();
+            truth.back_sent[place] = true;
+            truth.back_lost[place] = lost;
+            // Both answers may leave at one instant: what is late comes after what is not.
+            truth.back_at[place] = self.now + late;
+        }
+        if !lost {
+            self.put(DELAY + late, Event::Back(segment));
+        }
+    }
+
+    fn send_what_may_go(&mut self) {
+        loop {
+            let server = &self.server;
+            let open = server.edge.wrapping_sub(server.next);
+            let rest = server.first.wrapping_add(server.queue).wrapping_sub(server.next);
+            let length = SIZE.min(rest);
+            if length == 0 || open > 1 << 20 || open < length {
+                break;
+            }
+            let next = server.next;
+            self.server.next = next.wrapping_add(length);
+            self.back(next, length, 0);
+            self.repeat_later();
+        }
+    }
+
+    fn repeat_later(&mut self) {
+        if self.server.repeat_at.is_none() {
+            self.server.repeat_at = Some(self.now + 200 * MS + 2 * DELAY);
+            self.put(200 * MS + 2 * DELAY, Event::Repeat);
+        }
+    }
+
+    fn arrived(&mut self, out: &Out) {
+        if out.flags & flags::SYN != 0 {
+            let first = u32::try_from(mix(self.seed, u64::from(out.sequence)) >> 32).unwrap();
+            let expects = out.sequence.wrapping_add(1);
+            self.server = Server { is_open: true, expects, next: first.wrapping_add(1), ..Server::default() };
+            self.server.first = first.wrapping_add(1);
+            self.server.unacknowledged = self.server.first;
+            (self.server.edge, self.server.window_from) = (self.server.first, out.sequence);
+            return self.back(first, 0, flags::SYN);
+        }
+        if out.flags & flags::RST != 0 {
+            self.server.is_open &= out.sequence != self.server.expects;
+            return;
+        }
+        if self.server.is_open {
+            self.took(out);
+        }
+    }
+
+    /// As Linux does it: window and acknowledgement first, then the data, then what may be sent, then a bare acknowledgement.
+    fn took(&mut self, out: &Out) {
+        let length = u32::try_from(out.payload.len()).unwrap();
+        let end = out.sequence.wrapping_add(length);
+        let (before, next) = (self.server.expects, self.server.next);
+        if length > 0 && !evidence::after(end, before) {
+            return self.back(next, 0, 0);
+        }
+        let server = &mut self.server;
+        if evidence::after(out.acknowledgement, server.unacknowledged) {
+            server.unacknowledged = out.acknowledgement;
+            server.repeat_at = None;
+        }
+        if !evidence::after(server.window_from, out.sequence) {
+            server.window_from = out.sequence;
+            server.edge = out.acknowledgement.wrapping_add(out.window.into());
+        }
+        let mut is_filled = false;
+        if length > 0 && out.sequence == before {
+            server.expects = end;
+            if let Some((from, to)) = server.beyond
+                && from == end
+            {
+                (server.expects, server.beyond, is_filled) = (to, None, true);
+            }
+            server.taken += server.expects.wrapping_sub(before);
+            if server.queue == 0 {
+                server.queue = self.object;
+            }
+        } else if length > 0 {
+            server.beyond = Some((out.sequence, end));
+        }
+        self.send_what_may_go();
+        if length > 0 && self.server.next == next || is_filled {
+            self.back(self.server.next, 0, 0);
+        }
+    }
+
+    fn repeat(&mut self) {
+        if self.server.repeat_at != Some(self.now) {
+            return;
+        }
+        self.server.repeat_at = None;
+        let from = self.server.unacknowledged;
+        if self.server.is_open && from != self.server.next {
+            self.back(from, SIZE.min(self.server.next.wrapping_sub(from)), 0);
+            self.repeat_later();
+        }
+    }
+
+    fn happens(&mut self, event: Event, machine: &mut Machine) {
+        match event {
+            Event::There(out) => self.arrived(&out),
+            Event::Back(segment) => machine.heard(&segment, self.now),
+            Event::Repeat => self.repeat(),
+        }
+    }
+
+    fn pair(&mut self, at: u64, segments: [Out; 2], number: u32) {
+        self.now = self.now.max(at);
+        self.probe = Some(number);
+        self.truths.insert(number, Truth::default());
+        let first = segments[0].acknowledgement;
+        self.answers_due = [first, first.wrapping_add(SIZE)];
+        let late = self.chance(self.faults.there_late);
+        self.truths.get_mut(&number).unwrap().there_changed = late;
+        let [one, other] = segments;
+        self.there(one, Some((number, 0)), late);
+        self.there(other, Some((number, 1)), false);
+    }
+
+    fn run(&mut self, machine: &mut Machine) {
+        let mut steps = 0;
+        loop {
+            steps += 1;
+            assert!(steps < 2_000_000, "no end: {:?}", machine.report());
+            match machine.step(self.now) {
+                Step::Over => return,
+                Step::Send(out) => self.there(out, None, false),
+                Step::Pair { at, segments } => {
+                    // What is heard until then is heard first.
+                    let number = u32::try_from(machine.report().0.probes).unwrap();
+                    self.pair(at, segments, number);
+                    machine.left(Some(self.now));
+                }
+                Step::Wait(until) => {
+                    let next =
+                        self.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);
+                    self.now = self.now.max(next.unwrap_or(until));
+                    if next.is_some() {
+                        let (_, event) = self.events.pop_first().unwrap();
+                        self.happens(event, machine);
+                    }
+                }
+            }
+        }
+    }
+}
+
+const MANNER: Manner = Manner { count: 2_000, every_ns: 500 * MS, payload: 300, answer: 536, seed: 9 };
+
+fn measured(world: &mut World, manner: Manner) -> (Report, Option<Failure>) {
+    let mut machine = Machine::new(manner, Request::new("lab.example", "/", None));
+    world.run(&mut machine);
+    let (report, failure) = machine.report();
+    (report.clone(), failure)
+}
+
+/// Every verdict against the truth.
+fn agrees(report: &Report, world: &World) {
+    for outcome in &report.outcomes {
+        let Verdict::Told { forward, reverse } = outcome.verdict else { continue };
+        let truth = world.truths[&outcome.number];
+        let expected = match truth.there_lost {
+            [true, true] => Forward::BothLost,
+            [true, false] => Forward::FirstLost,
+            [false, true] => Forward::SecondLost,
+            [false, false] if truth.there_changed => Forward::Both(Order::Changed),
+            [false, false] => Forward::Both(Order::Kept),
+        };
+        let is_same = forward == expected
+            || matches!((forward, expected), (Forward::Both(Order::Unknown), Forward::Both(_)));
+        assert!(is_same, "{outcome:?} {truth:?}");
+        let lost: Vec<_> = (0..2).map(|n| truth.back_sent[n] && truth.back_lost[n]).collect();
+        let said: Vec<_> = (0..2).map(|n| (n as u64) < reverse.sent && !reverse.heard[n]).collect();
+        assert_eq!(said, lost, "{outcome:?} {truth:?}");
+        if reverse.order != Order::Unknown {
+            let changed = truth.back_at[1] < truth.back_at[0];
+            assert_eq!(reverse.order == Order::Changed, changed, "{outcome:?} {truth:?}");
+        }
+    }
+}
+
+#[test]
+fn a_clean_path_has_only_round_trips() {
+    let mut world = World::new(Faults::default(), 1);
+    let (report, failure) = measured(&mut world, MANNER);
+    assert_eq!((failure, report.probes), (None, 2_000));
+    assert!(report.ambiguous.is_empty(), "{:?}", report.ambiguous);
+    assert_eq!((report.forward.lost, report.reverse.lost), (0, 0));
+    assert_eq!((report.forward.ordered, report.forward.reordered), (2_000, 0));
+    assert!(report.round_trips.len() == 2_000 && report.round_trips.iter().all(|took| *took == 2 * DELAY));
+    // The server took no more than its room holds, so there were several.
+    assert!(report.connections > 10 && report.connections < 40, "{}", report.connections);
+    assert_eq!(report.handshakes.len() as u64, report.connections);
+}
+
+#[test]
+fn what_is_told_is_the_truth_in_both_directions() {
+    let faults = |there_lost, there_late, back_lost, back_late| Faults {
+        there_lost,
+        there_late,
+        back_lost,
+        back_late,
+    };
+    for (seed, faults) in [
+        faults(30, 0, 0, 0),
+        faults(0, 0, 30, 0),
+        faults(0, 50, 0, 0),
+        faults(0, 0, 0, 50),
+        faults(20, 30, 20, 30),
+        faults(100, 100, 100, 100),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let mut world = World::new(faults, seed as u64);
+        let (report, failure) = measured(&mut world, MANNER);
+        assert_eq!((failure, report.probes), (None, 2_000));
+        agrees(&report, &world);
+        let ambiguous: u64 = report.ambiguous.values().sum();
+        assert_eq!(report.told + ambiguous, report.probes);
+        assert!(ambiguous * 20 < report.probes, "{:?}", report.ambiguous);
+        let (there, back) = (report.forward, report.reverse);
+        let share = |part: u64, whole: u64| part as f64 * 1_000.0 / whole as f64;
+        assert!((share(there.lost, there.sent) - faults.there_lost as f64).abs() < 20.0, "{there:?}");
+        assert!((share(back.lost, back.sent) - faults.back_lost as f64).abs() < 20.0, "{back:?}");
+        assert!((share(there.reordered, there.ordered) - faults.there_late as f64).abs() < 25.0, "{there:?}");
+    }
+}
+
+#[test]
+fn an_object_that_is_over_costs_a_probe_and_a_connection() {
+    let mut world = World::new(Faults::default(), 2);
+    world.object = 20_000;
+    let (report, failure) = measured(&mut world, Manner { count: 200, ..MANNER });
+    assert_eq!((failure, report.probes), (None, 200));
+    assert!(report.told >= 170, "{report:?}");
+    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [Why::ServerQuiet]);
+    agrees(&report, &world);
+}
+
+#[test]
+fn servers_that_are_none_are_told_apart() {
+    let mut world = World::new(Faults::default(), 3);
+    world.object = 900;
+    let (report, failure) = measured(&mut world, MANNER);
+    assert_eq!((failure, report.told), (Some(Failure::TooShort), 0));
+    let mut world = World::new(Faults { there_lost: 1_000, ..Faults::default() }, 3);
+    assert_eq!(measured(&mut world, MANNER).1, Some(Failure::Silent));
+    let mut machine = Machine::new(MANNER, Request::new("lab.example", "/", None));
+    let Step::Send(syn) = machine.step(0) else { panic!("no call") };
+    let refusal = In {
+        sequence: 0,
+        acknowledgement: syn.sequence.wrapping_add(1),
+        flags: flags::RST | flags::ACK,
+        window: 0,
+        length: 0,
+    };
+    machine.heard(&refusal, 1);
+    assert_eq!((machine.step(2), machine.report().1), (Step::Over, Some(Failure::Refused)));
+}
+
+#[test]
+fn probes_that_were_not_sent_are_accounted_for() {
+    let mut world = World::new(Faults::default(), 4);
+    let mut machine = Machine::new(Manner { count: 3, ..MANNER }, Request::new("lab.example", "/", None));
+    loop {
+        match machine.step(world.now) {
+            Step::Over => break,
+            Step::Send(out) => world.there(out, None, false),
+            Step::Pair { at, .. } => {
+                world.now = world.now.max(at);
+                machine.left(None);
+            }
+            Step::Wait(until) => {
+                let next = world.events.first_key_value().map(|((at, _), _)| *at).filter(|at| *at <= until);
+                world.now = world.now.max(next.unwrap_or(until));
+                if next.is_some() {
+                    let (_, event) = world.events.pop_first().unwrap();
+                    world.happens(event, &mut machine);
+                }
+            }
+        }
+    }
+    assert_eq!(machine.report().0.ambiguous, BTreeMap::from([(Why::Unsent, 3)]));
+}
+
+#[test]
+fn answers_that_were_joined_on_the_way_are_two() {
+    let mut evidence = evidence::Evidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
+    evidence.data(5_000, 1_072, 100, 7, true);
+    assert_eq!(evidence.at_once(), None);
+    let reverse = Reverse { sent: 2, heard: [true, true], order: Order::Kept };
+    let told = |forward| Verdict::Told { forward, reverse };
+    assert_eq!(evidence.with_word(100, 6_072), told(Forward::FirstLost));
+    evidence.bare(700);
+    assert_eq!(evidence.at_once(), Some(told(Forward::Both(Order::Changed))));
+    // Cut elsewhere, they are no answers.
+    let mut evidence = evidence::Evidence::new([100, 400, 700], [5_000, 5_536, 6_072]);
+    evidence.data(5_000, 900, 400, 7, true);
+    assert_eq!(evidence.with_word(700, 6_072), Verdict::Ambiguous(Why::ServerQuiet));
+}

@@ -1,0 +1,296 @@
+//! Whom this machine may probe, and how much: nobody but itself, unless somebody says so.
+//!
+//! A target is allowed by name on the command line, within [`Limits::USUAL`]; more than that only the owner of the machine can allow,
+//! in a file on it:
+//!
+//! ```toml
+//! about = "https://lab.example/probes"     # who probes and why; travels in every probe that has room (RFC 9511)
+//! never = ["192.0.2.7/32"]                 # wins over everything
+//!
+//! [[target]]
+//! network = "10.0.0.0/8"
+//! owner = "the lab"                        # who agreed
+//! until = "2027-01-01"                     # and how long it holds
+//! probes_per_s = 100000
+//! bits_per_s = "100Mbps"
+//! burst = 1000
+//! loss_percent = 100                       # a series goes on whatever is lost
+//! ```
+//! Invariant: an address is allowed only if a word names a network that holds it, and none forbids it.
+
+use packetrig_units::{BitRate, Network};
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// Probes that must have had their time before a series may end for what is lost.
+const JUDGED_FROM: u64 = 50;
+
+/// What may be sent towards one target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Probes per second.
+    pub probes_per_s: u64,
+    /// Bits of frames per second.
+    pub bits_per_s: u64,
+    /// Probes at once.
+    pub burst: u32,
+    /// Probes in all.
+    pub most: u64,
+    /// More lost than this, in percent, ends a series.
+    pub loss_percent: u8,
+}
+
+impl Limits {
+    /// Between two interfaces of one's own, with nobody in between.
+    pub const NONE: Self = Self {
+        probes_per_s: u64::MAX,
+        bits_per_s: u64::MAX,
+        burst: u32::MAX,
+        most: u64::MAX,
+        loss_percent: 100,
+    };
+    /// Without a word of the machine's owner.
+    pub const USUAL: Self =
+        Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
+
+    /// Whether a series has to end for what it lost, of probes that have had their time.
+    pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
+        sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
+    }
+}
+
+/// A target that may be probed: only a [`Permit`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permitted {
+    ip: IpAddr,
+    limits: Limits,
+}
+
+impl Permitted {
+    /// Which target.
+    pub const fn ip(self) -> IpAddr {
+        self.ip
+    }
+
+    /// What may be sent to it.
+    pub const fn limits(self) -> Limits {
+        self.limits
+    }
+}
+
+/// Why a target may not be probed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody allowed it.
+    #[error("{0} may not be probed: nothing allows it; say --allow {0}/{bits} if its owner agrees", bits = if .0.is_ipv4() { 32 } else { 128 })]
+    NotAllowed(IpAddr),
+    /// Somebody forbade it.
+    #[error("{0} may not be probed: the owner of this machine forbids it")]
+    Forbidden(IpAddr),
+    /// Not a host.
+    #[error("{0} may not be probed: it is not the address of one host")]
+    NotOne(IpAddr),
+    /// Too late.
+    #[error("{0} may not be probed any more: what allowed it ended on {1}")]
+    Ended(IpAddr, String),
+}
+
+/// Why an owner's file cannot be followed. Nothing may be probed then.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the owner's file cannot be followed: {0}")]
+pub struct FileError(String);
+
+/// A network that may be probed.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    /// Which.
+    #[serde(deserialize_with = "text")]
+    pub network: Network,
+    /// Who agreed.
+    pub owner: Option<String>,
+    /// The last day on which it holds, as `2027-01-01`.
+    pub until: Option<String>,
+    /// Instead of the usual limit.
+    pub probes_per_s: Option<u64>,
+    /// Instead of the usual limit.
+    #[serde(default, deserialize_with = "optional_rate")]
+    pub bits_per_s: Option<u64>,
+    /// Instead of the usual limit.
+    pub burst: Option<u32>,
+    /// Instead of the usual limit.
+    pub most: Option<u64>,
+    /// Instead of the usual limit.
+    pub loss_percent: Option<u8>,
+}
+
+impl Target {
+    fn limits(&self) -> Limits {
+        let usual = Limits::USUAL;
+        Limits {
+            probes_per_s: self.probes_per_s.unwrap_or(usual.probes_per_s),
+            bits_per_s: self.bits_per_s.unwrap_or(usual.bits_per_s),
+            burst: self.burst.unwrap_or(usual.burst),
+            most: self.most.unwrap_or(usual.most),
+            loss_percent: self.loss_percent.unwrap_or(usual.loss_percent),
+        }
+    }
+}
+
+/// See the module. The default is that of a machine without a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permit {
+    /// Who probes and why.
+    pub about: Option<String>,
+    #[serde(default, deserialize_with = "texts")]
+    never: Vec<Network>,
+    #[serde(default, rename = "target")]
+    targets: Vec<Target>,
+}
+
+impl Permit {
+    /// What an owner's file says.
+    pub fn from_text(text: &str) -> Result<Self, FileError> {
+        let permit: Self = toml::from_str(text).map_err(|error| FileError(error.to_string()))?;
+        let days = permit.targets.iter().filter_map(|target| target.until.as_deref());
+        match days.into_iter().find(|day| !is_day(day)) {
+            Some(day) => Err(FileError(format!("`{day}` is no day; write it like 2027-01-31"))),
+            None => Ok(permit),
+        }
+    }
+
+    /// Allows a network within the usual limits, as the command line may.
+    pub fn allow(&mut self, network: Network) {
+        let (owner, until) = (None, None);
+        let (probes_per_s, bits_per_s, burst, most, loss_percent) = (None, None, None, None, None);
+        self.targets.push(Target {
+            network,
+            owner,
+            until,
+            probes_per_s,
+            bits_per_s,
+            burst,
+            most,
+            loss_percent,
+        });
+    }
+
+    /// The proof that an address may be probed today, as for [`Self::limits`].
+    pub fn permitted(&self, ip: IpAddr, today: &str) -> Result<Permitted, Refusal> {
+        self.limits(ip, today).map(|limits| Permitted { ip, limits })
+    }
+
+    /// What may be sent to an address today (`2026-11-22`): by the narrowest network that holds it. This machine's own loopback
+    /// addresses need no word.
+    pub fn limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
+        if self.never.iter().any(|network| network.contains(ip)) {
+            return Err(Refusal::Forbidden(ip));
+        }
+        let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+        if ip.is_multicast() || ip.is_unspecified() || is_broadcast {
+            return Err(Refusal::NotOne(ip));
+        }
+        let holds = |target: &&Target| target.until.as_deref().is_none_or(|until| today <= until);
+        let of = self.targets.iter().filter(|target| target.network.contains(ip));
+        let (now, ended): (Vec<_>, Vec<_>) = of.partition(holds);
+        // Of two words about the same network the owner's is first, so it counts.
+        match now.iter().rev().max_by_key(|target| target.network.bits()) {
+            Some(target) => Ok(target.limits()),
+            None if ip.is_loopback() => Ok(Limits::USUAL),
+            None => Err(match ended.first().and_then(|target| target.until.clone()) {
+                Some(until) => Refusal::Ended(ip, until),
+                None => Refusal::NotAllowed(ip),
+            }),
+        }
+    }
+}
+
+fn is_day(text: &str) -> bool {
+    let shape = |c: char| if c.is_ascii_digit() { '0' } else { c };
+    text.chars().map(shape).collect::<String>() == "0000-00-00"
+}
+
+fn parsed<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(text: &str) -> Result<T, D::Error> {
+    text.parse().map_err(D::Error::custom)
+}
+
+fn text<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<T, D::Error> {
+    parsed::<D, T>(&String::deserialize(from)?)
+}
+
+fn texts<'de, D: Deserializer<'de>, T: FromStr<Err: Display>>(from: D) -> Result<Vec<T>, D::Error> {
+    Vec::<String>::deserialize(from)?.iter().map(|one| parsed::<D, T>(one)).collect()
+}
+
+fn optional_rate<'de, D: Deserializer<'de>>(from: D) -> Result<Option<u64>, D::Error> {
+    text::<D, BitRate>(from).map(|rate| Some(rate.bits_per_second()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        about = "https://lab.example/probes"
+        never = ["10.1.0.0/16"]
+        [[target]]
+        network = "10.0.0.0/8"
+        probes_per_s = 5000
+        bits_per_s = "100Mbps"
+        [[target]]
+        network = "203.0.113.0/24"
+        until = "2026-12-31"
+    "#;
+
+    fn limits(permit: &Permit, ip: &str) -> Result<Limits, Refusal> {
+        permit.limits(ip.parse().unwrap(), "2026-11-22")
+    }
+
+    #[test]
+    fn nobody_is_probed_unasked() {
+        let mut permit = Permit::default();
+        let one: IpAddr = "192.0.2.1".parse().unwrap();
+        assert_eq!(limits(&permit, "192.0.2.1"), Err(Refusal::NotAllowed(one)));
+        assert_eq!(limits(&permit, "127.0.0.1"), Ok(Limits::USUAL));
+        permit.allow("192.0.2.0/24".parse().unwrap());
+        assert_eq!(limits(&permit, "192.0.2.1"), Ok(Limits::USUAL));
+        assert!(limits(&permit, "192.0.3.1").is_err());
+        permit.allow("0.0.0.0/0".parse().unwrap());
+        assert!(matches!(limits(&permit, "255.255.255.255"), Err(Refusal::NotOne(_))));
+        assert!(matches!(limits(&permit, "224.0.0.1"), Err(Refusal::NotOne(_))));
+    }
+
+    #[test]
+    fn the_owner_allows_more_and_forbids() {
+        let mut permit = Permit::from_text(FILE).unwrap();
+        permit.allow("0.0.0.0/0".parse().unwrap());
+        permit.allow("10.0.0.0/8".parse().unwrap());
+        let more = Limits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..Limits::USUAL };
+        assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
+        assert!(matches!(limits(&permit, "10.1.9.9"), Err(Refusal::Forbidden(_))));
+        assert_eq!(limits(&permit, "198.51.100.1"), Ok(Limits::USUAL));
+    }
+
+    #[test]
+    fn what_has_ended_does_not_hold() {
+        let permit = Permit::from_text(FILE).unwrap();
+        assert!(limits(&permit, "203.0.113.9").is_ok());
+        let ip = "203.0.113.9".parse().unwrap();
+        assert_eq!(permit.limits(ip, "2027-01-01"), Err(Refusal::Ended(ip, "2026-12-31".into())));
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_allows_nothing() {
+        for bad in [
+            "nevr = []",
+            "[[target]]\nnetwork = \"10.0.0.1/8\"",
+            "[[target]]\nnetwork = \"10.0.0.0/8\"\nuntil = \"soon\"",
+        ] {
+            assert!(Permit::from_text(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! When each probe is to be released, as distances from a start that is not known yet.
+//!
+//! Invariant: instants never decrease, numbers count from zero without a gap, and no schedule is longer than [`MOST`].
+
+use packetrig_units::Nanos;
+use packetrig_wire::pattern::mix;
+use serde::{Deserialize, Serialize};
+
+/// Longest schedule, in probes.
+pub const MOST: usize = 10_000_000;
+
+/// What a probe is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// On its own.
+    Single,
+    /// Sent in front of others, to wake the path and fill its buckets; not measured.
+    Primer,
+    /// One of two.
+    Pair,
+    /// One of many at a steady distance.
+    Train,
+    /// One of many at shrinking distances.
+    Chirp,
+}
+
+/// One probe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// Its number in the schedule.
+    pub number: u32,
+    /// Which train or pair it is of; singles are trains of one.
+    pub train: u32,
+    /// What it is for.
+    pub kind: Kind,
+    /// How long after the start it is due.
+    pub at: Nanos,
+    /// Bytes of its frame, without FCS.
+    pub length: u32,
+}
+
+/// Why something is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// None at all.
+    #[error("a schedule needs at least one probe")]
+    Empty,
+    /// Too many.
+    #[error("a schedule has at most {MOST} probes, not {0}")]
+    TooLong(usize),
+    /// Backwards in time.
+    #[error("probe {0} is due before the one in front of it")]
+    Backwards(usize),
+}
+
+/// See the module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Schedule(Vec<Planned>);
+
+impl Schedule {
+    /// Of these, in this order; they are numbered anew.
+    pub fn new(mut planned: Vec<Planned>) -> Result<Self, Refused> {
+        if planned.is_empty() {
+            return Err(Refused::Empty);
+        }
+        if planned.len() > MOST {
+            return Err(Refused::TooLong(planned.len()));
+        }
+        if let Some(at) = planned.windows(2).position(|two| two[1].at < two[0].at) {
+            return Err(Refused::Backwards(at + 1));
+        }
+        for (number, probe) in (0..).zip(&mut planned) {
+            probe.number = number;
+        }
+        Ok(Self(planned))
+    }
+
+    /// One every `every`.
+    pub fn periodic(count: u32, every: Nanos, length: u32) -> Result<Self, Refused> {
+        Self::trains(count, every, Train { of: 1, gap: Nanos::ZERO, length })
+    }
+
+    /// One at a time, at distances drawn from an exponential distribution: looked at, such probes see the path as it is on average.
+    pub fn poisson(count: u32, mean: Nanos, length: u32, seed: u64) -> Result<Self, Refused> {
+        let mut at = Nanos::ZERO;
+        Self::new(
+            (0..count)
+                .map(|train| {
+                    let planned = Planned { number: 0, train, kind: Kind::Single, at, length };
+                    at += exponential(seed, u64::from(train), mean);
+                    planned
+                })
+                .collect(),
+        )
+    }
+
+    /// Trains, one every `every`.
+    pub fn trains(count: u32, every: Nanos, train: Train) -> Result<Self, Refused> {
+        let starts = (0..count).map(|number| Nanos::new(every.as_u64().saturating_mul(number.into())));
+        Self::at(starts, train)
+    }
+
+    /// A train at each of these.
+    pub fn at(starts: impl IntoIterator<Item = Nanos>, train: Train) -> Result<Self, Refused> {
+        let all = (0..).zip(starts).flat_map(|(number, start)| train.from(number, start));
+        Self::new(all.collect())
+    }
+
+    /// The probes.
+    pub fn probes(&self) -> &[Planned] {
+        &self.0
+    }
+
+    /// The trains: neighbours of the same number.
+    pub fn each_train(&self) -> impl Iterator<Item = &[Planned]> {
+        self.0.chunk_by(|one, other| one.train == other.train)
+    }
+
+    /// From the start to the last probe.
+    pub fn length(&self) -> Nanos {
+        self.0.last().map_or(Nanos::ZERO, |last| last.at)
+    }
+
+    /// A name that is the same for the same instants, lengths and trains, and hardly ever for others.
+    pub fn fingerprint(&self) -> String {
+        let mixed = |sum: u64, probe: &Planned| {
+            let place = u64::from(probe.train) << 32 | u64::from(probe.length);
+            mix(mix(sum, probe.at.as_u64()), place)
+        };
+        format!("{:016x}", self.0.iter().fold(self.0.len() as u64, mixed))
+    }
+
+    /// Bytes of the longest frame.
+    pub fn longest_frame(&self) -> u32 {
+        self.0.iter().map(|probe| probe.length).max().unwrap_or(0)
+    }
+}
+
+/// A train: `of` probes, `gap` apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Train {
+    pub of: u32,
+    pub gap: Nanos,
+    pub length: u32,
+}
+
+impl Train {
+    fn from(self, train: u32, start: Nanos) -> impl Iterator<Item = Planned> {
+        let kind = match self.of {
+            1 => Kind::Single,
+            2 => Kind::Pair,
+            _ => Kind::Train,
+        };
+        (0..self.of).map(move |nth| Planned {
+            number: 0,
+            train,
+            kind,
+            at: start + Nanos::new(self.gap.as_u64().saturating_mul(nth.into())),
+            length: self.length,
+        })
+    }
+}
+
+/// The `n`th draw of an exponential distribution.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "positive, and cut off at the longest time"
+)]
+fn exponential(seed: u64, n: u64, mean: Nanos) -> Nanos {
+    // In (0, 1]: 53 bits are what a float holds.
+    let share = ((mix(seed, n) >> 11) + 1) as f64 / (1_u64 << 53) as f64;
+    Nanos::new((-share.ln() * mean.as_u64() as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trains_are_numbered_through() {
+        let train = Train { of: 3, gap: Nanos::from_micros(10), length: 60 };
+        let schedule = Schedule::trains(2, Nanos::from_millis(1), train).unwrap();
+        let at: Vec<_> =
+            schedule.probes().iter().map(|p| (p.number, p.train, p.at.as_u64() / 1000)).collect();
+        assert_eq!(at, [(0, 0, 0), (1, 0, 10), (2, 0, 20), (3, 1, 1000), (4, 1, 1010), (5, 1, 1020)]);
+        assert_eq!(schedule.each_train().map(<[_]>::len).collect::<Vec<_>>(), [3, 3]);
+        assert_eq!(schedule.length(), Nanos::from_micros(1020));
+    }
+
+    #[test]
+    fn a_fingerprint_is_of_instants_and_lengths() {
+        let every = |ns, length| Schedule::periodic(100, Nanos::new(ns), length).unwrap().fingerprint();
+        assert_eq!(every(1_000, 60), every(1_000, 60));
+        assert!(every(1_000, 60) != every(1_001, 60) && every(1_000, 60) != every(1_000, 61));
+    }
+
+    #[test]
+    fn a_schedule_does_not_go_backwards() {
+        let planned =
+            |at| Planned { number: 7, train: 0, kind: Kind::Single, at: Nanos::new(at), length: 60 };
+        assert_eq!(Schedule::new(vec![planned(5), planned(4)]), Err(Refused::Backwards(1)));
+        assert_eq!(Schedule::new(vec![]), Err(Refused::Empty));
+        assert!(Schedule::new(vec![planned(5), planned(5)]).is_ok());
+    }
+
+    #[test]
+    fn poisson_probes_have_the_mean_that_was_asked_for() {
+        let schedule = Schedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap();
+        let mean = schedule.length().as_secs_f64() / 19_999.0;
+        assert!((mean / 1e-3 - 1.0).abs() < 0.03, "{mean}");
+        assert_eq!(schedule, Schedule::poisson(20_000, Nanos::from_millis(1), 60, 3).unwrap());
+        assert_ne!(schedule, Schedule::poisson(20_000, Nanos::from_millis(1), 60, 4).unwrap());
+    }
+}

@@ -1,0 +1,193 @@
+//! Schedules that come from elsewhere: chirps, files of instants, the times of a capture.
+//!
+//! It reads text, no files. Invariant: what is not understood is refused with its line.
+
+use crate::schedule::{Kind, Planned, Refused, Schedule};
+use packetrig_units::Nanos;
+use serde::Deserialize;
+
+/// Why a text is no schedule.
+#[derive(Debug, thiserror::Error)]
+pub enum ScriptError {
+    /// A row.
+    #[error(
+        "line {line} of the schedule is not understood: {why}; write `offset_ns,length,train[,kind]` or JSON with these names"
+    )]
+    Row {
+        /// Which, from 1.
+        line: usize,
+        /// Why.
+        why: String,
+    },
+    /// All of it.
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// Chirps: trains whose distances shrink by a factor, one chirp every `every`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Chirps {
+    pub count: u32,
+    pub every: Nanos,
+    pub of: u32,
+    pub first_gap: Nanos,
+    pub factor: f64,
+    pub length: u32,
+}
+
+impl Chirps {
+    /// As a schedule.
+    pub fn schedule(&self) -> Result<Schedule, Refused> {
+        let starts = (0..self.count).map(|n| (n, self.every.as_u64().saturating_mul(n.into())));
+        let all = starts.flat_map(|(train, start)| (0..self.of).map(move |nth| (train, start, nth)));
+        let planned = all.map(|(train, start, nth)| Planned {
+            number: 0,
+            train,
+            kind: Kind::Chirp,
+            at: Nanos::new(start) + self.until(nth),
+            length: self.length,
+        });
+        Schedule::new(planned.collect())
+    }
+
+    /// From the first of a chirp to another.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "positive and far below 2^53"
+    )]
+    fn until(&self, nth: u32) -> Nanos {
+        let first = self.first_gap.as_u64() as f64;
+        let sum: f64 = (0..nth).map(|n| first / self.factor.max(1.0).powi(n.cast_signed())).sum();
+        Nanos::new(sum as u64)
+    }
+}
+
+/// Probes at the times of a capture, the first at zero: time and length without FCS of each frame, in the order of the file.
+pub fn of_times(frames: impl IntoIterator<Item = (u64, u32)>) -> Result<Schedule, Refused> {
+    let mut frames: Vec<_> = frames.into_iter().collect();
+    // Captures of several queues are not always in order.
+    frames.sort_by_key(|(at, _)| *at);
+    let start = frames.first().map_or(0, |(at, _)| *at);
+    let planned = (0..).zip(frames).map(|(train, (at, length))| Planned {
+        number: 0,
+        train,
+        kind: Kind::Single,
+        at: Nanos::new(at - start),
+        length,
+    });
+    Schedule::new(planned.collect())
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    offset_ns: u64,
+    length: u32,
+    train: Option<u32>,
+    kind: Option<Kind>,
+}
+
+/// Rows of CSV (`offset_ns,length,train[,kind]`, with or without a line of names) or of JSON, one object a line. Rows without a train are
+/// trains of one. Empty lines and those that begin with `#` do not count.
+pub fn read(text: &str) -> Result<Schedule, ScriptError> {
+    let mut planned = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') || (planned.is_empty() && line.starts_with("offset_ns")) {
+            continue;
+        }
+        let row = if line.starts_with('{') {
+            serde_json::from_str(line).map_err(|error| error.to_string())
+        } else {
+            row_of(line)
+        };
+        let row: Row = row.map_err(|why| ScriptError::Row { line: number, why })?;
+        let train = row.train.unwrap_or_else(|| u32::try_from(planned.len()).unwrap_or(u32::MAX));
+        let kind = row.kind.unwrap_or(Kind::Single);
+        planned.push(Planned { number: 0, train, kind, at: Nanos::new(row.offset_ns), length: row.length });
+    }
+    Ok(Schedule::new(planned)?)
+}
+
+fn row_of(line: &str) -> Result<Row, String> {
+    let cells: Vec<&str> = line.split(',').map(str::trim).collect();
+    let [offset_ns, length, rest @ ..] = cells.as_slice() else {
+        return Err(format!("{} values", cells.len()));
+    };
+    let [train, kind] = match rest {
+        [] => [None, None],
+        [train] => [Some(*train), None],
+        [train, kind] => [Some(*train), Some(*kind)],
+        _ => return Err(format!("{} values", cells.len())),
+    };
+    let kind = kind.filter(|kind| !kind.is_empty()).map(|kind| {
+        serde_json::from_value(serde_json::Value::from(kind)).map_err(|_| format!("`{kind}` is no kind"))
+    });
+    Ok(Row {
+        offset_ns: number(offset_ns)?,
+        length: number(length)?,
+        train: train.filter(|train| !train.is_empty()).map(number).transpose()?,
+        kind: kind.transpose()?,
+    })
+}
+
+fn number<N: std::str::FromStr>(text: &str) -> Result<N, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_of_csv_and_json_are_the_same_schedule() {
+        let csv = "offset_ns,length,train,kind\n# a pair and one more\n0,60,0,pair\n 500 , 60 ,0,pair\n\n900,1514\n";
+        let json = "{\"offset_ns\":0,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
+                    {\"offset_ns\":500,\"length\":60,\"train\":0,\"kind\":\"pair\"}\n\
+                    {\"offset_ns\":900,\"length\":1514}\n";
+        let schedule = read(csv).unwrap();
+        assert_eq!(schedule, read(json).unwrap());
+        let rows: Vec<_> =
+            schedule.probes().iter().map(|p| (p.at.as_u64(), p.length, p.train, p.kind)).collect();
+        assert_eq!(rows, [(0, 60, 0, Kind::Pair), (500, 60, 0, Kind::Pair), (900, 1514, 2, Kind::Single)]);
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_its_line() {
+        for (text, line) in [
+            ("0,60\nx,60", 2),
+            ("0", 1),
+            ("0,60,0,odd", 1),
+            ("1,2,3,pair,5", 1),
+            ("0,60\n{\"offset_ns\":1}", 2),
+            ("0,60\noffset_ns,length", 2),
+        ] {
+            assert!(matches!(read(text), Err(ScriptError::Row { line: at, .. }) if at == line), "{text}");
+        }
+        assert!(matches!(read("5,60\n4,60"), Err(ScriptError::Refused(Refused::Backwards(1)))));
+        assert!(matches!(read("# nothing"), Err(ScriptError::Refused(Refused::Empty))));
+    }
+
+    #[test]
+    fn distances_of_a_chirp_shrink_by_its_factor() {
+        let chirps = Chirps {
+            count: 2,
+            every: Nanos::from_millis(1),
+            of: 4,
+            first_gap: Nanos::from_micros(100),
+            factor: 2.0,
+            length: 60,
+        };
+        let at: Vec<_> = chirps.schedule().unwrap().probes().iter().map(|p| p.at.as_u64() / 1_000).collect();
+        assert_eq!(at, [0, 100, 150, 175, 1_000, 1_100, 1_150, 1_175]);
+    }
+
+    #[test]
+    fn times_of_a_capture_begin_at_zero() {
+        let schedule = of_times([(1_000, 60), (1_700, 100), (1_500, 70)]).unwrap();
+        let rows: Vec<_> = schedule.probes().iter().map(|p| (p.at.as_u64(), p.length)).collect();
+        assert_eq!(rows, [(0, 60), (500, 70), (700, 100)]);
+    }
+}

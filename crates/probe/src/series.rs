@@ -1,0 +1,258 @@
+//! A series of probes to one target and what its answers say: lost, doubled, out of order, damaged, and how long they took.
+//!
+//! It is told what left and what came back, in whatever order. Times are round-trip times here, from the truest word on when a probe
+//! left to the kernel's word on when its answer came, each with the bound that their stamps leave.
+//!
+//! Invariant: every probe that left is either answered, refused or lost; duplicates and damaged answers are counted beside.
+
+use crate::method::{Reply, Says};
+use crate::record::{Clock, Flag, Record, Stamp};
+use packetrig_stats::jitter::Jitter;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Series {
+    records: Vec<Record>,
+    states: Vec<State>,
+    counts: Counts,
+    says: BTreeMap<Says, u64>,
+    latest: Option<u32>,
+    jitter: Jitter,
+    jittered: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Open,
+    Answered,
+    Refused,
+}
+
+/// What became of a series' probes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// Probes that left.
+    pub sent: u64,
+    /// Probes that were planned and did not leave.
+    pub unsent: u64,
+    /// Probes with a sound answer of the target.
+    pub answered: u64,
+    /// Probes that somebody said could not be delivered.
+    pub refused: u64,
+    /// Probes of which nothing sound came back.
+    pub lost: u64,
+    /// Further sound answers to probes that had one.
+    pub duplicates: u64,
+    /// First answers that came after that of a later probe.
+    pub reordered: u64,
+    /// Answers that were damaged.
+    pub corrupted: u64,
+}
+
+/// What an answer meant for the series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// The first sound answer, and how long it took.
+    First(Option<Took>),
+    /// Another one.
+    Duplicate,
+    /// Damaged: the probe stays without an answer.
+    Corrupted,
+    /// It could not be delivered.
+    Refused,
+    /// No probe of that number has left.
+    Stray,
+}
+
+/// A length of time, as well as it is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Took {
+    /// Nanoseconds; below zero only within the bound.
+    pub ns: i64,
+    /// It may be so much off.
+    pub bound_ns: u64,
+}
+
+/// The time between two stamps of one clock; `None` if they are of two.
+pub fn took(from: Stamp, to: Stamp) -> Option<Took> {
+    if from.clock != to.clock || from.clock == Clock::Far {
+        return None;
+    }
+    let ns = i128::from(to.middle()) - i128::from(from.middle());
+    Some(Took { ns: i64::try_from(ns).ok()?, bound_ns: from.bound().saturating_add(to.bound()) })
+}
+
+/// Times of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Times {
+    pub samples: u64,
+    pub min_ns: i64,
+    pub p50_ns: i64,
+    pub p95_ns: i64,
+    pub p99_ns: i64,
+    pub max_ns: i64,
+    pub mean_ns: f64,
+    /// Standard deviation.
+    pub mdev_ns: f64,
+    /// Interarrival jitter as RFC 3550 smooths it, over answers in the order in which they came.
+    pub jitter_ns: Option<u64>,
+    /// No time is more than this off.
+    pub bound_ns: u64,
+}
+
+/// The whole series in figures.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Summary {
+    /// What became of the probes.
+    #[serde(flatten)]
+    pub counts: Counts,
+    /// What answers said, how often.
+    pub said: Vec<(Says, u64)>,
+    /// Round-trip times, without those of probes that found the path asleep; absent without answers.
+    pub rtt: Option<Times>,
+    /// Probes that were released late, or of which the system said nothing when it should have.
+    pub doubtful: u64,
+}
+
+impl Series {
+    /// Without probes.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes in a probe that has left, or was not allowed to; probes come in order of their number.
+    pub fn sent(&mut self, record: Record) {
+        let is_unsent = record.flags.contains(&Flag::Unsent);
+        if is_unsent {
+            self.counts.unsent += 1;
+        } else {
+            self.counts.sent += 1;
+        }
+        self.records.push(record);
+        self.states.push(State::Open);
+    }
+
+    /// Takes in an answer.
+    pub fn answered(&mut self, reply: &Reply, at: Stamp) -> Meaning {
+        let index = reply.number as usize;
+        let Some((record, state)) = self.records.get_mut(index).zip(self.states.get_mut(index)) else {
+            return Meaning::Stray;
+        };
+        if record.flags.contains(&Flag::Unsent) {
+            return Meaning::Stray;
+        }
+        if !reply.is_sound {
+            self.counts.corrupted += 1;
+            return Meaning::Corrupted;
+        }
+        *self.says.entry(reply.says).or_default() += 1;
+        match (*state, reply.says.is_answer()) {
+            (State::Answered, _) => {
+                self.counts.duplicates += 1;
+                return Meaning::Duplicate;
+            }
+            (State::Refused, false) => return Meaning::Refused,
+            (State::Open, false) => {
+                *state = State::Refused;
+                self.counts.refused += 1;
+                return Meaning::Refused;
+            }
+            (State::Refused, true) => self.counts.refused -= 1,
+            (State::Open, true) => {}
+        }
+        *state = State::Answered;
+        self.counts.answered += 1;
+        record.answered = Some(at);
+        record.far_arrival = reply.far_arrival;
+        record.far_departure = reply.far_departure;
+        let took = record.left().and_then(|left| took(left, at));
+        self.note_order(reply.number);
+        if let Some(took) = took {
+            self.jitter.record(took.ns);
+            self.jittered |= self.counts.answered > 1;
+        }
+        Meaning::First(took)
+    }
+
+    fn note_order(&mut self, number: u32) {
+        match self.latest {
+            Some(latest) if latest > number => self.counts.reordered += 1,
+            _ => self.latest = Some(number),
+        }
+    }
+
+    /// What became of the probes so far; whatever has no answer yet counts as lost.
+    pub fn counts(&self) -> Counts {
+        let lost = self.counts.sent - self.counts.answered - self.counts.refused;
+        Counts { lost, ..self.counts }
+    }
+
+    /// Of the first `settled` probes, which have had the time to be answered: how many have left, and how many of them were not.
+    pub fn losses(&self, settled: usize) -> (u64, u64) {
+        let of = self.records.iter().zip(&self.states).take(settled);
+        let left = of.filter(|(record, _)| !record.flags.contains(&Flag::Unsent));
+        left.fold((0, 0), |(sent, lost), (_, state)| (sent + 1, lost + u64::from(*state != State::Answered)))
+    }
+
+    /// What is known of each probe.
+    pub fn records(&self) -> &[Record] {
+        &self.records
+    }
+
+    /// The figures.
+    pub fn summary(&self) -> Summary {
+        let doubts = [Flag::Late, Flag::Early, Flag::Stolen, Flag::StampMissing, Flag::StampsDisagree];
+        let is_doubtful = |record: &&Record| record.flags.iter().any(|flag| doubts.contains(flag));
+        Summary {
+            counts: self.counts(),
+            said: self.says.iter().map(|(says, count)| (*says, *count)).collect(),
+            rtt: self.times(),
+            doubtful: self.records.iter().filter(is_doubtful).count() as u64,
+        }
+    }
+
+    fn times(&self) -> Option<Times> {
+        let all = || {
+            let of = |record: &Record| {
+                Some((record.flags.contains(&Flag::First), took(record.left()?, record.answered?)?))
+            };
+            self.records.iter().filter_map(of)
+        };
+        let usual: Vec<Took> = all().filter(|(is_first, _)| !is_first).map(|(_, took)| took).collect();
+        // The only probe there was is better than nothing.
+        let taken = if usual.is_empty() { all().map(|(_, took)| took).collect() } else { usual };
+        let jitter = self.jittered.then(|| self.jitter.smoothed().as_u64());
+        times(&taken, jitter)
+    }
+}
+
+/// The figures of some times; `None` without any.
+pub fn times(taken: &[Took], jitter_ns: Option<u64>) -> Option<Times> {
+    let mut sorted: Vec<i64> = taken.iter().map(|took| took.ns).collect();
+    sorted.sort_unstable();
+    let (min_ns, max_ns) = (*sorted.first()?, *sorted.last()?);
+    // The nearest rank: the smallest value that so many are not above.
+    let quantile = |percent: usize| sorted[(sorted.len() * percent).div_ceil(100).max(1) - 1];
+    let count = sorted.len() as f64;
+    let mean_ns = sorted.iter().map(|ns| *ns as f64).sum::<f64>() / count;
+    let square = |ns: &i64| (*ns as f64 - mean_ns).powi(2);
+    Some(Times {
+        samples: sorted.len() as u64,
+        min_ns,
+        p50_ns: quantile(50),
+        p95_ns: quantile(95),
+        p99_ns: quantile(99),
+        max_ns,
+        mean_ns,
+        mdev_ns: (sorted.iter().map(square).sum::<f64>() / count).sqrt(),
+        jitter_ns,
+        bound_ns: taken.iter().map(|took| took.bound_ns).max()?,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+//! What the stamps of both ends say of each direction.
+//!
+//! The times of one direction are differences between two clocks. With a relation between them they are delays, with its bound; without
+//! one, only how they vary is known, and that is all that is said. A relation is UTC, if both ends follow it, or what the session itself
+//! says of both clocks, which is no narrower than half of the quickest round trip.
+//!
+//! Invariant: a delay is given only with a relation of which both ends or the exchanges are the witness; its bound holds the relation's.
+
+use super::sender::Directions;
+use crate::record::{Flag, Record, Stamp};
+use crate::series::{Times, Took, times, took};
+use packetrig_stats::clock::Fit;
+use packetrig_stats::exchange::{Comparison, Exchange};
+use packetrig_units::{MonoTime, Nanos};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// Why no delay of a direction is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoDelay {
+    /// Nobody said how far this machine's clock may be off.
+    ThisClock,
+    /// The reflector's clock is not set by a source of UTC, as it says.
+    FarClock,
+    /// No exchange came back to compare the clocks by.
+    NothingCompared,
+}
+
+impl NoDelay {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::ThisClock => "nobody said how far this machine's clock may be off (--clock-bound)",
+            Self::FarClock => "the reflector does not say that its clock is set by a source of UTC",
+            Self::NothingCompared => "nothing came back to compare the clocks by",
+        }
+    }
+}
+
+/// One direction.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Delays {
+    /// One-way delays with their bound, where the clocks have a relation.
+    pub delay: Option<Times>,
+    /// One-way delays above the smallest one. A drift between the clocks is in it.
+    pub variation: Option<Times>,
+}
+
+/// Both directions.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct BothWays {
+    /// To the reflector.
+    pub there: Delays,
+    /// Back from it.
+    pub back: Delays,
+    /// Round trips without the reflector's own time.
+    pub path: Option<Times>,
+    /// Why there are no delays.
+    pub no_delay: Option<NoDelay>,
+}
+
+/// This machine's real-time clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OwnClock {
+    /// What it is ahead of the monotonic one.
+    pub offset_ns: i64,
+    /// How far that may be off.
+    pub bound_ns: u64,
+    /// How far it is off UTC, as its owner says.
+    pub error_ns: Option<u64>,
+}
+
+/// What turns a time of the reflector's into one of ours.
+#[derive(Clone, Debug)]
+pub enum Relation {
+    /// Both clocks follow UTC, as both ends may say.
+    Utc(OwnClock),
+    /// What the session's own exchanges say of both, see [`compare`].
+    Exchanges(Vec<Compared>),
+}
+
+/// How the clocks stand to each other while some of the probes were under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Compared {
+    /// The first of these probes.
+    pub from: u32,
+    /// Our monotonic clock against the reflector's.
+    pub fit: Fit,
+}
+
+/// Exchanges that are compared together: more of them than a [`Comparison`] keeps tell nothing more.
+const BLOCK: usize = 512;
+
+/// Finds how the clocks stand to each other from the session itself, block by block. Nothing is found where nothing came back.
+pub fn compare(records: &[Record], follow_ups: &BTreeMap<u32, u64>) -> Relation {
+    let fours: Vec<(u32, Four)> =
+        records.iter().filter_map(|record| Some((record.number, Four::of(record, follow_ups)?))).collect();
+    let block = |block: &[(u32, Four)]| {
+        let mut comparison = Comparison::default();
+        for (_, four) in block {
+            comparison.add(&four.exchange());
+        }
+        let doubts = block.iter().map(|(_, four)| four.arrived.bound().max(four.departed.bound()));
+        let mut fit = comparison.fit()?;
+        // The exchange took the middles of the far stamps for the truth.
+        fit.bound += Nanos::new(doubts.max()?);
+        Some(Compared { from: block.first()?.0, fit })
+    };
+    Relation::Exchanges(fours.chunks(BLOCK).filter_map(block).collect())
+}
+
+impl Relation {
+    /// In a word.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Utc(_) => "utc",
+            Self::Exchanges(_) => "exchanges",
+        }
+    }
+
+    /// Why no delay follows from it.
+    fn obstacle(&self, told: &Directions) -> Option<NoDelay> {
+        match self {
+            Self::Utc(OwnClock { error_ns: None, .. }) => Some(NoDelay::ThisClock),
+            Self::Utc(_) if !told.is_far_synchronised => Some(NoDelay::FarClock),
+            Self::Exchanges(compared) if compared.is_empty() => Some(NoDelay::NothingCompared),
+            Self::Utc(_) | Self::Exchanges(_) => None,
+        }
+    }
+
+    /// A far stamp of a probe on our monotonic clock.
+    fn here(&self, number: u32, far: Stamp) -> Option<Stamp> {
+        let (at, doubt) = match self {
+            Self::Utc(own) => {
+                let at = far.middle().checked_add_signed(own.offset_ns.checked_neg()?)?;
+                (at, own.bound_ns.saturating_add(own.error_ns.unwrap_or(0)))
+            }
+            Self::Exchanges(compared) => {
+                let fit = compared.iter().rev().find(|compared| compared.from <= number)?.fit;
+                let at = MonoTime::from_nanos(far.middle());
+                (fit.to_local(at).as_nanos(), fit.bound_at(at).as_u64())
+            }
+        };
+        Some(Stamp::around(far.source, MonoTime::from_nanos(at), far.bound().saturating_add(doubt)))
+    }
+}
+
+/// From records of a session; `follow_ups` are truer times of departure at the reflector.
+pub fn both_ways(
+    records: &[Record],
+    follow_ups: &BTreeMap<u32, u64>,
+    told: &Directions,
+    relation: &Relation,
+) -> BothWays {
+    let no_delay = relation.obstacle(told);
+    let usual = records.iter().filter(|record| !record.flags.contains(&Flag::First));
+    let fours: Vec<(u32, Four)> =
+        usual.filter_map(|record| Some((record.number, Four::of(record, follow_ups)?))).collect();
+    let direction = |between: &dyn Fn(u32, &Four) -> Option<Took>| {
+        let taken: Vec<Took> = fours.iter().filter_map(|(number, four)| between(*number, four)).collect();
+        delays(&taken, no_delay.is_none())
+    };
+    let path: Vec<Took> = fours.iter().filter_map(|(_, four)| four.path()).collect();
+    BothWays {
+        there: direction(&|number, four| took(four.left, relation.here(number, four.arrived)?)),
+        back: direction(&|number, four| took(relation.here(number, four.departed)?, four.answered)),
+        path: times(&path, None),
+        no_delay,
+    }
+}
+
+/// The four stamps of a probe and its reflection.
+struct Four {
+    left: Stamp,
+    arrived: Stamp,
+    departed: Stamp,
+    answered: Stamp,
+}
+
+impl Four {
+    fn of(record: &Record, follow_ups: &BTreeMap<u32, u64>) -> Option<Self> {
+        let said = record.far_departure?;
+        let truer = follow_ups.get(&record.number).map(|at| {
+            let bound = said.bound();
+            Stamp { lo: at.saturating_sub(bound), hi: at.saturating_add(bound), ..said }
+        });
+        Some(Self {
+            left: record.left_here()?,
+            arrived: record.far_arrival?,
+            departed: truer.unwrap_or(said),
+            answered: record.answered?,
+        })
+    }
+
+    /// As an exchange of messages; our own stamps are taken as wide as they are.
+    fn exchange(&self) -> Exchange {
+        Exchange {
+            sent: MonoTime::from_nanos(self.left.lo),
+            heard: MonoTime::from_nanos(self.arrived.middle()),
+            answered: MonoTime::from_nanos(self.departed.middle()),
+            back: MonoTime::from_nanos(self.answered.hi),
+        }
+    }
+
+    /// The whole, less what the reflector took: its own clock tells that, right or wrong as it is.
+    fn path(&self) -> Option<Took> {
+        let whole = took(self.left, self.answered)?;
+        let inside = i64::try_from(self.departed.middle().checked_sub(self.arrived.middle())?).ok()?;
+        let bound_ns =
+            whole.bound_ns.saturating_add(self.arrived.bound()).saturating_add(self.departed.bound());
+        Some(Took { ns: whole.ns - inside, bound_ns })
+    }
+}
+
+fn delays(taken: &[Took], has_relation: bool) -> Delays {
+    let smallest = taken.iter().map(|took| took.ns).min().unwrap_or(0);
+    let above: Vec<Took> = taken.iter().map(|took| Took { ns: took.ns - smallest, ..*took }).collect();
+    Delays { delay: times(taken, None).filter(|_| has_relation), variation: times(&above, None) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Clock, Kind, Planned, Source};
+
+    const OFFSET: i64 = 1_000_000_000;
+
+    /// 100 ns there, 30 inside, 50 back; the far clock is 7 ns ahead.
+    fn records() -> Vec<Record> {
+        let own = |at: u64| Stamp::around(Source::Kernel, MonoTime::from_nanos(at), 2);
+        let far = |at: u64| {
+            let at = at + 1_000_000_007;
+            Some(Stamp { clock: Clock::Far, source: Source::Far, lo: at - 3, hi: at + 3 })
+        };
+        let record = |number: u32, slower: u64| {
+            let planned = Planned { number, train: number, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
+            let mut record = Record::planned(planned, MonoTime::from_nanos(1_000));
+            record.released = Some(own(1_000));
+            record.far_arrival = far(1_100 + slower);
+            record.far_departure = far(1_120 + slower);
+            record.answered = Some(own(1_180 + slower));
+            record
+        };
+        vec![record(0, 0), record(1, 5)]
+    }
+
+    fn told(is_far_synchronised: bool) -> Directions {
+        Directions { is_far_synchronised, ..Directions::default() }
+    }
+
+    fn follow_ups() -> BTreeMap<u32, u64> {
+        BTreeMap::from([(0, 1_000_001_137), (1, 1_000_001_142)])
+    }
+
+    #[test]
+    fn with_both_clocks_set_there_are_delays_with_all_errors_in_their_bound() {
+        let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: Some(20) };
+        let found = both_ways(&records(), &follow_ups(), &told(true), &Relation::Utc(clock));
+        let there = found.there.delay.unwrap();
+        assert_eq!((there.min_ns, there.max_ns, there.bound_ns), (107, 112, 2 + 3 + 1 + 20));
+        // The truth, 100, is within it.
+        assert!(there.min_ns.abs_diff(100) <= there.bound_ns);
+        let back = found.back.delay.unwrap();
+        assert_eq!((back.min_ns, back.max_ns), (43, 43));
+        assert_eq!(found.no_delay, None);
+    }
+
+    #[test]
+    fn without_a_relation_there_is_variation_only_and_the_reason_is_said() {
+        let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
+        let found = both_ways(&records(), &follow_ups(), &told(true), &Relation::Utc(clock));
+        assert_eq!((found.there.delay, found.back.delay), (None, None));
+        assert_eq!(found.no_delay, Some(NoDelay::ThisClock));
+        let there = found.there.variation.unwrap();
+        assert_eq!((there.min_ns, there.max_ns), (0, 5));
+        let clock = OwnClock { error_ns: Some(1), ..clock };
+        let found = both_ways(&records(), &follow_ups(), &told(false), &Relation::Utc(clock));
+        assert_eq!((found.there.delay, found.no_delay), (None, Some(NoDelay::FarClock)));
+    }
+
+    #[test]
+    fn a_round_trip_without_the_reflectors_time_needs_no_relation() {
+        let clock = OwnClock { offset_ns: OFFSET, bound_ns: 1, error_ns: None };
+        let found = both_ways(&records(), &follow_ups(), &told(false), &Relation::Utc(clock));
+        let path = found.path.unwrap();
+        assert_eq!((path.min_ns, path.max_ns), (150, 155));
+    }
+
+    #[test]
+    fn the_sessions_own_exchanges_are_a_relation_as_wide_as_the_quickest_of_them() {
+        let relation = compare(&records(), &follow_ups());
+        let found = both_ways(&records(), &follow_ups(), &told(false), &relation);
+        let (there, back) = (found.there.delay.unwrap(), found.back.delay.unwrap());
+        assert_eq!(found.no_delay, None);
+        // 100 there and 43 back, of which nothing tells which is which.
+        assert_eq!((there.min_ns + back.min_ns, there.max_ns - there.min_ns), (150, 5));
+        for (delay, truth) in [(there, 100), (back, 43)] {
+            assert!(delay.min_ns.abs_diff(truth) <= delay.bound_ns, "{delay:?}");
+            assert!((75..90).contains(&delay.bound_ns), "{delay:?}");
+        }
+        let nothing = compare(&[], &follow_ups());
+        let found = both_ways(&[], &follow_ups(), &told(false), &nothing);
+        assert_eq!((found.no_delay, found.there.delay), (Some(NoDelay::NothingCompared), None));
+    }
+
+    #[test]
+    fn a_drift_between_blocks_is_followed() {
+        // The far clock runs 100 ppm fast; a probe each millisecond for three seconds, 40 us there and 10 us back.
+        let far = |at: u64| {
+            let at = 5_000_000_000 + at + at / 10_000;
+            Some(Stamp { clock: Clock::Far, source: Source::Far, lo: at, hi: at })
+        };
+        let own = |at: u64| Some(Stamp::around(Source::Kernel, MonoTime::from_nanos(at), 0));
+        let record = |number: u32| {
+            let at = 1_000_000 * u64::from(number + 1);
+            let planned = Planned { number, train: number, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
+            let mut record = Record::planned(planned, MonoTime::from_nanos(at));
+            (record.released, record.answered) = (own(at), own(at + 55_000));
+            (record.far_arrival, record.far_departure) = (far(at + 40_000), far(at + 45_000));
+            record
+        };
+        let records: Vec<Record> = (0..3_000).map(record).collect();
+        let relation = compare(&records, &BTreeMap::new());
+        let Relation::Exchanges(compared) = &relation else { panic!("another relation") };
+        assert_eq!(compared.len(), 6);
+        let there = both_ways(&records, &BTreeMap::new(), &told(false), &relation).there;
+        let delay = there.delay.unwrap();
+        for known in [delay.min_ns, delay.max_ns] {
+            assert!(known.abs_diff(40_000) <= delay.bound_ns, "{delay:?}");
+        }
+        assert!(delay.bound_ns < 200_000, "{delay:?}");
+    }
+}

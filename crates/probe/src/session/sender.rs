@@ -1,0 +1,217 @@
+//! The near end of a STAMP session, as a method of asking.
+//!
+//! It writes the planned instant as the time of departure: the reflector sends it back unread, and the true one is in our own record.
+//!
+//! Invariant: a reply is given only for a number that was sent in this session, whose reflection says what the request said.
+
+use super::packet::{self, Reflection, Request};
+use super::time::{Estimate, Format};
+use super::tlv::{self, FollowUp, Kind};
+use super::{DIGEST, Key};
+use crate::answer::{Answer, Content};
+use crate::frame::{self, Ends};
+use crate::method::{Method, Reply, Says};
+use crate::record::{Clock, Source, Stamp};
+use packetrig_units::MonoTime;
+use std::collections::BTreeMap;
+
+/// How a session is.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Own port, which is held, and the reflector's.
+    pub ports: (u16, u16),
+    /// Authenticated mode, with this key.
+    pub key: Option<Key>,
+    /// How times are written.
+    pub format: Format,
+    /// Number of the session.
+    pub number: u16,
+    /// What `CLOCK_REALTIME` is ahead of the monotonic clock: to write times with.
+    pub realtime_offset_ns: i64,
+    /// How far this machine's clock is off, as its owner says, if it is set by a source of UTC.
+    pub synchronised_ns: Option<u64>,
+    /// Ask when the last reflection left in truth.
+    pub follow_up: bool,
+}
+
+/// What is known of one direction beyond the replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Directions {
+    /// The reflector counts what it sends back.
+    pub is_stateful: bool,
+    /// Requests that never reached it, if it counts.
+    pub lost_there: Option<u64>,
+    /// Reflections that never came back, if it counts.
+    pub lost_back: Option<u64>,
+    /// Reflections that were not what they should be: a wrong digest, or a time that was never sent.
+    pub tampered: u64,
+    /// The reflector's clock is set by a source of UTC, as it says.
+    pub is_far_synchronised: bool,
+    /// How far the reflector's clock and stamps are off, as it says, at most.
+    pub far_error_ns: Option<u64>,
+    /// Reflections whose true departure was told by the next.
+    pub follow_ups: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Sender {
+    ends: Ends,
+    session: Session,
+    packet: Vec<u8>,
+    /// Times that were written, of probes without reflection yet.
+    written: BTreeMap<u32, u64>,
+    /// The reflector's number of each reflection.
+    numbers: BTreeMap<u32, u32>,
+    follow_ups: BTreeMap<u32, u64>,
+    told: Directions,
+}
+
+impl Sender {
+    /// A session that has not begun.
+    pub const fn new(ends: Ends, session: Session) -> Self {
+        let told = Directions {
+            is_stateful: false,
+            lost_there: None,
+            lost_back: None,
+            tampered: 0,
+            is_far_synchronised: false,
+            far_error_ns: None,
+            follow_ups: 0,
+        };
+        Self {
+            ends,
+            session,
+            packet: Vec::new(),
+            written: BTreeMap::new(),
+            numbers: BTreeMap::new(),
+            follow_ups: BTreeMap::new(),
+            told,
+        }
+    }
+
+    /// When reflections left in truth, as the next ones told: by the number of the probe, in nanoseconds since 1970 of the far clock.
+    pub const fn follow_ups(&self) -> &BTreeMap<u32, u64> {
+        &self.follow_ups
+    }
+
+    /// What is known of both directions. A reflector that counts says how many requests came to it: its number of the last reflection
+    /// that came back is that of requests before it.
+    pub fn directions(&self) -> Directions {
+        // One that does not count sends back the request's number, always; which only loss on the way there tells apart.
+        let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
+        let Some((last, own)) = self.numbers.iter().next_back().filter(|_| is_stateful) else {
+            return Directions { is_stateful, ..self.told };
+        };
+        let sent = u64::from(*last) + 1;
+        let reached = u64::from(*own) + 1;
+        let back = self.numbers.len() as u64;
+        Directions {
+            is_stateful,
+            lost_there: Some(sent.saturating_sub(reached)),
+            lost_back: Some(reached.saturating_sub(back)),
+            ..self.told
+        }
+    }
+
+    fn realtime(&self, at: MonoTime) -> u64 {
+        let ns = i128::from(at.as_nanos()) + i128::from(self.session.realtime_offset_ns);
+        u64::try_from(ns.max(0)).unwrap_or(u64::MAX)
+    }
+
+    fn put_tlvs(&mut self, room: usize) {
+        let key = self.session.key.as_ref();
+        let from = packet::length(key);
+        if self.session.follow_up {
+            tlv::ask(&mut self.packet, Kind::FollowUpTelemetry, &[0; 16]);
+        }
+        let seal = if key.is_some() { tlv::HEADER + DIGEST } else { 0 };
+        let rest = room.saturating_sub(self.packet.len() + seal);
+        if rest >= tlv::HEADER {
+            let padding = vec![0; rest - tlv::HEADER];
+            tlv::ask(&mut self.packet, Kind::ExtraPadding, &padding);
+        }
+        if let Some(key) = key
+            && self.packet.len() > from
+        {
+            tlv::seal(&mut self.packet, from, key);
+        }
+    }
+
+    /// A reflection that is not what it should be counts as damaged if its number can be believed at all.
+    fn reflected(&mut self, payload: &[u8], is_sound: bool) -> Option<Reply> {
+        let key = self.session.key.clone();
+        let key = key.as_ref();
+        let read = Reflection::read(payload, key)
+            .filter(|_| key.is_none_or(|key| tlv::is_sealed(payload, packet::length(Some(key)), key)));
+        let Some(reflection) = read else {
+            self.told.tampered += 1;
+            return None;
+        };
+        let number = reflection.request.sequence;
+        let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
+        if !is_ours || reflection.session != self.session.number {
+            self.told.tampered += 1;
+            return None;
+        }
+        self.numbers.entry(number).or_insert(reflection.sequence);
+        self.note_far(&reflection, payload.get(packet::length(key)..).unwrap_or(&[]));
+        let error = reflection.estimate.error_ns().unwrap_or(0);
+        let stamp = |bits: u64| {
+            let at = reflection.estimate.format.read(bits)?;
+            let (lo, hi) = (at.saturating_sub(error), at.saturating_add(error));
+            Some(Stamp { clock: Clock::Far, source: Source::Far, lo, hi })
+        };
+        Some(Reply {
+            number,
+            says: Says::Echo,
+            is_sound,
+            far_arrival: stamp(reflection.received),
+            far_departure: stamp(reflection.sent),
+        })
+    }
+
+    fn note_far(&mut self, reflection: &Reflection, tlvs: &[u8]) {
+        self.told.is_far_synchronised = reflection.estimate.is_synchronised;
+        self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
+        let follow_up = tlv::read(tlvs).find(|tlv| tlv.kind == Kind::FollowUpTelemetry && !tlv.is_malformed);
+        let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::read(tlv.value)) else { return };
+        let Some(sent) = reflection.estimate.format.read(follow_up.sent) else { return };
+        // It names the reflection by the reflector's number.
+        let probe = self.numbers.iter().rev().find(|(_, own)| **own == follow_up.sequence);
+        if let Some((probe, _)) = probe {
+            self.follow_ups.insert(*probe, sent);
+            self.told.follow_ups = self.follow_ups.len() as u64;
+        }
+    }
+}
+
+impl Method for Sender {
+    fn write(&mut self, number: u32, at: MonoTime, length: u32, frame: &mut Vec<u8>) {
+        let error = self.session.synchronised_ns.unwrap_or(0);
+        let sent = self.session.format.write(self.realtime(at));
+        let request = Request {
+            sequence: number,
+            sent,
+            estimate: Estimate::of(error, self.session.format, self.session.synchronised_ns.is_some()),
+            session: self.session.number,
+        };
+        request.write(self.session.key.as_ref(), &mut self.packet);
+        self.put_tlvs((length as usize).saturating_sub(self.ends.headers() + frame::UDP));
+        let (own, port) = self.session.ports;
+        self.ends.udp(own, port, &self.packet, frame);
+        self.written.insert(number, sent);
+    }
+
+    fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
+        match answer.content {
+            Content::Udp { from, to, payload }
+                if (to, from) == self.session.ports
+                    && (answer.from, answer.to) == (self.ends.target, self.ends.source) =>
+            {
+                self.reflected(payload, answer.is_sound)
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,287 @@
+use super::packet::{OPEN, SEALED};
+use super::reflector::{Arrived, Settings};
+use super::tlv::{Class, FollowUp, Kind, Tally, flags};
+use super::*;
+use crate::answer;
+use crate::frame::Ends;
+use crate::method::{Method, Reply};
+use packetrig_units::{MonoTime, Nanos};
+use proptest::prelude::*;
+use std::net::SocketAddr;
+
+const NOW: u64 = 1_795_000_000_123_456_789;
+
+fn key() -> Key {
+    Key::from_text("000102030405060708090a0b0c0d0e0f1011\n").unwrap()
+}
+
+fn request(sequence: u32, format: Format) -> Request {
+    Request { sequence, sent: format.write(NOW), estimate: Estimate::of(1_000, format, true), session: 7 }
+}
+
+fn settings(key: Option<Key>) -> Settings {
+    Settings { key, is_stateful: true, interval: Nanos::ZERO, burst: 1, is_synchronised: false }
+}
+
+fn arrived(bytes: &[u8], at: u64) -> Arrived<'_> {
+    Arrived {
+        bytes,
+        from: "192.0.2.1:40000".parse::<SocketAddr>().unwrap(),
+        to_port: PORT,
+        at: MonoTime::from_nanos(at),
+        realtime_ns: NOW + at,
+        bound_ns: 500,
+        hops: Some(63),
+        class: Some(0xb9),
+    }
+}
+
+fn reflect(reflector: &mut Reflector, bytes: &[u8], at: u64) -> Result<Vec<u8>, Refused> {
+    let mut out = Vec::new();
+    let ready = reflector.reflect(&arrived(bytes, at), &mut out)?;
+    reflector.finish(&ready, NOW + at + 50, &mut out);
+    reflector.departed(&ready, NOW + at + 70, 2);
+    Ok(out)
+}
+
+#[test]
+fn the_digest_is_that_of_the_published_test_case() {
+    // RFC 4231, test case 2 would need a key of four bytes; test case 1 has twenty.
+    let key = Key::new(vec![0x0b; 20]).unwrap();
+    let expected =
+        [0xb0, 0x34, 0x4c, 0x61, 0xd8, 0xdb, 0x38, 0x53, 0x5c, 0xa8, 0xaf, 0xce, 0xaf, 0x0b, 0xf1, 0x2b];
+    assert_eq!(key.digest(&[b"Hi ", b"There"]), expected);
+    assert!(key.is_right(&[b"Hi There"], &expected) && !key.is_right(&[b"Hi there"], &expected));
+    assert!(!key.is_right(&[b"Hi There"], &expected[..15]));
+    // Test case 6: longer than a block.
+    let key = Key::new(vec![0xaa; 131]).unwrap();
+    let text = b"Test Using Larger Than Block-Size Key - Hash Key First";
+    assert_eq!(key.digest(&[text])[..4], [0x60, 0xe4, 0x31, 0x59]);
+    assert!(Key::from_text("0102").is_none() && Key::from_text(&"zz".repeat(20)).is_none());
+}
+
+#[test]
+fn fields_are_where_the_rfcs_have_them() {
+    let mut packet = Vec::new();
+    request(0x0102_0304, Format::Ptp).write(None, &mut packet);
+    assert_eq!((packet.len(), &packet[..4]), (OPEN, &[1, 2, 3, 4][..]));
+    assert_eq!(packet[4..8], 1_795_000_000_u32.to_be_bytes());
+    assert_eq!(packet[8..12], 123_456_789_u32.to_be_bytes());
+    assert_eq!((packet[12] >> 6, &packet[14..16]), (3, &[0, 7][..]));
+    assert!(packet[16..].iter().all(|byte| *byte == 0));
+    request(5, Format::Ntp).write(Some(&key()), &mut packet);
+    assert_eq!(packet.len(), SEALED);
+    assert_eq!(packet[16..20], (1_795_000_000_u32.wrapping_add(2_208_988_800)).to_be_bytes());
+    assert_eq!(packet[96..], key().digest(&[&packet[..96]]));
+}
+
+#[test]
+fn a_request_is_reflected_with_all_it_said() {
+    for key in [None, Some(key())] {
+        for format in [Format::Ntp, Format::Ptp] {
+            let mut reflector = Reflector::new(settings(key.clone()));
+            for sequence in [3, 5] {
+                let mut packet = Vec::new();
+                request(sequence, format).write(key.as_ref(), &mut packet);
+                let back = reflect(&mut reflector, &packet, u64::from(sequence) * 1000).unwrap();
+                assert_eq!(back.len(), packet.len());
+                let read = Reflection::read(&back, key.as_ref()).unwrap();
+                // The reflector counts: what is missing before was lost on the way to it.
+                assert_eq!((read.sequence, read.hops), (u32::from(sequence == 5), 63));
+                assert_eq!(read.request, request(sequence, format));
+                assert_eq!(format.read(read.received), Some(NOW + u64::from(sequence) * 1000));
+                assert_eq!(format.read(read.sent), Some(NOW + u64::from(sequence) * 1000 + 50));
+                assert!(read.estimate.error_ns().unwrap() >= 500 && !read.estimate.is_synchronised);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_asked_for_behind_a_packet_is_filled_in() {
+    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut back = Vec::new();
+    for sequence in 0..2 {
+        let mut packet = Vec::new();
+        request(sequence, Format::Ptp).write(Some(&key()), &mut packet);
+        tlv::ask(&mut packet, Kind::FollowUpTelemetry, &[0; 16]);
+        tlv::ask(&mut packet, Kind::DirectMeasurement, &Tally { sent: 9, ..Tally::default() }.write());
+        tlv::ask(&mut packet, Kind::ClassOfService, &Class { wanted: 10, ..Class::default() }.write());
+        tlv::ask(&mut packet, Kind::Location, &[0; 4]);
+        tlv::ask(&mut packet, Kind::TimestampInformation, &[0; 4]);
+        tlv::ask(&mut packet, Kind::Other(200), &[1, 2, 3]);
+        tlv::ask(&mut packet, Kind::AccessReport, &[1, 2, 3]);
+        tlv::seal(&mut packet, SEALED, &key());
+        back = reflect(&mut reflector, &packet, 1_000 + u64::from(sequence)).unwrap();
+        assert_eq!(back.len(), packet.len());
+        assert!(tlv::is_sealed(&back, SEALED, &key()));
+    }
+    let found: Vec<_> = tlv::read(&back[SEALED..]).collect();
+    let follow_up = FollowUp::read(found[0].value).unwrap();
+    assert_eq!(follow_up, FollowUp { sequence: 0, sent: Format::Ptp.write(NOW + 1_070), method: 2 });
+    assert_eq!(Tally::read(found[1].value), Some(Tally { sent: 9, received: 2, reflected: 2 }));
+    let class = Class { wanted: 10, arrived: 46, ecn: 1, is_refused: true };
+    assert_eq!(Class::read(found[2].value), Some(class));
+    assert_eq!(found[3].value, [PORT.to_be_bytes(), 40_000_u16.to_be_bytes()].concat());
+    assert_eq!(found[4].value, [5, 2, 5, 2]);
+    let marks: Vec<u8> = found.iter().map(|tlv| tlv.flags).collect();
+    assert_eq!(marks, [0, 0, 0, 0, 0, flags::UNRECOGNIZED, flags::MALFORMED, 0]);
+}
+
+#[test]
+fn a_tampered_request_and_a_repeated_one_get_nothing() {
+    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut packet = Vec::new();
+    request(1, Format::Ptp).write(Some(&key()), &mut packet);
+    for at in 0..packet.len() {
+        let mut tampered = packet.clone();
+        tampered[at] ^= 1;
+        assert_eq!(reflect(&mut reflector, &tampered, 5), Err(Refused::Unreadable), "byte {at}");
+    }
+    assert!(reflect(&mut reflector, &packet, 5).is_ok());
+    assert_eq!(reflect(&mut reflector, &packet, 6), Err(Refused::Repeated));
+    let mut unsealed = Vec::new();
+    request(2, Format::Ptp).write(Some(&key()), &mut unsealed);
+    tlv::ask(&mut unsealed, Kind::ExtraPadding, &[0; 9]);
+    assert_eq!(reflect(&mut reflector, &unsealed, 7), Err(Refused::Unsealed));
+    // Out of order is not repeated; too old may be.
+    let mut at = |sequence| {
+        request(sequence, Format::Ptp).write(Some(&key()), &mut packet);
+        reflect(&mut reflector, &packet, 8).err()
+    };
+    assert_eq!(
+        [at(70), at(69), at(69), at(6), at(7)],
+        [None, None, Some(Refused::Repeated), Some(Refused::Repeated), None]
+    );
+}
+
+#[test]
+fn a_sender_that_hurries_is_not_answered() {
+    let interval = Nanos::from_millis(1);
+    let mut reflector = Reflector::new(Settings { interval, ..settings(None) });
+    let mut packet = Vec::new();
+    request(0, Format::Ptp).write(None, &mut packet);
+    assert!(reflect(&mut reflector, &packet, 1_000_000).is_ok());
+    assert_eq!(reflect(&mut reflector, &packet, 1_999_999), Err(Refused::TooSoon));
+    assert!(reflect(&mut reflector, &packet, 2_000_000).is_ok());
+    // Of a burst as many as are allowed at once, and one more each interval.
+    let mut reflector = Reflector::new(Settings { interval, burst: 3, ..settings(None) });
+    let mut answered = |at: u64| reflect(&mut reflector, &packet, at).is_ok();
+    assert_eq!([0, 0, 0, 0].map(|after| answered(5_000_000 + after)), [true, true, true, false]);
+    assert_eq!(
+        [999_999, 1_000_000, 1_000_001].map(|after| answered(5_000_000 + after)),
+        [false, true, false]
+    );
+    assert_eq!([0, 0, 0, 0].map(|after| answered(50_000_000 + after)), [true, true, true, false]);
+    // Too short to be one: nothing, whoever asks.
+    assert_eq!(reflect(&mut reflector, &packet[..OPEN - 1], 9_000_000), Err(Refused::Unreadable));
+}
+
+fn ends() -> Ends {
+    let (source, target) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+    Ends { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 }
+}
+
+fn sender(key: Option<Key>) -> Sender {
+    let session = sender::Session {
+        ports: (40_000, PORT),
+        key,
+        format: Format::Ptp,
+        number: 7,
+        realtime_offset_ns: i64::try_from(NOW).unwrap(),
+        synchronised_ns: None,
+        follow_up: true,
+    };
+    Sender::new(ends(), session)
+}
+
+/// What a sender reads of a reflection.
+fn heard(sender: &mut Sender, payload: &[u8]) -> Option<Reply> {
+    let ends = ends();
+    let back = Ends { source: ends.target, target: ends.source, ..ends };
+    let mut frame = Vec::new();
+    back.udp(PORT, 40_000, payload, &mut frame);
+    sender.read(&answer::read(&frame, false).unwrap())
+}
+
+#[test]
+fn both_ends_agree_on_what_was_lost_in_which_direction() {
+    for key in [None, Some(key())] {
+        let mut reflector = Reflector::new(settings(key.clone()));
+        let mut sender = sender(key);
+        let mut replies = 0;
+        for number in 0..10 {
+            let mut frame = Vec::new();
+            sender.write(number, MonoTime::from_nanos(1_000 + u64::from(number)), 300, &mut frame);
+            assert_eq!(frame.len(), 300);
+            // Two are lost on the way there, one on the way back.
+            if number == 2 || number == 6 {
+                continue;
+            }
+            let back = reflect(&mut reflector, &frame[42..], 5_000 + u64::from(number)).unwrap();
+            if number == 4 {
+                continue;
+            }
+            let reply = heard(&mut sender, &back).unwrap();
+            assert_eq!((reply.number, reply.is_sound), (number, true));
+            let far = reply.far_arrival.unwrap();
+            assert!(far.lo <= NOW + 5_000 + u64::from(number) && far.hi >= NOW + 5_000 + u64::from(number));
+            replies += 1;
+        }
+        let told = sender.directions();
+        assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(2), Some(1)));
+        assert_eq!((replies, told.tampered), (7, 0));
+        // The last reflection's departure is told by none; that of the lost one is nobody's.
+        assert_eq!(sender.follow_ups().keys().copied().collect::<Vec<_>>(), [0, 1, 5, 7, 8]);
+        assert_eq!(sender.follow_ups()[&8], NOW + 5_008 + 70);
+    }
+}
+
+#[test]
+fn a_tampered_reflection_is_no_reply() {
+    let mut reflector = Reflector::new(settings(Some(key())));
+    let mut sender = sender(Some(key()));
+    let mut frame = Vec::new();
+    sender.write(0, MonoTime::from_nanos(1), 200, &mut frame);
+    let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
+    // The flags of the digest's own TLV are what no digest covers.
+    let flags = back.len() - tlv::HEADER - DIGEST;
+    for at in (0..back.len()).filter(|at| *at != flags) {
+        let mut tampered = back.clone();
+        tampered[at] ^= 0x10;
+        assert_eq!(heard(&mut sender, &tampered), None, "byte {at}");
+    }
+    assert_eq!(sender.directions().tampered, back.len() as u64 - 1);
+    assert!(heard(&mut sender, &back).is_some());
+}
+
+proptest! {
+    #[test]
+    fn times_are_read_as_written(ns in 946_684_800_000_000_000_u64..2_085_000_000_000_000_000) {
+        for format in [Format::Ntp, Format::Ptp] {
+            prop_assert_eq!(format.read(format.write(ns)), Some(ns));
+        }
+    }
+
+    #[test]
+    fn an_estimate_holds_its_error(error in 0_u64..1 << 62, synchronised: bool) {
+        let estimate = Estimate::of(error, Format::Ptp, synchronised);
+        let read = Estimate::read(estimate.write());
+        prop_assert_eq!(read, estimate);
+        let said = read.error_ns().unwrap();
+        // Two digits of eight bits are kept, rounded up at every step.
+        prop_assert!(said >= error && said <= error + error / 64 + 2);
+    }
+
+    #[test]
+    fn garbage_is_never_reflected_longer_and_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+        let mut reflector = Reflector::new(settings(None));
+        if let Ok(back) = reflect(&mut reflector, &bytes, 1) {
+            prop_assert_eq!(back.len(), bytes.len());
+        }
+        let mut sealed = Reflector::new(settings(Some(key())));
+        prop_assert!(reflect(&mut sealed, &bytes, 1).is_err());
+        let _ = tlv::read(&bytes).count();
+        let _ = Reflection::read(&bytes, None);
+    }
+}

@@ -1,0 +1,67 @@
+//! What surrounds a series of probes and may explain it later: kernel, driver, queues, offloads.
+//!
+//! Nothing is changed; what cannot be asked is left out.
+
+use crate::Error;
+use crate::release::Manner;
+use packetrig_plan::Location;
+use packetrig_probe::header::{ClockOffset, FORMAT, Header};
+use packetrig_probe::{Mechanism, Schedule};
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{clock, kernel, qdisc, sched};
+
+/// The clocks as they are now.
+pub fn clocks() -> ClockOffset {
+    let offset = clock::realtime_offset();
+    ClockOffset { offset_ns: offset.offset_ns, bound_ns: offset.bound_ns }
+}
+
+/// Who drives an interface, if it says so.
+pub fn driver(location: &Location) -> Option<String> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+    Ethtool::open(&netns).ok()?.driver(&location.interface).ok().map(|driver| driver.name)
+}
+
+/// What is known before the first probe leaves; the caller adds whom they go to, and the clocks after the last. Without a schedule, trains are
+/// asked for one by one.
+pub fn header(
+    location: &Location,
+    mechanism: Mechanism,
+    manner: &Manner,
+    schedule: Option<&Schedule>,
+) -> Result<Header, Error> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+    let link = Links::open(&netns)?.by_name(&location.interface)?;
+    let ethtool = Ethtool::open(&netns)?;
+    let is_on = |offload: &Offload| ethtool.offload(&link.name, *offload).unwrap_or(false);
+    let offloads = Offload::ALL.into_iter().filter(is_on).map(|offload| offload.name().to_owned());
+    let qdiscs = qdisc::of(&netns, link.index, &link.name).unwrap_or_default();
+    let before = clocks();
+    Ok(Header {
+        format: FORMAT.into(),
+        argv: std::env::args().collect(),
+        seed: 0,
+        schedule: schedule.map(Schedule::fingerprint).unwrap_or_default(),
+        probes: schedule.map_or(0, |schedule| schedule.probes().len() as u64),
+        targets: Vec::new(),
+        about: None,
+        interface: location.to_string(),
+        mechanism,
+        why: String::new(),
+        remarks: Vec::new(),
+        ahead_ns: manner.ahead.as_u64(),
+        slack_ns: manner.slack.as_u64(),
+        priority: manner.priority,
+        cpu: manner.cpu,
+        tolerance_ns: manner.tolerance.as_u64(),
+        kernel: kernel::release(),
+        driver: ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default(),
+        qdiscs: qdiscs.into_iter().map(|qdisc| qdisc.kind).collect(),
+        offloads: offloads.collect(),
+        real_time_share_us: sched::real_time_share(),
+        clock_before: before,
+        clock_after: before,
+    })
+}

@@ -1,0 +1,146 @@
+//! The kernel-side filter of an ear, as classic BPF.
+//!
+//! The kernel sees frames without the VLAN tag it took out, and answers to untagged probes have none. Programs are written with
+//! labels of two ends only: `PASS` and `DROP`, put in place at the end.
+
+use super::Wanted;
+use packetrig_sys::pcap::ClassicInsn;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+const ETHER_TYPE: u32 = 12;
+const NETWORK: u32 = 14;
+
+// Codes of classic BPF.
+const LOAD_WORD: u16 = 0x20;
+const LOAD_HALF: u16 = 0x28;
+const LOAD_BYTE: u16 = 0x30;
+const LOAD_HALF_BEHIND: u16 = 0x48;
+/// The index register becomes the length of the IPv4 header at an offset.
+const INDEX_HEADER: u16 = 0xb1;
+const IF_EQUAL: u16 = 0x15;
+const RETURN: u16 = 0x06;
+
+const fn insn(code: u16, k: u32) -> ClassicInsn {
+    ClassicInsn { code, jt: 0, jf: 0, k }
+}
+
+/// Skips `then` instructions if what is loaded is `k`, else `other`.
+const fn on(k: u32, then: u8, other: u8) -> ClassicInsn {
+    ClassicInsn { code: IF_EQUAL, jt: then, jf: other, k }
+}
+
+const PASS: ClassicInsn = insn(RETURN, u32::MAX);
+const DROP: ClassicInsn = insn(RETURN, 0);
+
+pub(super) fn compile(wanted: &Wanted) -> Vec<ClassicInsn> {
+    let mut program = Vec::new();
+    for address in &wanted.addresses {
+        program.extend(match address {
+            IpAddr::V4(ip) => ipv4(*ip, wanted.port),
+            IpAddr::V6(ip) => ipv6(*ip, wanted.port),
+        });
+    }
+    program.push(DROP);
+    program
+}
+
+/// Passes what is for this address; goes on behind its last instruction otherwise.
+fn ipv4(ip: Ipv4Addr, port: Option<u16>) -> Vec<ClassicInsn> {
+    let body = vec![
+        insn(LOAD_BYTE, NETWORK + 9),
+        on(1, 5, 0),
+        on(6, 1, 0),
+        on(17, 0, 4),
+        insn(INDEX_HEADER, NETWORK),
+        insn(LOAD_HALF_BEHIND, NETWORK + 2),
+        port_or_never(port),
+        PASS,
+        DROP,
+    ];
+    guarded(&[(LOAD_HALF, ETHER_TYPE, 0x0800), (LOAD_WORD, NETWORK + 16, u32::from(ip))], body)
+}
+
+fn ipv6(ip: Ipv6Addr, port: Option<u16>) -> Vec<ClassicInsn> {
+    let body = vec![
+        insn(LOAD_BYTE, NETWORK + 6),
+        on(58, 4, 0),
+        on(6, 1, 0),
+        on(17, 0, 3),
+        insn(LOAD_HALF, NETWORK + 40 + 2),
+        port_or_never(port),
+        PASS,
+        DROP,
+    ];
+    let bits = u128::from(ip);
+    let word = |n: u32| {
+        let value = u32::try_from(bits >> (96 - 32 * n) & 0xffff_ffff).unwrap_or_default();
+        (LOAD_WORD, NETWORK + 24 + 4 * n, value)
+    };
+    guarded(&[(LOAD_HALF, ETHER_TYPE, 0x86dd), word(0), word(1), word(2), word(3)], body)
+}
+
+/// In front of `PASS, DROP`: the first if the port is ours.
+const fn port_or_never(port: Option<u16>) -> ClassicInsn {
+    match port {
+        Some(port) => on(port as u32, 0, 1),
+        // More than sixteen bits are never equal to them.
+        None => on(u32::MAX, 0, 1),
+    }
+}
+
+/// The body if every load gives its value; behind the body otherwise.
+fn guarded(conditions: &[(u16, u32, u32)], body: Vec<ClassicInsn>) -> Vec<ClassicInsn> {
+    let mut program = Vec::new();
+    for (nth, (load, at, value)) in conditions.iter().enumerate() {
+        let rest = 2 * (conditions.len() - nth - 1) + body.len();
+        program.push(insn(*load, *at));
+        program.push(on(*value, 0, u8::try_from(rest).unwrap_or(u8::MAX)));
+    }
+    program.extend(body);
+    program
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_probe::frame::{Ends, Segment};
+    use packetrig_wire::bpf::{self, Program};
+
+    fn program(addresses: &[&str], port: Option<u16>) -> Program {
+        let addresses = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+        let compiled = compile(&Wanted { addresses, port });
+        let of = |i: &ClassicInsn| bpf::ClassicInsn { code: i.code, jt: i.jt, jf: i.jf, k: i.k };
+        Program::new(compiled.iter().map(of).collect()).unwrap()
+    }
+
+    /// What passes of an echo, a datagram and a segment to an address and port.
+    fn passing(program: &Program, to: &str, port: u16) -> [bool; 3] {
+        let target: IpAddr = to.parse().unwrap();
+        let from = if target.is_ipv4() { "192.0.2.9" } else { "2001:db8::9" };
+        let source = from.parse().unwrap();
+        let ends = Ends { own_mac: [2; 6], next_mac: [4; 6], source, target, class: 0 };
+        let mut frame = Vec::new();
+        ends.echo(1, 1, &[], &mut frame);
+        let echo = program.matches(&frame);
+        ends.udp(9, port, &[], &mut frame);
+        let udp = program.matches(&frame);
+        let segment = Segment { source_port: 9, target_port: port, ..Segment::default() };
+        ends.tcp(&segment, &mut frame);
+        [echo, udp, program.matches(&frame)]
+    }
+
+    #[test]
+    fn only_icmp_and_what_comes_to_the_port_of_an_own_address_passes() {
+        for port in [Some(4000), None] {
+            let program = program(&["192.0.2.1", "2001:db8::1", "192.0.2.2"], port);
+            for own in ["192.0.2.1", "192.0.2.2", "2001:db8::1"] {
+                assert_eq!(passing(&program, own, 4000), [true, port.is_some(), port.is_some()], "{own}");
+                assert_eq!(passing(&program, own, 4001), [true, false, false], "{own}");
+            }
+            for other in ["192.0.2.3", "2001:db8::2", "2001:db9::1"] {
+                assert_eq!(passing(&program, other, 4000), [false; 3], "{other}");
+            }
+        }
+        assert_eq!(passing(&program(&[], Some(1)), "192.0.2.1", 1), [false; 3]);
+    }
+}

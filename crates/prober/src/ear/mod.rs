@@ -1,0 +1,181 @@
+//! What comes back: frames from a ring that the kernel fills, with the kernel's stamp of each arrival.
+//!
+//! An [`Ear`] belongs to one interface. Looking into the ring takes no system call, so whoever waits between probes can look as
+//! often as it likes; the kernel puts into it only what is addressed to us and could be an answer.
+//!
+//! Invariant: the stamp of a frame is an interval of the monotonic clock that holds the instant at which the kernel stamped it, as long
+//! as the real-time clock does not step twice between two readings.
+
+mod filter;
+
+use crate::Error;
+use packetrig_plan::Location;
+use packetrig_probe::answer::{self, Answer};
+use packetrig_probe::{Source, Stamp};
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing};
+use packetrig_sys::ports::{HeldPort, Protocol};
+use packetrig_units::{MonoTime, Nanos};
+use std::net::{IpAddr, SocketAddr};
+
+/// The two clocks are compared this often, at least, while frames come.
+const COMPARED_EVERY: u64 = 100_000_000;
+/// Waiting is cut in pieces, so that a wish to end is seen.
+pub(crate) const PIECE: Nanos = Nanos::from_millis(20);
+/// Frames that are taken in a row, before whoever listens looks at the time again.
+const BATCH: usize = 256;
+
+/// Of a ring, at least.
+const BLOCKS: u32 = 64;
+
+/// What to listen for: packets to one of the addresses that are ICMP, or come to the port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Own addresses.
+    pub addresses: Vec<IpAddr>,
+    /// Own port of UDP and TCP; `None`: ICMP only.
+    pub port: Option<u16>,
+}
+
+/// A frame that was heard.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard<'a> {
+    /// Its bytes, without FCS.
+    pub frame: &'a [u8],
+    /// When it arrived.
+    pub at: Stamp,
+    /// Its sender is on this machine and left a checksum to a card that never was.
+    pub lacks_checksum: bool,
+}
+
+impl<'a> Heard<'a> {
+    /// What it says, if it could be an answer.
+    pub fn answer(&self) -> Option<Answer<'a>> {
+        answer::read(self.frame, self.lacks_checksum)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Ear {
+    ring: RxRing,
+    offset: Offset,
+    compared_at: u64,
+}
+
+impl Ear {
+    /// Listens at an interface from now on.
+    pub fn open(location: &Location, index: u32, wanted: &Wanted) -> Result<Self, Error> {
+        Self::open_holding(location, index, wanted, 0)
+    }
+
+    /// The same, with room for so many frames that come while nobody listens: each may take a block of the ring for itself, because the
+    /// kernel closes one that was begun within a millisecond.
+    pub fn open_holding(
+        location: &Location,
+        index: u32,
+        wanted: &Wanted,
+        frames: u32,
+    ) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let options = RxOptions {
+            blocks: BLOCKS.max(frames + BLOCKS / 4),
+            block_bytes: 1 << 16,
+            retire_ms: 1,
+            promiscuous: false,
+            outgoing: false,
+        };
+        let filter = filter::compile(wanted);
+        let ring = RxRing::open_filtered(&netns, index, &location.interface, options, &filter)?;
+        Ok(Self { ring, offset: clock::realtime_offset(), compared_at: clock::monotonic_ns() })
+    }
+
+    /// Gives what is there to `take`, no more than can be taken in a row; says how many. Waits for nothing.
+    pub fn listen(&mut self, mut take: impl FnMut(Heard<'_>)) -> usize {
+        let now = clock::monotonic_ns();
+        let before = self.offset;
+        if now - self.compared_at > COMPARED_EVERY {
+            (self.offset, self.compared_at) = (clock::realtime_offset(), now);
+        }
+        let after = self.offset;
+        self.ring.receive(BATCH, &mut |raw| {
+            take(Heard {
+                frame: raw.bytes,
+                at: between(before, after, raw.realtime_ns),
+                lacks_checksum: raw.lacks_checksum,
+            });
+        })
+    }
+
+    /// Waits until something is there, at most so long; the wait is cut in pieces, so that a wish to end is seen.
+    pub fn wait(&mut self, within: Nanos) -> Result<(), Error> {
+        Ok(self.ring.wait(within.min(PIECE).as_u64())?)
+    }
+
+    /// Frames that were lost because nobody listened in time.
+    pub fn lost(&mut self) -> Result<u64, Error> {
+        Ok(self.ring.stats()?.dropped)
+    }
+}
+
+/// A stamp of the real-time clock that was taken between two comparisons of it with the monotonic one.
+fn between(before: Offset, after: Offset, realtime_ns: u64) -> Stamp {
+    let around = |offset: Offset| {
+        let at = MonoTime::from_nanos(offset.to_monotonic(realtime_ns));
+        Stamp::around(Source::Kernel, at, offset.bound_ns)
+    };
+    let (one, other) = (around(before), around(after));
+    Stamp { lo: one.lo.min(other.lo), hi: one.hi.max(other.hi), ..one }
+}
+
+/// Keeps the kernel from answering what comes back to our port, as it does when nobody has it: with a TCP reset, or "port unreachable".
+/// The ear hears it all the same. Dropping it gives the port back.
+#[derive(Debug)]
+pub struct Hush {
+    held: Vec<HeldPort>,
+}
+
+impl Hush {
+    /// Holds a free port of both protocols at an own address in a namespace.
+    pub fn any_port(namespace: Option<&str>, address: IpAddr) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(namespace)?;
+        let mut attempts = 0;
+        loop {
+            let tcp = HeldPort::hold(&netns, Protocol::Tcp, SocketAddr::new(address, 0))?;
+            // The same port of the other protocol may be somebody's.
+            match HeldPort::hold(&netns, Protocol::Udp, SocketAddr::new(address, tcp.port())) {
+                Ok(udp) => return Ok(Self { held: vec![tcp, udp] }),
+                Err(packetrig_sys::Error::Busy { .. }) if attempts < 16 => attempts += 1,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Holds the same port at another own address, too.
+    pub fn also(&mut self, namespace: Option<&str>, address: IpAddr) -> Result<(), Error> {
+        let netns = NetNs::open_or_current(namespace)?;
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
+            self.held.push(HeldPort::hold(&netns, protocol, SocketAddr::new(address, self.port()))?);
+        }
+        Ok(())
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.held.first().map_or(0, HeldPort::port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_between_two_comparisons_holds_both() {
+        let before = Offset { offset_ns: 1_000, bound_ns: 10 };
+        let after = Offset { offset_ns: 1_100, bound_ns: 20 };
+        let stamp = between(before, after, 5_000);
+        assert_eq!((stamp.lo, stamp.hi, stamp.source), (3_880, 4_010, Source::Kernel));
+    }
+}

@@ -1,0 +1,63 @@
+//! What can go wrong while probing, and by whose fault.
+
+use packetrig_probe::{Exceeded, Refusal};
+use std::net::IpAddr;
+
+/// Why probes cannot be sent or their answers not be had.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// World: the kernel refused, or cannot.
+    #[error(transparent)]
+    Kernel(#[from] packetrig_sys::Error),
+    /// User: the interface looks like part of a network that people use, or somebody else holds it.
+    #[error(transparent)]
+    Engine(#[from] packetrig_engine::Error),
+    /// User: the target is not allowed.
+    #[error(transparent)]
+    Target(#[from] Refusal),
+    /// World: this mechanism cannot be used here.
+    #[error("mechanism {mechanism} cannot be used on {interface}: {source}")]
+    Mechanism {
+        /// Which.
+        mechanism: packetrig_probe::Mechanism,
+        /// Where.
+        interface: String,
+        /// Why.
+        source: Box<packetrig_sys::Unsupported>,
+    },
+    /// User: a mechanism that holds whole trains has no room for one.
+    #[error(
+        "mechanism {mechanism} takes {most} frames at once at most, of {longest} bytes, not {frames} of up to {length}"
+    )]
+    Train {
+        /// Which.
+        mechanism: packetrig_probe::Mechanism,
+        /// Frames at most.
+        most: usize,
+        /// Bytes of a frame at most.
+        longest: usize,
+        /// What was given.
+        frames: usize,
+        /// Its longest.
+        length: usize,
+    },
+    /// Bug: the thread that sends has panicked.
+    #[error("the thread that releases probes is gone")]
+    Gone,
+    /// World: the kernel knows no way to the target.
+    #[error("there is no route to {0}{place}", place = .1.as_deref().map(|name| format!(" through {name}")).unwrap_or_default())]
+    NoRoute(IpAddr, Option<String>),
+    /// World: the next hop does not say its hardware address.
+    #[error("nobody answers for {0} on {1}")]
+    NobodyThere(IpAddr, String),
+    /// User: more than is allowed.
+    #[error(transparent)]
+    Limits(#[from] Exceeded),
+}
+
+impl From<packetrig_sys::Unsupported> for Error {
+    fn from(lacking: packetrig_sys::Unsupported) -> Self {
+        Self::Kernel(lacking.into())
+    }
+}

@@ -1,0 +1,152 @@
+//! Labs for the tests of this room, and the simplest way to send: no product code stands on it.
+
+use crate::Error;
+use crate::path::Way;
+use crate::release::{Due, Gone, Release};
+use packetrig_plan::Location;
+use packetrig_probe::{Mechanism, Permit, Permitted, Source, Stamp};
+use packetrig_sys::link::{Links, VethEnd};
+use packetrig_sys::netns::{self, NetNs};
+use packetrig_sys::packet::{TxOptions, TxRing};
+use packetrig_sys::{clock, kernel};
+use packetrig_units::MonoTime;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Two namespaces and a cable; the near end is 192.0.2.1, the far one 192.0.2.2.
+pub(crate) struct Lab {
+    pub(crate) near: String,
+    pub(crate) far: String,
+}
+
+impl Lab {
+    /// `None` where rights are missing.
+    pub(crate) fn new() -> Option<Self> {
+        let (near_name, near) = namespace("a")?;
+        let (far_name, far) = namespace("b")?;
+        let lab = Self { near: near_name, far: far_name };
+        let end = |name, netns| VethEnd { name, netns, mac: None };
+        Links::open(&near).unwrap().create_veth(end("a", None), end("b", Some(&far))).unwrap();
+        for (netns, name, ip, ip6) in
+            [(&near, "a", "192.0.2.1", "2001:db8::1"), (&far, "b", "192.0.2.2", "2001:db8::2")]
+        {
+            kernel::write_setting(netns, "net/ipv6/conf/all/accept_dad", "0").unwrap();
+            kernel::write_setting(netns, &format!("net/ipv6/conf/{name}/accept_dad"), "0").unwrap();
+            let mut links = Links::open(netns).unwrap();
+            let index = links.by_name(name).unwrap().index;
+            links.set_up(index, true).unwrap();
+            links.add_address(index, ip.parse().unwrap(), 24).unwrap();
+            links.add_address(index, ip6.parse().unwrap(), 64).unwrap();
+            let loopback = links.by_name("lo").unwrap().index;
+            links.set_up(loopback, true).unwrap();
+        }
+        Some(lab)
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        netns::delete_named(&self.near).unwrap();
+        netns::delete_named(&self.far).unwrap();
+    }
+}
+
+/// A cable `a` - `b` without addresses, in a namespace of its own.
+pub(crate) struct Cable {
+    pub(crate) name: String,
+    pub(crate) netns: NetNs,
+}
+
+impl Cable {
+    /// `None` where rights are missing.
+    pub(crate) fn new() -> Option<Self> {
+        let (name, netns) = namespace("cable")?;
+        let mut links = Links::open(&netns).unwrap();
+        let end = |name| VethEnd { name, netns: None, mac: None };
+        links.create_veth(end("a"), end("b")).unwrap();
+        for name in ["a", "b"] {
+            kernel::write_setting(&netns, &format!("net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+            let index = links.by_name(name).unwrap().index;
+            links.set_up(index, true).unwrap();
+        }
+        Some(Self { name, netns })
+    }
+
+    pub(crate) fn at(&self, interface: &str) -> Location {
+        Location { namespace: Some(self.name.clone()), interface: interface.into() }
+    }
+
+    pub(crate) fn index(&self, interface: &str) -> u32 {
+        Links::open(&self.netns).unwrap().by_name(interface).unwrap().index
+    }
+}
+
+impl Drop for Cable {
+    fn drop(&mut self) {
+        netns::delete_named(&self.name).unwrap();
+    }
+}
+
+/// A new namespace; `None` where rights are missing.
+fn namespace(what: &str) -> Option<(String, NetNs)> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("prober-{}-{}-{what}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+    match NetNs::create_named(&name) {
+        Ok(netns) => Some((name, netns)),
+        Err(error) => {
+            assert!(error.is_permission(), "{error}");
+            println!("not run: {error}");
+            None
+        }
+    }
+}
+
+pub(crate) fn permitted(ip: &str) -> Permitted {
+    let mut permit = Permit::default();
+    permit.allow("192.0.2.0/24".parse().unwrap());
+    permit.allow("198.51.100.0/24".parse().unwrap());
+    permit.allow("2001:db8::/32".parse().unwrap());
+    permit.permitted(ip.parse().unwrap(), "2026-11-22").unwrap()
+}
+
+pub(crate) fn send(way: &Way, frame: &[u8]) -> u64 {
+    let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
+    let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
+    let mut ring = TxRing::open(&netns, way.index, "test", options).unwrap();
+    ring.next_slot().unwrap()[..frame.len()].copy_from_slice(frame);
+    ring.commit(frame.len());
+    let at = clock::monotonic_ns();
+    ring.kick().unwrap();
+    at
+}
+
+/// Sleeps and sends.
+#[derive(Debug)]
+pub(crate) struct Plain(TxRing);
+
+impl Plain {
+    pub(crate) fn open(way: &Way) -> Self {
+        let netns = NetNs::open_or_current(way.location.namespace.as_deref()).unwrap();
+        let options = TxOptions { bypass_queue: false, ..TxOptions::default() };
+        Self(TxRing::open(&netns, way.index, "test", options).unwrap())
+    }
+}
+
+impl Release for Plain {
+    fn mechanism(&self) -> Mechanism {
+        Mechanism::Sleep
+    }
+
+    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+        for due in train {
+            clock::sleep_until_ns(due.at.as_nanos());
+            self.0.next_slot().unwrap()[..due.frame.len()].copy_from_slice(due.frame);
+            self.0.commit(due.frame.len());
+            let now = || MonoTime::from_nanos(clock::monotonic_ns());
+            let before = now();
+            self.0.kick()?;
+            let handed_over = Some(Stamp::between(Source::Program, before, now()));
+            gone.push(Gone { handed_over, ..Gone::default() });
+        }
+        Ok(())
+    }
+}

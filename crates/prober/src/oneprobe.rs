@@ -1,0 +1,157 @@
+//! A series of pairs of TCP segments at a web server ([`packetrig_probe::oneprobe`]): the machine's wishes carried out on frames.
+//!
+//! The connection is ours alone: the kernel knows nothing of it, and a hushed port keeps it from answering.
+//!
+//! Invariant: whatever the machine sends goes through the target's dispatcher, so the limits hold for acknowledgements, too.
+
+use crate::Error;
+use crate::ear::Ear;
+use crate::path::Way;
+use crate::release::{Dispatcher, Due, Gone};
+use packetrig_probe::Stamp;
+use packetrig_probe::answer::{Answer, Content, Trouble};
+use packetrig_probe::frame::Segment;
+use packetrig_probe::oneprobe::{Direction, Failure, In, Machine, Out, Report, Step};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use serde::Serialize;
+
+/// Why a series has no more probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum End {
+    /// All have been sent.
+    Done,
+    /// Somebody wished it.
+    Stopped,
+    /// Too much was lost.
+    Lossy,
+    /// Somebody on the way does not want them.
+    Prohibited,
+    /// The server is none, or not one that can be measured.
+    Failed(Failure),
+}
+
+/// A series at work.
+#[derive(Debug)]
+pub struct Talk<'a> {
+    /// The way to the server.
+    pub way: &'a Way,
+    /// The server's port.
+    pub port: u16,
+    /// Ours, hushed.
+    pub own_port: u16,
+    /// The way out.
+    pub dispatcher: &'a mut Dispatcher,
+    /// What comes back.
+    pub ear: &'a mut Ear,
+}
+
+impl Talk<'_> {
+    /// Performs a series to its end.
+    pub fn run(&mut self, machine: &mut Machine, stop: &dyn Fn() -> bool) -> Result<End, Error> {
+        let mut early = None;
+        loop {
+            early = early
+                .or_else(|| stop().then_some(End::Stopped))
+                .or_else(|| self.is_lossy(machine.report().0));
+            if early.is_some() {
+                machine.stop();
+            }
+            match machine.step(clock::monotonic_ns()) {
+                Step::Over => break,
+                Step::Send(out) => {
+                    self.send(&[&out], clock::monotonic_ns())?;
+                }
+                Step::Pair { at, segments: [one, other] } => {
+                    let gone = self.send(&[&one, &other], at)?;
+                    machine.left(left(&gone));
+                }
+                Step::Wait(until) => {
+                    let within = Nanos::new(until.saturating_sub(clock::monotonic_ns()));
+                    early = self.listen(machine, within)?;
+                }
+            }
+        }
+        let failed = machine.report().1.map(End::Failed);
+        Ok(early.or(failed).unwrap_or(End::Done))
+    }
+
+    fn is_lossy(&self, report: &Report) -> Option<End> {
+        let limits = self.way.permitted.limits();
+        let is_lossy = |way: Direction| limits.is_lossy(way.sent, way.lost);
+        (is_lossy(report.forward) || is_lossy(report.reverse)).then_some(End::Lossy)
+    }
+
+    fn send(&mut self, outs: &[&Out], at: u64) -> Result<Vec<Gone>, Error> {
+        let frames: Vec<_> = outs.iter().map(|out| self.frame(out)).collect();
+        let at = MonoTime::from_nanos(at);
+        let due: Vec<_> = frames.iter().map(|frame| Due { at, frame }).collect();
+        let mut gone = Vec::with_capacity(due.len());
+        // What the limits do not allow now is not lost to the machine: it tries again, or counts the probe as unsent.
+        self.dispatcher.send(&due, &mut gone)?;
+        Ok(gone)
+    }
+
+    fn frame(&self, out: &Out) -> Vec<u8> {
+        let segment = Segment {
+            source_port: self.own_port,
+            target_port: self.port,
+            sequence: out.sequence,
+            acknowledgement: out.acknowledgement,
+            flags: out.flags,
+            window: out.window,
+            options: &out.options,
+            payload: &out.payload,
+        };
+        let mut frame = Vec::new();
+        self.way.ends.tcp(&segment, &mut frame);
+        frame
+    }
+
+    /// Waits at most so long, and gives the machine what came.
+    fn listen(&mut self, machine: &mut Machine, within: Nanos) -> Result<Option<End>, Error> {
+        self.ear.wait(within)?;
+        let (ends, ports) = (self.way.ends, (self.port, self.own_port));
+        let mut early = None;
+        self.ear.listen(|heard| {
+            let Some(answer) = heard.answer().filter(|answer| answer.is_sound) else { return };
+            match answer.content {
+                Content::Tcp(tcp)
+                    if is_from(&answer, ends.target, ends.source) && (tcp.from, tcp.to) == ports =>
+                {
+                    let length = u32::try_from(tcp.payload.len()).unwrap_or(u32::MAX);
+                    let segment = In {
+                        sequence: tcp.sequence,
+                        acknowledgement: tcp.acknowledgement,
+                        flags: tcp.flags,
+                        window: tcp.window,
+                        length,
+                    };
+                    machine.heard(&segment, heard.at.middle());
+                }
+                Content::Error { what: Trouble::Prohibited, about }
+                    if about.target == ends.target && about.ports() == (ports.1, ports.0) =>
+                {
+                    early = Some(End::Prohibited);
+                }
+                _ => {}
+            }
+        });
+        Ok(early)
+    }
+}
+
+fn is_from(answer: &Answer<'_>, target: std::net::IpAddr, source: std::net::IpAddr) -> bool {
+    (answer.from, answer.to) == (target, source)
+}
+
+/// When the first of two left, if both did.
+fn left(gone: &[Gone]) -> Option<u64> {
+    let of = |gone: &Gone| gone.left_here().map(Stamp::middle);
+    let [one, other] = gone else { return None };
+    of(other).and_then(|_| of(one))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! The way from here to a target, as the kernel would take it: interface, addresses of both ends, the next hop.
+//!
+//! It sends no probe. Where the next hop's hardware address is not known, the kernel is made to ask for it, as it does before
+//! any packet.
+//!
+//! Invariant: the source of a [`Way`] is an address of the interface it leaves through, or of this machine for its own addresses:
+//! nothing here can be made to pretend to be somebody else. Only a target that is [`Permitted`] has a way.
+
+use crate::Error;
+use packetrig_plan::Location;
+use packetrig_probe::Permitted;
+use packetrig_probe::frame::{self, Ends};
+use packetrig_sys::link::{Link, Links, Neighbour, Route};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{Unsupported, clock, kernel};
+use packetrig_units::Nanos;
+use std::net::IpAddr;
+
+/// How long the next hop may take to say its hardware address; the kernel itself asks three times, a second apart.
+const PATIENCE: Nanos = Nanos::from_millis(3_500);
+const POLL: Nanos = Nanos::from_millis(2);
+
+/// Where probes to a target leave.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The interface.
+    pub location: Location,
+    /// Its number.
+    pub index: u32,
+    /// Bytes of the longest IP packet.
+    pub mtu: u32,
+    /// Addresses of frames.
+    pub ends: Ends,
+    /// It is the loopback interface.
+    pub is_loopback: bool,
+    /// The proof that the target may be probed.
+    pub permitted: Permitted,
+}
+
+impl Way {
+    /// Longest frame without FCS.
+    pub const fn longest_frame(&self) -> usize {
+        frame::ETHERNET + self.mtu as usize
+    }
+}
+
+/// The way to a target, from a namespace (`None`: the caller's), through an interface if one is named.
+pub fn find(namespace: Option<&str>, target: Permitted, through: Option<&str>) -> Result<Way, Error> {
+    let netns = NetNs::open_or_current(namespace)?;
+    let mut links = Links::open(&netns)?;
+    let index = through.map(|name| links.by_name(name)).transpose()?.map(|link| link.index);
+    let ip = target.ip();
+    let no_route = || Error::NoRoute(ip, through.map(str::to_owned));
+    let route = links.route(ip, index)?.ok_or_else(no_route)?;
+    let link = exit(&mut links, route)?;
+    let source = source(&mut links, route, ip)?.ok_or_else(no_route)?;
+    let (own_mac, next_mac) = macs(&mut links, &link, route.gateway.unwrap_or(ip))?;
+    Ok(Way {
+        location: Location { namespace: namespace.map(str::to_owned), interface: link.name.clone() },
+        index: link.index,
+        mtu: link.mtu,
+        ends: Ends { own_mac, next_mac, source, target: ip, class: 0 },
+        is_loopback: link.loopback,
+        permitted: target,
+    })
+}
+
+/// What the kernel says of its own addresses is where they are, not that packets to them go round through the loopback interface.
+fn exit(links: &mut Links, route: Route) -> Result<Link, Error> {
+    let link = links.by_index(route.index)?;
+    if !route.is_local || link.loopback {
+        return Ok(link);
+    }
+    let loopback = links.list()?.into_iter().find(|link| link.loopback);
+    Ok(loopback.unwrap_or(link))
+}
+
+/// The kernel's choice; it must be one of the interface's addresses, or the machine's own where packets stay inside.
+fn source(links: &mut Links, route: Route, to: IpAddr) -> Result<Option<IpAddr>, Error> {
+    if route.is_local {
+        return Ok(Some(route.source.unwrap_or(to)));
+    }
+    let addresses = links.addresses()?;
+    let of_interface = |ip: IpAddr| addresses.iter().any(|a| a.index == route.index && a.ip == ip);
+    Ok(route.source.filter(|ip| of_interface(*ip)))
+}
+
+fn macs(links: &mut Links, link: &Link, next: IpAddr) -> Result<([u8; 6], [u8; 6]), Error> {
+    if link.loopback {
+        return Ok(([0; 6], [0; 6]));
+    }
+    let own = link.mac.ok_or_else(|| Unsupported {
+        feature: "probes as Ethernet frames",
+        needs: "an interface with a hardware address".into(),
+        found: format!("{} has none", link.name),
+    })?;
+    let deadline = clock::monotonic_ns() + PATIENCE.as_u64();
+    let mut has_asked = false;
+    loop {
+        match links.neighbour(link.index, next)? {
+            Neighbour::At(mac) => return Ok((own, mac)),
+            Neighbour::Silent if has_asked => break,
+            Neighbour::Asked => {}
+            Neighbour::Unknown | Neighbour::Silent => {
+                links.ask_for_neighbour(link.index, next)?;
+                has_asked = true;
+            }
+        }
+        if clock::monotonic_ns() >= deadline {
+            break;
+        }
+        clock::sleep_until_ns(clock::monotonic_ns() + POLL.as_u64());
+    }
+    Err(Error::NobodyThere(next, link.name.clone()))
+}
+
+/// Settings of the loopback interface without which the kernel takes frames between this machine's own IPv4 addresses, which it has not
+/// routed itself, for forged ones. Put back when dropped.
+#[derive(Debug)]
+pub struct OpenLoopback {
+    netns: NetNs,
+    before: Vec<(&'static str, String)>,
+}
+
+impl OpenLoopback {
+    /// Changes what a way needs: nothing unless it is IPv4 on the loopback interface.
+    pub fn open(way: &Way) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(way.location.namespace.as_deref())?;
+        let mut opened = Self { netns, before: Vec::new() };
+        if way.is_loopback && way.ends.target.is_ipv4() {
+            for key in ["net/ipv4/conf/lo/accept_local", "net/ipv4/conf/lo/route_localnet"] {
+                let before = kernel::read_setting(&opened.netns, key)?;
+                if before != "1" {
+                    kernel::write_setting(&opened.netns, key, "1")?;
+                    opened.before.push((key, before));
+                }
+            }
+        }
+        Ok(opened)
+    }
+}
+
+impl Drop for OpenLoopback {
+    fn drop(&mut self) {
+        for (key, value) in self.before.drain(..).rev() {
+            // It was written before: that it cannot be written now is nothing that could be helped here.
+            drop(kernel::write_setting(&self.netns, key, &value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+//! What became of each frame of a train: stamps fetched and put on this node's clock, contradictions and lateness noted.
+//!
+//! Invariant: a flag says only what the intervals leave no way around.
+
+use super::train::Train;
+use super::{Gone, Manner};
+use crate::Error;
+use crate::now;
+use packetrig_probe::{Clock, Departure, Flag, Source, Stage, Stamp};
+use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::ethtool::Timestamping;
+use packetrig_sys::stamping::{self, Report, Stamps, Wanted};
+use packetrig_units::{MonoTime, Nanos};
+
+/// How long after the last frame a stamp may still come.
+const PATIENCE: Nanos = Nanos::from_millis(20);
+const LOOK: Nanos = Nanos::from_micros(100);
+
+/// Gives everything a socket knows of departures.
+type Reports<'a> = dyn Fn(&mut dyn FnMut(Report)) -> Result<usize, packetrig_sys::Error> + 'a;
+
+/// What is kept from train to train.
+#[derive(Debug)]
+pub(super) struct Account {
+    wanted: Wanted,
+    device: u32,
+    tolerance: Nanos,
+    /// Number of the train's first frame on its socket.
+    first: u32,
+    /// How far the clocks were apart before the train.
+    before: Offset,
+}
+
+impl Account {
+    pub(super) fn new(wanted: Wanted, stamps: Timestamping, manner: &Manner) -> Self {
+        let wanted = if manner.stamps { wanted } else { Wanted::default() };
+        let device = stamps.clock.unwrap_or(0);
+        Self { wanted, device, tolerance: manner.tolerance, first: 0, before: clock::realtime_offset() }
+    }
+
+    /// The stamps to ask for.
+    pub(super) const fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+
+    /// Before a train.
+    pub(super) fn begin(&mut self) {
+        if self.wanted != Wanted::default() {
+            self.before = clock::realtime_offset();
+        }
+    }
+
+    /// After a train of which the kernel was given the first `given` frames: fetches stamps through `reports`. `times` are the release
+    /// times as they were given with the frames, if they were, to tell which was dropped.
+    pub(super) fn fetch(
+        &mut self,
+        given: usize,
+        gone: &mut [Gone],
+        times: &[u64],
+        reports: &Reports<'_>,
+    ) -> Result<(), Error> {
+        let stages = [self.wanted.queued, self.wanted.sent, self.wanted.wire];
+        let expected = given * stages.iter().filter(|wanted| **wanted).count();
+        let mut found: Vec<(u32, stamping::Stage, Stamps)> = Vec::with_capacity(expected);
+        let mut dropped = 0;
+        let end = now() + PATIENCE;
+        loop {
+            reports(&mut |report| match report {
+                Report::Departed { number, stage, stamps } => found.push((number, stage, stamps)),
+                Report::Missed { at_ns } | Report::Invalid { at_ns } => {
+                    dropped += usize::from(drop_of(times, at_ns, gone));
+                }
+                Report::Other { .. } => {}
+            })?;
+            if found.len() >= expected || dropped >= given || now() >= end {
+                break;
+            }
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+        }
+        self.enter(&found, gone);
+        for gone in &mut gone[..given] {
+            if gone.departures.len() < stages.iter().filter(|wanted| **wanted).count()
+                && !gone.flags.contains(&Flag::Dropped)
+            {
+                gone.flags.push(Flag::StampMissing);
+            }
+        }
+        self.first = self.first.wrapping_add(u32::try_from(given).unwrap_or(0));
+        Ok(())
+    }
+
+    fn enter(&self, found: &[(u32, stamping::Stage, Stamps)], gone: &mut [Gone]) {
+        let after = clock::realtime_offset();
+        for (number, stage, stamps) in found {
+            let index = number.wrapping_sub(self.first) as usize;
+            let Some(gone) = gone.get_mut(index) else { continue };
+            if let Some(at) = stamps.software_ns {
+                let stage = match stage {
+                    stamping::Stage::Queued => Stage::Queue,
+                    stamping::Stage::Sent => Stage::Driver,
+                };
+                gone.departures.push(Departure { stage, stamp: convert(self.before, after, at) });
+            }
+            if let Some(at) = stamps.hardware_ns {
+                let clock = Clock::Device(self.device);
+                let stamp = Stamp { clock, source: Source::Hardware, lo: at, hi: at };
+                gone.departures.push(Departure { stage: Stage::Wire, stamp });
+            }
+        }
+        for gone in gone {
+            gone.departures.sort_by_key(|departure| departure.stage);
+        }
+    }
+
+    /// Notes what the stamps say of each frame: late, early, in contradiction.
+    pub(super) fn judge(&self, train: &Train, gone: &mut [Gone]) {
+        for (index, gone) in gone.iter_mut().enumerate() {
+            judge(train.at(index), self.tolerance, gone);
+        }
+    }
+}
+
+/// A stamp of the real-time clock, as wide as the two comparisons of the clocks around it leave it.
+fn convert(before: Offset, after: Offset, at: u64) -> Stamp {
+    let (one, other) = (before.to_monotonic(at), after.to_monotonic(at));
+    let lo = one.saturating_sub(before.bound_ns).min(other.saturating_sub(after.bound_ns));
+    let hi = one.saturating_add(before.bound_ns).max(other.saturating_add(after.bound_ns));
+    Stamp::between(Source::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+}
+
+fn drop_of(times: &[u64], at_ns: u64, gone: &mut [Gone]) -> bool {
+    let is_it =
+        |(index, time): &(usize, &u64)| **time == at_ns && !gone[*index].flags.contains(&Flag::Dropped);
+    let Some((index, _)) = times.iter().enumerate().find(is_it) else { return false };
+    gone[index].flags.push(Flag::Dropped);
+    true
+}
+
+fn judge(due: MonoTime, tolerance: Nanos, gone: &mut Gone) {
+    // Dropped or never sent: there is nothing to be late.
+    if gone.handed_over.is_none() || gone.flags.contains(&Flag::Dropped) {
+        return;
+    }
+    // Entering a queue that holds it back is not leaving.
+    let is_out = |d: &&Departure| d.stage > Stage::Queue && d.stamp.clock == Clock::Monotonic;
+    let own = gone.departures.iter().filter(is_out);
+    let left = own.clone().max_by_key(|departure| departure.stage).map(|departure| departure.stamp);
+    if let Some(left) = gone.released.or(left) {
+        // Whatever left earlier than its release, or is known better, decides.
+        let earliest = own.map(|departure| departure.stamp.hi).fold(left.hi, u64::min);
+        if left.lo > (due + tolerance).as_nanos() {
+            gone.flags.push(Flag::Late);
+        } else if earliest < due.as_nanos().saturating_sub(tolerance.as_u64()) {
+            gone.flags.push(Flag::Early);
+        }
+    }
+    if disagree(gone) {
+        gone.flags.push(Flag::StampsDisagree);
+    }
+}
+
+/// The order is: handed over, into the queue, released, to the driver. Each may be as early as the one before began.
+fn disagree(gone: &Gone) -> bool {
+    let at = |stage| {
+        let found = gone.departures.iter().find(|d| d.stage == stage && d.stamp.clock == Clock::Monotonic);
+        found.map(|departure| departure.stamp)
+    };
+    let order = [gone.handed_over, at(Stage::Queue), at(Stage::Driver)];
+    let backwards = |stamps: &[Option<Stamp>]| {
+        let known: Vec<Stamp> = stamps.iter().flatten().copied().collect();
+        known.windows(2).any(|two| two[0].lo > two[1].hi)
+    };
+    backwards(&order) || backwards(&[gone.released, at(Stage::Driver)])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stamp(lo: u64, hi: u64) -> Stamp {
+        Stamp::between(Source::Kernel, MonoTime::from_nanos(lo), MonoTime::from_nanos(hi))
+    }
+
+    fn judged(released: (u64, u64), driver: (u64, u64)) -> Vec<Flag> {
+        let departures = vec![Departure { stage: Stage::Driver, stamp: stamp(driver.0, driver.1) }];
+        let handed_over = Some(stamp(released.0, released.1));
+        let mut gone =
+            Gone { handed_over, released: Some(stamp(released.0, released.1)), departures, flags: vec![] };
+        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        gone.flags
+    }
+
+    #[test]
+    fn late_early_and_contradicting_are_told_only_for_certain() {
+        assert_eq!(judged((1_000, 1_050), (1_010, 1_040)), []);
+        assert_eq!(judged((1_100, 1_300), (1_110, 1_140)), []);
+        assert_eq!(judged((1_101, 1_300), (1_110, 1_140)), [Flag::Late]);
+        assert_eq!(judged((700, 899), (750, 899)), [Flag::Early]);
+        assert_eq!(
+            judged((700, 2_000), (750, 899)),
+            [Flag::Early],
+            "what left is known better than the call"
+        );
+        assert_eq!(judged((1_000, 1_050), (900, 999)), [Flag::StampsDisagree]);
+        assert_eq!(judged((1_000, 1_050), (900, 1_000)), []);
+    }
+
+    #[test]
+    fn entering_a_queue_ahead_is_not_early() {
+        let departures = vec![Departure { stage: Stage::Queue, stamp: stamp(500, 510) }];
+        let handed_over = Some(stamp(490, 520));
+        let mut gone = Gone { handed_over, released: Some(stamp(1_000, 1_001)), departures, flags: vec![] };
+        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        assert_eq!(gone.flags, []);
+        gone.released = None;
+        judge(MonoTime::from_nanos(1_000), Nanos::new(100), &mut gone);
+        assert_eq!(gone.flags, [], "when it left is not known");
+    }
+
+    #[test]
+    fn a_step_of_the_wall_clock_widens_the_stamp() {
+        let offset = |offset_ns| Offset { offset_ns, bound_ns: 10 };
+        assert_eq!(convert(offset(100), offset(100), 1_100), stamp(990, 1_010));
+        assert_eq!(convert(offset(100), offset(-400), 1_100), stamp(990, 1_510));
+    }
+
+    #[test]
+    fn a_drop_is_found_by_its_release_time_once() {
+        let mut gone = vec![Gone::default(); 3];
+        let times = [5, 7, 7];
+        assert!(drop_of(&times, 7, &mut gone) && drop_of(&times, 7, &mut gone));
+        assert!(!drop_of(&times, 7, &mut gone) && !drop_of(&times, 9, &mut gone));
+        assert_eq!(gone.iter().map(|gone| gone.flags.len()).collect::<Vec<_>>(), [0, 1, 1]);
+    }
+}

@@ -1,0 +1,106 @@
+//! The only way out for probes: a mechanism behind a budget.
+//!
+//! Invariant: a frame the budget refuses is not given to the mechanism, and nothing after it of the same train is either.
+
+use super::{Due, Gone, Release};
+use crate::Error;
+use packetrig_probe::{Budget, Exceeded, Mechanism};
+use packetrig_units::{MonoTime, Nanos};
+use std::fmt;
+
+/// To make the frames of a train.
+const MAKING: Nanos = Nanos::from_millis(1);
+
+/// See the module.
+pub struct Dispatcher {
+    release: Box<dyn Release>,
+    budget: Budget,
+}
+
+impl fmt::Debug for Dispatcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dispatcher")
+            .field("mechanism", &self.mechanism())
+            .field("budget", &self.budget)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Dispatcher {
+    /// Keeps `budget` in front of `release`.
+    pub fn new(release: Box<dyn Release>, budget: Budget) -> Self {
+        Self { release, budget }
+    }
+
+    /// Which mechanism it has.
+    pub fn mechanism(&self) -> Mechanism {
+        self.release.mechanism()
+    }
+
+    /// How long before its first instant one is to begin with a train: it is still to be made, and the mechanism wants it early.
+    pub fn lead(&self) -> Nanos {
+        MAKING + self.release.lead()
+    }
+
+    /// What the mechanism could not do as it was asked to, in words.
+    pub fn remarks(&self) -> &[String] {
+        self.release.remarks()
+    }
+
+    /// When a train may begin, see [`Budget::earliest`].
+    pub fn earliest(
+        &self,
+        at: MonoTime,
+        train: impl Iterator<Item = (Nanos, u32)> + Clone,
+    ) -> Result<MonoTime, Exceeded> {
+        self.budget.earliest(at, train)
+    }
+
+    /// Sends a train as far as the budget goes: what the budget refuses is told as unsent. Gives the reason, if there was one.
+    pub fn send(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<Option<Exceeded>, Error> {
+        let mut refused = None;
+        let allowed = train
+            .iter()
+            .take_while(|due| {
+                let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
+                refused = self.budget.take(due.at, length).err();
+                refused.is_none()
+            })
+            .count();
+        let before = gone.len();
+        self.release.release(&train[..allowed], gone)?;
+        gone.resize(before + train.len(), Gone::unsent());
+        Ok(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_probe::{Flag, Limits};
+
+    struct Counting;
+
+    impl Release for Counting {
+        fn mechanism(&self) -> Mechanism {
+            Mechanism::Sleep
+        }
+
+        fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+            gone.extend(train.iter().map(|_| Gone::default()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_the_budget_refuses_is_not_released_and_told_so() {
+        let limits = Limits { burst: 3, ..Limits::USUAL };
+        let mut dispatcher = Dispatcher::new(Box::new(Counting), Budget::new(limits));
+        let train = [Due { at: MonoTime::from_nanos(5), frame: &[0; 60] }; 5];
+        let mut gone = Vec::new();
+        let refused = dispatcher.send(&train, &mut gone).unwrap();
+        assert_eq!(refused, Some(Exceeded::Probes(limits)));
+        let unsent: Vec<_> = gone.iter().map(|gone| gone.flags == [Flag::Unsent]).collect();
+        assert_eq!(unsent, [false, false, false, true, true]);
+    }
+}

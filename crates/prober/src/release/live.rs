@@ -1,0 +1,114 @@
+//! `live`: the kernel makes the frames, and a program of ours lets each go at its instant, a train in one call. Nothing else of the machine sees
+//! them leave: no queue, no capture, no stamps of the kernel's.
+
+use super::account::Account;
+use super::gate::{enter, most_ahead};
+use super::pace::{Pace, sleep};
+use super::place::Place;
+use super::train::Train;
+use super::worker::Line;
+use super::{Gone, Manner};
+use crate::{Error, now};
+use packetrig_probe::{Flag, Mechanism, Source, Stamp};
+use packetrig_sys::hold::{FRAMES, LONGEST, LiveTrain};
+use packetrig_sys::stamping::Wanted;
+use packetrig_sys::{Unsupported, netdev};
+use packetrig_units::Nanos;
+
+/// Frames this near to each other are sent in one call; the processor does nothing else between them.
+const NEAR: Nanos = Nanos::from_micros(300);
+/// Calls in vain until a frame counts as stuck.
+const CALLS: usize = 100;
+
+/// See the module.
+pub(super) struct Live {
+    train: LiveTrain,
+    account: Account,
+    ahead: Nanos,
+}
+
+impl Live {
+    pub(super) fn open(place: &Place, manner: &Manner) -> Result<Self, Error> {
+        // Kernels that cannot be asked may be able to.
+        let can =
+            netdev::xdp_features(&place.netns, place.link.index).map_or(true, |features| features.transmit);
+        if !can {
+            return Err(Error::Mechanism {
+                mechanism: Mechanism::Live,
+                interface: place.name.clone(),
+                source: Box::new(Unsupported {
+                    feature: "sending live frames",
+                    needs: "a driver that takes redirected frames (of a virtual cable: GRO or an XDP program at the far end)"
+                        .into(),
+                    found: format!("{} does not", place.name),
+                }),
+            });
+        }
+        let account = Account::new(Wanted::default(), place.stamps, manner);
+        Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead: most_ahead(manner.ahead) })
+    }
+
+    /// Gives the program as many of the train as it has room for, from `next` on.
+    fn give(&mut self, train: &Train, next: usize, gone: &mut [Gone]) -> usize {
+        let mut index = next;
+        while index < train.len() {
+            let at = now();
+            if !self.train.give(train.at(index).as_nanos(), train.frame(index)) {
+                break;
+            }
+            gone[index].handed_over = Some(Stamp::between(Source::Program, at, now()));
+            index += 1;
+        }
+        index
+    }
+
+    /// Sends frame `from` and what follows closely, of those that were given. What is due at once the driver gets at once.
+    fn run(&mut self, train: &Train, from: usize, given: usize, pace: &mut Pace) -> Result<(), Error> {
+        let within = |most: Nanos| {
+            let is_near = |index: &usize| train.at(*index).since(train.at(*index - 1)) <= most;
+            1 + (from + 1..given).take_while(is_near).count()
+        };
+        let together = within(Nanos::ZERO);
+        let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
+        sleep(train.at(from) - self.ahead);
+        let began = now();
+        self.train.run(train.longest(), most, u32::try_from(at_once).unwrap_or(u32::MAX))?;
+        pace.note_spun(began, now());
+        Ok(())
+    }
+}
+
+impl Line for Live {
+    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+        if train.longest() > LONGEST {
+            let (frames, length) = (train.len(), train.longest());
+            let mechanism = Mechanism::Live;
+            return Err(Error::Train { mechanism, most: FRAMES, longest: LONGEST, frames, length });
+        }
+        let first = self.train.sent_off();
+        let (mut sent, mut given, mut in_vain) = (0, 0, 0);
+        while sent < train.len() && in_vain < CALLS {
+            given = self.give(train, given, gone);
+            self.run(train, sent, given, pace)?;
+            let off = usize::try_from(self.train.sent_off() - first).unwrap_or(0);
+            in_vain = if off == sent { in_vain + 1 } else { 0 };
+            for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
+                match self.train.held(number) {
+                    held if held.released_ns == 0 => gone.flags.push(Flag::Dropped),
+                    held => enter(held, gone),
+                }
+            }
+            sent = off;
+        }
+        self.train.withdraw();
+        for gone in &mut gone[sent..] {
+            gone.flags.push(Flag::Dropped);
+        }
+        self.account.judge(train, gone);
+        Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        self.ahead
+    }
+}

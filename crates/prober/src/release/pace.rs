@@ -1,0 +1,170 @@
+//! Waiting for an instant: asleep, or asleep and then awake.
+//!
+//! A [`Pace`] belongs to the thread it prepared. A thread of a real-time class that spins keeps everybody else off its processor; so after
+//! [`MOST_SPUN`] of spinning within [`WINDOW`] it is an ordinary one until the window is over.
+//!
+//! Invariant: waiting never ends before the instant.
+
+use super::Manner;
+use crate::now;
+use packetrig_sys::{clock, sched};
+use packetrig_units::{MonoTime, Nanos};
+
+const WINDOW: Nanos = Nanos::from_millis(1_000);
+const MOST_SPUN: Nanos = Nanos::from_millis(500);
+/// Two readings of the clock further apart than this: somebody else had the processor.
+pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
+
+/// How a wait ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Waited {
+    /// The reading of the clock that ended it.
+    pub(super) at: MonoTime,
+    /// The processor was taken away meanwhile.
+    pub(super) stolen: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Pace {
+    spin_from: Nanos,
+    priority: Option<i32>,
+    duty: Duty,
+    /// What could not be had, in words.
+    pub(super) remarks: Vec<String>,
+}
+
+impl Pace {
+    /// Prepares the calling thread.
+    pub(super) fn prepare(manner: &Manner) -> Result<Self, packetrig_sys::Error> {
+        let mut remarks = Vec::new();
+        if let Some(cpu) = manner.cpu {
+            sched::pin(cpu)?;
+        }
+        clock::set_timer_slack(manner.slack.as_u64())?;
+        let mut priority = manner.priority;
+        if let Some(Err(error)) = priority.map(sched::request_fifo) {
+            remarks.push(format!("without real-time priority: {error}"));
+            priority = None;
+        }
+        Ok(Self { spin_from: manner.spin_from, priority, duty: Duty::default(), remarks })
+    }
+
+    /// Sleeps until shortly before an instant and spins to it.
+    pub(super) fn spin(&mut self, until: MonoTime) -> Waited {
+        self.heed_duty();
+        let awake = until - self.spin_from;
+        let began = sleep(awake).at;
+        let (mut at, mut longest) = (began, Nanos::ZERO);
+        while at < until {
+            clock::spin_hint();
+            let next = now();
+            longest = longest.max(next.since(at));
+            at = next;
+        }
+        self.duty.add(began, at);
+        Waited { at, stolen: longest > STOLEN }
+    }
+
+    /// Notes that a program in the kernel turned on this processor meanwhile.
+    pub(super) fn note_spun(&mut self, from: MonoTime, to: MonoTime) {
+        self.duty.add(from, to);
+        self.heed_duty();
+    }
+
+    /// Goes over to the ordinary class or back.
+    fn heed_duty(&mut self) {
+        let Some(priority) = self.priority else { return };
+        match self.duty.look(now()) {
+            Some(Turn::Rest) => sched::return_to_ordinary().unwrap_or(()),
+            Some(Turn::Work) => sched::request_fifo(priority).unwrap_or(()),
+            None => {}
+        }
+    }
+}
+
+/// Sleeps until an instant, on a thread that is prepared.
+pub(super) fn sleep(until: MonoTime) -> Waited {
+    let mut at = now();
+    if at < until {
+        clock::sleep_until_ns(until.as_nanos());
+        at = now();
+    }
+    Waited { at, stolen: false }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Turn {
+    Rest,
+    Work,
+}
+
+/// How much has been spun in this window.
+#[derive(Debug)]
+struct Duty {
+    window: MonoTime,
+    spun: Nanos,
+    resting: bool,
+}
+
+impl Default for Duty {
+    fn default() -> Self {
+        Self { window: MonoTime::from_nanos(0), spun: Nanos::ZERO, resting: false }
+    }
+}
+
+impl Duty {
+    fn add(&mut self, from: MonoTime, to: MonoTime) {
+        self.spun += to.since(from);
+    }
+
+    /// Whether something is to change now.
+    fn look(&mut self, now: MonoTime) -> Option<Turn> {
+        if now.since(self.window) >= WINDOW {
+            self.window = now;
+            self.spun = Nanos::ZERO;
+            return std::mem::take(&mut self.resting).then_some(Turn::Work);
+        }
+        if self.spun < MOST_SPUN || self.resting {
+            return None;
+        }
+        self.resting = true;
+        Some(Turn::Rest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_never_ends_early() {
+        let manner = Manner { priority: None, ..Manner::usual() };
+        std::thread::spawn(move || {
+            let mut pace = Pace::prepare(&manner).unwrap();
+            for ahead in [0, 1_000, 50_000, 300_000] {
+                let until = now() + Nanos::new(ahead);
+                assert!(pace.spin(until).at >= until);
+                let until = now() + Nanos::new(ahead);
+                assert!(sleep(until).at >= until);
+            }
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn who_spins_half_a_second_rests_for_the_rest_of_it() {
+        let at = |ms: u64| MonoTime::from_nanos(5_000_000_000 + ms * 1_000_000);
+        let mut duty = Duty::default();
+        assert_eq!(duty.look(at(0)), None);
+        duty.add(at(0), at(499));
+        assert_eq!(duty.look(at(499)), None);
+        duty.add(at(499), at(500));
+        assert_eq!(duty.look(at(500)), Some(Turn::Rest));
+        duty.add(at(500), at(900));
+        assert_eq!(duty.look(at(900)), None);
+        assert_eq!(duty.look(at(1_000)), Some(Turn::Work));
+        assert_eq!(duty.look(at(1_001)), None);
+    }
+}

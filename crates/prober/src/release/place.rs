@@ -1,0 +1,42 @@
+//! The interface that frames are released at.
+
+use packetrig_plan::Location;
+use packetrig_sys::Error;
+use packetrig_sys::ethtool::{Ethtool, Timestamping};
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::stamping::Wanted;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) netns: NetNs,
+    pub(super) link: Link,
+    /// `ns/ifname`, as the user writes it.
+    pub(super) name: String,
+    pub(super) stamps: Timestamping,
+}
+
+impl Place {
+    pub(super) fn open(location: &Location) -> Result<Self, Error> {
+        let netns = NetNs::open_or_current(location.namespace.as_deref())?;
+        let link = Links::open(&netns)?.by_name(&location.interface)?;
+        let stamps = Ethtool::open(&netns)?.timestamping(&link.name).unwrap_or_default();
+        let name = match &location.namespace {
+            Some(namespace) => format!("{namespace}/{}", link.name),
+            None => link.name.clone(),
+        };
+        Ok(Self { netns, link, name, stamps })
+    }
+
+    /// The stamps of departure it can give; those of the queue only of what passes one.
+    pub(super) const fn wanted(&self, queued: bool) -> Wanted {
+        Wanted {
+            queued,
+            sent: self.stamps.tx_software,
+            wire: self.stamps.tx_hardware,
+            arrival: false,
+            arrival_by_device: false,
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! `fq`, `etf`, `launch`: frames are handed over ahead with their instants, and the interface's queueing discipline, or its device, releases them.
+//!
+//! Any other discipline ignores the instants without a word, so the one that is there is read back before.
+
+use super::account::Account;
+use super::open::not_taken;
+use super::pace::{Pace, sleep};
+use super::place::Place;
+use super::train::Train;
+use super::worker::Line;
+use super::{Gone, Manner};
+use crate::{Error, now};
+use packetrig_probe::{Mechanism, Source, Stamp};
+use packetrig_sys::packet::{FrameOptions, FrameSocket, ReleaseClock};
+use packetrig_sys::qdisc::{self, Qdisc};
+use packetrig_sys::{Unsupported, clock};
+use packetrig_units::{MonoTime, Nanos};
+
+/// `CLOCK_TAI`.
+const TAI: i32 = 11;
+/// Frames that `fq` holds of one socket, where it does not say.
+const FLOW_LIMIT: usize = 100;
+
+/// See the module.
+pub(super) struct Queued {
+    socket: FrameSocket,
+    account: Account,
+    ahead: Nanos,
+    clock: ReleaseClock,
+    /// Frames that may wait at once.
+    most: usize,
+    /// How late it may release.
+    slack: Nanos,
+    times: Vec<u64>,
+}
+
+/// The discipline at work, if it is one that this mechanism needs.
+pub(super) fn check(place: &Place, mechanism: Mechanism) -> Result<Qdisc, Error> {
+    let found = qdisc::of(&place.netns, place.link.index, &place.name)?;
+    let suits = |qdisc: &&Qdisc| match mechanism {
+        Mechanism::Fq => qdisc.kind == "fq",
+        Mechanism::Etf => qdisc.etf.is_some_and(|etf| etf.clock == TAI && !etf.offload),
+        _ => qdisc.etf.is_some_and(|etf| etf.clock == TAI && etf.offload),
+    };
+    if let Some(qdisc) = found.iter().find(suits) {
+        return Ok(qdisc.clone());
+    }
+    let needs = match mechanism {
+        Mechanism::Fq => "queueing discipline `fq` (`tc qdisc replace dev … root fq`)",
+        Mechanism::Etf => "queueing discipline `etf` with CLOCK_TAI, without offload",
+        _ => "queueing discipline `etf` with CLOCK_TAI and offload, on a card with launch times",
+    };
+    let kinds: Vec<_> = found.iter().map(|qdisc| qdisc.kind.as_str()).collect();
+    let found = if kinds.is_empty() { "none".into() } else { kinds.join(", ") };
+    let source = Unsupported { feature: "release times of frames", needs: needs.into(), found };
+    Err(Error::Mechanism { mechanism, interface: place.name.clone(), source: Box::new(source) })
+}
+
+impl Queued {
+    pub(super) fn open(place: &Place, mechanism: Mechanism, manner: &Manner) -> Result<Self, Error> {
+        let qdisc = check(place, mechanism)?;
+        let fq = qdisc.fq.unwrap_or_default();
+        let clock = if mechanism == Mechanism::Fq { ReleaseClock::Monotonic } else { ReleaseClock::Tai };
+        let account = Account::new(place.wanted(true), place.stamps, manner);
+        let options =
+            FrameOptions { stamps: account.wanted(), release: Some(clock), ..FrameOptions::default() };
+        let limit = fq.flow_limit.map_or(FLOW_LIMIT, |limit| limit as usize);
+        Ok(Self {
+            socket: FrameSocket::open(&place.netns, place.link.index, &place.name, options)?,
+            account,
+            ahead: manner.ahead,
+            clock,
+            most: limit.saturating_sub(limit / 10).max(1),
+            slack: Nanos::new(fq.slack_ns.unwrap_or(0).into()),
+            times: Vec::new(),
+        })
+    }
+
+    /// An instant as the discipline's clock shows it.
+    fn time(&self, at: MonoTime, tai_ahead: u64) -> u64 {
+        match self.clock {
+            ReleaseClock::Monotonic => at.as_nanos(),
+            ReleaseClock::Tai => at.as_nanos().saturating_add(tai_ahead),
+        }
+    }
+}
+
+/// How far `CLOCK_TAI` is ahead of `CLOCK_MONOTONIC`: whole seconds beside the real-time clock, which is compared.
+fn tai_ahead() -> u64 {
+    const SECOND: u64 = 1_000_000_000;
+    let seconds = (clock::tai_ns().saturating_sub(clock::wall_clock_ns()) + SECOND / 2) / SECOND;
+    u64::try_from(clock::realtime_offset().offset_ns).unwrap_or(0) + seconds * SECOND
+}
+
+impl Line for Queued {
+    fn send(&mut self, train: &Train, _pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error> {
+        self.account.begin();
+        let tai_ahead = tai_ahead();
+        let mut times = std::mem::take(&mut self.times);
+        times.clear();
+        times.extend((0..train.len()).map(|index| self.time(train.at(index), tai_ahead)));
+        self.times = times;
+        for (index, gone) in gone.iter_mut().enumerate() {
+            let early = train.at(index) - self.ahead;
+            // No more than it has room for may wait.
+            let room = index.checked_sub(self.most).map(|before| train.at(before) + self.slack);
+            let at = sleep(room.map_or(early, |room| room.max(early))).at;
+            let sent = self.socket.send_at(train.frame(index), self.times[index]);
+            gone.handed_over = Some(Stamp::between(Source::Program, at, now()));
+            not_taken(sent, gone)?;
+        }
+        if let Some(last) = train.len().checked_sub(1) {
+            sleep(train.at(last) + self.slack);
+        }
+        self.account.fetch(train.len(), gone, &self.times, &|take| self.socket.reports(take))?;
+        self.account.judge(train, gone);
+        Ok(())
+    }
+
+    fn lead(&self) -> Nanos {
+        self.ahead
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tai_is_ahead_of_the_monotonic_clock_as_it_says() {
+        let ahead = tai_ahead();
+        let before = clock::monotonic_ns() + ahead;
+        let tai = clock::tai_ns();
+        let after = clock::monotonic_ns() + ahead;
+        // As far as the clocks could be compared.
+        assert!(before <= tai + 1_000_000 && tai <= after + 1_000_000, "{before} {tai} {after}");
+    }
+}

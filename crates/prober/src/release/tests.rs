@@ -1,0 +1,213 @@
+//! Each mechanism at a cable that exists for the test only; the far end's kernel says when frames arrived.
+
+use super::*;
+use crate::lab::Cable;
+use packetrig_plan::Location;
+use packetrig_probe::{Budget, Limits, Source, Stage};
+use packetrig_sys::bpf::Attachment;
+use packetrig_sys::packet::{RxOptions, RxRing};
+use packetrig_sys::{clock, xdp};
+
+/// A cable and an ear at its far end.
+struct Lab {
+    /// Lets live frames arrive.
+    pass: Option<Attachment>,
+    far: RxRing,
+    cable: Cable,
+}
+
+impl Lab {
+    /// `None` where rights are missing.
+    fn new() -> Option<Self> {
+        let cable = Cable::new()?;
+        let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
+        let far = RxRing::open(&cable.netns, cable.index("b"), "b", options).unwrap();
+        Some(Self { pass: None, far, cable })
+    }
+
+    fn location(&self) -> Location {
+        self.cable.at("a")
+    }
+
+    /// As the far end has to be for live frames; `false` without the rights for it.
+    fn take_live_frames(&mut self) -> bool {
+        match xdp::pass(&self.cable.netns, self.cable.index("b"), "b") {
+            Ok(pass) => self.pass = Some(pass),
+            Err(error) => assert!(error.is_permission(), "{error}"),
+        }
+        self.pass.is_some()
+    }
+
+    /// Frames that arrived, each with the arrival on this node's clock.
+    fn received(&mut self, count: usize) -> Vec<(Vec<u8>, u64)> {
+        let offset = clock::realtime_offset();
+        let mut frames = Vec::new();
+        for _ in 0..100 {
+            self.far.receive(usize::MAX, &mut |frame| {
+                frames.push((frame.bytes.to_vec(), offset.to_monotonic(frame.realtime_ns) + offset.bound_ns));
+            });
+            if frames.len() >= count {
+                break;
+            }
+            self.far.wait(20_000_000).unwrap();
+        }
+        frames
+    }
+}
+
+fn frames(count: u8) -> Vec<Vec<u8>> {
+    let frame = |number: u8| {
+        let mut frame = vec![number; 60 + usize::from(number) * 10];
+        frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+        frame
+    };
+    (0..count).map(frame).collect()
+}
+
+/// Sends three trains and holds what comes back, and what arrives, against what was planned.
+fn holds(lab: &mut Lab, mechanism: Mechanism, manner: Manner, gap: Nanos) -> Vec<Gone> {
+    let mut release = open(&lab.location(), mechanism, manner).unwrap();
+    assert_eq!(release.mechanism(), mechanism);
+    let frames = frames(40);
+    let mut all = Vec::new();
+    for _ in 0..3 {
+        let start = MonoTime::from_nanos(clock::monotonic_ns()) + release.lead();
+        let at = |n: usize| start + Nanos::new(gap.as_u64() * n as u64);
+        let train: Vec<_> = frames.iter().enumerate().map(|(n, frame)| Due { at: at(n), frame }).collect();
+        let mut gone = Vec::new();
+        release.release(&train, &mut gone).unwrap();
+        let ended = clock::monotonic_ns();
+        assert_eq!(gone.len(), frames.len());
+        let received = lab.received(frames.len());
+        assert!(received.iter().map(|(frame, _)| frame).eq(&frames), "{mechanism}: the same frames in order");
+        let mut last = 0;
+        for (n, (gone, (_, arrived))) in gone.iter().zip(&received).enumerate() {
+            let released = gone.released.unwrap();
+            assert!(released.lo <= released.hi && released.hi <= ended, "{mechanism} {n}: {gone:?}");
+            // What a train at once is about is its first instant.
+            let due = if mechanism == Mechanism::Ring { at(0) } else { at(n) };
+            assert!(released.lo >= due.as_nanos(), "{mechanism} {n}: released early: {gone:?}");
+            assert!(*arrived >= released.lo, "{mechanism} {n}: {arrived} before {gone:?}");
+            assert!(released.lo >= last, "{mechanism} {n}: in order");
+            last = released.lo;
+            let is_late = released.lo > (at(n) + manner.tolerance).as_nanos();
+            assert_eq!(gone.flags.contains(&Flag::Late), is_late, "{mechanism} {n}: {gone:?}");
+            let may_be_early = mechanism == Mechanism::Ring && n > 0 && gap > Nanos::ZERO;
+            assert!(may_be_early || !gone.flags.contains(&Flag::Early), "{mechanism} {n}: {gone:?}");
+            assert!(!gone.flags.contains(&Flag::StampsDisagree), "{mechanism} {n}: {gone:?}");
+        }
+        all.extend(gone);
+    }
+    all
+}
+
+/// Each frame has a stamp of each stage, between its release and its arrival's end.
+fn are_stamped(gone: &[Gone], stages: &[Stage]) {
+    for gone in gone {
+        let found: Vec<_> = gone.departures.iter().map(|departure| departure.stage).collect();
+        assert_eq!(found, stages, "{gone:?}");
+        assert!(!gone.flags.contains(&Flag::StampMissing), "{gone:?}");
+    }
+}
+
+const GAP: Nanos = Nanos::from_micros(100);
+
+#[test]
+fn a_sleeping_sender_is_never_early_and_stamped_twice() {
+    let Some(mut lab) = Lab::new() else { return };
+    let gone = holds(&mut lab, Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep), GAP);
+    are_stamped(&gone, &[Stage::Queue, Stage::Driver]);
+    assert!(gone.iter().all(|gone| gone.released == gone.handed_over));
+}
+
+#[test]
+fn a_spinning_sender_is_never_early_and_without_stamps_if_none_were_asked_for() {
+    let Some(mut lab) = Lab::new() else { return };
+    let manner = Manner { stamps: false, ..Manner::usual() };
+    let gone = holds(&mut lab, Mechanism::Spin, manner, Nanos::from_micros(10));
+    are_stamped(&gone, &[]);
+}
+
+#[test]
+fn a_ring_hands_a_whole_train_over_at_its_first_instant() {
+    let Some(mut lab) = Lab::new() else { return };
+    let gone = holds(&mut lab, Mechanism::Ring, Manner::usual(), Nanos::ZERO);
+    are_stamped(&gone, &[Stage::Driver]);
+    assert!(gone.chunks(40).all(|train| train.iter().all(|gone| gone.released == train[0].released)));
+    // What a ring cannot do it says: later instants are not kept.
+    let mut release = open(&lab.location(), Mechanism::Ring, Manner::usual()).unwrap();
+    let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(2);
+    let frame = &frames(1)[0];
+    let train = [Due { at: start, frame }, Due { at: start + Nanos::from_millis(60_000), frame }];
+    let mut gone = Vec::new();
+    release.release(&train, &mut gone).unwrap();
+    assert!(gone[1].flags.contains(&Flag::Early), "{gone:?}");
+    let many = vec![Due { at: start, frame }; 5_000];
+    assert!(matches!(release.release(&many, &mut gone), Err(Error::Train { .. })));
+}
+
+#[test]
+fn a_gate_holds_back_what_was_handed_over_ahead() {
+    let Some(mut lab) = Lab::new() else { return };
+    if xdp::obstacle().is_some_and(|error| error.is_permission()) {
+        return;
+    }
+    for ahead in [0, 100, 500, 1_000] {
+        let manner = Manner { ahead: Nanos::from_micros(ahead), ..Manner::usual() };
+        let gone = holds(&mut lab, Mechanism::Gate, manner, GAP);
+        are_stamped(&gone, &[Stage::Queue, Stage::Driver]);
+        assert!(gone.iter().all(|gone| gone.released.unwrap().source == Source::Bpf));
+    }
+}
+
+#[test]
+fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
+    let Some(mut lab) = Lab::new() else { return };
+    let refused = open(&lab.location(), Mechanism::Live, Manner::usual()).err();
+    assert!(matches!(refused, Some(Error::Mechanism { mechanism: Mechanism::Live, .. })), "{refused:?}");
+    if !lab.take_live_frames() {
+        return;
+    }
+    for gap in [Nanos::from_micros(10), Nanos::from_millis(2)] {
+        let gone = holds(&mut lab, Mechanism::Live, Manner::usual(), gap);
+        are_stamped(&gone, &[]);
+        assert!(gone.iter().all(|gone| gone.handed_over.is_some()));
+    }
+}
+
+#[test]
+fn release_times_are_refused_where_no_queue_honours_them() {
+    let Some(lab) = Lab::new() else { return };
+    for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
+        let error = open(&lab.location(), mechanism, Manner::usual()).err().unwrap();
+        let text = error.to_string();
+        assert!(matches!(error, Error::Mechanism { .. }) && text.contains("found noqueue"), "{text}");
+    }
+}
+
+#[test]
+fn capabilities_are_what_opening_says() {
+    let Some(lab) = Lab::new() else { return };
+    let found = capabilities(&lab.location()).unwrap();
+    assert_eq!(found.iter().map(|can| can.mechanism).collect::<Vec<_>>(), Mechanism::ALL);
+    for can in &found {
+        let opened = open(&lab.location(), can.mechanism, Manner::usual());
+        assert_eq!(opened.is_ok(), can.obstacle.is_none(), "{can:?}");
+    }
+    assert!(found[0].obstacle.is_none() && found[0].stages == [Stage::Queue, Stage::Driver]);
+}
+
+#[test]
+fn limits_stop_a_mechanism() {
+    let Some(mut lab) = Lab::new() else { return };
+    let release = open(&lab.location(), Mechanism::Sleep, Manner::usual_for(Mechanism::Sleep)).unwrap();
+    let limits = Limits { burst: 5, ..Limits::USUAL };
+    let mut dispatcher = Dispatcher::new(release, Budget::new(limits));
+    let start = MonoTime::from_nanos(clock::monotonic_ns()) + Nanos::from_millis(1);
+    let frames = frames(8);
+    let train: Vec<_> = frames.iter().map(|frame| Due { at: start, frame }).collect();
+    let mut gone = Vec::new();
+    assert!(dispatcher.send(&train, &mut gone).unwrap().is_some());
+    assert_eq!(gone.iter().filter(|gone| gone.flags == [Flag::Unsent]).count(), 3);
+    assert!(lab.received(5).iter().map(|(frame, _)| frame).eq(&frames[..5]));
+}

@@ -1,0 +1,64 @@
+//! A train in memory of its own, so that another thread can send it.
+//!
+//! Invariant: the memory of the last train serves the next.
+
+use super::Due;
+use packetrig_units::MonoTime;
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Train {
+    bytes: Vec<u8>,
+    /// When each is due and where its bytes end.
+    probes: Vec<(MonoTime, usize)>,
+}
+
+impl Train {
+    /// Becomes a copy of this.
+    pub(super) fn copy(&mut self, train: &[Due<'_>]) {
+        self.bytes.clear();
+        self.probes.clear();
+        for due in train {
+            self.bytes.extend_from_slice(due.frame);
+            self.probes.push((due.at, self.bytes.len()));
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.probes.len()
+    }
+
+    /// When frame `index` is due.
+    pub(super) fn at(&self, index: usize) -> MonoTime {
+        self.probes[index].0
+    }
+
+    /// The bytes of frame `index`.
+    pub(super) fn frame(&self, index: usize) -> &[u8] {
+        let start = index.checked_sub(1).map_or(0, |before| self.probes[before].1);
+        &self.bytes[start..self.probes[index].1]
+    }
+
+    /// Bytes of the longest.
+    pub(super) fn longest(&self) -> usize {
+        (0..self.len()).map(|index| self.frame(index).len()).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_and_instants_are_as_they_were_given() {
+        let mut train = Train::default();
+        for frames in [vec![&b"abc"[..], b"", b"defg"], vec![b"x"]] {
+            let dues: Vec<_> =
+                (10..).zip(&frames).map(|(at, frame)| Due { at: MonoTime::from_nanos(at), frame }).collect();
+            train.copy(&dues);
+            assert_eq!((0..train.len()).map(|index| train.frame(index)).collect::<Vec<_>>(), frames);
+            assert_eq!(train.at(train.len() - 1).as_nanos(), 9 + frames.len() as u64);
+        }
+        assert_eq!(train.longest(), 1);
+    }
+}

@@ -1,0 +1,146 @@
+//! The thread that releases: in the interface's namespace, with the priority and the timers it was told to have, which end with it.
+//!
+//! Invariant: one train is under way at a time; the thread ends before its [`Worker`] does.
+
+use super::pace::Pace;
+use super::place::Place;
+use super::train::Train;
+use super::{Due, Gone, Manner, Release};
+use crate::Error;
+use packetrig_probe::Mechanism;
+use packetrig_sys::stamping::CardStamping;
+use packetrig_units::Nanos;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+/// What differs from mechanism to mechanism.
+pub(super) trait Line: Send {
+    /// Sends a train. `gone` has a place for each of its frames.
+    fn send(&mut self, train: &Train, pace: &mut Pace, gone: &mut [Gone]) -> Result<(), Error>;
+
+    /// How long before its first instant it has to begin.
+    fn lead(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+/// Waking the thread and the like.
+const WAKING: Nanos = Nanos::from_millis(2);
+
+/// A train on its way to the thread and back.
+#[derive(Default)]
+struct Job {
+    train: Train,
+    gone: Vec<Gone>,
+}
+
+/// See the module.
+pub(super) struct Worker {
+    mechanism: Mechanism,
+    remarks: Vec<String>,
+    /// Has the card stamp, where it can.
+    card: Option<CardStamping>,
+    lead: Nanos,
+    idle: Option<Job>,
+    jobs: Option<SyncSender<Job>>,
+    done: Receiver<(Job, Result<(), Error>)>,
+    thread: Option<JoinHandle<Result<(), packetrig_sys::Error>>>,
+}
+
+impl Worker {
+    pub(super) fn start(
+        place: &Place,
+        mechanism: Mechanism,
+        manner: Manner,
+        mut line: impl Line + 'static,
+    ) -> Result<Self, Error> {
+        let lead = WAKING + line.lead();
+        let (jobs, orders) = sync_channel::<Job>(1);
+        let (answers, done) = sync_channel(1);
+        let (ready, is_ready) = sync_channel(1);
+        let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
+            let mut pace = Pace::prepare(&manner)?;
+            // Whoever waits for it has gone if it cannot be given.
+            let remarks = std::mem::take(&mut pace.remarks);
+            ready.send(remarks).unwrap_or(());
+            for mut job in orders {
+                let result = line.send(&job.train, &mut pace, &mut job.gone);
+                if answers.send((job, result)).is_err() {
+                    break;
+                }
+            }
+            Ok(())
+        })?;
+        let mut worker = Self {
+            mechanism,
+            remarks: Vec::new(),
+            card: None,
+            lead,
+            idle: Some(Job::default()),
+            jobs: Some(jobs),
+            done,
+            thread: Some(thread),
+        };
+        match is_ready.recv() {
+            Ok(remarks) => worker.remarks = remarks,
+            Err(_) => return Err(worker.end()),
+        }
+        if manner.stamps && place.stamps.tx_hardware && mechanism != Mechanism::Live {
+            match CardStamping::make(&place.netns, &place.link.name) {
+                Ok(card) => worker.card = Some(card),
+                Err(error) => worker.remarks.push(format!("without stamps of the card: {error}")),
+            }
+        }
+        Ok(worker)
+    }
+
+    /// Why the thread is gone.
+    fn end(&mut self) -> Error {
+        self.jobs = None;
+        match self.thread.take().map(JoinHandle::join) {
+            Some(Ok(Err(error))) => error.into(),
+            _ => Error::Gone,
+        }
+    }
+}
+
+impl Release for Worker {
+    fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+        if train.is_empty() {
+            return Ok(());
+        }
+        let mut job = self.idle.take().unwrap_or_default();
+        job.train.copy(train);
+        job.gone.clear();
+        job.gone.resize_with(train.len(), Gone::default);
+        let given = self.jobs.as_ref().is_some_and(|jobs| jobs.send(job).is_ok());
+        let Some((mut job, result)) = given.then(|| self.done.recv().ok()).flatten() else {
+            return Err(self.end());
+        };
+        gone.append(&mut job.gone);
+        self.idle = Some(job);
+        result
+    }
+
+    fn lead(&self) -> Nanos {
+        self.lead
+    }
+
+    fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // Its errors were told with the train they befell.
+            drop(thread.join());
+        }
+    }
+}

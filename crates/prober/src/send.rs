@@ -1,0 +1,269 @@
+//! Probes sent by a schedule, without listening: trains to one target or to several in turn, each through its own dispatcher.
+//!
+//! Invariant: there is one record for each probe of the schedule, in order, sent or not.
+
+use crate::path::Way;
+use crate::release::{Dispatcher, Due, Gone};
+use crate::{Error, now};
+use packetrig_probe::frame::{self, Ends};
+use packetrig_probe::{Exceeded, Mechanism, Planned, Record, Schedule};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::net::IpAddr;
+use std::ops::Range;
+
+/// The first train is not late for what is done before it.
+const HEAD_START: Nanos = Nanos::from_millis(1);
+/// Trains nearer to each other than this and the lead are given together: between them there is no time for anything else.
+const NEAR: Nanos = Nanos::from_millis(4);
+/// Frames that are given together at most, unless they are of one train.
+const MOST: usize = 400;
+/// Waiting is cut in pieces, so that a wish to end is seen.
+const PIECE: Nanos = Nanos::from_millis(50);
+
+/// What probes to a target look like.
+#[derive(Clone, Debug)]
+pub enum Content {
+    /// Datagrams with the probe's number and who answers for it, as far as there is room (RFC 9511).
+    Datagram {
+        /// From where to where.
+        ends: Ends,
+        /// Source and target port.
+        ports: (u16, u16),
+        /// Who answers for it.
+        about: Option<String>,
+    },
+    /// Always this frame.
+    Frame(Vec<u8>),
+}
+
+/// Whether a frame goes from an end of a way to the other and says so: IPv4 or IPv6 without a VLAN tag, from the interface's own address
+/// to the target's. Nothing else may be sent as a probe.
+pub fn is_between(frame: &[u8], ends: &Ends) -> bool {
+    let addresses: Option<(IpAddr, IpAddr)> = match frame.get(12..14) {
+        Some([0x08, 0x00]) => {
+            let at = |from: usize| frame.get(from..)?.first_chunk::<4>().map(|ip| IpAddr::from(*ip));
+            at(26).zip(at(30))
+        }
+        Some([0x86, 0xdd]) => {
+            let at = |from: usize| frame.get(from..)?.first_chunk::<16>().map(|ip| IpAddr::from(*ip));
+            at(22).zip(at(38))
+        }
+        _ => None,
+    };
+    addresses == Some((ends.source, ends.target))
+}
+
+/// Bytes of a probe's number, at the beginning of its payload.
+const NUMBER: usize = 4;
+
+impl Content {
+    /// Writes the frame of a probe.
+    pub fn write(&self, probe: &Planned, out: &mut Vec<u8>) {
+        match self {
+            Self::Frame(frame) => {
+                out.clear();
+                out.extend_from_slice(frame);
+            }
+            Self::Datagram { ends, ports, about } => {
+                let room = (probe.length as usize).saturating_sub(ends.headers() + frame::UDP);
+                let mut payload = vec![0; room];
+                if room >= NUMBER {
+                    payload[..NUMBER].copy_from_slice(&probe.number.to_be_bytes());
+                    let text = frame::attribution(about.as_deref(), room - NUMBER);
+                    payload[NUMBER..NUMBER + text.len()].copy_from_slice(text);
+                }
+                ends.udp(ports.0, ports.1, &payload, out);
+            }
+        }
+    }
+}
+
+/// Probes to one target.
+#[derive(Debug)]
+pub struct Aim {
+    /// Its way.
+    pub way: Way,
+    /// The way out.
+    pub dispatcher: Dispatcher,
+    /// What they look like.
+    pub content: Content,
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Sent {
+    /// What is known of each probe.
+    pub records: Vec<Record>,
+    /// Which limit ended it early, if one did.
+    pub refused: Option<Exceeded>,
+}
+
+/// Sends a schedule; train after train goes to the next target. Ends early when `stop` says so or a limit is met.
+pub fn perform(schedule: &Schedule, aims: &mut [Aim], stop: &dyn Fn() -> bool) -> Result<Sent, Error> {
+    let lead = aims.iter().map(|aim| aim.dispatcher.lead()).max().unwrap_or(Nanos::ZERO);
+    let start = now() + lead + HEAD_START;
+    let mut sent = Sent { records: Vec::with_capacity(schedule.probes().len()), refused: None };
+    // A ring knows trains only, and gets each for itself.
+    let single = aims.len() > 1 || aims.iter().any(|aim| aim.dispatcher.mechanism() == Mechanism::Ring);
+    for (turn, range) in batches(schedule.probes(), single, NEAR + lead).into_iter().enumerate() {
+        let probes = &schedule.probes()[range];
+        let ended = sent.refused.is_some() || !wait(start + probes[0].at, lead, stop);
+        let aim = turn % aims.len().max(1);
+        match aims.get_mut(aim).filter(|_| !ended) {
+            Some(aim) => sent.refused = batch(probes, start, aim, &mut sent.records)?,
+            None => sent.records.extend(probes.iter().map(|probe| unsent(probe, start))),
+        }
+    }
+    Ok(sent)
+}
+
+fn batch(
+    probes: &[Planned],
+    start: MonoTime,
+    aim: &mut Aim,
+    records: &mut Vec<Record>,
+) -> Result<Option<Exceeded>, Error> {
+    let mut frames = vec![Vec::new(); probes.len()];
+    for (probe, frame) in probes.iter().zip(&mut frames) {
+        aim.content.write(probe, frame);
+    }
+    let due = |(probe, frame)| {
+        let (probe, frame): (&Planned, &Vec<u8>) = (probe, frame);
+        Due { at: start + probe.at, frame }
+    };
+    let train: Vec<Due<'_>> = probes.iter().zip(&frames).map(due).collect();
+    let mut gone = Vec::with_capacity(train.len());
+    let refused = aim.dispatcher.send(&train, &mut gone)?;
+    records.extend(train.iter().zip(probes).zip(gone).map(|((due, probe), gone)| {
+        let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
+        gone.into_record(Planned { length, ..*probe }, due.at)
+    }));
+    Ok(refused)
+}
+
+fn unsent(probe: &Planned, start: MonoTime) -> Record {
+    Gone::unsent().into_record(*probe, start + probe.at)
+}
+
+/// Waits until it is time to give a train; `false` if nobody wants it any more.
+fn wait(at: MonoTime, lead: Nanos, stop: &dyn Fn() -> bool) -> bool {
+    let until = (at - lead).as_nanos();
+    loop {
+        if stop() {
+            return false;
+        }
+        let now = clock::monotonic_ns();
+        if now >= until {
+            return true;
+        }
+        clock::sleep_until_ns(until.min(now + PIECE.as_u64()));
+    }
+}
+
+/// What is given together.
+fn batches(probes: &[Planned], single: bool, near: Nanos) -> Vec<Range<usize>> {
+    let mut found: Vec<Range<usize>> = Vec::new();
+    for (index, probe) in probes.iter().enumerate() {
+        let joins = found.last().is_some_and(|batch| {
+            let before = &probes[index - 1];
+            let distance = Nanos::new(probe.at.as_u64() - before.at.as_u64());
+            probe.train == before.train || !single && distance < near && batch.len() < MOST
+        });
+        match found.last_mut() {
+            Some(batch) if joins => batch.end = index + 1,
+            _ => found.push(index..index + 1),
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::release::Release;
+    use packetrig_plan::Location;
+    use packetrig_probe::schedule::Train;
+    use packetrig_probe::{Budget, Flag, Limits, Permit};
+
+    #[test]
+    fn near_trains_are_given_together_and_others_alone() {
+        let train = Train { of: 3, gap: Nanos::from_micros(10), length: 60 };
+        let near = Schedule::trains(4, Nanos::from_millis(1), train).unwrap();
+        assert_eq!(batches(near.probes(), false, NEAR).first(), Some(&(0..12)));
+        assert_eq!(batches(near.probes(), true, NEAR), [0..3, 3..6, 6..9, 9..12]);
+        let far = Schedule::trains(2, Nanos::from_millis(10), train).unwrap();
+        assert_eq!(batches(far.probes(), false, NEAR), [0..3, 3..6]);
+        let many = Schedule::periodic(1_000, Nanos::from_micros(1), 60).unwrap();
+        assert_eq!(batches(many.probes(), false, NEAR), [0..400, 400..800, 800..1_000]);
+    }
+
+    struct Noting;
+
+    impl Release for Noting {
+        fn mechanism(&self) -> Mechanism {
+            Mechanism::Sleep
+        }
+
+        fn release(&mut self, train: &[Due<'_>], gone: &mut Vec<Gone>) -> Result<(), Error> {
+            gone.extend(train.iter().map(|_| Gone::default()));
+            Ok(())
+        }
+    }
+
+    fn aim(limits: Limits) -> Aim {
+        let target = "127.0.0.1".parse().unwrap();
+        let permitted = Permit::default().permitted(target, "2026-11-22").unwrap();
+        let ends = Ends { own_mac: [2; 6], next_mac: [4; 6], source: target, target, class: 0 };
+        let location = Location { namespace: None, interface: "lo".into() };
+        let way = Way { location, index: 1, mtu: 1_500, ends, is_loopback: true, permitted };
+        let content = Content::Datagram { ends, ports: (7, 9), about: Some("https://example.net".into()) };
+        Aim { way, dispatcher: Dispatcher::new(Box::new(Noting), Budget::new(limits)), content }
+    }
+
+    #[test]
+    fn every_probe_has_a_record_whatever_ends_it() {
+        let schedule = Schedule::periodic(10, Nanos::from_micros(1), 100).unwrap();
+        let mut aims = [aim(Limits { burst: 2, ..Limits::USUAL }), aim(Limits::USUAL)];
+        let sent = perform(&schedule, &mut aims, &|| false).unwrap();
+        assert!(sent.refused.is_some());
+        let unsent: Vec<_> = sent.records.iter().map(|r| r.flags.contains(&Flag::Unsent)).collect();
+        assert_eq!(unsent, [false, false, false, false, true, true, true, true, true, true]);
+        assert!(sent.records.iter().map(|record| record.number).eq(0..10));
+        assert_eq!(sent.records[0].flags, [Flag::First]);
+        let sent = perform(&schedule, &mut [aim(Limits::USUAL)], &|| true).unwrap();
+        assert!(sent.records.iter().all(|record| record.flags == [Flag::Unsent]));
+    }
+
+    #[test]
+    fn only_frames_between_the_ends_are_probes() {
+        let aim = aim(Limits::USUAL);
+        let (mut frame, ends) = (Vec::new(), aim.way.ends);
+        aim.content.write(&Schedule::periodic(1, Nanos::ZERO, 60).unwrap().probes()[0], &mut frame);
+        assert!(is_between(&frame, &ends));
+        for at in [12, 26, 33] {
+            let mut other = frame.clone();
+            other[at] ^= 1;
+            assert!(!is_between(&other, &ends), "byte {at}");
+        }
+        assert!(!is_between(&frame[..30], &ends) && !is_between(&[], &ends));
+        let six =
+            Ends { source: "2001:db8::1".parse().unwrap(), target: "2001:db8::2".parse().unwrap(), ..ends };
+        six.udp(1, 2, &[], &mut frame);
+        assert!(is_between(&frame, &six) && !is_between(&frame, &ends));
+    }
+
+    #[test]
+    fn a_datagram_has_number_and_attribution_where_there_is_room() {
+        let schedule = Schedule::periodic(2, Nanos::ZERO, 100).unwrap();
+        let mut frame = Vec::new();
+        let content = aim(Limits::USUAL).content;
+        content.write(&schedule.probes()[1], &mut frame);
+        assert_eq!(frame.len(), 100);
+        assert_eq!(frame[42..46], [0, 0, 0, 1]);
+        assert!(frame[46..].starts_with(b"https://example.net\0"));
+        let short = Planned { length: 43, ..schedule.probes()[0] };
+        content.write(&short, &mut frame);
+        assert_eq!(frame.len(), 60, "padded to the shortest frame");
+    }
+}

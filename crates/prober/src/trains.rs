@@ -1,0 +1,209 @@
+//! Trains at a target, one after the other as an estimator asks for them, and what became of each.
+//!
+//! Only one is under way at a time: the next one is asked for when the last one has been answered or given up. What a train says is the
+//! estimator's business ([`packetrig_probe::estimate`]).
+//!
+//! Invariant: a train begins only when all of it fits in the limits; it is never cut in two by them.
+
+use crate::Error;
+use crate::ear::Ear;
+use crate::now;
+use crate::path::Way;
+use crate::release::{Dispatcher, Due};
+use packetrig_probe::answer::Trouble;
+use packetrig_probe::estimate::{Ask, Estimator, Passed};
+use packetrig_probe::method::{Method, Says};
+use packetrig_probe::series::Series;
+use packetrig_probe::{Flag, Planned, Record};
+use packetrig_units::{MonoTime, Nanos};
+use std::fmt;
+
+/// Which arrivals count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// Those at the far end, by its word: what happens on the way there.
+    Far,
+    /// Those of the answers here: whatever is narrower, the way there or the way back.
+    Near,
+}
+
+/// Why no more trains are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The estimator has what it needs, or gives up.
+    Done,
+    /// Somebody wished it.
+    Stopped,
+    /// Too many were lost.
+    Lossy,
+    /// Somebody on the way does not want them.
+    Prohibited,
+}
+
+/// See the module.
+pub struct Trains<'a> {
+    /// The way to the target.
+    pub way: &'a Way,
+    /// What probes say.
+    pub method: Box<dyn Method>,
+    /// The way out.
+    pub dispatcher: Dispatcher,
+    /// What comes back.
+    pub ear: Ear,
+    /// Which arrivals count.
+    pub arrival: Arrival,
+    /// How long an answer may take.
+    pub patience: Nanos,
+    series: Series,
+    sent: u32,
+    begun: u32,
+    /// When the last probe was due.
+    last: MonoTime,
+    is_prohibited: bool,
+}
+
+impl fmt::Debug for Trains<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Trains")
+            .field("target", &self.way.ends.target)
+            .field("trains", &self.begun)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a> Trains<'a> {
+    /// None has been sent yet.
+    pub fn new(
+        way: &'a Way,
+        method: Box<dyn Method>,
+        dispatcher: Dispatcher,
+        ear: Ear,
+        arrival: Arrival,
+    ) -> Self {
+        Self {
+            way,
+            method,
+            dispatcher,
+            ear,
+            arrival,
+            patience: Nanos::from_secs(1),
+            series: Series::new(),
+            sent: 0,
+            begun: 0,
+            last: MonoTime::default(),
+            is_prohibited: false,
+        }
+    }
+
+    /// Every probe so far.
+    pub fn records(&self) -> &[Record] {
+        self.series.records()
+    }
+
+    /// Sends what an estimator asks for until it asks no more.
+    pub fn run(
+        &mut self,
+        estimator: &mut dyn Estimator,
+        stop: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(u32),
+    ) -> Result<End, Error> {
+        while let Some(ask) = estimator.ask() {
+            let passed = self.pass(&ask, stop)?;
+            if stop() {
+                return Ok(End::Stopped);
+            }
+            if self.is_prohibited {
+                return Ok(End::Prohibited);
+            }
+            estimator.saw(&passed);
+            tell(self.begun);
+            if self.is_lossy() {
+                return Ok(End::Lossy);
+            }
+        }
+        Ok(End::Done)
+    }
+
+    /// Share of probes that were not answered.
+    pub fn loss(&self) -> f64 {
+        let counts = self.series.counts();
+        counts.lost as f64 / counts.sent.max(1) as f64
+    }
+
+    fn is_lossy(&self) -> bool {
+        let counts = self.series.counts();
+        self.way.permitted.limits().is_lossy(counts.sent, counts.lost)
+    }
+
+    /// Sends a train and hears its answers.
+    pub fn pass(&mut self, ask: &Ask, stop: &dyn Fn() -> bool) -> Result<Vec<Passed>, Error> {
+        let train = ask.probes.iter().map(|probe| (probe.at, probe.length));
+        let lead = self.dispatcher.lead();
+        let soonest = (now() + lead).max(self.last + ask.pause);
+        let begins = self.dispatcher.earliest(soonest, train)?;
+        while now() + lead < begins && !stop() {
+            self.listen((begins - lead).since(now()))?;
+        }
+        let first = self.series.records().len();
+        if !stop() {
+            self.send(ask, begins)?;
+            self.hear(first, stop)?;
+        }
+        let of = if self.arrival == Arrival::Far { Passed::forward } else { Passed::there_and_back };
+        Ok(self.series.records()[first..].iter().map(of).collect())
+    }
+
+    fn send(&mut self, ask: &Ask, begins: MonoTime) -> Result<(), Error> {
+        let mut frames = Vec::with_capacity(ask.probes.len());
+        for (probe, number) in ask.probes.iter().zip(self.sent..) {
+            let mut frame = Vec::new();
+            self.method.write(number, begins + probe.at, probe.length, &mut frame);
+            frames.push(frame);
+        }
+        let due: Vec<_> = ask
+            .probes
+            .iter()
+            .zip(&frames)
+            .map(|(probe, frame)| Due { at: begins + probe.at, frame })
+            .collect();
+        let mut gone = Vec::with_capacity(due.len());
+        self.dispatcher.send(&due, &mut gone)?;
+        for ((probe, due), gone) in ask.probes.iter().zip(&due).zip(gone) {
+            let length = u32::try_from(due.frame.len()).unwrap_or(u32::MAX);
+            let planned = Planned { number: self.sent, train: self.begun, length, ..*probe };
+            self.series.sent(gone.into_record(planned, due.at));
+            self.sent += 1;
+        }
+        self.last = begins + ask.probes.last().map(|probe| probe.at).unwrap_or_default();
+        self.begun += 1;
+        Ok(())
+    }
+
+    /// Until all probes from `first` on are answered, or their time is over.
+    fn hear(&mut self, first: usize, stop: &dyn Fn() -> bool) -> Result<(), Error> {
+        let deadline = now() + self.patience;
+        let is_open = |series: &Series| {
+            let open = |record: &Record| record.answered.is_none() && !record.flags.contains(&Flag::Unsent);
+            series.records()[first..].iter().any(open)
+        };
+        while is_open(&self.series) && now() < deadline && !stop() && !self.is_prohibited {
+            self.listen(deadline.since(now()))?;
+        }
+        Ok(())
+    }
+
+    /// Waits for frames at most so long, and takes those there are.
+    fn listen(&mut self, within: Nanos) -> Result<(), Error> {
+        self.ear.wait(within)?;
+        let (method, series, is_prohibited) = (&mut self.method, &mut self.series, &mut self.is_prohibited);
+        self.ear.listen(|heard| {
+            let Some(reply) = heard.answer().and_then(|answer| method.read(&answer)) else { return };
+            *is_prohibited |= reply.says == Says::Trouble(Trouble::Prohibited);
+            series.answered(&reply, heard.at);
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! JSON lines: `{"header": …}`, then one record a line.
+
+use super::Error;
+use packetrig_probe::Record;
+use packetrig_probe::header::Header;
+
+pub(super) fn encode(header: &Header, records: &[Record]) -> Result<Vec<u8>, Error> {
+    let mut out = serde_json::to_vec(&serde_json::json!({ "header": header }))?;
+    out.push(b'\n');
+    for record in records {
+        serde_json::to_writer(&mut out, record)?;
+        out.push(b'\n');
+    }
+    Ok(out)
+}

@@ -1,0 +1,79 @@
+//! Records of probes as files: JSON lines, Parquet, or pcapng with the frames and what is known of each beside it.
+//!
+//! The name says which. A file is whole or not there. Invariant: every form has the header and every record.
+
+mod json;
+mod parquet;
+mod pcapng;
+
+use crate::disk;
+use packetrig_probe::Record;
+use packetrig_probe::header::Header;
+use std::path::{Path, PathBuf};
+
+/// The forms there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// One object a line, the header first.
+    JsonLines,
+    /// A table, the header in the file's metadata.
+    Parquet,
+    /// Frames at the times they left.
+    Pcapng,
+}
+
+/// Why records cannot be written.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// User: a name that says nothing.
+    #[error("{} does not end in .jsonl, .parquet or .pcapng: records are written in these forms", .0.display())]
+    Form(PathBuf),
+    /// World: the file.
+    #[error("cannot write {}: {source}", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Bug: a table that cannot be encoded.
+    #[error("records cannot be encoded: {0}")]
+    Encode(#[from] ::parquet::errors::ParquetError),
+    /// Bug: a value that is no JSON.
+    #[error("records cannot be encoded: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+impl Form {
+    /// By the end of a name.
+    pub fn of(path: &Path) -> Result<Self, Error> {
+        match path.extension().and_then(|end| end.to_str()) {
+            Some("jsonl" | "ndjson") => Ok(Self::JsonLines),
+            Some("parquet") => Ok(Self::Parquet),
+            Some("pcapng") => Ok(Self::Pcapng),
+            _ => Err(Error::Form(path.to_owned())),
+        }
+    }
+}
+
+/// Writes a file. `frame` gives the bytes of a record's frame.
+pub fn write(
+    path: &Path,
+    header: &Header,
+    records: &[Record],
+    frame: &mut dyn FnMut(&Record, &mut Vec<u8>),
+) -> Result<(), Error> {
+    let bytes = match Form::of(path)? {
+        Form::JsonLines => json::encode(header, records)?,
+        Form::Parquet => parquet::encode(header, records)?,
+        Form::Pcapng => pcapng::encode(header, records, frame)?,
+    };
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let name = path.file_name().and_then(|name| name.to_str()).ok_or_else(|| Error::Form(path.to_owned()))?;
+    disk::write_whole(directory.unwrap_or_else(|| Path::new(".")), name, &bytes)
+        .map_err(|source| Error::File { path: path.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,131 @@
+//! A table of records: a stamp is two columns, its two ends, in nanoseconds of the monotonic clock unless the name of its column says
+//! otherwise; flags are one text. The header is JSON in the file's metadata.
+
+use super::Error;
+use packetrig_probe::header::Header;
+use packetrig_probe::{Clock, Record, Stage, Stamp};
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical, ZstdLevel};
+use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::sync::Arc;
+
+/// Where the file has its header.
+pub(super) const HEADER_KEY: &str = "packetrig.probe.header";
+const LEVEL: i32 = 3;
+/// Rows of a row group.
+const GROUP: usize = 1 << 16;
+
+type Number = fn(&Record) -> Option<u64>;
+
+/// Columns of numbers.
+const NUMBERS: [(&str, Number); 5] = [
+    ("number", |record| Some(record.number.into())),
+    ("train", |record| Some(record.train.into())),
+    ("length", |record| Some(record.length.into())),
+    ("planned_ns", |record| Some(record.planned.as_nanos())),
+    ("wire_device_clock_ns", |record| {
+        let wire = record.departures.iter().find(|departure| departure.stage == Stage::Wire)?;
+        matches!(wire.stamp.clock, Clock::Device(_)).then(|| wire.stamp.middle())
+    }),
+];
+
+type Of = fn(&Record) -> Option<Stamp>;
+
+/// Columns of stamps, of which each has two.
+const STAMPS: [(&str, Of); 8] = [
+    ("handed_over", |record| record.handed_over),
+    ("released", |record| record.released),
+    ("queue", |record| record.departure(Stage::Queue)),
+    ("capture", |record| record.departure(Stage::Capture)),
+    ("driver", |record| record.departure(Stage::Driver)),
+    ("far_arrival", |record| record.far_arrival),
+    ("far_departure", |record| record.far_departure),
+    ("answered", |record| record.answered),
+];
+
+type Text = fn(&Record) -> serde_json::Value;
+
+/// Columns of text.
+const TEXTS: [(&str, Text); 2] = [
+    ("kind", |record| serde_json::json!(record.kind)),
+    ("flags", |record| {
+        let names = record.flags.iter().map(|flag| serde_json::json!(flag));
+        let names: Vec<_> = names.filter_map(|name| name.as_str().map(str::to_owned)).collect();
+        names.join(",").into()
+    }),
+];
+
+pub(super) fn encode(header: &Header, records: &[Record]) -> Result<Vec<u8>, Error> {
+    let properties = WriterProperties::builder()
+        .set_created_by(concat!("packetrig ", env!("CARGO_PKG_VERSION")).into())
+        .set_compression(Compression::ZSTD(ZstdLevel::try_new(LEVEL)?))
+        .set_key_value_metadata(Some(vec![KeyValue::new(
+            HEADER_KEY.to_owned(),
+            serde_json::to_string(header)?,
+        )]));
+    let schema = Arc::new(schema()?);
+    let mut file = SerializedFileWriter::new(Vec::new(), schema, Arc::new(properties.build()))?;
+    for rows in records.chunks(GROUP) {
+        let mut group = file.next_row_group()?;
+        columns(&mut group, rows)?;
+        group.close()?;
+    }
+    Ok(file.into_inner()?)
+}
+
+fn schema() -> Result<Type, Error> {
+    let number = |name: &str| {
+        Type::primitive_type_builder(name, Physical::INT64)
+            .with_repetition(Repetition::OPTIONAL)
+            .with_logical_type(Some(LogicalType::integer(64, false)))
+            .build()
+    };
+    let text = |name: &str| {
+        Type::primitive_type_builder(name, Physical::BYTE_ARRAY)
+            .with_repetition(Repetition::REQUIRED)
+            .with_logical_type(Some(LogicalType::String))
+            .build()
+    };
+    let numbers = NUMBERS.iter().map(|(name, _)| number(name));
+    let ends = |(name, _): &(&str, Of)| [number(&format!("{name}_lo_ns")), number(&format!("{name}_hi_ns"))];
+    let stamps = STAMPS.iter().flat_map(ends);
+    let texts = TEXTS.iter().map(|(name, _)| text(name));
+    let fields = numbers.chain(stamps).chain(texts).map(|field| field.map(Arc::new));
+    let fields = fields.collect::<Result<Vec<_>, _>>()?;
+    Ok(Type::group_type_builder("probes").with_fields(fields).build()?)
+}
+
+fn columns(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, rows: &[Record]) -> Result<(), Error> {
+    for (_, of) in NUMBERS {
+        numbers(group, rows.iter().map(of))?;
+    }
+    for (_, of) in STAMPS {
+        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.lo)))?;
+        numbers(group, rows.iter().map(|row| of(row).map(|stamp| stamp.hi)))?;
+    }
+    for (_, of) in TEXTS {
+        let bytes = |row| ByteArray::from(of(row).as_str().unwrap_or_default());
+        let values: Vec<ByteArray> = rows.iter().map(bytes).collect();
+        if let Some(mut column) = group.next_column()? {
+            column.typed::<ByteArrayType>().write_batch(&values, None, None)?;
+            column.close()?;
+        }
+    }
+    Ok(())
+}
+
+fn numbers(
+    group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
+    values: impl Iterator<Item = Option<u64>> + Clone,
+) -> Result<(), Error> {
+    let levels: Vec<i16> = values.clone().map(|value| value.is_some().into()).collect();
+    let values: Vec<i64> = values.flatten().map(u64::cast_signed).collect();
+    if let Some(mut column) = group.next_column()? {
+        column.typed::<Int64Type>().write_batch(&values, Some(&levels), None)?;
+        column.close()?;
+    }
+    Ok(())
+}

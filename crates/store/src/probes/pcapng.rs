@@ -1,0 +1,49 @@
+//! pcapng: each frame that left at the time it did, nanoseconds since 1970, with its record as a comment; the header is the comment of the section.
+//! Probes that did not leave stand there with their planned time, and their record says so.
+
+use super::Error;
+use packetrig_probe::Record;
+use packetrig_probe::header::Header;
+use packetrig_wire::pcap::ETHERNET;
+use packetrig_wire::pcap::block::{block, low, option, padded, words};
+
+pub(super) fn encode(
+    header: &Header,
+    records: &[Record],
+    frame: &mut dyn FnMut(&Record, &mut Vec<u8>),
+) -> Result<Vec<u8>, Error> {
+    let mut out = Vec::new();
+    let comment = serde_json::to_string(header)?;
+    block(&mut out, 0x0a0d_0d0a, |body| {
+        words(body, &[0x1a2b_3c4d, 1, u32::MAX, u32::MAX]);
+        option(body, 4, concat!("packetrig ", env!("CARGO_PKG_VERSION")).as_bytes());
+        option(body, 1, comment.as_bytes());
+        option(body, 0, &[]);
+    });
+    block(&mut out, 1, |body| {
+        words(body, &[ETHERNET.into(), 0]);
+        option(body, 2, header.interface.as_bytes());
+        option(body, 9, &[9]); // resolution: 10^-9 s
+        option(body, 0, &[]);
+    });
+    let mut bytes = Vec::new();
+    for record in records {
+        frame(record, &mut bytes);
+        let comment = serde_json::to_string(record)?;
+        let at = epoch(header, record);
+        let length = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        block(&mut out, 6, |body| {
+            words(body, &[0, low(at >> 32), low(at), length, length]);
+            padded(body, &bytes);
+            option(body, 1, comment.as_bytes());
+            option(body, 0, &[]);
+        });
+    }
+    Ok(out)
+}
+
+/// When it left, by the truest stamp, since 1970.
+fn epoch(header: &Header, record: &Record) -> u64 {
+    let at = record.left_here().map_or(record.planned.as_nanos(), packetrig_probe::Stamp::middle);
+    at.saturating_add_signed(header.clock_before.offset_ns)
+}

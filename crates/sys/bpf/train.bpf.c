@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/*
+ * Run on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its instant and sends it off.
+ *
+ * A frame that is due later than it may wait stays: the call ends without one, and user space calls again. Layouts are
+ * known to src/hold/live.rs.
+ */
+#include "hold.h"
+
+#define FRAMES 512u
+#define LONGEST 3300u
+
+struct train {
+	u64 next;	/* frames ever sent off; user space reads */
+	u64 end;	/* frames ever given; user space writes */
+	u64 most;	/* ns a frame may wait here */
+	u64 failed;	/* frames that could not be made */
+	u32 ifindex, pad0;
+	u64 pad[507];
+	struct slot slots[SLOTS];
+};
+
+struct frame {
+	u64 at;
+	u32 len, pad;
+	u8 bytes[4080];
+};
+
+MAP(train);
+MAP(frames);
+
+SEC("xdp")
+int send_off(struct xdp_md *ctx)
+{
+	u32 zero = 0;
+	struct train *t = bpf_map_lookup_elem(&train, &zero);
+	if (!t)
+		return XDP_DROP;
+	u64 next = t->next;
+	if (next >= READ_ONCE(t->end))
+		return XDP_DROP;
+	u32 which = next & (FRAMES - 1);
+	struct frame *frame_of = bpf_map_lookup_elem(&frames, &which);
+	if (!frame_of)
+		return XDP_DROP;
+	u64 at = frame_of->at, now = bpf_ktime_get_ns(), gaps = 0;
+	struct slot *slot = &t->slots[next & (SLOTS - 1)];
+	if (at > now + t->most)
+		return XDP_DROP;
+	slot->at = at;
+	slot->entered = now;
+	u32 len = frame_of->len;
+	int change = (int)len - (int)(ctx->data_end - ctx->data);
+	if (len > LONGEST)
+		len = 0;
+	PIN(len);
+	if (len == 0 || len > LONGEST || (change && bpf_xdp_adjust_tail(ctx, change)) ||
+	    bpf_xdp_store_bytes(ctx, 0, frame_of->bytes, len)) {
+		t->failed += 1;
+		slot->released = 0;
+		PUBLISH(t->next, 1);
+		return XDP_DROP;
+	}
+	now = hold(at, now, &gaps);
+	slot->released = now;
+	slot->gaps = gaps;
+	slot->left = bpf_ktime_get_ns();
+	PUBLISH(t->next, 1);
+	return bpf_redirect(t->ifindex, 0);
+}
+
+char licence[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,52 @@
+//! The gate: a program at an interface's egress that holds the frames of one socket back until the release times they carry.
+//!
+//! A [`Gate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
+
+use super::{GATE, Held, MOST_HELD_NS, TABLE, held};
+use crate::area::Area;
+use crate::bpf::{Attachment, Map, MapKind, Place, Program};
+use crate::{Error, Unsupported, kernel, netns::NetNs};
+use std::sync::atomic::Ordering;
+
+const COOKIE: usize = 0;
+const MOST: usize = 8;
+const PASSED: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct Gate {
+    table: Area,
+    _attachment: Attachment,
+}
+
+impl Gate {
+    /// Stands at the egress of the interface with this number, for the frames of the socket with this cookie.
+    pub fn open(netns: &NetNs, index: u32, name: &str, cookie: u64) -> Result<Self, Error> {
+        let map = Map::create("gate", MapKind::SharedArray, TABLE, 1)?;
+        let program = Program::load_for(Place::Egress, "gate", &GATE.program("tc", &[&map])?, false)?;
+        let table = map.share()?;
+        table.long(COOKIE).store(cookie, Ordering::Relaxed);
+        table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
+        let attached = program.attach_egress(netns, index, name);
+        let attachment = attached.map_err(|error| match error.errno() {
+            Some(libc::EINVAL) => Unsupported {
+                feature: "a gate at egress",
+                needs: "Linux 6.6 (tcx)".into(),
+                found: kernel::release(),
+            }
+            .into(),
+            _ => error,
+        })?;
+        Ok(Self { table, _attachment: attachment })
+    }
+
+    /// Frames that have passed so far.
+    pub fn passed(&self) -> u64 {
+        self.table.long(PASSED).load(Ordering::Acquire)
+    }
+
+    /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.
+    pub fn held(&self, number: u64) -> Held {
+        held(&self.table, number)
+    }
+}

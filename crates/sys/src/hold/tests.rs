@@ -1,0 +1,125 @@
+//! The programs themselves, at interfaces that exist for the test only.
+
+use super::*;
+use crate::bpf::Attachment;
+use crate::clock::{monotonic_ns, sleep_until_ns};
+use crate::link::{Links, VethEnd};
+use crate::netns::NetNs;
+use crate::packet::{FrameOptions, FrameSocket, ReleaseClock, RxOptions, RxRing};
+use crate::stamping::{Report, Stage, Wanted};
+
+/// A cable `a` - `b`; `None` without rights.
+fn cable() -> Option<(NetNs, u32, RxRing, Attachment)> {
+    if let Some(error) = crate::xdp::obstacle() {
+        assert!(error.is_permission(), "{error}");
+        return None;
+    }
+    let netns = NetNs::create().unwrap();
+    let mut links = Links::open(&netns).unwrap();
+    let end = |name| VethEnd { name, netns: None, mac: None };
+    links.create_veth(end("a"), end("b")).unwrap();
+    for name in ["a", "b"] {
+        crate::kernel::write_setting(&netns, &format!("net/ipv6/conf/{name}/disable_ipv6"), "1").unwrap();
+        let index = links.by_name(name).unwrap().index;
+        links.set_up(index, true).unwrap();
+    }
+    let (a, b) = (links.by_name("a").unwrap().index, links.by_name("b").unwrap().index);
+    let pass = crate::xdp::pass(&netns, b, "b").unwrap();
+    let ring = RxRing::open(&netns, b, "b", RxOptions { blocks: 128, retire_ms: 1, ..RxOptions::default() });
+    Some((netns, a, ring.unwrap(), pass))
+}
+
+fn frame(number: u8, length: usize) -> Vec<u8> {
+    let mut frame = vec![number; length];
+    frame[..14].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x88, 0xb5]);
+    frame
+}
+
+fn received(ring: &mut RxRing, count: usize) -> Vec<Vec<u8>> {
+    let mut frames = Vec::new();
+    for _ in 0..100 {
+        ring.receive(usize::MAX, &mut |frame| frames.push(frame.bytes.to_vec()));
+        if frames.len() >= count {
+            break;
+        }
+        ring.wait(20_000_000).unwrap();
+    }
+    frames
+}
+
+fn assert_same(got: &[Vec<u8>], sent: &[Vec<u8>]) {
+    let short = |frames: &[Vec<u8>]| frames.iter().map(|f| (f[20], f.len())).collect::<Vec<_>>();
+    assert_eq!(short(got), short(sent));
+    assert!(got == sent, "the same bytes");
+}
+
+#[test]
+fn the_gate_holds_frames_of_one_socket_until_their_times() {
+    let Some((netns, index, mut ring, _pass)) = cable() else { return };
+    let stamps = Wanted { queued: true, sent: true, ..Wanted::default() };
+    let options = FrameOptions { release: Some(ReleaseClock::Monotonic), stamps, ..FrameOptions::default() };
+    let socket = FrameSocket::open(&netns, index, "a", options).unwrap();
+    let other = FrameSocket::open(&netns, index, "a", options).unwrap();
+    let gate = Gate::open(&netns, index, "a", socket.cookie().unwrap()).unwrap();
+    let sent: Vec<_> = (0..20).map(|n| frame(n, 60 + usize::from(n) * 70)).collect();
+    for frame in &sent {
+        let at = monotonic_ns() + 300_000;
+        let number = gate.passed();
+        socket.send_at(frame, at).unwrap();
+        assert_eq!(gate.passed(), number + 1);
+        let held = gate.held(number);
+        assert_eq!(held.at_ns, at);
+        assert!(
+            held.entered_ns < at && held.released_ns >= at && held.left_ns >= held.released_ns,
+            "{held:?}"
+        );
+        assert!(monotonic_ns() >= held.left_ns);
+    }
+    // Too early to be held: it goes at once, and says so.
+    let at = monotonic_ns() + 10 * MOST_HELD_NS;
+    socket.send_at(&frame(99, 60), at).unwrap();
+    assert_eq!(gate.held(20).at_ns, 0);
+    other.send_at(&frame(98, 60), at).unwrap();
+    assert_eq!(gate.passed(), 21, "frames of others are not looked at");
+    let mut reports = Vec::new();
+    socket.reports(&mut |report| reports.push(report)).unwrap();
+    let of = |wanted: Stage| {
+        let is = |report: &&Report| matches!(report, Report::Departed { stage, .. } if *stage == wanted);
+        reports.iter().filter(is).count()
+    };
+    assert_eq!((of(Stage::Queued), of(Stage::Sent)), (21, 21));
+    drop(gate);
+    socket.send_at(&frame(97, 60), at).unwrap();
+    let expected = [&sent[..], &[frame(99, 60), frame(98, 60), frame(97, 60)]].concat();
+    assert_same(&received(&mut ring, 23), &expected);
+}
+
+#[test]
+fn a_train_of_live_frames_leaves_in_one_call_each_at_its_time() {
+    let Some((netns, index, mut ring, _pass)) = cable() else { return };
+    let mut train = LiveTrain::open(index).unwrap();
+    let sent: Vec<_> = (0..100).map(|n| frame(n, 60 + usize::from(n) * 14)).collect();
+    let start = monotonic_ns() + 500_000;
+    let at = |n: usize| start + 20_000 * n as u64;
+    for (n, frame) in sent.iter().enumerate() {
+        assert!(train.give(at(n), frame));
+    }
+    let run = |train: &mut LiveTrain| netns.run_in(|| train.run(LONGEST, FRAMES, 1).unwrap()).unwrap();
+    while run(&mut train) < 100 {
+        sleep_until_ns(monotonic_ns() + 100_000);
+    }
+    for n in 0..100 {
+        let held = train.held(n as u64);
+        assert_eq!(held.at_ns, at(n));
+        assert!(held.released_ns >= at(n) && held.left_ns >= held.released_ns, "{n}: {held:?}");
+    }
+    assert_eq!(train.failed(), 0);
+    assert_same(&received(&mut ring, 100), &sent);
+    // What is due later stays, and can be taken back.
+    assert!(train.give(monotonic_ns() + 1_000 * MOST_HELD_NS, &sent[0]));
+    assert_eq!(run(&mut train), 100);
+    assert_eq!(train.withdraw(), 1);
+    assert!(!train.give(0, &[0; LONGEST + 1]) && !train.give(0, &[0; 13]));
+    assert!((0..FRAMES).all(|_| train.give(0, &sent[0])));
+    assert!(!train.give(0, &sent[0]), "no room");
+}

@@ -1,0 +1,127 @@
+//! Live frames: the kernel makes the frames of a train itself, and a program fills each and lets it go at its instant, all in one call.
+//!
+//! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
+//! when it has been sent off.
+
+use super::{Held, MOST_HELD_NS, TABLE, TRAIN, held};
+use crate::Error;
+use crate::area::Area;
+use crate::bpf::{Attachment, Map, MapKind, Program};
+use crate::netns::NetNs;
+use std::sync::atomic::Ordering;
+
+/// Frames that can be given at once.
+pub const FRAMES: usize = 512;
+/// Frames that the kernel gives the driver together at most.
+const MOST_AT_ONCE: u32 = 256;
+/// Bytes of a frame at most, without FCS.
+pub const LONGEST: usize = 3_300;
+
+// struct train, struct frame
+const NEXT: usize = 0;
+const END: usize = 8;
+const MOST: usize = 16;
+const FAILED: usize = 24;
+const IFINDEX: usize = 32;
+const FRAME: usize = 4096;
+const BYTES: usize = 16;
+
+/// See the module.
+#[derive(Debug)]
+pub struct LiveTrain {
+    program: Program,
+    table: Area,
+    frames: Area,
+    given: u64,
+    _ready: Option<Ready>,
+}
+
+/// Keeps a program among those that the kernel calls without a detour. It takes a program in for each run of several frames otherwise,
+/// and out again, which makes the run begin some ten milliseconds late. Whatever is attached anywhere stays in: here to the loopback of
+/// a namespace of nobody's, where nothing ever arrives.
+#[derive(Debug)]
+struct Ready {
+    _attachment: Attachment,
+    _nobodys: NetNs,
+}
+
+impl Ready {
+    fn make(program: &Program) -> Result<Self, Error> {
+        const LOOPBACK: u32 = 1;
+        let nobodys = NetNs::create()?;
+        Ok(Self { _attachment: program.attach(&nobodys, LOOPBACK, false, "lo")?, _nobodys: nobodys })
+    }
+}
+
+impl LiveTrain {
+    /// Loads the program. Frames will leave through the interface with this number.
+    pub fn open(index: u32) -> Result<Self, Error> {
+        let train = Map::create("train", MapKind::SharedArray, TABLE, 1)?;
+        let entries = u32::try_from(FRAMES).unwrap_or(0);
+        let frames = Map::create("frames", MapKind::SharedArray, FRAME, entries)?;
+        let program = Program::load("train", &TRAIN.program("xdp", &[&train, &frames])?, false)?;
+        let mut table = train.share()?;
+        table.bytes_mut(IFINDEX, 4).copy_from_slice(&index.to_ne_bytes());
+        table.long(MOST).store(MOST_HELD_NS, Ordering::Release);
+        // Without it trains are late, as they say themselves.
+        let ready = Ready::make(&program).ok();
+        Ok(Self { program, table, frames: frames.share()?, given: 0, _ready: ready })
+    }
+
+    /// Gives it a frame to be sent off at an instant; `false` if it is too long or there is no room.
+    pub fn give(&mut self, at_ns: u64, bytes: &[u8]) -> bool {
+        let (Ok(length), true) = (u32::try_from(bytes.len()), (14..=LONGEST).contains(&bytes.len())) else {
+            return false;
+        };
+        if self.given - self.sent_off() >= FRAMES as u64 {
+            return false;
+        }
+        let start = FRAME * usize::try_from(self.given % FRAMES as u64).unwrap_or(0);
+        let frame = self.frames.bytes_mut(start, BYTES + bytes.len());
+        frame[..8].copy_from_slice(&at_ns.to_ne_bytes());
+        frame[8..12].copy_from_slice(&length.to_ne_bytes());
+        frame[BYTES..].copy_from_slice(bytes);
+        self.given += 1;
+        self.table.long(END).store(self.given, Ordering::Release);
+        true
+    }
+
+    /// Sends off the next `most` of what was given, as far as it is due within [`MOST_HELD_NS`]; blocks until then. To be called in the
+    /// network namespace of the interface. The driver gets `at_once` of them together: the instants between them are not kept.
+    /// Says how many were sent off ever.
+    pub fn run(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
+        let waiting = (self.given - self.sent_off()).min(most as u64);
+        if let Ok(waiting @ 1..) = u32::try_from(waiting) {
+            let frame = [0; LONGEST];
+            self.program.run_live(
+                &frame[..longest.clamp(60, LONGEST)],
+                at_once.clamp(1, MOST_AT_ONCE),
+                waiting,
+            )?;
+        }
+        Ok(self.sent_off())
+    }
+
+    /// Frames sent off so far, or found impossible.
+    pub fn sent_off(&self) -> u64 {
+        self.table.long(NEXT).load(Ordering::Acquire)
+    }
+
+    /// Frames that could not be made.
+    pub fn failed(&self) -> u64 {
+        self.table.long(FAILED).load(Ordering::Acquire)
+    }
+
+    /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`]; released at 0 means that it could not be made.
+    pub fn held(&self, number: u64) -> Held {
+        held(&self.table, number)
+    }
+
+    /// Drops what was given and not sent off yet.
+    pub fn withdraw(&mut self) -> u64 {
+        let left = self.given - self.sent_off();
+        self.given -= left;
+        self.table.long(END).store(self.given, Ordering::Release);
+        left
+    }
+}

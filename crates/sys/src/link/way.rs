@@ -1,0 +1,146 @@
+//! Where packets to an address go: the kernel's own choice of interface, source and next hop, and the next hop's hardware address.
+
+use super::{Links, Mac, unreadable};
+use crate::Error;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_REPLACE};
+use netlink_packet_route::neighbour::{
+    NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
+};
+use netlink_packet_route::route::{RouteAddress, RouteAttribute, RouteMessage, RouteType};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use std::net::IpAddr;
+
+const RIGHTS: &str = "needs CAP_NET_ADMIN: run as root, or reach the address by other means first, so that the kernel knows it";
+
+/// The kernel's answer to where packets to an address go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Number of the interface they leave through.
+    pub index: u32,
+    /// The address they come from, if the kernel says.
+    pub source: Option<IpAddr>,
+    /// The router they go to; `None`: the address is on the link.
+    pub gateway: Option<IpAddr>,
+    /// The address is this machine's own.
+    pub is_local: bool,
+}
+
+/// What the kernel knows of a neighbour's hardware address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Neighbour {
+    /// It is that.
+    At(Mac),
+    /// It is being asked for.
+    Asked,
+    /// Nobody answered.
+    Silent,
+    /// Nobody has asked.
+    Unknown,
+}
+
+impl Links {
+    /// The way to an address, through an interface if one is named; `None`: there is none.
+    pub fn route(&mut self, to: IpAddr, through: Option<u32>) -> Result<Option<Route>, Error> {
+        let mut message = RouteMessage::default();
+        message.header.address_family = family(to);
+        message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+        message.attributes.push(RouteAttribute::Destination(to.into()));
+        message.attributes.extend(through.map(RouteAttribute::Oif));
+        let mut found = None;
+        let mut note = |answer| {
+            if let RouteNetlinkMessage::NewRoute(route) = answer {
+                found = route_of(&route);
+            }
+        };
+        match self.netlink.ask(RouteNetlinkMessage::GetRoute(message), 0, &mut note) {
+            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETROUTE", &to.to_string())),
+            Ok(_) => Ok(found),
+            Err(error) if matches!(error.raw_os_error(), Some(NO_ROUTE)) => Ok(None),
+            Err(error) => Err(Error::call("RTM_GETROUTE", to.to_string(), error)),
+        }
+    }
+
+    /// What is known of the neighbour with this address at the interface with this number.
+    pub fn neighbour(&mut self, index: u32, ip: IpAddr) -> Result<Neighbour, Error> {
+        let mut found = Neighbour::Unknown;
+        let mut note = |answer| {
+            if let RouteNetlinkMessage::NewNeighbour(message) = answer {
+                found = neighbour_of(&message);
+            }
+        };
+        match self.netlink.ask(RouteNetlinkMessage::GetNeighbour(named(index, ip)), 0, &mut note) {
+            Ok(unread) if unread > 0 => Err(unreadable("RTM_GETNEIGH", &ip.to_string())),
+            Ok(_) => Ok(found),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(Neighbour::Unknown),
+            Err(error) => Err(Error::call("RTM_GETNEIGH", ip.to_string(), error)),
+        }
+    }
+
+    /// Has the kernel ask for a neighbour's hardware address as it does when it has something to send. Waits for nothing.
+    pub fn ask_for_neighbour(&mut self, index: u32, ip: IpAddr) -> Result<(), Error> {
+        let mut message = named(index, ip);
+        message.header.flags = NeighbourFlags::Use;
+        let request = RouteNetlinkMessage::NewNeighbour(message);
+        let asked = self.netlink.ask(request, NLM_F_CREATE | NLM_F_REPLACE, &mut |_| {});
+        asked
+            .map(drop)
+            .map_err(|error| Error::call("RTM_NEWNEIGH", ip.to_string(), error).with_rights(RIGHTS))
+    }
+}
+
+/// No route (ENETUNREACH); the routes that say so in other words are answers, see [`route_of`].
+const NO_ROUTE: i32 = libc::ENETUNREACH;
+
+fn family(ip: IpAddr) -> AddressFamily {
+    if ip.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}
+
+fn named(index: u32, ip: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(ip);
+    message.header.ifindex = index;
+    message.attributes.push(NeighbourAttribute::Destination(match ip {
+        IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+        IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+    }));
+    message
+}
+
+/// `None` for a route that leads nowhere.
+fn route_of(message: &RouteMessage) -> Option<Route> {
+    let is_local = message.header.kind == RouteType::Local;
+    if !is_local && message.header.kind != RouteType::Unicast {
+        return None;
+    }
+    let mut route = Route { index: 0, source: None, gateway: None, is_local };
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Oif(index) => route.index = *index,
+            RouteAttribute::PrefSource(ip) => route.source = ip_of(ip),
+            RouteAttribute::Gateway(ip) => route.gateway = ip_of(ip),
+            _ => {}
+        }
+    }
+    Some(route)
+}
+
+fn ip_of(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}
+
+fn neighbour_of(message: &NeighbourMessage) -> Neighbour {
+    let mac = message.attributes.iter().find_map(|attribute| match attribute {
+        NeighbourAttribute::LinkLayerAddress(bytes) => bytes.as_slice().try_into().ok(),
+        _ => None,
+    });
+    match (message.header.state, mac) {
+        (NeighbourState::Failed, _) => Neighbour::Silent,
+        (NeighbourState::Incomplete, _) => Neighbour::Asked,
+        (NeighbourState::None, _) | (_, None) => Neighbour::Unknown,
+        (_, Some(mac)) => Neighbour::At(mac),
+    }
+}

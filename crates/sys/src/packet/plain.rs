@@ -1,0 +1,135 @@
+//! Sending single frames by a call each, stamped on their way out and, if the queueing discipline can, released at a time they carry.
+//!
+//! A [`FrameSocket`] owns its socket, which receives nothing. Invariant: the stamps' numbers count the frames that [`FrameSocket::send`]
+//! was given and the kernel took.
+
+use super::socket;
+use crate::stamping::{self, Report, Wanted};
+use crate::{Error, netns::NetNs};
+use rustix::io::Errno;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// Room for stamps that nobody has fetched yet; the default is too small for a long train.
+const STAMP_ROOM: i32 = 16 << 20;
+
+/// Which clock a release time is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReleaseClock {
+    /// `CLOCK_MONOTONIC`: `fq`, and programs of our own.
+    Monotonic,
+    /// `CLOCK_TAI`: `etf`.
+    Tai,
+}
+
+/// How to send.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameOptions {
+    /// Go straight to the driver, past queueing disciplines and packet taps of this interface.
+    pub bypass_queue: bool,
+    /// Which stamps of departure are wanted.
+    pub stamps: Wanted,
+    /// Frames carry a release time of this clock.
+    pub release: Option<ReleaseClock>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct FrameSocket {
+    socket: OwnedFd,
+    object: String,
+}
+
+impl FrameSocket {
+    /// Opens a socket on the interface with this index in `netns`; `name` is for messages.
+    pub fn open(netns: &NetNs, index: u32, name: &str, options: FrameOptions) -> Result<Self, Error> {
+        let socket = socket::open(netns, name)?;
+        let failed = |call| move |errno: Errno| Error::call(call, name, errno);
+        if options.bypass_queue {
+            socket::set(&socket, (libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS), &1i32)
+                .map_err(failed("setsockopt(PACKET_QDISC_BYPASS)"))?;
+        }
+        if let Some(clock) = options.release {
+            let clockid = match clock {
+                ReleaseClock::Monotonic => libc::CLOCK_MONOTONIC,
+                ReleaseClock::Tai => libc::CLOCK_TAI,
+            };
+            let request = libc::sock_txtime { clockid, flags: libc::SOF_TXTIME_REPORT_ERRORS };
+            socket::set(&socket, (libc::SOL_SOCKET, libc::SO_TXTIME), &request).map_err(|errno| {
+                failed("setsockopt(SO_TXTIME)")(errno).with_rights("needs CAP_NET_ADMIN: run as root")
+            })?;
+        }
+        make_room(&socket);
+        stamping::request(&socket, options.stamps)?;
+        socket::bind(&socket, index, 0, name)?;
+        Ok(Self { socket, object: name.to_owned() })
+    }
+
+    /// Sends a frame; returns when the kernel has it.
+    pub fn send(&self, frame: &[u8]) -> Result<(), Error> {
+        match rustix::net::send(&self.socket, frame, rustix::net::SendFlags::empty()) {
+            Ok(_) => Ok(()),
+            Err(errno) => Err(Error::call("sendto", self.object.clone(), errno)),
+        }
+    }
+
+    /// The same, with the time at which the frame is to be let go, nanoseconds of the clock the socket was opened with.
+    pub fn send_at(&self, frame: &[u8], at_ns: u64) -> Result<(), Error> {
+        let mut control = Release::at(at_ns);
+        let mut part = libc::iovec { iov_base: frame.as_ptr().cast_mut().cast(), iov_len: frame.len() };
+        // SAFETY: plain data and null pointers.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Release>() as _;
+        // SAFETY: every pointer in `message` is to a live value of its true length, which is only read.
+        let sent = unsafe { libc::sendmsg(self.socket.as_raw_fd(), &raw const message, 0) };
+        if sent < 0 { Err(Error::last("sendmsg", self.object.clone())) } else { Ok(()) }
+    }
+
+    /// The number by which the kernel knows this socket from all others.
+    pub fn cookie(&self) -> Result<u64, Error> {
+        socket::get(&self.socket, (libc::SOL_SOCKET, libc::SO_COOKIE), 0u64)
+            .map_err(|errno| Error::call("getsockopt(SO_COOKIE)", self.object.clone(), errno))
+    }
+
+    /// Gives everything that is known of frames sent to `take`; does not wait. Says how many reports there were.
+    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+        stamping::reports(&self.socket, take)
+    }
+}
+
+impl AsFd for FrameSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Best effort: what the kernel allows of the wanted size. Stamps that find no room are lost, and are missed.
+pub(super) fn make_room(socket: &OwnedFd) {
+    if socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), &STAMP_ROOM).is_err() {
+        socket::set(socket, (libc::SOL_SOCKET, libc::SO_RCVBUF), &STAMP_ROOM).unwrap_or(());
+    }
+}
+
+/// A control message with a release time: `struct cmsghdr` and its data, without padding between them.
+#[repr(C)]
+struct Release {
+    header: libc::cmsghdr,
+    at_ns: u64,
+}
+
+impl Release {
+    fn at(at_ns: u64) -> Self {
+        // SAFETY: plain data, for which zero is a value.
+        let mut header: libc::cmsghdr = unsafe { zeroed() };
+        header.cmsg_len = size_of::<Self>() as _;
+        header.cmsg_level = libc::SOL_SOCKET;
+        // SCM_TXTIME is SO_TXTIME.
+        header.cmsg_type = libc::SO_TXTIME;
+        Self { header, at_ns }
+    }
+}
+
+const _: () = assert!(size_of::<Release>() == size_of::<libc::cmsghdr>() + 8);

@@ -1,0 +1,150 @@
+//! Ports of this machine's own addresses that are held so that its kernel answers nothing that comes to them.
+//!
+//! A [`HeldPort`] owns one socket. To a TCP segment for a port without a socket the kernel answers with a reset, to a datagram
+//! with "port unreachable". Here there is a socket, and its filter drops everything before the protocol looks at it. Packet
+//! sockets see it nevertheless. The port is free again when it is dropped, also when the process is killed.
+
+use crate::{Error, netns::NetNs, packet::socket, pcap::ClassicInsn};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::OwnedFd;
+
+/// A filter that lets nothing pass.
+const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
+
+/// Which protocol's port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct HeldPort {
+    _socket: OwnedFd,
+    port: u16,
+}
+
+impl HeldPort {
+    /// Holds a port of the address in `netns`; port 0 lets the kernel choose a free one.
+    pub fn hold(netns: &NetNs, protocol: Protocol, address: SocketAddr) -> Result<Self, Error> {
+        let failed = |call: &'static str| {
+            move |errno: rustix::io::Errno| match errno {
+                rustix::io::Errno::ADDRINUSE => Error::Busy {
+                    object: format!("port {} of {}", address.port(), address.ip()),
+                    holder: None,
+                },
+                errno => Error::call(call, address.to_string(), errno),
+            }
+        };
+        let family = match address.ip() {
+            IpAddr::V4(_) => AddressFamily::INET,
+            IpAddr::V6(_) => AddressFamily::INET6,
+        };
+        let kind = match protocol {
+            Protocol::Tcp => SocketType::STREAM,
+            Protocol::Udp => SocketType::DGRAM,
+        };
+        let make = || rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None);
+        let socket = netns.run_in(make)?.map_err(failed("socket"))?;
+        // Before it is bound: nothing gets past it.
+        socket::filter(&socket, &NOTHING).map_err(failed("setsockopt(SO_ATTACH_FILTER)"))?;
+        rustix::net::bind(&socket, &address).map_err(failed("bind"))?;
+        if protocol == Protocol::Tcp {
+            // A bound socket that does not listen is not looked at.
+            rustix::net::listen(&socket, 1).map_err(failed("listen"))?;
+        }
+        let bound = rustix::net::getsockname(&socket).map_err(failed("getsockname"))?;
+        let bound = SocketAddr::try_from(bound).map_err(failed("getsockname"))?;
+        Ok(Self { _socket: socket, port: bound.port() })
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// A TCP port that nobody else gets, and that nobody listens at: the kernel answers with a reset, as it does for any closed port.
+#[derive(Debug)]
+pub struct ReservedPort {
+    _socket: OwnedFd,
+    port: u16,
+}
+
+impl ReservedPort {
+    /// Any free port of an address in `netns`.
+    pub fn tcp(netns: &NetNs, ip: IpAddr) -> Result<Self, Error> {
+        let failed = |errno: rustix::io::Errno| Error::call("bind", ip.to_string(), errno);
+        let family = if ip.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+        let make = || rustix::net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
+        let socket = netns.run_in(make)?.map_err(failed)?;
+        rustix::net::bind(&socket, &SocketAddr::new(ip, 0)).map_err(failed)?;
+        let bound = rustix::net::getsockname(&socket).map_err(failed)?;
+        let bound = SocketAddr::try_from(bound).map_err(failed)?;
+        Ok(Self { _socket: socket, port: bound.port() })
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::ErrorKind;
+    use std::net::{TcpStream, UdpSocket};
+    use std::time::Duration;
+
+    fn held(protocol: Protocol) -> (HeldPort, SocketAddr) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let held = HeldPort::hold(&NetNs::current().unwrap(), protocol, any).unwrap();
+        let address = SocketAddr::new("127.0.0.1".parse().unwrap(), held.port());
+        (held, address)
+    }
+
+    #[test]
+    fn nothing_that_comes_to_a_held_tcp_port_is_answered() {
+        let (held, address) = held(Protocol::Tcp);
+        let refused = |wait| TcpStream::connect_timeout(&address, wait).unwrap_err().kind();
+        assert_eq!(refused(Duration::from_millis(200)), ErrorKind::TimedOut);
+        drop(held);
+        assert_eq!(refused(Duration::from_secs(10)), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn nothing_that_comes_to_a_held_udp_port_is_answered() {
+        let (held, address) = held(Protocol::Udp);
+        let ask = || {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.connect(address).unwrap();
+            socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+            socket.send(b"?").unwrap();
+            socket.recv(&mut [0; 9]).unwrap_err().kind()
+        };
+        assert_eq!(ask(), ErrorKind::WouldBlock);
+        drop(held);
+        assert_eq!(ask(), ErrorKind::ConnectionRefused);
+    }
+
+    #[test]
+    fn a_reserved_port_is_closed_and_nobody_elses() {
+        let here = "127.0.0.1".parse().unwrap();
+        let reserved = ReservedPort::tcp(&NetNs::current().unwrap(), here).unwrap();
+        let address = SocketAddr::new(here, reserved.port());
+        let asked = TcpStream::connect_timeout(&address, Duration::from_secs(10));
+        assert_eq!(asked.unwrap_err().kind(), ErrorKind::ConnectionRefused);
+        assert_eq!(std::net::TcpListener::bind(address).unwrap_err().kind(), ErrorKind::AddrInUse);
+    }
+
+    #[test]
+    fn a_port_is_held_once() {
+        let (_held, address) = held(Protocol::Udp);
+        let again = HeldPort::hold(&NetNs::current().unwrap(), Protocol::Udp, address);
+        assert!(matches!(again, Err(Error::Busy { .. })), "{again:?}");
+    }
+}

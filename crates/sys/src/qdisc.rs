@@ -1,0 +1,182 @@
+//! Queueing disciplines of an interface, as the kernel says they are.
+//!
+//! Nothing is owned or changed: what is set up by others is read back, since a release time on a frame means nothing to most of them.
+
+use crate::netlink::Conversation;
+use crate::{Error, netns::NetNs};
+use netlink_packet_core::{NLM_F_DUMP, Nla};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{TcAttribute, TcHandle, TcMessage, TcOption};
+use netlink_sys::protocols::NETLINK_ROUTE;
+use serde::Serialize;
+
+/// A queueing discipline.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Qdisc {
+    /// Its kind: `fq`, `etf`, `noqueue` …
+    pub kind: String,
+    /// Nothing is above it.
+    pub root: bool,
+    /// What an `etf` was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub etf: Option<Etf>,
+    /// What an `fq` was told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fq: Option<Fq>,
+}
+
+/// What an `etf` was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Etf {
+    /// How long before its time a frame is taken up: in software it may leave that early.
+    pub delta_ns: i32,
+    /// Which clock it goes by (`CLOCK_TAI` is 11).
+    pub clock: i32,
+    /// It leaves the releasing to the network device.
+    pub offload: bool,
+}
+
+/// What an `fq` was told; what a kernel does not say is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Fq {
+    /// Frames of one socket at most.
+    pub flow_limit: Option<u32>,
+    /// Frames due later than this from now are dropped or cut to it.
+    pub horizon_us: Option<u32>,
+    /// How much later than asked it may release.
+    pub slack_ns: Option<u32>,
+}
+
+// Options of linux/pkt_sched.h.
+const ETF_PARMS: u16 = 1;
+const ETF_OFFLOAD: u32 = 1 << 1;
+const FQ_FLOW_PLIMIT: u16 = 2;
+const FQ_TIMER_SLACK: u16 = 13;
+const FQ_HORIZON: u16 = 14;
+
+/// Those of the interface with this number, the root first.
+pub fn of(netns: &NetNs, index: u32, name: &str) -> Result<Vec<Qdisc>, Error> {
+    let mut netlink = Conversation::open(netns, NETLINK_ROUTE)?;
+    let number = i32::try_from(index).unwrap_or(0);
+    let mut found = Vec::new();
+    let mut note = |answer| {
+        // The kernel gives those of all interfaces, whatever is asked for.
+        if let RouteNetlinkMessage::NewQueueDiscipline(message) = answer
+            && message.header.index == number
+        {
+            found.push(qdisc_of(&message));
+        }
+    };
+    let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::with_index(number));
+    netlink.ask(request, NLM_F_DUMP, &mut note).map_err(|error| Error::call("RTM_GETQDISC", name, error))?;
+    found.sort_by_key(|qdisc| !qdisc.root);
+    Ok(found)
+}
+
+fn qdisc_of(message: &TcMessage) -> Qdisc {
+    let mut qdisc =
+        Qdisc { kind: String::new(), root: message.header.parent == TcHandle::ROOT, etf: None, fq: None };
+    for attribute in &message.attributes {
+        match attribute {
+            TcAttribute::Kind(kind) => qdisc.kind.clone_from(kind),
+            TcAttribute::Options(options) => read_options(&mut qdisc, options),
+            _ => {}
+        }
+    }
+    qdisc
+}
+
+/// The attributes in a piece: length, type, value, filled up to four bytes.
+fn parts(mut piece: &[u8]) -> Vec<(u16, Vec<u8>)> {
+    const HEADER: usize = 4;
+    /// Bits above the type say how the value is to be read.
+    const TYPE: u16 = 0x3fff;
+    let mut parts = Vec::new();
+    while let Some((&[a, b, c, d], _)) = piece.split_first_chunk::<HEADER>() {
+        let length = usize::from(u16::from_ne_bytes([a, b]));
+        let Some(value) = piece.get(HEADER..length) else { break };
+        parts.push((u16::from_ne_bytes([c, d]) & TYPE, value.to_vec()));
+        piece = piece.get(length.next_multiple_of(4)..).unwrap_or_default();
+    }
+    parts
+}
+
+fn read_options(qdisc: &mut Qdisc, options: &[TcOption]) {
+    // Of kinds it does not know, the parser leaves the options as one piece.
+    let whole = options.iter().find_map(|option| match option {
+        TcOption::Other(option) => {
+            let mut value = vec![0; option.value_len()];
+            option.emit_value(&mut value);
+            Some(value)
+        }
+        _ => None,
+    });
+    let options = parts(whole.as_deref().unwrap_or_default());
+    let number = |kind: u16, at: usize| {
+        let (_, value) = options.iter().find(|option| option.0 == kind)?;
+        Some(u32::from_ne_bytes(*value.get(at..)?.first_chunk()?))
+    };
+    match qdisc.kind.as_str() {
+        "etf" => {
+            let signed = |at| number(ETF_PARMS, at).map(u32::cast_signed);
+            if let (Some(delta_ns), Some(clock), Some(flags)) = (signed(0), signed(4), number(ETF_PARMS, 8)) {
+                qdisc.etf = Some(Etf { delta_ns, clock, offload: flags & ETF_OFFLOAD != 0 });
+            }
+        }
+        "fq" => {
+            qdisc.fq = Some(Fq {
+                flow_limit: number(FQ_FLOW_PLIMIT, 0),
+                horizon_us: number(FQ_HORIZON, 0),
+                slack_ns: number(FQ_TIMER_SLACK, 0),
+            });
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{Links, VethEnd};
+    use netlink_packet_core::DefaultNla;
+
+    #[test]
+    fn a_virtual_cable_has_no_queue() {
+        let netns = match NetNs::create() {
+            Ok(netns) => netns,
+            Err(error) => return assert!(error.is_permission(), "{error}"),
+        };
+        let end = |name| VethEnd { name, netns: None, mac: None };
+        let mut links = Links::open(&netns).unwrap();
+        links.create_veth(end("a"), end("b")).unwrap();
+        let index = links.by_name("a").unwrap().index;
+        links.set_up(index, true).unwrap();
+        let found = of(&netns, index, "a").unwrap();
+        assert_eq!(found, [Qdisc { kind: "noqueue".into(), root: true, etf: None, fq: None }]);
+    }
+
+    #[test]
+    fn what_fq_and_etf_were_told_is_read() {
+        let message = |kind: &str, options: &[(u16, &[u32])]| {
+            // As a kernel sends them: attributes within the attribute of the options.
+            let attribute = |(kind, words): &(u16, &[u32])| {
+                let length = u16::try_from(4 + words.len() * 4).unwrap();
+                let head = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+                [head, words.iter().flat_map(|word| word.to_ne_bytes()).collect()].concat()
+            };
+            let value = options.iter().flat_map(attribute).collect();
+            let mut message = TcMessage::with_index(1);
+            message.attributes = vec![
+                TcAttribute::Kind(kind.into()),
+                TcAttribute::Options(vec![TcOption::Other(DefaultNla::new(2, value))]),
+            ];
+            message
+        };
+        let etf = qdisc_of(&message("etf", &[(1, &[300_000, 11, 2])])).etf;
+        assert_eq!(etf, Some(Etf { delta_ns: 300_000, clock: 11, offload: true }));
+        let fq = qdisc_of(&message("fq", &[(2, &[100]), (14, &[10_000_000]), (13, &[10_000])])).fq;
+        let told = Fq { flow_limit: Some(100), horizon_us: Some(10_000_000), slack_ns: Some(10_000) };
+        assert_eq!(fq, Some(told));
+        assert_eq!(qdisc_of(&message("tbf", &[])).fq, None);
+    }
+}

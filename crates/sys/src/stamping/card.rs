@@ -1,0 +1,49 @@
+//! Stamps of a network card on what it sends: off until somebody asks for them.
+//!
+//! Invariant: dropping a [`CardStamping`] leaves the card as it was before, unless it stamped already, for somebody else.
+
+use crate::Error;
+use crate::ethtool::{Ethtool, HwStamping};
+use crate::netns::NetNs;
+
+/// Has a card stamp what it sends, as long as it lives.
+#[derive(Debug)]
+pub struct CardStamping {
+    ethtool: Ethtool,
+    name: String,
+    before: Option<HwStamping>,
+}
+
+impl CardStamping {
+    /// Begins at this interface.
+    pub fn make(netns: &NetNs, name: &str) -> Result<Self, Error> {
+        let ethtool = Ethtool::open(netns)?;
+        // Old drivers cannot be asked.
+        let found = ethtool.card_stamping(name).unwrap_or_default();
+        let before = (!found.departures).then_some(found);
+        if before.is_some() {
+            ethtool.set_card_stamping(name, HwStamping { departures: true, ..found })?;
+        }
+        Ok(Self { ethtool, name: name.to_owned(), before })
+    }
+}
+
+impl Drop for CardStamping {
+    fn drop(&mut self) {
+        if let Some(before) = self.before {
+            // An interface that is gone needs nothing.
+            self.ethtool.set_card_stamping(&self.name, before).unwrap_or(());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_no_card_refuses() {
+        let refused = CardStamping::make(&NetNs::current().unwrap(), "lo");
+        assert!(refused.is_err(), "{refused:?}");
+    }
+}

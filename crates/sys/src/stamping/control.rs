@@ -1,0 +1,148 @@
+//! A message of `recvmsg` and what came beside it.
+//!
+//! A [`Message`] owns the places the kernel writes to. Invariant: what is read of a control message is no longer than the kernel says
+//! it is.
+
+use super::Stamps;
+use crate::Error;
+use std::mem::{size_of, zeroed};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Room for a pair of stamps, an error and what else may come, aligned as headers of control messages are.
+const ROOM: usize = 64;
+
+/// See the module.
+pub(crate) struct Message {
+    name: libc::sockaddr_storage,
+    /// What the kernel has not written is zero, which no control message begins with.
+    control: [u64; ROOM],
+}
+
+impl Message {
+    pub(crate) fn new() -> Self {
+        // SAFETY: plain data, for which zero is a value.
+        let name = unsafe { zeroed() };
+        Self { name, control: [0; ROOM] }
+    }
+
+    /// Takes one message; `None` when there is none.
+    pub(crate) fn receive(
+        &mut self,
+        socket: &impl AsFd,
+        buffer: &mut [u8],
+        flags: i32,
+    ) -> Result<Option<usize>, Error> {
+        self.control.fill(0);
+        // SAFETY: plain data and null pointers.
+        let mut message: libc::msghdr = unsafe { zeroed() };
+        let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        message.msg_name = (&raw mut self.name).cast();
+        message.msg_namelen = libc::socklen_t::try_from(size_of::<libc::sockaddr_storage>()).unwrap_or(0);
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = self.control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&self.control) as _;
+        // SAFETY: every pointer in `message` is to a live value that may be written, with its true length.
+        let length = unsafe { libc::recvmsg(socket.as_fd().as_raw_fd(), &raw mut message, flags) };
+        let Ok(length) = usize::try_from(length) else {
+            let error = std::io::Error::last_os_error();
+            // Nothing there; interrupted; the answer to something sent to where nobody listens.
+            return match error.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR | libc::ECONNREFUSED) => Ok(None),
+                _ => Err(Error::call("recvmsg", "a socket", error)),
+            };
+        };
+        Ok(Some(length))
+    }
+
+    /// Who it is from.
+    pub(crate) const fn name(&self) -> &libc::sockaddr_storage {
+        &self.name
+    }
+
+    /// What came beside it.
+    pub(crate) fn controls(&self) -> Controls<'_> {
+        let start = self.control.as_ptr().cast::<u8>();
+        // SAFETY: the array is alive and so long, and any bytes are bytes.
+        Controls { rest: unsafe { std::slice::from_raw_parts(start, size_of_val(&self.control)) } }
+    }
+}
+
+/// Control messages, one after the other.
+pub(crate) struct Controls<'a> {
+    pub(super) rest: &'a [u8],
+}
+
+/// One of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Control<'a> {
+    pub(super) level: i32,
+    pub(super) kind: i32,
+    pub(super) data: &'a [u8],
+}
+
+/// Of `struct cmsghdr`: length, level, type.
+const HEADER: usize = size_of::<libc::cmsghdr>();
+
+impl<'a> Iterator for Controls<'a> {
+    type Item = Control<'a>;
+
+    fn next(&mut self) -> Option<Control<'a>> {
+        let header = self.rest.get(..HEADER)?;
+        let length = usize::from_ne_bytes(*header.first_chunk()?);
+        let data = self.rest.get(HEADER..length)?;
+        let number = |at: usize| Some(i32::from_ne_bytes(*header.get(at..)?.first_chunk()?));
+        let control = Control { level: number(HEADER - 8)?, kind: number(HEADER - 4)?, data };
+        self.rest = self.rest.get(length.next_multiple_of(size_of::<usize>())..).unwrap_or(&[]);
+        Some(control)
+    }
+}
+
+impl Control<'_> {
+    /// Its stamps, if it is one that carries some.
+    pub(crate) fn stamps(self) -> Option<Stamps> {
+        match (self.level, self.kind) {
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPNS) => {
+                Some(Stamps { software_ns: self.time(0), hardware_ns: None })
+            }
+            // Of three times the second has not been in use for long.
+            (libc::SOL_SOCKET, libc::SCM_TIMESTAMPING) => {
+                Some(Stamps { software_ns: self.time(0), hardware_ns: self.time(2) })
+            }
+            _ => None,
+        }
+    }
+
+    /// Its class of service, if it is one that carries it: a byte of IPv4, a number of IPv6.
+    pub(super) fn class(self) -> Option<u8> {
+        match (self.level, self.kind) {
+            (libc::IPPROTO_IP, libc::IP_TOS) => self.data.first().copied(),
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                let number = self.data.first_chunk().copied().map(u32::from_ne_bytes)?;
+                u8::try_from(number).ok()
+            }
+            _ => None,
+        }
+    }
+
+    /// Its TTL or hop limit, if it is one that carries it.
+    pub(super) fn hops(self) -> Option<u8> {
+        let carries = matches!(
+            (self.level, self.kind),
+            (libc::IPPROTO_IP, libc::IP_TTL) | (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT)
+        );
+        let number = i32::from_ne_bytes(*self.data.first_chunk()?);
+        carries.then(|| u8::try_from(number).ok())?
+    }
+
+    /// The `index`th time it holds; zero is none.
+    fn time(self, index: usize) -> Option<u64> {
+        let bytes = self.data.get(index * size_of::<libc::timespec>()..)?;
+        let bytes = bytes.get(..size_of::<libc::timespec>())?;
+        // SAFETY: long enough, and plain numbers; it may not be aligned.
+        let time = unsafe { bytes.as_ptr().cast::<libc::timespec>().read_unaligned() };
+        let seconds = u64::try_from(time.tv_sec).ok()?;
+        let all = seconds.checked_mul(1_000_000_000)?.checked_add(u64::try_from(time.tv_nsec).ok()?)?;
+        (all > 0).then_some(all)
+    }
+}

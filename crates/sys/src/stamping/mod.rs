@@ -1,0 +1,134 @@
+//! Time stamps of the kernel and of the network device on what a socket sends and receives.
+//!
+//! ```text
+//!  request(socket, wanted) ... send ... reports(socket) -> stamps of departure, by number of the packet; drops for its release time
+//!                              receive(socket)          -> a packet with its stamps of arrival
+//! ```
+//! Nothing is owned: the caller has the socket. Software stamps are of `CLOCK_REALTIME`, those of a device of its own clock; nothing
+//! is converted here.
+//!
+//! Invariant: a stamp is given out with the number the kernel wrote beside it; nothing is guessed from order.
+
+mod card;
+mod control;
+mod report;
+
+pub use card::CardStamping;
+pub(crate) use control::{Controls, Message};
+pub use report::{Report, Stage, reports};
+
+use crate::Error;
+use std::mem::size_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd};
+
+/// Which stamps are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "five independent wishes, as the kernel has them")]
+pub struct Wanted {
+    /// On entering the queueing discipline.
+    pub queued: bool,
+    /// On being given to the driver.
+    pub sent: bool,
+    /// On leaving, by the device; it must have been switched on there.
+    pub wire: bool,
+    /// On arrival, by the kernel.
+    pub arrival: bool,
+    /// On arrival, by the device.
+    pub arrival_by_device: bool,
+}
+
+impl Wanted {
+    fn flags(self) -> u32 {
+        let when = |wanted: bool, flag: u32| if wanted { flag } else { 0 };
+        let departures = self.queued || self.sent || self.wire;
+        when(self.queued, libc::SOF_TIMESTAMPING_TX_SCHED)
+            | when(self.sent, libc::SOF_TIMESTAMPING_TX_SOFTWARE)
+            | when(self.wire, libc::SOF_TIMESTAMPING_TX_HARDWARE)
+            | when(self.arrival, libc::SOF_TIMESTAMPING_RX_SOFTWARE)
+            | when(self.arrival_by_device, libc::SOF_TIMESTAMPING_RX_HARDWARE)
+            | when(self.queued || self.sent || self.arrival, libc::SOF_TIMESTAMPING_SOFTWARE)
+            | when(self.wire || self.arrival_by_device, libc::SOF_TIMESTAMPING_RAW_HARDWARE)
+            // Numbered, without the packet itself, and one report for each of both kinds.
+            | when(departures, libc::SOF_TIMESTAMPING_OPT_ID | libc::SOF_TIMESTAMPING_OPT_TSONLY)
+            | when(self.sent && self.wire, libc::SOF_TIMESTAMPING_OPT_TX_SWHW)
+    }
+}
+
+/// Has the kernel stamp what this socket sends and receives from now on. What it sends is numbered from 0, packet by packet.
+pub fn request(socket: &impl AsFd, wanted: Wanted) -> Result<(), Error> {
+    // Switched off first: the numbers begin anew.
+    set_flags(socket, 0)?;
+    set_flags(socket, wanted.flags())
+}
+
+fn set_flags(socket: &impl AsFd, flags: u32) -> Result<(), Error> {
+    let length = libc::socklen_t::try_from(size_of::<u32>()).unwrap_or(0);
+    let fd = socket.as_fd().as_raw_fd();
+    let value = (&raw const flags).cast();
+    // SAFETY: the socket is open while it is borrowed; the pointer is to a live value of the length given, which is only read.
+    let done = unsafe { libc::setsockopt(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPING, value, length) };
+    if done == 0 { Ok(()) } else { Err(Error::last("setsockopt SO_TIMESTAMPING", "a socket")) }
+}
+
+/// When something happened to a packet, by whoever says so.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stamps {
+    /// By the kernel: nanoseconds of `CLOCK_REALTIME`.
+    pub software_ns: Option<u64>,
+    /// By the device: nanoseconds of its clock.
+    pub hardware_ns: Option<u64>,
+}
+
+/// A packet that came, as [`receive`] gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Received {
+    /// Its bytes; what did not fit is cut off.
+    pub length: usize,
+    /// Who sent it, if the socket is one of the internet's.
+    pub from: Option<SocketAddr>,
+    /// When it arrived.
+    pub stamps: Stamps,
+    /// Routers it might still have passed (TTL, hop limit), if the socket was told to say.
+    pub hops: Option<u8>,
+    /// Its class of service (TOS, traffic class), if the socket was told to say.
+    pub class: Option<u8>,
+}
+
+/// Takes a packet that is there; does not wait. `None`: there is none, or somebody said that nobody listens where one was sent to.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
+    let mut message = Message::new();
+    let Some(length) = message.receive(socket, buffer, libc::MSG_DONTWAIT)? else { return Ok(None) };
+    let mut stamps = Stamps::default();
+    let (mut hops, mut class) = (None, None);
+    for control in message.controls() {
+        if let Some(found) = control.stamps() {
+            stamps = found;
+        }
+        hops = hops.or_else(|| control.hops());
+        class = class.or_else(|| control.class());
+    }
+    Ok(Some(Received { length, from: address_of(message.name()), stamps, hops, class }))
+}
+
+fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
+    match i32::from(name.ss_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that it is one; the storage is large enough and aligned for any.
+            let of = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(u32::from_be(of.sin_addr.s_addr));
+            Some(SocketAddr::new(IpAddr::V4(ip), u16::from_be(of.sin_port)))
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as above.
+            let of = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in6>() };
+            let ip = Ipv6Addr::from(of.sin6_addr.s6_addr);
+            let port = u16::from_be(of.sin6_port);
+            Some(SocketAddrV6::new(ip, port, of.sin6_flowinfo, of.sin6_scope_id).into())
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,124 @@
+//! What a socket's error queue says of packets that were sent: stamps of their departure, and drops for their release time.
+
+use super::{Controls, Message, Stamps};
+use crate::Error;
+use std::os::fd::AsFd;
+
+/// `SO_EE_ORIGIN_TXTIME`, and its codes (linux/errqueue.h).
+const ORIGIN_RELEASE_TIME: u8 = 6;
+const CODE_MISSED: u8 = 2;
+
+/// How far a packet had come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Stage {
+    /// Into the queueing discipline.
+    Queued,
+    /// To the driver, or onto the wire by the device's clock.
+    Sent,
+}
+
+/// What the kernel says of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Report {
+    /// It came that far.
+    Departed {
+        /// Number of the packet, from 0 on.
+        number: u32,
+        /// How far.
+        stage: Stage,
+        /// When.
+        stamps: Stamps,
+    },
+    /// It was dropped, since its release time was past.
+    Missed {
+        /// The release time it was given.
+        at_ns: u64,
+    },
+    /// It was dropped, since its release time could not be kept.
+    Invalid {
+        /// The release time it was given.
+        at_ns: u64,
+    },
+    /// Something else, as `sock_extended_err` has it.
+    Other {
+        /// The error's number.
+        errno: u32,
+        /// Who says so.
+        origin: u8,
+    },
+}
+
+/// Gives every report that is there to `take`; does not wait. Says how many there were.
+pub fn reports(socket: &impl AsFd, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+    let mut message = Message::new();
+    let mut count = 0;
+    let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
+    while message.receive(socket, &mut [0; 64], flags)?.is_some() {
+        if let Some(report) = report_of(message.controls()) {
+            take(report);
+            count += 1;
+        }
+    }
+    Ok(count)
+}
+
+/// Error and stamp may come in any order.
+pub(super) fn report_of(controls: Controls<'_>) -> Option<Report> {
+    let (mut error, mut stamps) = (None, Stamps::default());
+    for control in controls {
+        let carries_error = matches!(
+            (control.level, control.kind),
+            (libc::SOL_PACKET, libc::PACKET_TX_TIMESTAMP)
+                | (libc::IPPROTO_IP, libc::IP_RECVERR)
+                | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR)
+        );
+        if carries_error {
+            error = Failure::read(control.data);
+        } else if let Some(found) = control.stamps() {
+            stamps = found;
+        }
+    }
+    error.map(|error| error.report(stamps))
+}
+
+/// `struct sock_extended_err`.
+struct Failure {
+    errno: u32,
+    origin: u8,
+    code: u8,
+    info: u32,
+    data: u32,
+}
+
+impl Failure {
+    fn read(bytes: &[u8]) -> Option<Self> {
+        let number = |at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+        Some(Self {
+            errno: number(0)?,
+            origin: *bytes.get(4)?,
+            code: *bytes.get(6)?,
+            info: number(8)?,
+            data: number(12)?,
+        })
+    }
+
+    fn report(&self, stamps: Stamps) -> Report {
+        match (self.origin, self.info) {
+            (libc::SO_EE_ORIGIN_TIMESTAMPING, SENT) => {
+                Report::Departed { number: self.data, stage: Stage::Sent, stamps }
+            }
+            (libc::SO_EE_ORIGIN_TIMESTAMPING, QUEUED) => {
+                Report::Departed { number: self.data, stage: Stage::Queued, stamps }
+            }
+            (ORIGIN_RELEASE_TIME, low) => {
+                let at_ns = u64::from(self.data) << 32 | u64::from(low);
+                if self.code == CODE_MISSED { Report::Missed { at_ns } } else { Report::Invalid { at_ns } }
+            }
+            _ => Report::Other { errno: self.errno, origin: self.origin },
+        }
+    }
+}
+
+/// `SCM_TSTAMP_SND`, `SCM_TSTAMP_SCHED`.
+const SENT: u32 = 0;
+const QUEUED: u32 = 1;

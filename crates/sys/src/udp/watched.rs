@@ -1,0 +1,116 @@
+//! A UDP socket of which everything is told that the kernel knows: when datagrams came, with how many hops left and in which class, and
+//! when those that were sent have left.
+//!
+//! [`WatchedSocket`] owns its socket, which stays in the namespace it was bound in. Stamps are of `CLOCK_REALTIME`.
+
+use crate::stamping::{self, Received, Report, Wanted};
+use crate::{Error, clock, netns::NetNs};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::sockopt;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+/// See the module.
+#[derive(Debug)]
+pub struct WatchedSocket {
+    socket: UdpSocket,
+    sent: u32,
+}
+
+impl WatchedSocket {
+    /// Bound to an address in a namespace.
+    pub fn bind(netns: &NetNs, address: SocketAddr) -> Result<Self, Error> {
+        let object = || address.to_string();
+        let socket = netns.run_in(|| UdpSocket::bind(address))?.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => Error::Busy { object: format!("UDP {address}"), holder: None },
+            _ => {
+                Error::call("bind", object(), error).with_rights("ports below 1024 need CAP_NET_BIND_SERVICE")
+            }
+        })?;
+        let failed = |errno: rustix::io::Errno| Error::call("setsockopt", object(), errno);
+        match address.ip() {
+            IpAddr::V4(_) => {
+                sockopt::set_ip_recvtos(&socket, true).map_err(failed)?;
+                switch_on(&socket, libc::IPPROTO_IP, libc::IP_RECVTTL)?;
+            }
+            IpAddr::V6(_) => {
+                sockopt::set_ipv6_recvtclass(&socket, true).map_err(failed)?;
+                switch_on(&socket, libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT)?;
+            }
+        }
+        stamping::request(&socket, Wanted { sent: true, arrival: true, ..Wanted::default() })?;
+        Ok(Self { socket, sent: 0 })
+    }
+
+    /// Where it is bound.
+    pub fn address(&self) -> Result<SocketAddr, Error> {
+        self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
+    }
+
+    /// Waits until something came or was said about what was sent, at most so long.
+    pub fn wait(&self, within_ns: u64) -> Result<(), Error> {
+        match poll(&mut [PollFd::new(&self.socket, PollFlags::IN)], Some(&clock::timespec(within_ns))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(errno) => Err(Error::call("poll", "a UDP socket", errno)),
+        }
+    }
+
+    /// Takes a datagram that is there.
+    pub fn receive(&self, buffer: &mut [u8]) -> Result<Option<Received>, Error> {
+        stamping::receive(&self.socket, buffer)
+    }
+
+    /// Sends a datagram; gives its number, by which [`Self::reports`] speaks of it. `None`: the kernel did not take it.
+    pub fn send(&mut self, bytes: &[u8], to: SocketAddr) -> Option<u32> {
+        self.socket.send_to(bytes, to).ok()?;
+        let number = self.sent;
+        self.sent = self.sent.wrapping_add(1);
+        Some(number)
+    }
+
+    /// What the kernel says of datagrams that were sent.
+    pub fn reports(&self, take: &mut dyn FnMut(Report)) -> Result<usize, Error> {
+        stamping::reports(&self.socket, take)
+    }
+}
+
+fn switch_on(socket: &UdpSocket, level: i32, option: i32) -> Result<(), Error> {
+    let on: libc::c_int = 1;
+    let length = libc::socklen_t::try_from(size_of::<libc::c_int>()).unwrap_or(0);
+    let value = (&raw const on).cast();
+    // SAFETY: the socket is open; the pointer is to a live value of the length given, which is only read.
+    let done = unsafe { libc::setsockopt(socket.as_raw_fd(), level, option, value, length) };
+    if done == 0 { Ok(()) } else { Err(Error::last("setsockopt", "a UDP socket")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_and_goes_is_told_with_its_stamps() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let here = NetNs::current().unwrap();
+            let mut one = WatchedSocket::bind(&here, address.parse().unwrap()).unwrap();
+            let other = WatchedSocket::bind(&here, address.parse().unwrap()).unwrap();
+            for number in 0..3 {
+                let before = clock::wall_clock_ns();
+                assert_eq!(one.send(b"abc", other.address().unwrap()), Some(number));
+                other.wait(5_000_000_000).unwrap();
+                let received = other.receive(&mut [0; 9]).unwrap().unwrap();
+                assert_eq!((received.length, received.from), (3, Some(one.address().unwrap())));
+                assert_eq!((received.hops, received.class), (Some(64), Some(0)));
+                let mut departures = Vec::new();
+                one.reports(&mut |report| departures.push(report)).unwrap();
+                let [Report::Departed { number: of, stamps, .. }] = departures[..] else {
+                    panic!("{departures:?}")
+                };
+                assert_eq!(of, number);
+                // The first arrivals may come before the kernel has switched stamping on.
+                if let (Some(left), Some(came)) = (stamps.software_ns, received.stamps.software_ns) {
+                    assert!(before <= left && left <= came, "{before} {left} {came}");
+                }
+            }
+        }
+    }
+}

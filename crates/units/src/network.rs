@@ -1,0 +1,95 @@
+//! Which addresses are meant by a prefix.
+//!
+//! Invariant: no bit of a network's first address is set behind its prefix.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// A network: all addresses that share a prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network {
+    first: IpAddr,
+    bits: u8,
+}
+
+impl Network {
+    /// Its first address.
+    pub const fn first(self) -> IpAddr {
+        self.first
+    }
+
+    /// Bits of its prefix.
+    pub const fn bits(self) -> u8 {
+        self.bits
+    }
+
+    /// Whether an address is in it.
+    pub fn contains(self, ip: IpAddr) -> bool {
+        let (first, last) = self.ends();
+        ip.is_ipv4() == self.first.is_ipv4() && (first..=last).contains(&number(ip))
+    }
+
+    const fn width(self) -> u8 {
+        if self.first.is_ipv4() { 32 } else { 128 }
+    }
+
+    /// First and last address as numbers.
+    pub fn ends(self) -> (u128, u128) {
+        let first = number(self.first);
+        let host = u32::from(self.width() - self.bits);
+        (first, first | if host >= 128 { u128::MAX } else { (1 << host) - 1 })
+    }
+}
+
+impl FromStr for Network {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse =
+            |why: &str| format!("`{text}` is not a network{why}; write it like 198.18.0.0/15 or 2001:2::/48");
+        let (ip, bits) = text.split_once('/').map_or((text, None), |(ip, bits)| (ip, Some(bits)));
+        let first: IpAddr = ip.parse().map_err(|_| refuse(""))?;
+        let width = if first.is_ipv4() { 32 } else { 128 };
+        let bits = bits.map_or(Ok(width), |bits| bits.parse::<u8>().map_err(|_| refuse("")))?;
+        if bits > width {
+            return Err(refuse(""));
+        }
+        let network = Self { first, bits };
+        let host = u32::from(width - bits);
+        let mask = if host >= 128 { u128::MAX } else { (1 << host) - 1 };
+        if network.ends().0 & mask != 0 {
+            // Somebody who writes a host there may not know how much is allowed by it.
+            return Err(refuse(" (it has bits behind its prefix)"));
+        }
+        Ok(network)
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.first, self.bits)
+    }
+}
+
+fn number(ip: IpAddr) -> u128 {
+    match ip {
+        IpAddr::V4(ip) => ip.to_bits().into(),
+        IpAddr::V6(ip) => ip.to_bits(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_network_holds_what_shares_its_prefix() {
+        let of = |network: &str, ip: &str| network.parse::<Network>().unwrap().contains(ip.parse().unwrap());
+        assert!(of("198.18.0.0/15", "198.19.255.255") && !of("198.18.0.0/15", "198.20.0.0"));
+        assert!(of("2001:2::/48", "2001:2::1") && !of("2001:2::/48", "2001:2:1::"));
+        assert!(of("0.0.0.0/0", "255.255.255.255") && !of("0.0.0.0/0", "::1"));
+        assert!(of("::/0", "ffff::") && of("192.0.2.1", "192.0.2.1"));
+        assert!("10.0.0.1/8".parse::<Network>().is_err() && "10.0.0.0/33".parse::<Network>().is_err());
+    }
+}

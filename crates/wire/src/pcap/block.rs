@@ -1,0 +1,53 @@
+//! Blocks of pcapng as they are written: words, options and padding, little-endian. Which blocks a file has is its writer's business.
+
+/// The lower half of a time or a count.
+pub fn low(value: u64) -> u32 {
+    u32::try_from(value & 0xffff_ffff).unwrap_or(0)
+}
+
+/// Words one after the other.
+pub fn words(out: &mut Vec<u8>, words: &[u32]) {
+    for word in words {
+        out.extend_from_slice(&word.to_le_bytes());
+    }
+}
+
+/// Bytes, and zeros up to the next word; the block is taken to have begun at a word.
+pub fn padded(out: &mut Vec<u8>, bytes: &[u8]) {
+    out.extend_from_slice(bytes);
+    out.resize(out.len() + bytes.len().next_multiple_of(4) - bytes.len(), 0);
+}
+
+/// An option. A longer value than it can have is cut.
+pub fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    words(out, &[u32::from(code) | u32::from(length) << 16]);
+    padded(out, &value[..usize::from(length)]);
+}
+
+/// A block: its length stands before and after the body.
+pub fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    words(out, &[kind, 0]);
+    body(out);
+    let total = u32::try_from(out.len() - start + 4).unwrap_or(u32::MAX).to_le_bytes();
+    out[start + 4..start + 8].copy_from_slice(&total);
+    out.extend_from_slice(&total);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_has_its_length_on_both_sides_and_options_end_at_words() {
+        let mut out = vec![7; 3];
+        block(&mut out, 5, |body| option(body, 1, b"12345"));
+        let expected =
+            [5, 0, 0, 0, 24, 0, 0, 0, 1, 0, 5, 0, b'1', b'2', b'3', b'4', b'5', 0, 0, 0, 24, 0, 0, 0];
+        assert_eq!(out[3..], expected);
+        let mut out = Vec::new();
+        option(&mut out, 1, &vec![0; 70_000]);
+        assert_eq!((out.len(), &out[..4]), (4 + 65_536, &[1, 0, 0xff, 0xff][..]));
+    }
+}

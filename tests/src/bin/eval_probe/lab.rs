@@ -1,0 +1,67 @@
+//! Cables to send over: one as it is, whose far end stamps as the wire would, and one whose far end merges, which live frames need.
+
+use crate::load::{FAR, NEAR};
+use crate::referee::Referee;
+use anyhow::{Context, ensure};
+use packetrig_sys::ethtool::{Ethtool, Offload};
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::INTERFACE;
+use std::process::Command;
+
+/// What an Ethernet has.
+const MTU: u32 = 1500;
+
+/// Two stations, a cable, and a referee at its far end.
+#[derive(Debug)]
+pub(crate) struct Cable {
+    pub(crate) referee: Referee,
+    pub(crate) lab: Lab,
+}
+
+impl Cable {
+    /// With `merging` the far end takes live frames, and stamps later than the wire.
+    pub(crate) fn new(merging: bool) -> anyhow::Result<Self> {
+        let lab = Lab::pair()?;
+        prepare(&lab)?;
+        if merging {
+            Ethtool::open(lab.ports()[1].netns())?.set_offload(INTERFACE, Offload::Gro, true)?;
+        }
+        Ok(Self { referee: Referee::open(&lab.ports()[1])?, lab })
+    }
+
+    /// With a bridge in the middle, whose ports are `port0` and `port1`.
+    pub(crate) fn through() -> anyhow::Result<Self> {
+        let lab = Lab::bridged(2)?;
+        prepare(&lab)?;
+        Ok(Self { referee: Referee::open(&lab.ports()[1])?, lab })
+    }
+}
+
+fn prepare(lab: &Lab) -> anyhow::Result<()> {
+    for (port, address) in lab.ports().iter().zip([NEAR, FAR]) {
+        let mut links = Links::open(port.netns())?;
+        links.set_mtu(port.link.index, MTU)?;
+        links.add_address(port.link.index, address.into(), 24)?;
+        let ethtool = Ethtool::open(port.netns())?;
+        for offload in [Offload::Tso, Offload::Gso, Offload::Gro] {
+            ethtool.set_offload(INTERFACE, offload, false)?;
+        }
+    }
+    Ok(())
+}
+
+/// Runs `tc` inside a namespace.
+pub(crate) fn tc(netns: &NetNs, arguments: &str) -> anyhow::Result<()> {
+    tool(netns, "tc", arguments)
+}
+
+/// Runs a tool inside a namespace.
+pub(crate) fn tool(netns: &NetNs, program: &str, arguments: &str) -> anyhow::Result<()> {
+    let mut command = Command::new(program);
+    command.args(arguments.split(' '));
+    let output = netns.run_in(|| command.output())?.with_context(|| program.to_owned())?;
+    ensure!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}

@@ -1,0 +1,88 @@
+//! Our own senders: every mechanism as the program uses it, each with a thread of its own, which has its priority and timer slack.
+
+use crate::frames::{self, Key};
+use packetrig_plan::Location;
+use packetrig_probe::Mechanism;
+use packetrig_prober::Error;
+use packetrig_prober::release::{self, Due, Gone, Manner, Release};
+use packetrig_testkit::lab::{INTERFACE, LabPort};
+use packetrig_units::{MonoTime, Nanos};
+
+/// A mechanism and how it works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) mechanism: Mechanism,
+    pub(crate) manner: Manner,
+    /// In tables.
+    pub(crate) name: String,
+}
+
+impl Way {
+    /// With the usual manner; what tables call it is the mechanism's name.
+    pub(crate) fn usual(mechanism: Mechanism) -> Self {
+        Self { mechanism, manner: Manner { stamps: false, ..Manner::usual() }, name: mechanism.to_string() }
+    }
+
+    /// Handed over so long ahead.
+    pub(crate) fn ahead(self, us: u64) -> Self {
+        Self {
+            manner: Manner { ahead: Nanos::from_micros(us), ..self.manner },
+            name: format!("{}, {us} us ahead", self.name),
+            ..self
+        }
+    }
+
+    /// As programs are that ask for nothing.
+    pub(crate) fn plain(slack: Nanos) -> Self {
+        let way = Self::usual(Mechanism::Sleep);
+        let name = format!("sleep, slack {slack}");
+        Self { manner: Manner { slack, priority: None, ..way.manner }, name, ..way }
+    }
+
+    pub(crate) fn with_stamps(self) -> Self {
+        Self { manner: Manner { stamps: true, ..self.manner }, ..self }
+    }
+}
+
+/// One train to be sent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Train {
+    pub(crate) number: u32,
+    pub(crate) frames: u16,
+    pub(crate) gap: Nanos,
+    /// When its first frame is due.
+    pub(crate) start: MonoTime,
+    pub(crate) size: usize,
+}
+
+impl Train {
+    /// When its frame of this number is due.
+    pub(crate) fn due(&self, number: u16) -> MonoTime {
+        self.start + Nanos::new(self.gap.as_u64() * u64::from(number))
+    }
+}
+
+/// An open mechanism.
+pub(crate) struct Sender {
+    mechanism: Box<dyn Release>,
+    whose: u16,
+}
+
+impl Sender {
+    /// Opens it; `whose` marks its frames. The error is the mechanism's own refusal.
+    pub(crate) fn open(from: &LabPort, way: &Way, whose: u16) -> Result<Self, Error> {
+        let location =
+            Location { namespace: Some(from.namespace().to_owned()), interface: INTERFACE.to_owned() };
+        Ok(Self { mechanism: release::open(&location, way.mechanism, way.manner)?, whose })
+    }
+
+    /// Sends a train; what became of each frame.
+    pub(crate) fn send(&mut self, train: Train) -> anyhow::Result<Vec<Gone>> {
+        let key = |number| Key { whose: self.whose, train: train.number, number };
+        let all: Vec<Vec<u8>> = (0..train.frames).map(|n| frames::frame(key(n), train.size)).collect();
+        let due: Vec<Due<'_>> = (0..).zip(&all).map(|(n, frame)| Due { at: train.due(n), frame }).collect();
+        let mut gone = Vec::with_capacity(due.len());
+        self.mechanism.release(&due, &mut gone)?;
+        Ok(gone)
+    }
+}

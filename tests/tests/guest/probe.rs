@@ -1,0 +1,229 @@
+//! Mechanisms that need queueing disciplines and cards the developers' kernel lacks: `fq`, `etf`, stamps of a card.
+//!
+//! What is held: order, nothing early, what is dropped and that it is said. How late a frame is means nothing here.
+
+use super::inside;
+use packetrig_plan::Location;
+use packetrig_probe::{Clock, Departure, Flag, Mechanism, Stage};
+use packetrig_prober::Error;
+use packetrig_prober::release::{self, Due, Gone, Manner};
+use packetrig_sys::clock;
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::link::Links;
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::packet::{RxOptions, RxRing, Stamp};
+use packetrig_testkit::Lab;
+use packetrig_testkit::lab::INTERFACE;
+use packetrig_tests::skip::{self, OwnLab};
+use packetrig_units::{MonoTime, Nanos};
+
+const FRAMES: u8 = 30;
+const GAP: Nanos = Nanos::from_millis(5);
+/// `etf` is asked to wake up this long before an instant, and may release as early; an emulated processor is slow.
+const DELTA: Nanos = Nanos::from_millis(20);
+
+/// IPv4 to nobody, with a number behind the header.
+fn frame(number: u8) -> Vec<u8> {
+    let mut frame =
+        vec![2, 0, 0, 0, 0, 0xfe, 2, 0, 0, 0, 0, 0xfd, 8, 0, 0x45, 0, 0, 86, 0, 0, 0, 0, 64, 253, 0, 0];
+    frame.extend([198, 19, 0, 1, 198, 19, 0, 2]);
+    frame.resize(100, number);
+    frame
+}
+
+/// Opens a mechanism at a location and releases a train that begins so long from now; negative: that began before.
+fn release(location: &Location, mechanism: Mechanism, from_ms: i64) -> Result<(Vec<Gone>, Vec<u64>), Error> {
+    let manner = Manner { ahead: Nanos::from_millis(50), priority: None, ..Manner::usual() };
+    let mut open = release::open(location, mechanism, manner)?;
+    let frames: Vec<Vec<u8>> = (0..FRAMES).map(frame).collect();
+    let start = clock::monotonic_ns().saturating_add_signed(from_ms * 1_000_000);
+    let at = |n: u64| MonoTime::from_nanos(start + GAP.as_u64() * n);
+    let train: Vec<Due<'_>> = (0..).zip(&frames).map(|(n, frame)| Due { at: at(n), frame }).collect();
+    let mut gone = Vec::new();
+    open.release(&train, &mut gone)?;
+    assert_eq!(gone.len(), usize::from(FRAMES));
+    Ok((gone, train.iter().map(|due| due.at.as_nanos()).collect()))
+}
+
+fn near(lab: &Lab) -> Location {
+    Location { namespace: Some(lab.ports()[0].namespace().to_owned()), interface: INTERFACE.to_owned() }
+}
+
+/// Numbers and arrivals of our frames in order of their stamps, as far as `wanted` came; bounds of the clocks' comparison added. What two
+/// processors put on a virtual cable may be handed to the ring in another order than it was stamped in.
+fn arrived(ring: &mut RxRing, wanted: usize) -> Vec<(u8, u64)> {
+    let mut found = Vec::new();
+    let end = clock::monotonic_ns() + 3_000_000_000;
+    while found.len() < wanted && clock::monotonic_ns() < end {
+        ring.wait(100_000_000).unwrap();
+        ring.receive(usize::MAX, &mut |frame| {
+            if frame.bytes.len() == 100 && frame.bytes[23] == 253 {
+                found.push((frame.bytes[60], frame.realtime_ns));
+            }
+        });
+    }
+    found.sort_by_key(|(_, at)| *at);
+    let offset = clock::realtime_offset();
+    found.iter().map(|(number, at)| (*number, offset.to_monotonic(*at) + offset.bound_ns)).collect()
+}
+
+/// What is reported of a departure is before the arrival: the truth, as the far end's kernel saw it.
+fn reported_before_true(gone: &[Gone], arrived: &[(u8, u64)]) {
+    let mut reports = 0;
+    for (number, at) in arrived {
+        let gone = &gone[usize::from(*number)];
+        let Some(reported) = Departure::of(&gone.departures, Stage::Driver) else {
+            assert!(gone.flags.contains(&Flag::StampMissing), "{gone:?}");
+            continue;
+        };
+        assert!(reported.lo <= *at, "{number}: reported {} ns after it arrived", reported.lo - at);
+        reports += 1;
+    }
+    assert!(reports * 2 > arrived.len(), "{reports} of {} departures reported", arrived.len());
+}
+
+fn far(lab: &Lab) -> RxRing {
+    let port = &lab.ports()[1];
+    RxRing::open(port.netns(), port.link.index, INTERFACE, RxOptions::default()).unwrap()
+}
+
+/// A cable with this discipline at its near end.
+fn cable(discipline: &str) -> Option<OwnLab> {
+    let lab = skip::lab(Lab::pair)?;
+    if !discipline.is_empty() {
+        inside(lab.ports()[0].netns(), &format!("tc qdisc replace dev {INTERFACE} root {discipline}"));
+    }
+    Some(lab)
+}
+
+#[test]
+fn disciplines_that_ignore_release_times_are_refused() {
+    if !skip::in_guest() {
+        return;
+    }
+    for discipline in ["", "pfifo", "prio"] {
+        let Some(lab) = cable(discipline) else { return };
+        for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
+            let refused = release(&near(&lab), mechanism, 100);
+            assert!(
+                matches!(refused, Err(Error::Mechanism { .. })),
+                "{mechanism} behind `{discipline}`: {refused:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn fq_releases_in_order_and_never_early() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = cable("fq") else { return };
+    let mut ring = far(&lab);
+    let (gone, due) = release(&near(&lab), Mechanism::Fq, 200).unwrap();
+    assert!(gone.iter().all(|gone| !gone.flags.contains(&Flag::Dropped)), "{gone:?}");
+    let arrived = arrived(&mut ring, usize::from(FRAMES));
+    assert!(arrived.iter().map(|(number, _)| *number).eq(0..FRAMES), "{arrived:?}");
+    for ((number, at), due) in arrived.iter().zip(&due) {
+        assert!(at >= due, "{number} left {} ns early", due - at);
+    }
+    reported_before_true(&gone, &arrived);
+    // Handed over ahead: held back by the discipline, not by us.
+    let ahead =
+        gone.iter().zip(&due).filter(|(gone, due)| gone.handed_over.is_some_and(|stamp| stamp.hi < **due));
+    assert!(ahead.count() > 0, "{gone:?}");
+}
+
+#[test]
+fn etf_releases_within_its_delta_and_reports_what_is_past() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = cable(&format!("etf clockid CLOCK_TAI delta {}", DELTA.as_u64())) else { return };
+    let mut ring = far(&lab);
+    let (gone, due) = release(&near(&lab), Mechanism::Etf, 300).unwrap();
+    let dropped = |gone: &Gone| gone.flags.contains(&Flag::Dropped);
+    let kept: Vec<usize> = (0..gone.len()).filter(|n| !dropped(&gone[*n])).collect();
+    let came = arrived(&mut ring, kept.len());
+    let numbers: Vec<usize> = came.iter().map(|(number, _)| usize::from(*number)).collect();
+    assert_eq!(numbers, kept, "what is not said to be dropped arrives, in order");
+    assert!(!kept.is_empty(), "{gone:?}");
+    for (number, at) in &came {
+        let due = due[usize::from(*number)];
+        assert!(at + DELTA.as_u64() >= due, "{number} left {} ns before its instant", due - at);
+    }
+    reported_before_true(&gone, &came);
+    let (gone, _) = release(&near(&lab), Mechanism::Etf, -5_000).unwrap();
+    assert!(gone.iter().all(dropped), "{gone:?}");
+    assert_eq!(arrived(&mut ring, 1), [], "what is past does not leave");
+}
+
+/// Two cards with clocks and a hub between them; `igb` where QEMU has it (8.1), which stamps, else `e1000e`, which only says so.
+fn cards() -> (NetNs, [(String, u32); 2], bool) {
+    let here = NetNs::current().unwrap();
+    let ethtool = Ethtool::open(&here).unwrap();
+    let mut links = Links::open(&here).unwrap();
+    let mut found = Vec::new();
+    let mut stamps = false;
+    for link in links.list().unwrap() {
+        let driver = ethtool.driver(&link.name).map(|driver| driver.name).unwrap_or_default();
+        if driver == "igb" || driver == "e1000e" {
+            stamps = driver == "igb";
+            links.set_up(link.index, true).unwrap();
+            found.push((link.name, link.index));
+        }
+    }
+    inside(
+        &here,
+        "for n in $(seq 100); do [ $(cat /sys/class/net/eth[01]/carrier | grep -c 1) = 2 ] && exit 0; sleep 0.1; done; exit 1",
+    );
+    (here, found.try_into().unwrap(), stamps)
+}
+
+#[test]
+fn a_card_stamps_departures_or_that_is_said() {
+    if !skip::in_guest() {
+        return;
+    }
+    let (here, [(near, _), (far, index)], stamps) = cards();
+    let mut ring = RxRing::open(&here, index, &far, RxOptions::default()).unwrap();
+    let location = Location { namespace: None, interface: near.clone() };
+    let ethtool = Ethtool::open(&here).unwrap();
+    let before = ethtool.card_stamping(&near).unwrap();
+    let (gone, _) = release(&location, Mechanism::Sleep, 100).unwrap();
+    assert_eq!(ethtool.card_stamping(&near).unwrap(), before, "the card is left as it was");
+    assert_eq!(arrived(&mut ring, usize::from(FRAMES)).len(), usize::from(FRAMES));
+    let mut on_wire = 0;
+    let mut last = 0;
+    for gone in &gone {
+        let of = |stage| Departure::of(&gone.departures, stage);
+        assert!(of(Stage::Driver).is_some(), "{gone:?}");
+        match of(Stage::Wire) {
+            Some(stamp) => {
+                assert!(matches!(stamp.clock, Clock::Device(_)) && stamp.lo > last, "{gone:?}");
+                last = stamp.lo;
+                on_wire += 1;
+            }
+            None => assert!(gone.flags.contains(&Flag::StampMissing), "{gone:?}"),
+        }
+    }
+    assert!(!stamps || on_wire > 0, "an igb stamps: {gone:?}");
+}
+
+#[test]
+fn arrivals_are_stamped_by_the_stack() {
+    if !skip::in_guest() {
+        return;
+    }
+    let Some(lab) = cable("") else { return };
+    let mut ring = far(&lab);
+    let (gone, _) = release(&near(&lab), Mechanism::Spin, 100).unwrap();
+    assert!(gone.iter().all(|gone| gone.released.is_some()));
+    let mut by_stack = 0;
+    while by_stack < usize::from(FRAMES) - 5 {
+        ring.wait(1_000_000_000).unwrap();
+        let took =
+            ring.receive(usize::MAX, &mut |frame| by_stack += usize::from(frame.stamp == Stamp::Software));
+        assert!(took > 0, "{by_stack} of {FRAMES} stamped by the stack");
+    }
+}

@@ -1,0 +1,150 @@
+//! Capacity of links that the kernel shapes, next to what a saturated link lets through.
+
+use crate::bench::{Bench, routed, said};
+use crate::shaped::{HEADERS, others, shape};
+use packetrig_sys::clock;
+use serde_json::Value;
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+const TOLERANCE: f64 = 0.05;
+
+/// Bits of frames per second that come out of the link when more goes in.
+fn oracle(bench: &Bench, frames: usize) -> f64 {
+    let far = bench.host(1).run_in(|| UdpSocket::bind("198.18.2.2:9000").unwrap()).unwrap();
+    far.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    let near = bench.host(0).run_in(|| UdpSocket::bind("198.18.1.2:0").unwrap()).unwrap();
+    let flood = std::thread::spawn(move || {
+        for _ in 0..frames {
+            near.send_to(&[0; 1472], "198.18.2.2:9000").unwrap();
+        }
+    });
+    let (mut buffer, mut times) = ([0; 2000], Vec::new());
+    while far.recv(&mut buffer).is_ok() {
+        times.push(clock::monotonic_ns());
+    }
+    flood.join().unwrap();
+    // What lay in the bucket is not the link's rate.
+    let steady = &times[20.min(times.len() / 2)..];
+    let took = (steady[steady.len() - 1] - steady[0]) as f64;
+    (steady.len() - 1) as f64 * (1472 + HEADERS) as f64 * 8e9 / took
+}
+
+/// `None` only where least delays may never come: other programs on this machine delay probes, too.
+fn measured(bench: &Bench, method: &str) -> Option<Value> {
+    let words = ["capacity", "198.18.2.2", "--method", method, "--count", "60", "--pause", "10ms"];
+    let finished = bench.probe(&words);
+    let said = said(&finished);
+    if method == "capprobe" && said["no_answer"]["detail"]["reason"] == "not_converged" {
+        assert_eq!(finished.code, Some(7), "{said}");
+        return None;
+    }
+    assert_eq!(finished.code, Some(0), "{said}{}", finished.stderr);
+    Some(said)
+}
+
+fn agrees(said: &Value, oracle: f64) {
+    let found = said["estimate"]["bits_per_s"].as_f64().unwrap();
+    assert!((found / oracle - 1.0).abs() < TOLERANCE, "{found} is not {oracle}: {said}");
+    let packets = said["packet_bits_per_s"].as_f64().unwrap();
+    assert!((packets / found - 1500.0 / 1514.0).abs() < 1e-6, "{said}");
+}
+
+/// Faster links are the evaluation's: a busy machine delays packets by more than 1514 bytes take at 100 Mbit/s.
+#[test]
+fn idle_links_are_measured_by_every_method() {
+    for (words, frames, methods) in [
+        ("tbf rate 1mbit burst 1600 limit 100000", 60, &["pair"][..]),
+        ("tbf rate 10mbit burst 5000 limit 200000", 300, &["pair", "capprobe", "train"]),
+    ] {
+        let Some(bench) = routed() else { return };
+        shape(&bench, words);
+        let oracle = oracle(&bench, frames);
+        for method in methods {
+            if let Some(said) = measured(&bench, method) {
+                agrees(&said, oracle);
+            }
+        }
+    }
+}
+
+/// Echoes datagrams at the second host until it is told to end.
+fn echo(bench: &Bench) -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let socket = bench.host(1).run_in(|| UdpSocket::bind("198.18.2.2:7").unwrap()).unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let end = is_over.clone();
+    let thread = std::thread::spawn(move || {
+        let mut buffer = [0; 2000];
+        while !end.load(Ordering::Relaxed) {
+            if let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                socket.send_to(&buffer[..length], from).unwrap();
+            }
+        }
+    });
+    (is_over, thread)
+}
+
+#[test]
+fn a_udp_echo_service_is_as_good_as_echo_requests() {
+    let Some(bench) = routed() else { return };
+    shape(&bench, "tbf rate 10mbit burst 5000 limit 200000");
+    let oracle = oracle(&bench, 300);
+    let (is_over, thread) = echo(&bench);
+    let words = ["capacity", "198.18.2.2", "--udp", "7", "--count", "60", "--pause", "10ms"];
+    let finished = bench.probe(&words);
+    is_over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    let said = said(&finished);
+    assert_eq!(
+        (finished.code, &said["way"]),
+        (Some(0), &"there_and_back".into()),
+        "{said}{}",
+        finished.stderr
+    );
+    agrees(&said, oracle);
+}
+
+#[test]
+fn a_busy_link_of_the_other_kind_is_as_fast_as_an_idle_one() {
+    let Some(bench) = routed() else { return };
+    shape(&bench, "handle 1: htb default 1");
+    let device = bench.device(1);
+    let class = ["tc", "class", "add", "dev", &device, "parent", "1:", "classid", "1:1", "htb"];
+    bench.between(&[&class[..], &["rate", "10mbit", "burst", "2000", "cburst", "2000"]].concat());
+    let oracle = oracle(&bench, 300);
+    let (is_over, thread) = others(&bench, 0.4 * oracle);
+    let said = measured(&bench, "pair");
+    is_over.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
+    agrees(&said.unwrap(), oracle);
+}
+
+#[test]
+fn a_link_without_a_bound_has_no_number() {
+    let Some(bench) = routed() else { return };
+    let file = bench.file("probes.jsonl");
+    let words = ["capacity", "198.18.2.2", "--count", "20", "--pause", "1ms", "--longest", "12"];
+    let finished = bench.probe(&[&words[..], &["--write", &file.display().to_string()]].concat());
+    let said = said(&finished);
+    let written = std::fs::read_to_string(file).unwrap();
+    let lines: Vec<Value> = written.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let header = &lines[0]["header"];
+    assert_eq!((&header["probes"], &header["mechanism"]), (&said["probes"], &said["mechanism"]));
+    assert_eq!(Some(lines.len() as u64 - 1), said["probes"].as_u64(), "a line for each probe");
+    assert!(lines[1..].iter().all(|probe| !probe["departures"].is_null()), "{}", lines[1]);
+    // A cable is as fast as the processors: it may look like a rate of its own, but of no less than 100 Mbit/s.
+    match said["estimate"]["low"].as_f64() {
+        Some(low) => assert!(low > 1e8, "{said}"),
+        None => assert_eq!(finished.code, Some(7), "{said}"),
+    }
+}
+
+#[test]
+fn what_is_free_cannot_be_seen_without_a_reflector() {
+    let Some(bench) = routed() else { return };
+    bench.probe(&["available", "198.18.2.2"]).assert_refused(2, &["probe reflect", "--reflector"]);
+}

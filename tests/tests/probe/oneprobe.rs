@@ -1,0 +1,105 @@
+//! Loss and reordering as a web server's answers tell them, next to the truth log of what made them.
+
+use crate::bench::{Bench, apart, said};
+use packetrig_sys::clock;
+use packetrig_tests::program::Running;
+use packetrig_tests::truth::Told;
+use rustix::process::Signal;
+use serde_json::Value;
+use std::net::{Ipv4Addr, TcpStream};
+
+/// A server that can be reached, of a file that is large enough.
+fn served(bench: &mut Bench, server: &[&str]) {
+    std::fs::write(bench.file("large"), vec![b'x'; 300_000]).unwrap();
+    bench.serve(1, server);
+    let deadline = clock::monotonic_ns() + 20_000_000_000;
+    let is_there = || TcpStream::connect((Ipv4Addr::new(198, 18, 0, 2), 8080)).is_ok();
+    // From beside it: what is between the hosts carries nothing yet.
+    while !bench.host(1).run_in(is_there).unwrap() {
+        assert!(clock::monotonic_ns() < deadline, "{server:?} does not listen");
+        clock::sleep_until_ns(clock::monotonic_ns() + 20_000_000);
+    }
+}
+
+struct Through {
+    report: Value,
+    told: Told,
+}
+
+/// A series through an impaired tap.
+fn through(bench: &Bench, impairments: &[&str], count: &str) -> Through {
+    let (truth, outcomes) = (bench.file("truth.jsonl"), bench.file("outcomes.jsonl"));
+    let file = truth.display().to_string();
+    let sides = [bench.lab.device_location(0), bench.lab.device_location(1)];
+    let usual = ["tap", &sides[0], &sides[1], "--json", "--no-link-state", "--seed", "5", "--truth", &file];
+    let mut tap = Running::start(&[&usual[..], impairments].concat(), "");
+    tap.await_remark("forwarding");
+    let write = outcomes.display().to_string();
+    let words = ["oneprobe", "198.18.0.2", "--port", "8080", "--path", "/large", "-c", count, "-i", "40ms"];
+    let finished = bench.probe(&[&words[..], &["--write", &write]].concat());
+    tap.signal(Signal::TERM);
+    let ended = tap.finish();
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+    assert_eq!(finished.code, Some(0), "{}{}", finished.stdout, finished.stderr);
+    let ahead = u64::try_from(clock::realtime_offset().offset_ns).unwrap();
+    Through { report: said(&finished), told: Told::read(&outcomes, &truth, ahead).unwrap() }
+}
+
+impl Through {
+    fn number(&self, path: &str) -> u64 {
+        let found = self.report.pointer(path).and_then(Value::as_u64);
+        found.unwrap_or_else(|| panic!("no {path} in {}", self.report))
+    }
+
+    /// Every probe that tells something, next to what was done to its frames. Gives how many were lost there and back.
+    fn agrees(&self) -> (u64, u64) {
+        let (_, sum, wrong) = self.told.losses();
+        assert!(wrong.is_empty(), "{wrong:?}");
+        (sum.there, sum.back)
+    }
+}
+
+#[test]
+fn loss_of_both_directions_is_what_the_truth_log_says() {
+    let Some(mut bench) = apart() else { return };
+    served(&mut bench, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
+    let told = through(&bench, &["--impair-ab", "loss=4%", "--impair-ba", "loss=7%"], "250");
+    let (there, back) = told.agrees();
+    assert!(there > 5 && back > 10, "{there} {back}: {}", told.report);
+    assert_eq!((told.number("/report/forward/lost"), told.number("/report/reverse/lost")), (there, back));
+    assert_eq!(told.number("/report/probes"), 250);
+    assert!(told.number("/report/told") >= 230, "{}", told.report);
+    assert_eq!(told.number("/report/forward/reordered") + told.number("/report/reverse/reordered"), 0);
+}
+
+#[test]
+fn a_clean_path_to_another_server_loses_nothing_and_has_the_delay_in_its_round_trips() {
+    let Some(mut bench) = apart() else { return };
+    served(&mut bench, &["python3", "-m", "http.server", "--bind", "198.18.0.2", "8080"]);
+    let told = through(&bench, &["--impair-ba", "delay=15ms"], "60");
+    assert_eq!(told.agrees(), (0, 0));
+    assert_eq!((told.number("/report/probes"), told.number("/report/told")), (60, 60), "{}", told.report);
+    assert!(told.number("/round_trip/min_ns") >= 15_000_000);
+    assert!(told.number("/round_trip/samples") >= 55);
+}
+
+#[test]
+fn overtaken_answers_are_told_from_overtaken_probes() {
+    let Some(mut bench) = apart() else { return };
+    served(&mut bench, &["busybox", "httpd", "-f", "-p", "198.18.0.2:8080", "-h", "."]);
+    let told = through(&bench, &["--impair-ab", "reorder=10%,reorder-by=1"], "150");
+    let there = told.number("/report/forward/reordered");
+    // First probes that were held back behind their seconds.
+    let held = told.told.held_there();
+    assert!(there >= 4 && there <= held, "{there} of {held}: {}", told.report);
+    let lost = ["forward", "reverse"].map(|way| told.number(&format!("/report/{way}/lost")));
+    assert_eq!((told.number("/report/reverse/reordered"), lost), (0, [0, 0]), "{}", told.report);
+}
+
+#[test]
+fn nobody_is_probed_without_a_word_and_what_is_no_server_is_said_so() {
+    let Some(bench) = apart() else { return };
+    let through = bench.lab.location(0);
+    let refused = Running::start(&["probe", "oneprobe", "198.18.0.2", "--through", &through], "").finish();
+    refused.assert_refused(8, &["198.18.0.2 may not be probed", "--allow"]);
+}
