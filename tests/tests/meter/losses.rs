@@ -1,8 +1,9 @@
 //! What is lost is counted where it was lost, and the sum is what was sent.
 
 use super::{ledger, mixture, number, send, udp};
-use packetrig_sys::xdp;
+use packetrig_sys::{sched, xdp};
 use packetrig_testkit::Lab;
+use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
 use rustix::process::Signal;
@@ -23,7 +24,7 @@ fn overload(source: &[&str], frames: usize) {
         Running::start(&[&["meter", &location, "--direction", "in", "--json"], source].concat(), "");
     running.await_remark("listening");
     running.signal(Signal::STOP);
-    send(&lab.ports()[0], &mixture(), frames);
+    send_from_one_processor(&lab.ports()[0], frames);
     running.signal(Signal::CONT);
     running.signal(Signal::TERM);
     let result = ledger(&running.finish());
@@ -32,6 +33,16 @@ fn overload(source: &[&str], frames: usize) {
     assert!(dropped > 0 && delivered > 0, "{result}");
     assert_eq!(dropped + delivered, frames as u64, "{result}");
     assert_eq!(number(&result, "/ledger/capture/arrived"), frames as u64);
+}
+
+/// Each processor has a ring in the driver: a sender that changes its own fills several, and none of them to the end.
+fn send_from_one_processor(port: &LabPort, frames: usize) {
+    let first = sched::cpus().unwrap()[0];
+    let sending = || {
+        sched::pin(first).unwrap();
+        send(port, &mixture(), frames);
+    };
+    std::thread::scope(|scope| scope.spawn(sending).join().unwrap());
 }
 
 #[test]
