@@ -17,6 +17,8 @@ pub enum Kind {
     Single,
     /// Sent in front of others, to wake the path and fill its buckets; not measured.
     Primer,
+    /// Sent behind others, so that they are not the end of a burst; not measured.
+    Tail,
     /// One of two.
     Pair,
     /// One of many at a steady distance.

@@ -47,6 +47,8 @@ pub(super) struct Settle {
     over_ns: f64,
 }
 
+/// A pair, and the probe behind it.
+pub(super) const MEASURED: u32 = 3;
 /// Trains of each length.
 const TRAINS: usize = 5;
 /// The first length.
@@ -113,7 +115,7 @@ impl Settle {
         }
         let last = median(&out[out.len() / 2..]);
         let steady = out.iter().position(|gap| *gap >= STEADY * last).unwrap_or(0);
-        let is_spread = last > SPREAD * into && last > 0.0;
+        let is_spread = self.growth(out.len() / 2) > SPREAD && last > 0.0;
         // A bucket that is only empty halfway may hide what comes after it.
         if (!is_spread || steady > out.len() / 2) && self.of < self.shape.longest {
             self.of = (self.of * 2).min(self.shape.longest);
@@ -132,7 +134,7 @@ impl Settle {
         // The distance after probe `steady` may still be a part of one, and while a slower train leaves, buckets fill again: some more.
         let primers = u32::try_from(steady + 1 + steady.div_ceil(4))
             .unwrap_or(u32::MAX)
-            .min(self.shape.longest.saturating_sub(2));
+            .min(self.shape.longest.saturating_sub(MEASURED));
         let hidden = u32::try_from(steady).unwrap_or(u32::MAX);
         Ok(Settled {
             primers,
@@ -153,6 +155,18 @@ impl Settle {
             (all.len() > TRAINS / 2).then(|| median(&all))
         };
         (0..self.of as usize - 1).map_while(at).collect()
+    }
+
+    /// How many times further apart neighbours are after the path than before, from a place on; the middle one of all. Distance by distance, because
+    /// a sender that is held up now and then comes out as uneven as it went in.
+    fn growth(&self, from: usize) -> f64 {
+        let of = |two: &[Passed]| {
+            let left = between(two[0].left?, two[1].left?).max(1.0);
+            Some(between(two[0].came?, two[1].came?) / left)
+        };
+        let all: Vec<_> =
+            self.trains.iter().flat_map(|train| train.windows(2).skip(from).filter_map(of)).collect();
+        median(&all)
     }
 
     /// The mean distance in trains from a place on; of the train in the middle.

@@ -102,3 +102,45 @@ fn pairs_with_a_disturbed_sender_are_accounted_for_and_not_used() {
     let accounted = quality.discarded.disturbed + quality.discarded.unstamped + quality.used;
     assert_eq!(accounted + 5, quality.trains);
 }
+
+#[test]
+fn a_sender_that_is_held_up_does_not_look_like_a_slow_link() {
+    const GAPS_US: [u64; 8] = [0, 47, 8, 8, 8, 30, 8, 11];
+    let mut method = Pair::new(Pick::Mode, 20, SHAPE);
+    for _ in 0..5 {
+        let mut left = 1_000_000;
+        let passed = |(probe, gap): (&crate::Planned, u64)| {
+            left += gap * 1000;
+            let came = Some(left + 100_000);
+            Passed {
+                kind: probe.kind,
+                length: probe.length,
+                left: Some(left),
+                came,
+                doubt: 40,
+                disturbed: false,
+            }
+        };
+        let train: Vec<_> = method.ask().unwrap().probes.iter().zip(GAPS_US).map(passed).collect();
+        method.saw(&train);
+    }
+    assert_eq!(method.ask().unwrap().probes.len(), 16, "nothing was spread: longer trains are asked for");
+}
+
+#[test]
+fn a_pair_is_never_the_end_of_its_burst_and_stands_at_several_places() {
+    let mut method = Pair::new(Pick::Mode, 60, SHAPE);
+    let mut path = Path::new(vec![Link::bucket(1e7, 15_140)]);
+    let mut places = std::collections::BTreeSet::new();
+    while let Some(ask) = method.ask() {
+        let kinds: Vec<_> = ask.probes.iter().map(|probe| probe.kind).collect();
+        if let [primers @ .., Kind::Pair, Kind::Pair, Kind::Tail] = &kinds[..] {
+            places.insert(primers.len());
+        } else {
+            assert!(kinds.iter().all(|kind| *kind == Kind::Train), "{kinds:?}");
+        }
+        let train = path.send(&ask);
+        method.saw(&train);
+    }
+    assert!(places.len() >= 4, "{places:?}");
+}
