@@ -30,8 +30,8 @@ pub struct Settled {
     pub hidden: u32,
     /// The rate at which a train comes out (asymptotic dispersion rate): between what is free and the capacity.
     pub bits_per_s: f64,
-    /// The distance at which probes that are due at once leave.
-    pub gap_ns: f64,
+    /// How long all primers take to leave when they are due at once.
+    pub primed_ns: f64,
 }
 
 /// See the module.
@@ -140,8 +140,18 @@ impl Settle {
             primers,
             hidden,
             bits_per_s: bits / self.rate_gap(steady + 1).unwrap_or(last),
-            gap_ns: into,
+            primed_ns: self.leave(primers),
         })
+    }
+
+    /// How long after a train's first probe the one at a place leaves: what comes first takes longest, as the sender's caches are cold.
+    fn leave(&self, place: u32) -> f64 {
+        let of = |train: &Vec<Passed>| {
+            let last = train.len().checked_sub(1)?;
+            Some(between(train[0].left?, train[last.min(place as usize)].left?))
+        };
+        let all: Vec<_> = self.trains.iter().filter_map(of).collect();
+        median(&all)
     }
 
     /// The distance of neighbours at each place, the middle one of all trains; as far as most trains came through.

@@ -132,6 +132,8 @@ pub struct Path {
     links: Vec<Link>,
     /// The least distance the sender manages.
     pub least_gap_ns: f64,
+    /// How much longer it takes to send the first of a train, until its caches are warm.
+    pub cold_ns: f64,
     /// How much later than planned it may send, at random.
     pub jitter_ns: f64,
     /// What the far clock is ahead.
@@ -145,8 +147,8 @@ pub struct Path {
 impl Path {
     /// Of these links.
     pub const fn new(links: Vec<Link>) -> Self {
-        let (least_gap_ns, jitter_ns) = (1_500.0, 500.0);
-        Self { links, least_gap_ns, jitter_ns, offset_ns: 1 << 60, doubt_ns: 20, now: 1e9, sent: 0 }
+        let (least_gap_ns, jitter_ns, cold_ns) = (1_500.0, 500.0, 40_000.0);
+        Self { links, least_gap_ns, cold_ns, jitter_ns, offset_ns: 1 << 60, doubt_ns: 20, now: 1e9, sent: 0 }
     }
 
     /// Sends a train.
@@ -157,7 +159,8 @@ impl Path {
         for probe in &ask.probes {
             self.sent += 1;
             let late = self.jitter_ns * (mix(7, self.sent) >> 11) as f64 / (1_u64 << 53) as f64;
-            left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns);
+            let cold = if train.len() == 1 { self.cold_ns } else { 0.0 };
+            left = (start + probe.at.as_u64() as f64 + late).max(left + self.least_gap_ns + cold);
             let came = self.links.iter_mut().try_fold(left, |at, link| link.pass(at, probe.length));
             train.push(Passed {
                 kind: probe.kind,

@@ -43,8 +43,8 @@ enum Before {
 struct Ready {
     capacity: f64,
     primers: u32,
-    /// The distance at which primers leave.
-    gap_ns: f64,
+    /// How long all primers take to leave.
+    primed_ns: f64,
 }
 
 impl Before {
@@ -65,7 +65,7 @@ impl Before {
 
 impl Ready {
     const fn new(capacity: f64, settled: Settled) -> Self {
-        Self { capacity, primers: settled.primers, gap_ns: settled.gap_ns }
+        Self { capacity, primers: settled.primers, primed_ns: settled.primed_ns }
     }
 }
 
@@ -118,7 +118,7 @@ impl Estimator for Spruce {
                 Err(ready) => self.ready = Some(ready),
             }
         }
-        let Ready { capacity, primers, gap_ns } = self.known()?;
+        let Ready { capacity, primers, primed_ns } = self.known()?;
         if self.samples.len() >= self.pairs || self.sent >= 3 * self.pairs {
             return None;
         }
@@ -128,7 +128,7 @@ impl Estimator for Spruce {
         let gap = nanos(self.bits() * 1e9 / capacity);
         let pause = self.shape.pause.max(nanos(-share.ln() * mean));
         let mut probes = spaced(primers, 2, Kind::Pair, self.shape.length, gap);
-        let behind = nanos(BEHIND * f64::from(primers) * gap_ns);
+        let behind = nanos(BEHIND * primed_ns);
         probes.iter_mut().filter(|probe| probe.kind == Kind::Pair).for_each(|probe| probe.at += behind);
         Some(Ask { probes, pause })
     }
@@ -207,6 +207,15 @@ mod tests {
             let free = 1.0 - busy;
             assert!((estimate.bits_per_s / 1e7 - free).abs() < 0.12, "{busy}: {estimate:?}");
         }
+    }
+
+    #[test]
+    fn pairs_keep_their_distance_behind_primers_that_leave_slowly() {
+        let mut method = Spruce::new(Some(1e8), 40, SHAPE, 5);
+        Path::new(vec![Link::bucket(1e8, 3_200)]).run(&mut method);
+        let estimate = method.answer().unwrap();
+        assert_eq!(estimate.quality.discarded, Discarded::default(), "{estimate:?}");
+        assert!((estimate.bits_per_s / 1e8 - 1.0).abs() < 0.05, "{estimate:?}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     let count = if effort.quick { 20 } else { 100 };
     output.say(&format!(
         "## Round trips\n\nThrough `packetrig tap --impair {DELAY}`, one program after the other, {count} probes each, 100 ms apart (scamper: 10); \
-         milliseconds.\n"
+         milliseconds. The first probe of packetrig often finds the path asleep and is not in its times.\n"
     ))?;
     let way = Way::apart()?;
     let [a, b] = [0, 1].map(|side| way.lab.device_location(side));
