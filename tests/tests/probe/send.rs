@@ -200,3 +200,27 @@ fn mechanisms_are_listed_and_calibrated_and_the_choice_is_kept() {
         assert_eq!((&found["sent"], &found["arrived"]), (&100.into(), &100.into()), "{found}");
     }
 }
+
+#[test]
+fn a_sender_that_slept_warms_up_over_the_loopback_interface_unless_told_not_to() {
+    let Some(mut bench) = Bench::new() else { return };
+    let port = &bench.lab.ports()[0];
+    let mut links = Links::open(port.netns()).unwrap();
+    let loopback = links.by_name("lo").unwrap().index;
+    links.set_up(loopback, true).unwrap();
+    let options = RxOptions { retire_ms: 1, ..RxOptions::default() };
+    let mut ring = RxRing::open(port.netns(), loopback, "lo", options).unwrap();
+    let schedule = ["--count", "5", "--every", "50ms", "--mechanism", "spin"];
+    for (more, warms) in [(&[][..], true), (&["--no-warm-up"], false)] {
+        assert_done(&bench.send(&[&schedule[..], more].concat()));
+        ring.wait(20_000_000).unwrap();
+        let mut seen = 0;
+        ring.receive(usize::MAX, &mut |frame| {
+            assert_eq!(&frame.bytes[12..32], b"\x88\xb5packetrig warms up");
+            seen += 1;
+        });
+        // A machine that wakes it too late has no time for it.
+        assert_eq!(seen > 0, warms, "{seen} frames");
+        assert_eq!(bench.arrived().len(), 5, "nothing but probes leaves");
+    }
+}

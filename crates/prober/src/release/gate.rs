@@ -2,7 +2,7 @@
 
 use super::account::Account;
 use super::open::not_taken;
-use super::pace::{Pace, STOLEN, sleep};
+use super::pace::{Pace, STOLEN};
 use super::place::Place;
 use super::train::Train;
 use super::worker::Line;
@@ -68,7 +68,7 @@ impl Line for Gate {
         for (index, gone) in gone.iter_mut().enumerate() {
             let due = train.at(index);
             let early = due - self.ahead;
-            let at = if self.sleeps { sleep(early).at } else { pace.spin(early).at };
+            let at = if self.sleeps { pace.sleep(early, due).at } else { pace.spin(early).at };
             let number = self.held_by.passed();
             let sent = self.socket.send_at(train.frame(index), due.as_nanos());
             gone.handed_over = Some(Stamp::between(Source::Program, at, now()));

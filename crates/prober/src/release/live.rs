@@ -3,7 +3,7 @@
 
 use super::account::Account;
 use super::gate::{enter, most_ahead};
-use super::pace::{Pace, sleep};
+use super::pace::Pace;
 use super::place::Place;
 use super::train::Train;
 use super::worker::Line;
@@ -70,7 +70,7 @@ impl Live {
         };
         let together = within(Nanos::ZERO);
         let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
-        sleep(train.at(from) - self.ahead);
+        pace.sleep(train.at(from) - self.ahead, train.at(from));
         let began = now();
         self.train.run(train.longest(), most, u32::try_from(at_once).unwrap_or(u32::MAX))?;
         pace.note_spun(began, now());

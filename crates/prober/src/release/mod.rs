@@ -17,6 +17,7 @@ mod place;
 mod queued;
 mod ring;
 mod train;
+mod warm;
 mod worker;
 
 pub use capabilities::{Capability, capabilities};
@@ -36,6 +37,8 @@ pub struct Manner {
     pub slack: Nanos,
     /// How long before an instant sleeping ends and spinning begins.
     pub spin_from: Nanos,
+    /// Whether to send a few frames over the loopback interface after sleeping, so that the kernel's way of a frame is in the caches.
+    pub warm: bool,
     /// Real-time priority (`SCHED_FIFO`) of the sender; `None`: ordinary.
     pub priority: Option<i32>,
     /// Processor for the sender; `None`: any.
@@ -50,7 +53,9 @@ impl Manner {
     /// What a mechanism is like unless it is told otherwise: a sender that sleeps is as most programs are.
     pub const fn usual_for(mechanism: Mechanism) -> Self {
         match mechanism {
-            Mechanism::Sleep => Self { slack: Nanos::from_micros(50), priority: None, ..Self::usual() },
+            Mechanism::Sleep => {
+                Self { slack: Nanos::from_micros(50), warm: false, priority: None, ..Self::usual() }
+            }
             _ => Self::usual(),
         }
     }
@@ -61,6 +66,7 @@ impl Manner {
             ahead: Nanos::from_micros(500),
             slack: Nanos::new(1),
             spin_from: Nanos::from_micros(120),
+            warm: true,
             priority: Some(50),
             cpu: None,
             stamps: true,

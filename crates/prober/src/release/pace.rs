@@ -6,6 +6,7 @@
 //! Invariant: waiting never ends before the instant.
 
 use super::Manner;
+use super::warm::{TAKES, Warm};
 use crate::now;
 use packetrig_sys::{clock, sched};
 use packetrig_units::{MonoTime, Nanos};
@@ -14,6 +15,9 @@ const WINDOW: Nanos = Nanos::from_millis(1_000);
 const MOST_SPUN: Nanos = Nanos::from_millis(500);
 /// Two readings of the clock further apart than this: somebody else had the processor.
 pub(super) const STOLEN: Nanos = Nanos::from_micros(20);
+
+/// Who sleeps longer than this finds the caches cold.
+const COLD: Nanos = Nanos::from_micros(200);
 
 /// How a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +33,7 @@ pub(super) struct Waited {
 pub(super) struct Pace {
     spin_from: Nanos,
     priority: Option<i32>,
+    warm: Option<Warm>,
     duty: Duty,
     /// What could not be had, in words.
     pub(super) remarks: Vec<String>,
@@ -36,7 +41,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// Prepares the calling thread.
-    pub(super) fn prepare(manner: &Manner) -> Result<Self, packetrig_sys::Error> {
+    pub(super) fn prepare(manner: &Manner, warm: Option<Warm>) -> Result<Self, packetrig_sys::Error> {
         let mut remarks = Vec::new();
         if let Some(cpu) = manner.cpu {
             sched::pin(cpu)?;
@@ -47,14 +52,15 @@ impl Pace {
             remarks.push(format!("without real-time priority: {error}"));
             priority = None;
         }
-        Ok(Self { spin_from: manner.spin_from, priority, duty: Duty::default(), remarks })
+        Ok(Self { spin_from: manner.spin_from, priority, warm, duty: Duty::default(), remarks })
     }
 
-    /// Sleeps until shortly before an instant and spins to it.
+    /// Sleeps until shortly before an instant, warms up and spins to it.
     pub(super) fn spin(&mut self, until: MonoTime) -> Waited {
         self.heed_duty();
-        let awake = until - self.spin_from;
-        let began = sleep(awake).at;
+        let warming = self.warm.as_ref().map_or(Nanos::ZERO, |_| TAKES);
+        let awake = until - (self.spin_from + warming);
+        let began = self.sleep(awake, until).at;
         let (mut at, mut longest) = (began, Nanos::ZERO);
         while at < until {
             clock::spin_hint();
@@ -64,6 +70,17 @@ impl Pace {
         }
         self.duty.add(began, at);
         Waited { at, stolen: longest > STOLEN }
+    }
+
+    /// Sleeps until an instant and warms up, if there is time for that until another one.
+    pub(super) fn sleep(&mut self, until: MonoTime, busy_from: MonoTime) -> Waited {
+        let began = now();
+        let waited = sleep(until);
+        let slept = waited.at.since(began) > COLD;
+        if slept && busy_from.since(waited.at) > TAKES {
+            self.warm.iter().for_each(Warm::up);
+        }
+        waited
     }
 
     /// Notes that a program in the kernel turned on this processor meanwhile.
@@ -141,7 +158,7 @@ mod tests {
     fn waiting_never_ends_early() {
         let manner = Manner { priority: None, ..Manner::usual() };
         std::thread::spawn(move || {
-            let mut pace = Pace::prepare(&manner).unwrap();
+            let mut pace = Pace::prepare(&manner, None).unwrap();
             for ahead in [0, 1_000, 50_000, 300_000] {
                 let until = now() + Nanos::new(ahead);
                 assert!(pace.spin(until).at >= until);

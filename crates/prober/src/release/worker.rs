@@ -5,6 +5,7 @@
 use super::pace::Pace;
 use super::place::Place;
 use super::train::Train;
+use super::warm::Warm;
 use super::{Due, Gone, Manner, Release};
 use crate::Error;
 use packetrig_probe::Mechanism;
@@ -58,8 +59,9 @@ impl Worker {
         let (jobs, orders) = sync_channel::<Job>(1);
         let (answers, done) = sync_channel(1);
         let (ready, is_ready) = sync_channel(1);
+        let warm = if manner.warm { Warm::open(place) } else { None };
         let thread = place.netns.spawn_in(format!("release-{mechanism}"), move || {
-            let mut pace = Pace::prepare(&manner)?;
+            let mut pace = Pace::prepare(&manner, warm)?;
             // Whoever waits for it has gone if it cannot be given.
             let remarks = std::mem::take(&mut pace.remarks);
             ready.send(remarks).unwrap_or(());

@@ -61,6 +61,7 @@ fn manner(flags: &MannerFlags, mechanism: Mechanism) -> Manner {
         ahead: or(flags.ahead, usual.ahead),
         slack: or(flags.slack, usual.slack),
         spin_from: or(flags.spin_from, usual.spin_from),
+        warm: usual.warm && !flags.no_warm_up,
         priority: flags.priority.map_or(usual.priority, |priority| (priority > 0).then_some(priority)),
         cpu: flags.cpu,
         stamps: !flags.no_stamps,
