@@ -97,6 +97,7 @@ test | vm | eval)
     want nfcapd nfdump
     want softflowd softflowd
     want curl curl
+    want busybox busybox-static
     want java default-jre-headless
     want python3 python3
     # Debian packages the making of environments apart.
@@ -106,7 +107,6 @@ esac
 case $level in
 vm)
     want qemu-system-x86_64 qemu-system-x86
-    want busybox busybox-static
     ;;
 eval)
     want trafgen netsniff-ng
