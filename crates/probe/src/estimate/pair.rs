@@ -221,7 +221,9 @@ impl Estimator for Pair {
         for probe in probes.iter_mut().filter(|probe| probe.kind == Kind::Pair) {
             probe.length = length;
         }
-        probes.iter_mut().rev().take(1).for_each(|probe| probe.kind = Kind::Tail);
+        if let Some(last) = probes.last_mut() {
+            last.kind = Kind::Tail;
+        }
         // So that what is left of one in the queue is not in the way of the next.
         let drained = nanos(2.0 * probes.len() as f64 * f64::from(shape.length) * 8e9 / settled.bits_per_s);
         Some(Ask { probes, pause: shape.pause.max(drained) })

@@ -43,7 +43,7 @@ const PINGED: [Faults; 3] = [
 ];
 
 pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
-    let count = if effort.quick { 200 } else { 2_000 };
+    let count = if effort.quick { 200 } else { 600 };
     output.say(&format!(
         "## Next to the truth\n\nThrough `packetrig tap --impair … --truth FILE`: {count} echo requests 10 ms apart, and {} pairs of segments to \
          a web server (busybox) 40 ms apart. A probe of `oneprobe` counts where it says something; each is compared with what was done to its own frames.\n",
