@@ -280,7 +280,7 @@ proptest! {
     #[test]
     fn neighbours_find_each_other_over_a_wire_that_loses_half(seed: u64) {
         let (mut a, mut b) = (side(A, 1, 2), side(B, 2, 1));
-        join(&mut a, &mut b, seed, 128, 0..120_000);
+        join(&mut a, &mut b, seed, 128, 0..400_000);
         prop_assert_eq!((macs(&a), macs(&b)), (vec![Some(B); 2], vec![Some(A); 2]));
     }
 }

@@ -15,6 +15,7 @@ use packetrig_sys::clock;
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Output, Table};
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::pattern::mix;
 use std::path::Path;
 
 /// Of a train, as in R5.
@@ -23,6 +24,8 @@ pub(crate) const GAPS_US: [u64; 2] = [10, 1000];
 pub(crate) const AHEAD_US: [u64; 4] = [0, 100, 500, 1000];
 /// For a sender's thread to wake up on a busy machine, and take the train.
 const MARGIN: Nanos = Nanos::from_millis(8);
+/// Of the kernel's timer, at 250 a second.
+const TICK: Nanos = Nanos::from_millis(4);
 
 /// Who sends.
 enum Who {
@@ -216,7 +219,9 @@ fn begin(cables: &[Cable; 2], gap: Nanos, files: &Path) -> anyhow::Result<(Vec<T
 impl Turn {
     fn once(&mut self, cable: &mut Cable, number: u32, gap: Nanos, counts: bool) -> anyhow::Result<()> {
         cable.referee.clear();
-        let start = MonoTime::from_nanos(clock::monotonic_ns()) + MARGIN;
+        // The referee's ring is handed over at a tick of the kernel's timer: without chance every train would begin at the same distance from one.
+        let chance = Nanos::new(mix(u64::from(self.whose), number.into()) % TICK.as_u64());
+        let start = MonoTime::from_nanos(clock::monotonic_ns()) + MARGIN + chance;
         let train = Train { number, frames: FRAMES, gap, start, size: crate::frames::SIZE };
         let gone = match &mut self.who {
             Who::Ours(sender) => Some(sender.send(train)?),
