@@ -6,7 +6,7 @@
 
 use crate::frame::{
     ETHER_IPV4, ETHER_IPV6, ETHERNET, IPV4, IPV6, PROTOCOL_ICMP, PROTOCOL_ICMPV6, PROTOCOL_TCP, PROTOCOL_UDP,
-    UDP, sum_of,
+    Segment, UDP, sum_of,
 };
 use packetrig_wire::checksum;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -50,7 +50,7 @@ pub enum Content<'a> {
         payload: &'a [u8],
     },
     /// A segment.
-    Tcp(Tcp<'a>),
+    Tcp(Segment<'a>),
     /// An error, with the beginning of the packet it is about.
     Error {
         /// What is wrong.
@@ -58,20 +58,6 @@ pub enum Content<'a> {
         /// Which packet of ours.
         about: Quoted<'a>,
     },
-}
-
-/// A TCP segment that came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are the protocol's")]
-pub struct Tcp<'a> {
-    pub from: u16,
-    pub to: u16,
-    pub sequence: u32,
-    pub acknowledgement: u32,
-    pub flags: u8,
-    pub window: u16,
-    pub options: &'a [u8],
-    pub payload: &'a [u8],
 }
 
 /// What somebody on the way, or the target, says is wrong.
@@ -216,11 +202,11 @@ fn content<'a>(packet: &Packet<'a>) -> Option<Content<'a>> {
     }
 }
 
-fn tcp(carried: &[u8]) -> Option<Tcp<'_>> {
+fn tcp(carried: &[u8]) -> Option<Segment<'_>> {
     let header = usize::from(*carried.get(12)? >> 4) * 4;
-    Some(Tcp {
-        from: be16(carried, 0)?,
-        to: be16(carried, 2)?,
+    Some(Segment {
+        source_port: be16(carried, 0)?,
+        target_port: be16(carried, 2)?,
         sequence: be32(carried, 4)?,
         acknowledgement: be32(carried, 8)?,
         flags: *carried.get(13)?,

@@ -1,7 +1,8 @@
 //! Which mechanism, when nobody insists on one.
 //!
-//! Under load a program that holds frames back in the kernel was up to five times as exact, by one probe in a hundred, as the sender with
-//! real-time priority that sleeps and then spins, and never less exact (docs/results/probe); so it is the usual one where it can be had. Where a calibration found the sender within twice its error, that one is taken: it needs nothing of the interface.
+//! Under load a program that holds frames back in the kernel was mostly more exact, by one probe in a hundred, than the sender with real-time
+//! priority that sleeps and then spins, up to twelve times (docs/results/probe); so it is the usual one where it can be had. Where a calibration
+//! found the sender within twice its error, that one is taken: it needs nothing of the interface.
 
 use crate::{Mechanism, Spread};
 use serde::{Deserialize, Serialize};

@@ -40,7 +40,7 @@ pub struct Ends {
     pub class: u8,
 }
 
-/// A TCP segment's header without ports.
+/// A TCP segment, to be written or as it came in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are the protocol's")]
 pub struct Segment<'a> {

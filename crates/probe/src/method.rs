@@ -301,7 +301,7 @@ impl Method for Syn {
     fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
         match answer.content {
             Content::Tcp(tcp)
-                if (tcp.from, tcp.to) == (self.port, self.own_port)
+                if (tcp.source_port, tcp.target_port) == (self.port, self.own_port)
                     && tcp.flags & flags::ACK != 0
                     && is_from(&self.ends, answer) =>
             {

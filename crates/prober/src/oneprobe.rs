@@ -118,7 +118,8 @@ impl Talk<'_> {
             let Some(answer) = heard.answer().filter(|answer| answer.is_sound) else { return };
             match answer.content {
                 Content::Tcp(tcp)
-                    if is_from(&answer, ends.target, ends.source) && (tcp.from, tcp.to) == ports =>
+                    if is_from(&answer, ends.target, ends.source)
+                        && (tcp.source_port, tcp.target_port) == ports =>
                 {
                     let length = u32::try_from(tcp.payload.len()).unwrap_or(u32::MAX);
                     let segment = In {

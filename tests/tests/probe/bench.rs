@@ -3,16 +3,13 @@
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
+use packetrig_tests::permit::OWNERS;
 use packetrig_tests::program::{Finished, Running};
 use packetrig_tests::skip::{self, OwnLab};
 use serde_json::Value;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
-
-/// What the owner of the lab allows.
-const OWNERS: &str = "about = \"https://lab.example/probes\"\n[[target]]\nnetwork = \"198.18.0.0/15\"\n\
-    probes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 200\nloss_percent = 100\n";
 
 pub(crate) struct Bench {
     pub(crate) lab: OwnLab,

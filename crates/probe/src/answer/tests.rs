@@ -43,7 +43,7 @@ fn what_is_written_is_read_and_its_checksums_are_right() {
             let answer = read(&frame, false).unwrap();
             let Content::Tcp(tcp) = answer.content else { panic!("{answer:?}") };
             assert!(answer.is_sound);
-            assert_eq!((tcp.from, tcp.to, tcp.sequence, tcp.acknowledgement), (1, 80, 7, 8));
+            assert_eq!((tcp.source_port, tcp.target_port, tcp.sequence, tcp.acknowledgement), (1, 80, 7, 8));
             assert_eq!((tcp.flags, tcp.window), (flags::SYN | flags::ACK, 512));
             assert_eq!((tcp.options, tcp.payload), (segment.options, segment.payload));
         }

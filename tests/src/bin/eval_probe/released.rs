@@ -3,10 +3,10 @@
 use crate::figures::{Series, difference, micros};
 use crate::lab::Cable;
 use crate::load::FAR;
-use crate::way::OWNERS;
 use anyhow::{Context, ensure};
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Output, Table};
+use packetrig_tests::permit::OWNERS;
 use packetrig_tests::program::Running;
 use serde_json::Value;
 use std::path::Path;

@@ -7,15 +7,12 @@ use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
+use packetrig_tests::permit::OWNERS;
 use packetrig_tests::program::Running;
 use serde_json::Value;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use tempfile::TempDir;
-
-/// What the owner of the lab allows: the usual limits are for networks of others.
-pub(crate) const OWNERS: &str = "about = \"https://lab.example/probes\"\n[[target]]\nnetwork = \"198.18.0.0/15\"\n\
-    probes_per_s = 100000\nbits_per_s = \"1Gbps\"\nburst = 200\nloss_percent = 100\n";
 
 #[derive(Debug)]
 pub(crate) struct Way {
