@@ -3,7 +3,7 @@
  * Run on frames of the kernel's own ("live frames"): each call writes the next frame of a train, waits for its instant and sends it off.
  *
  * A frame that is due later than it may wait stays: the call ends without one, and user space calls again. Layouts are
- * known to src/hold/live.rs.
+ * known to src/hold/train.rs.
  */
 #include "hold.h"
 

@@ -5,7 +5,7 @@ use crate::load::Load;
 use crate::trains::Turn;
 use packetrig_probe::choice::choose;
 use packetrig_probe::{Mechanism, Stamp};
-use packetrig_prober::release::Gone;
+use packetrig_prober::release::{Gone, Manner};
 use packetrig_tests::eval::output::{Goal, Output};
 use packetrig_tests::eval::plot::{self, Titles};
 
@@ -24,6 +24,8 @@ pub(crate) fn left(gone: &Gone) -> Option<Stamp> {
 struct Row {
     name: String,
     mechanism: Option<Mechanism>,
+    /// Handed over as long ahead as the program does unless it is told otherwise.
+    usual: bool,
     merges: bool,
     p99: Option<i64>,
 }
@@ -51,7 +53,8 @@ impl Trains {
     pub(crate) fn take(&mut self, load: Load, gap_us: u64, turns: &[Turn]) {
         let row = |turn: &Turn| Row {
             name: turn.name.clone(),
-            mechanism: turn.mechanism,
+            mechanism: turn.ours.map(|(mechanism, _)| mechanism),
+            usual: turn.ours.is_some_and(|(_, manner)| manner.ahead == Manner::usual().ahead),
             merges: turn.merging,
             p99: turn.found.between.absolute().permille(990),
         };
@@ -90,7 +93,7 @@ impl Trains {
         let all: Vec<String> = ratios.iter().map(|ratio| format!("{ratio:.2}")).collect();
         let usual = choose(|_| true, None).0;
         let measured = format!(
-            "p99 of spin is {} times the gate's best under load: the default should be {default}, it is {usual}",
+            "p99 of spin is {} times the gate's under load, as both usually are: the default should be {default}, it is {usual}",
             all.join(", ")
         );
         let rule = "spin where it is within 2x of the gate, else gate";
@@ -103,13 +106,11 @@ fn group((load, _, rows): &(Load, u64, Vec<Row>)) -> (String, Vec<(String, f64)>
     (load.name().to_owned(), rows.iter().filter_map(bar).collect())
 }
 
-/// p99 of `spin` over the lowest of `gate`.
+/// p99 of `spin` over that of `gate`, both as they usually are: of four gates one would be lucky.
 fn ratio(rows: &[Row]) -> Option<f64> {
     let p99 = |mechanism| {
-        rows.iter()
-            .filter(|row| row.mechanism == Some(mechanism) && !row.merges)
-            .filter_map(|row| row.p99)
-            .min()
+        let is_it = |row: &&Row| row.mechanism == Some(mechanism) && row.usual && !row.merges;
+        rows.iter().find(is_it).and_then(|row| row.p99)
     };
     Some(p99(Mechanism::Spin)? as f64 / p99(Mechanism::Gate)?.max(1) as f64)
 }

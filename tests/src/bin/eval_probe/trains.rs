@@ -10,7 +10,7 @@ use crate::peers::{Peer, Ready};
 use crate::referee::Seen;
 use crate::sender::{Sender, Train, Way};
 use packetrig_probe::Mechanism;
-use packetrig_prober::release::Gone;
+use packetrig_prober::release::{Gone, Manner};
 use packetrig_sys::clock;
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Output, Table};
@@ -36,8 +36,8 @@ enum Who {
 /// Who sends, and what the referee saw of it.
 pub(crate) struct Turn {
     pub(crate) name: String,
-    /// Which mechanism; `None` of peers.
-    pub(crate) mechanism: Option<Mechanism>,
+    /// Mechanism and manner; `None` of peers.
+    pub(crate) ours: Option<(Mechanism, Manner)>,
     who: Who,
     /// Over the cable whose far end merges.
     pub(crate) merging: bool,
@@ -193,7 +193,7 @@ fn begin(cables: &[Cable; 2], gap: Nanos, files: &Path) -> anyhow::Result<(Vec<T
         match Sender::open(from, &way, whose) {
             Ok(sender) => turns.push(Turn {
                 name: way.name,
-                mechanism: Some(way.mechanism),
+                ours: Some((way.mechanism, way.manner)),
                 who: Who::Ours(sender),
                 merging,
                 whose,
@@ -206,7 +206,7 @@ fn begin(cables: &[Cable; 2], gap: Nanos, files: &Path) -> anyhow::Result<(Vec<T
         let ready = Ready::new(peer, whose, FRAMES, gap.as_u64(), files)?;
         turns.push(Turn {
             name: peer.name().to_owned(),
-            mechanism: None,
+            ours: None,
             who: Who::Peer(ready),
             merging: false,
             whose,
