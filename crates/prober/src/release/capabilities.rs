@@ -44,7 +44,7 @@ fn attempt(location: &Location, place: &Place, mechanism: Mechanism) -> Result<(
 
 fn stages(place: &Place, mechanism: Mechanism) -> Vec<Stage> {
     if mechanism == Mechanism::Live {
-        return Vec::new();
+        return vec![Stage::Driver];
     }
     let wanted = place.wanted(mechanism != Mechanism::Ring);
     let all = [(wanted.queued, Stage::Queue), (wanted.sent, Stage::Driver), (wanted.wire, Stage::Wire)];

@@ -1,5 +1,6 @@
 //! `live`: the kernel makes the frames, and a program of ours lets each go at its instant, a train in one call. Nothing else of the machine sees
-//! them leave: no queue, no capture, no stamps of the kernel's.
+//! them leave: no queue, no capture, no stamps of the kernel's. That the driver has a frame is known from what comes next: the program is
+//! called for another one, or the call ends.
 
 use super::account::Account;
 use super::gate::{enter, most_ahead};
@@ -9,11 +10,11 @@ use super::train::Train;
 use super::worker::Line;
 use super::{Gone, Manner};
 use crate::{Error, now};
-use packetrig_probe::{Flag, Mechanism, Source, Stamp};
+use packetrig_probe::{Departure, Flag, Mechanism, Source, Stage, Stamp};
 use packetrig_sys::hold::{FRAMES, LONGEST, LiveTrain};
 use packetrig_sys::stamping::Wanted;
 use packetrig_sys::{Unsupported, netdev};
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 
 /// Frames this near to each other are sent in one call; the processor does nothing else between them.
 const NEAR: Nanos = Nanos::from_micros(300);
@@ -25,6 +26,14 @@ pub(super) struct Live {
     train: LiveTrain,
     account: Account,
     ahead: Nanos,
+    stamps: bool,
+}
+
+/// What is known of a call that has sent frames off.
+struct Call {
+    /// How many the driver got together.
+    at_once: u32,
+    ended: MonoTime,
 }
 
 impl Live {
@@ -45,7 +54,8 @@ impl Live {
             });
         }
         let account = Account::new(Wanted::default(), place.stamps, manner);
-        Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead: most_ahead(manner.ahead) })
+        let (ahead, stamps) = (most_ahead(manner.ahead), manner.stamps);
+        Ok(Self { train: LiveTrain::open(place.link.index)?, account, ahead, stamps })
     }
 
     /// Gives the program as many of the train as it has room for, from `next` on.
@@ -63,18 +73,40 @@ impl Live {
     }
 
     /// Sends frame `from` and what follows closely, of those that were given. What is due at once the driver gets at once.
-    fn run(&mut self, train: &Train, from: usize, given: usize, pace: &mut Pace) -> Result<(), Error> {
+    fn run(&mut self, train: &Train, from: usize, given: usize, pace: &mut Pace) -> Result<Call, Error> {
         let within = |most: Nanos| {
             let is_near = |index: &usize| train.at(*index).since(train.at(*index - 1)) <= most;
             1 + (from + 1..given).take_while(is_near).count()
         };
         let together = within(Nanos::ZERO);
         let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
+        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
         pace.sleep(train.at(from) - self.ahead, train.at(from));
         let began = now();
-        self.train.run(train.longest(), most, u32::try_from(at_once).unwrap_or(u32::MAX))?;
-        pace.note_spun(began, now());
-        Ok(())
+        self.train.run(train.longest(), most, at_once)?;
+        let ended = now();
+        pace.note_spun(began, ended);
+        Ok(Call { at_once, ended })
+    }
+
+    /// What is known of frame `number`, one of those sent off by this call up to `end`.
+    fn enter(&self, number: u64, end: u64, call: &Call, gone: &mut Gone) {
+        let held = self.train.held(number);
+        if held.released_ns == 0 {
+            gone.flags.push(Flag::Dropped);
+            return;
+        }
+        enter(held, gone);
+        let is_followed = call.at_once == 1 && number + 1 < end;
+        let until = if is_followed {
+            MonoTime::from_nanos(self.train.held(number + 1).entered_ns)
+        } else {
+            call.ended
+        };
+        if self.stamps {
+            let stamp = Stamp::between(Source::Bpf, MonoTime::from_nanos(held.released_ns), until);
+            gone.departures.push(Departure { stage: Stage::Driver, stamp });
+        }
     }
 }
 
@@ -89,14 +121,12 @@ impl Line for Live {
         let (mut sent, mut given, mut in_vain) = (0, 0, 0);
         while sent < train.len() && in_vain < CALLS {
             given = self.give(train, given, gone);
-            self.run(train, sent, given, pace)?;
-            let off = usize::try_from(self.train.sent_off() - first).unwrap_or(0);
+            let call = self.run(train, sent, given, pace)?;
+            let end = self.train.sent_off();
+            let off = usize::try_from(end - first).unwrap_or(0);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
-                match self.train.held(number) {
-                    held if held.released_ns == 0 => gone.flags.push(Flag::Dropped),
-                    held => enter(held, gone),
-                }
+                self.enter(number, end, &call, gone);
             }
             sent = off;
         }

@@ -170,8 +170,12 @@ fn live_frames_leave_at_their_instants_if_the_far_end_takes_them() {
     }
     for gap in [Nanos::from_micros(10), Nanos::from_millis(2)] {
         let gone = holds(&mut lab, Mechanism::Live, Manner::usual(), gap);
-        are_stamped(&gone, &[]);
-        assert!(gone.iter().all(|gone| gone.handed_over.is_some()));
+        are_stamped(&gone, &[Stage::Driver]);
+        for gone in &gone {
+            let (released, driver) = (gone.released.unwrap(), gone.departures[0].stamp);
+            assert!(gone.handed_over.is_some() && driver.source == Source::Bpf, "{gone:?}");
+            assert!(driver.lo == released.lo && released.hi <= driver.hi, "{gone:?}");
+        }
     }
 }
 
