@@ -12,7 +12,7 @@
 
 struct train {
 	u64 next;	/* frames ever sent off; user space reads */
-	u64 end;	/* frames ever given; user space writes */
+	u64 end;	/* frames to be sent off by the end of this call; user space writes */
 	u64 most;	/* ns a frame may wait here */
 	u64 failed;	/* frames that could not be made */
 	u32 ifindex, pad0;
@@ -36,19 +36,20 @@ int send_off(struct xdp_md *ctx)
 	struct train *t = bpf_map_lookup_elem(&train, &zero);
 	if (!t)
 		return XDP_DROP;
-	u64 next = t->next;
+	u64 next = t->next, now = bpf_ktime_get_ns(), gaps = 0;
+	struct slot *slot = &t->slots[next & (SLOTS - 1)];
+	/* Whatever came before is with the driver by now: that is why it is called once more than there are frames. */
+	slot->entered = now;
 	if (next >= READ_ONCE(t->end))
 		return XDP_DROP;
 	u32 which = next & (FRAMES - 1);
 	struct frame *frame_of = bpf_map_lookup_elem(&frames, &which);
 	if (!frame_of)
 		return XDP_DROP;
-	u64 at = frame_of->at, now = bpf_ktime_get_ns(), gaps = 0;
-	struct slot *slot = &t->slots[next & (SLOTS - 1)];
+	u64 at = frame_of->at;
 	if (at > now + t->most)
 		return XDP_DROP;
 	slot->at = at;
-	slot->entered = now;
 	u32 len = frame_of->len;
 	int change = (int)len - (int)(ctx->data_end - ctx->data);
 	if (len > LONGEST)

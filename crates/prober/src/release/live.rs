@@ -1,6 +1,6 @@
 //! `live`: the kernel makes the frames, and a program of ours lets each go at its instant, a train in one call. Nothing else of the machine sees
 //! them leave: no queue, no capture, no stamps of the kernel's. That the driver has a frame is known from what comes next: the program is
-//! called for another one, or the call ends.
+//! called again, for another one or in vain.
 
 use super::account::Account;
 use super::gate::{enter, most_ahead};
@@ -29,11 +29,12 @@ pub(super) struct Live {
     stamps: bool,
 }
 
-/// What is known of a call that has sent frames off.
+/// A call that has sent frames off.
 struct Call {
-    /// How many the driver got together.
-    at_once: u32,
-    ended: MonoTime,
+    /// Whether the driver got them together.
+    together: bool,
+    /// The number behind its last frame's.
+    end: u64,
 }
 
 impl Live {
@@ -80,31 +81,25 @@ impl Live {
         };
         let together = within(Nanos::ZERO);
         let (most, at_once) = if together > 1 { (together, together) } else { (within(NEAR), 1) };
-        let at_once = u32::try_from(at_once).unwrap_or(u32::MAX);
         pace.sleep(train.at(from) - self.ahead, train.at(from));
         let began = now();
-        self.train.run(train.longest(), most, at_once)?;
-        let ended = now();
-        pace.note_spun(began, ended);
-        Ok(Call { at_once, ended })
+        let end = self.train.run(train.longest(), most, u32::try_from(at_once).unwrap_or(u32::MAX))?;
+        pace.note_spun(began, now());
+        Ok(Call { together: together > 1, end })
     }
 
-    /// What is known of frame `number`, one of those sent off by this call up to `end`.
-    fn enter(&self, number: u64, end: u64, call: &Call, gone: &mut Gone) {
+    /// What is known of frame `number`, one of those that this call sent off.
+    fn enter(&self, number: u64, call: &Call, gone: &mut Gone) {
         let held = self.train.held(number);
         if held.released_ns == 0 {
             gone.flags.push(Flag::Dropped);
             return;
         }
         enter(held, gone);
-        let is_followed = call.at_once == 1 && number + 1 < end;
-        let until = if is_followed {
-            MonoTime::from_nanos(self.train.held(number + 1).entered_ns)
-        } else {
-            call.ended
-        };
         if self.stamps {
-            let stamp = Stamp::between(Source::Bpf, MonoTime::from_nanos(held.released_ns), until);
+            let again = self.train.held(if call.together { call.end } else { number + 1 });
+            let [lo, hi] = [held.released_ns, again.entered_ns].map(MonoTime::from_nanos);
+            let stamp = Stamp::between(Source::Bpf, lo, hi);
             gone.departures.push(Departure { stage: Stage::Driver, stamp });
         }
     }
@@ -122,11 +117,10 @@ impl Line for Live {
         while sent < train.len() && in_vain < CALLS {
             given = self.give(train, given, gone);
             let call = self.run(train, sent, given, pace)?;
-            let end = self.train.sent_off();
-            let off = usize::try_from(end - first).unwrap_or(0);
+            let off = usize::try_from(call.end - first).unwrap_or(0);
             in_vain = if off == sent { in_vain + 1 } else { 0 };
             for (number, gone) in (first..).zip(&mut *gone).take(off).skip(sent) {
-                self.enter(number, end, &call, gone);
+                self.enter(number, &call, gone);
             }
             sent = off;
         }

@@ -112,6 +112,8 @@ fn a_train_of_live_frames_leaves_in_one_call_each_at_its_time() {
         let held = train.held(n as u64);
         assert_eq!(held.at_ns, at(n));
         assert!(held.released_ns >= at(n) && held.left_ns >= held.released_ns, "{n}: {held:?}");
+        let again = train.held(n as u64 + 1).entered_ns;
+        assert!(again >= held.left_ns && again <= monotonic_ns(), "{n}: {held:?}, called again at {again}");
     }
     assert_eq!(train.failed(), 0);
     assert_same(&received(&mut ring, 100), &sent);

@@ -82,7 +82,6 @@ impl LiveTrain {
         frame[8..12].copy_from_slice(&length.to_ne_bytes());
         frame[BYTES..].copy_from_slice(bytes);
         self.given += 1;
-        self.table.long(END).store(self.given, Ordering::Release);
         true
     }
 
@@ -90,13 +89,15 @@ impl LiveTrain {
     /// network namespace of the interface. The driver gets `at_once` of them together: the instants between them are not kept.
     /// Says how many were sent off ever.
     pub fn run(&mut self, longest: usize, most: usize, at_once: u32) -> Result<u64, Error> {
-        let waiting = (self.given - self.sent_off()).min(most as u64);
+        let sent_off = self.sent_off();
+        let waiting = (self.given - sent_off).min(most as u64);
         if let Ok(waiting @ 1..) = u32::try_from(waiting) {
+            self.table.long(END).store(sent_off + u64::from(waiting), Ordering::Release);
             let frame = [0; LONGEST];
             self.program.run_live(
                 &frame[..longest.clamp(60, LONGEST)],
                 at_once.clamp(1, MOST_AT_ONCE),
-                waiting,
+                waiting + 1,
             )?;
         }
         Ok(self.sent_off())
@@ -113,6 +114,7 @@ impl LiveTrain {
     }
 
     /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`]; released at 0 means that it could not be made.
+    /// The program is called once more after the last frame of a run: what follows that one has entered, too.
     pub fn held(&self, number: u64) -> Held {
         held(&self.table, number)
     }
@@ -121,7 +123,6 @@ impl LiveTrain {
     pub fn withdraw(&mut self) -> u64 {
         let left = self.given - self.sent_off();
         self.given -= left;
-        self.table.long(END).store(self.given, Ordering::Release);
         left
     }
 }
