@@ -8,6 +8,7 @@
 pub mod document;
 pub mod eval;
 pub mod fuzz;
+pub mod hosts;
 pub mod permit;
 pub mod program;
 pub mod recording;

@@ -119,7 +119,7 @@ fn room(ends: &Ends, header: usize, length: u32) -> usize {
 }
 
 /// Whether an error is about a packet of ours to the target.
-fn is_ours(ends: &Ends, about: &Quoted<'_>) -> bool {
+pub(crate) fn is_ours(ends: &Ends, about: &Quoted<'_>) -> bool {
     (about.source, about.target) == (ends.source, ends.target)
 }
 
@@ -128,14 +128,20 @@ fn is_from(ends: &Ends, answer: &Answer<'_>) -> bool {
 }
 
 /// What an error says: that nobody listens at a port is the answer of a target that was asked for that.
-const fn says(what: Trouble) -> Says {
+pub(crate) const fn says(what: Trouble) -> Says {
     match what {
         Trouble::PortUnreachable => Says::Closed,
         what => Says::Trouble(what),
     }
 }
 
-const fn plain(number: u32, says: Says, is_sound: bool) -> Reply {
+/// Which probe an error is about, as its quote says. Somebody who forbids probing ends the series whichever probe it was, so where the quote is
+/// too short to tell, the last one is as good as any.
+pub(crate) fn quoted(number: Option<u32>, what: Trouble, last: Option<u32>) -> Option<u32> {
+    number.or(if what == Trouble::Prohibited { last } else { None })
+}
+
+pub(crate) const fn plain(number: u32, says: Says, is_sound: bool) -> Reply {
     Reply { number, says, is_sound, far_arrival: None, far_departure: None }
 }
 
@@ -145,12 +151,13 @@ pub struct Echo {
     ends: Ends,
     identifier: u16,
     payload: Payload,
+    last: Option<u32>,
 }
 
 impl Echo {
     /// With an identifier that no other program uses now, one hopes.
     pub const fn new(ends: Ends, identifier: u16, about: Option<String>) -> Self {
-        Self { ends, identifier, payload: Payload::new(about) }
+        Self { ends, identifier, payload: Payload::new(about), last: None }
     }
 }
 
@@ -159,6 +166,7 @@ impl Method for Echo {
         let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
         // The header has room for the lower half; the whole number is in the payload.
         let [.., high, low] = number.to_be_bytes();
+        self.last = Some(number);
         self.ends.echo(self.identifier, u16::from_be_bytes([high, low]), payload, frame);
     }
 
@@ -173,7 +181,12 @@ impl Method for Echo {
             Content::Error { what, about }
                 if is_ours(&self.ends, &about) && about.echo().0 == self.identifier =>
             {
-                Some(plain(number_of(about.rest)?, says(what), answer.is_sound))
+                // Every quote has the header, and with it the lower half.
+                let of_header = self.last.map(|last| {
+                    let [.., high, low] = last.to_be_bytes();
+                    last.wrapping_sub(u16::from_be_bytes([high, low]).wrapping_sub(about.echo().1).into())
+                });
+                Some(plain(number_of(about.rest).or(of_header)?, says(what), answer.is_sound))
             }
             _ => None,
         }
@@ -187,18 +200,20 @@ pub struct Datagram {
     own_port: u16,
     port: u16,
     payload: Payload,
+    last: Option<u32>,
 }
 
 impl Datagram {
     /// From an own port, which is held, to a port of the target.
     pub const fn new(ends: Ends, own_port: u16, port: u16, about: Option<String>) -> Self {
-        Self { ends, own_port, port, payload: Payload::new(about) }
+        Self { ends, own_port, port, payload: Payload::new(about), last: None }
     }
 }
 
 impl Method for Datagram {
     fn write(&mut self, number: u32, _: MonoTime, length: u32, frame: &mut Vec<u8>) {
         let payload = self.payload.write(number, room(&self.ends, frame::UDP, length));
+        self.last = Some(number);
         self.ends.udp(self.own_port, self.port, payload, frame);
     }
 
@@ -215,7 +230,7 @@ impl Method for Datagram {
                     && about.protocol == PROTOCOL_UDP
                     && about.ports() == (self.own_port, self.port) =>
             {
-                Some(plain(number_of(about.rest)?, says(what), answer.is_sound))
+                Some(plain(quoted(number_of(about.rest), what, self.last)?, says(what), answer.is_sound))
             }
             _ => None,
         }
@@ -239,7 +254,7 @@ impl Method for Passing {
     }
 
     fn read(&mut self, answer: &Answer<'_>) -> Option<Reply> {
-        let Datagram { ends, own_port, port, payload: written } = &mut self.0;
+        let Datagram { ends, own_port, port, payload: written, .. } = &mut self.0;
         match answer.content {
             Content::Udp { from, to, payload }
                 if (from, to) == (*own_port, *port)
@@ -325,6 +340,9 @@ impl Method for Syn {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) use tests::error_about;
 
 #[cfg(test)]
 mod tests;

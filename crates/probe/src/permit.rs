@@ -150,6 +150,8 @@ pub struct Permit {
     never: Vec<Network>,
     #[serde(default, rename = "target")]
     targets: Vec<Target>,
+    #[serde(skip)]
+    typed: Vec<Network>,
 }
 
 impl Permit {
@@ -163,20 +165,9 @@ impl Permit {
         }
     }
 
-    /// Allows a network within the usual limits, as the command line may.
+    /// Allows a network within the usual limits, as the command line may; where the owner has a word, more or less, that counts.
     pub fn allow(&mut self, network: Network) {
-        let (owner, until) = (None, None);
-        let (probes_per_s, bits_per_s, burst, most, loss_percent) = (None, None, None, None, None);
-        self.targets.push(Target {
-            network,
-            owner,
-            until,
-            probes_per_s,
-            bits_per_s,
-            burst,
-            most,
-            loss_percent,
-        });
+        self.typed.push(network);
     }
 
     /// The proof that an address may be probed today, as for [`Self::limits`].
@@ -184,9 +175,11 @@ impl Permit {
         self.limits(ip, today).map(|limits| Permitted { ip, limits })
     }
 
-    /// What may be sent to an address today (`2026-11-22`): by the narrowest network that holds it. This machine's own loopback
-    /// addresses need no word.
+    /// What may be sent to an address today (`2026-11-22`): by the narrowest of the owner's networks that hold it, else by what was typed.
+    /// Loopback addresses need no word.
     pub fn limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
+        // An IPv4 address is the same one in IPv6's writing.
+        let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
             return Err(Refusal::Forbidden(ip));
         }
@@ -197,10 +190,12 @@ impl Permit {
         let holds = |target: &&Target| target.until.as_deref().is_none_or(|until| today <= until);
         let of = self.targets.iter().filter(|target| target.network.contains(ip));
         let (now, ended): (Vec<_>, Vec<_>) = of.partition(holds);
-        // Of two words about the same network the owner's is first, so it counts.
+        // Of two words about the same network the first counts.
         match now.iter().rev().max_by_key(|target| target.network.bits()) {
             Some(target) => Ok(target.limits()),
-            None if ip.is_loopback() => Ok(Limits::USUAL),
+            None if ip.is_loopback() || self.typed.iter().any(|network| network.contains(ip)) => {
+                Ok(Limits::USUAL)
+            }
             None => Err(match ended.first().and_then(|target| target.until.clone()) {
                 Some(until) => Refusal::Ended(ip, until),
                 None => Refusal::NotAllowed(ip),
@@ -272,7 +267,18 @@ mod tests {
         let more = Limits { probes_per_s: 5_000, bits_per_s: 100_000_000, ..Limits::USUAL };
         assert_eq!(limits(&permit, "10.9.9.9"), Ok(more));
         assert!(matches!(limits(&permit, "10.1.9.9"), Err(Refusal::Forbidden(_))));
+        assert!(matches!(limits(&permit, "::ffff:10.1.9.9"), Err(Refusal::Forbidden(_))));
         assert_eq!(limits(&permit, "198.51.100.1"), Ok(Limits::USUAL));
+    }
+
+    #[test]
+    fn what_is_typed_neither_narrows_nor_widens_what_the_owner_says() {
+        let text = "[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 5\n[[target]]\nnetwork = \"10.2.0.0/16\"\nburst = 900";
+        let mut permit = Permit::from_text(text).unwrap();
+        permit.allow("10.9.9.9/32".parse().unwrap());
+        permit.allow("10.2.9.9/32".parse().unwrap());
+        assert_eq!(limits(&permit, "10.9.9.9"), Ok(Limits { probes_per_s: 5, ..Limits::USUAL }));
+        assert_eq!(limits(&permit, "10.2.9.9"), Ok(Limits { burst: 900, ..Limits::USUAL }), "the narrowest");
     }
 
     #[test]

@@ -188,13 +188,8 @@ impl Record {
         Departure::of(&self.departures, stage)
     }
 
-    /// The truest word on when it left: the last stage that was stamped, else the release, else the hand-over.
-    pub fn left(&self) -> Option<Stamp> {
-        let last = self.departures.iter().max_by_key(|departure| departure.stage);
-        last.map(|departure| departure.stamp).or(self.released).or(self.handed_over)
-    }
-
-    /// The same on this node's clock: a device's own is of no use where nobody relates it.
+    /// The truest word on when it left by this node's clock: the last stage that was stamped, else the release, else the hand-over. A
+    /// device's own clock is of no use where nobody relates it.
     pub fn left_here(&self) -> Option<Stamp> {
         Departure::last_here(&self.departures).or(self.released).or(self.handed_over)
     }

@@ -169,7 +169,7 @@ impl Series {
         record.answered = Some(at);
         record.far_arrival = reply.far_arrival;
         record.far_departure = reply.far_departure;
-        let took = record.left().and_then(|left| took(left, at));
+        let took = record.left_here().and_then(|left| took(left, at));
         self.note_order(reply.number);
         if let Some(took) = took {
             self.jitter.record(took.ns);
@@ -218,7 +218,7 @@ impl Series {
     fn times(&self) -> Option<Times> {
         let all = || {
             let of = |record: &Record| {
-                Some((record.flags.contains(&Flag::First), took(record.left()?, record.answered?)?))
+                Some((record.flags.contains(&Flag::First), took(record.left_here()?, record.answered?)?))
             };
             self.records.iter().filter_map(of)
         };

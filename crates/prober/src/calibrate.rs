@@ -103,14 +103,15 @@ pub fn kept(near: &Location, found: &[Found]) -> Calibration {
     Calibration { kernel: kernel::release(), driver, mechanisms }
 }
 
-/// Calibrates these mechanisms from `near` to `far`.
+/// Calibrates these mechanisms from `near` to `far`, which are refused if they look like part of a real network and are not `confirmed`.
 pub fn perform(
     (near, far): (&Location, &Location),
+    confirmed: &[Location],
     mechanisms: &[Mechanism],
     extent: Extent,
     stop: &dyn Fn() -> bool,
 ) -> Result<Vec<Found>, Error> {
-    let mut bench = Bench::open(near, far)?;
+    let mut bench = Bench::open(near, far, confirmed)?;
     let mut all = Vec::new();
     for mechanism in mechanisms.iter().take_while(|_| !stop()) {
         all.push(match release::open(near, *mechanism, Manner::usual_for(*mechanism)) {
@@ -128,9 +129,9 @@ pub fn perform(
 }
 
 impl Bench {
-    fn open(near: &Location, far: &Location) -> Result<Self, Error> {
-        let (near_netns, near_link) = lab_only(near)?;
-        let (far_netns, far_link) = lab_only(far)?;
+    fn open(near: &Location, far: &Location, confirmed: &[Location]) -> Result<Self, Error> {
+        let (near_netns, near_link) = lab_only(near, confirmed)?;
+        let (far_netns, far_link) = lab_only(far, confirmed)?;
         let options = RxOptions { blocks: 256, retire_ms: 1, ..RxOptions::default() };
         let outgoing = RxOptions { outgoing: true, ..options };
         let mut frame = vec![0; LENGTH];
@@ -238,8 +239,11 @@ fn enter(seen: &mut [Option<Stamp>], frame: &[u8], realtime_ns: u64, offset: Off
     true
 }
 
-/// The interface, if nobody else can be reached through it.
-fn lab_only(location: &Location) -> Result<(NetNs, packetrig_sys::link::Link), Error> {
+/// The interface, if nobody else can be reached through it, or it is confirmed.
+fn lab_only(
+    location: &Location,
+    confirmed: &[Location],
+) -> Result<(NetNs, packetrig_sys::link::Link), Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
     let link = Links::open(&netns)?.by_name(&location.interface)?;
     let relative = |interface: &facts::Interface| Relative {
@@ -253,7 +257,8 @@ fn lab_only(location: &Location) -> Result<(NetNs, packetrig_sys::link::Link), E
         interface.link.index == link.index || link.master == Some(interface.link.index)
     };
     let relatives: Vec<_> = facts::interfaces(&netns)?.iter().filter(is_related).map(relative).collect();
-    guard::judge(&location.to_string(), &relatives, false).map_err(packetrig_engine::Error::from)?;
+    let is_confirmed = confirmed.contains(location);
+    guard::judge(&location.to_string(), &relatives, is_confirmed).map_err(packetrig_engine::Error::from)?;
     Ok((netns, link))
 }
 

@@ -20,6 +20,8 @@ use std::net::IpAddr;
 const PIECE_NS: u64 = 50_000_000;
 /// Reflections whose departure the kernel may still tell.
 const PENDING: usize = 256;
+/// Requests taken in until one looks again whether to end.
+const ROUND: usize = 256;
 const LONGEST: usize = 65_535;
 
 /// What became of requests.
@@ -51,7 +53,8 @@ pub fn run(
     while !stop(&counts) {
         socket.wait(PIECE_NS)?;
         note_departures(socket, reflector, &mut pending)?;
-        while let Some(received) = socket.receive(&mut buffer)? {
+        for _ in 0..ROUND {
+            let Some(received) = socket.receive(&mut buffer)? else { break };
             counts.requests += 1;
             let Some(arrived) = arrived(&buffer[..received.length], &received, to_port) else { continue };
             if !is_allowed(arrived.from.ip()) {

@@ -60,6 +60,8 @@ pub struct Trains<'a> {
     /// When the last probe was due.
     last: MonoTime,
     is_prohibited: bool,
+    /// What the far clock seemed to be ahead when it was first heard of.
+    far_ahead: Option<u64>,
 }
 
 impl fmt::Debug for Trains<'_> {
@@ -92,6 +94,7 @@ impl<'a> Trains<'a> {
             begun: 0,
             last: MonoTime::default(),
             is_prohibited: false,
+            far_ahead: None,
         }
     }
 
@@ -149,8 +152,15 @@ impl<'a> Trains<'a> {
             self.send(ask, begins)?;
             self.hear(first, stop)?;
         }
-        let of = if self.arrival == Arrival::Far { Passed::forward } else { Passed::there_and_back };
-        Ok(self.series.records()[first..].iter().map(of).collect())
+        let records = &self.series.records()[first..];
+        if self.arrival == Arrival::Near {
+            return Ok(records.iter().map(Passed::there_and_back).collect());
+        }
+        let ahead =
+            |record: &Record| Some(record.far_arrival?.middle().saturating_sub(record.left_here()?.middle()));
+        self.far_ahead = self.far_ahead.or_else(|| records.iter().find_map(ahead));
+        let far_ahead = self.far_ahead.unwrap_or(0);
+        Ok(records.iter().map(|record| Passed::forward(record, far_ahead)).collect())
     }
 
     fn send(&mut self, ask: &Ask, begins: MonoTime) -> Result<(), Error> {

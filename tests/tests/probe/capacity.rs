@@ -112,9 +112,7 @@ fn a_udp_echo_service_is_as_good_as_echo_requests() {
 fn a_busy_link_of_the_other_kind_is_as_fast_as_an_idle_one() {
     let Some(bench) = routed() else { return };
     shape(&bench, "handle 1: htb default 1");
-    let device = bench.device(1);
-    let class = ["tc", "class", "add", "dev", &device, "parent", "1:", "classid", "1:1", "htb"];
-    bench.between(&[&class[..], &["rate", "10mbit", "burst", "2000", "cburst", "2000"]].concat());
+    bench.tc("class add dev port1 parent 1: classid 1:1 htb rate 10mbit burst 2000 cburst 2000");
     let oracle = oracle(&bench, 300);
     let (is_over, thread) = others(&bench, 0.4 * oracle);
     let said = measured(&bench, "pair");

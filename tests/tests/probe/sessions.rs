@@ -46,7 +46,7 @@ fn a_session_between_our_two_ends_accounts_for_both_directions() {
     let files = Files::new();
     let key = files.key(KEY);
     for (port, auth) in [(8620, &[][..]), (8621, &["--auth", &key][..])] {
-        let reflector = reflect(&stations, port, &[auth, &["--synchronised"]].concat());
+        let reflector = reflect(&stations, port, &[auth, &["--clock-bound", "50us"]].concat());
         let target = format!("{FAR}:{port}");
         let asked = ["stamp", &target, "-c", "10", "-i", "50ms", "--size", "300", "--clock-bound", "1us"];
         let (finished, said) = stations.probe(&[&asked[..], auth].concat());

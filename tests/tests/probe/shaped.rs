@@ -12,10 +12,7 @@ pub(crate) const HEADERS: usize = 42;
 
 /// Lets the link to the second host be as slow as `tc` is told.
 pub(crate) fn shape(bench: &Bench, words: &str) {
-    let device = bench.device(1);
-    let words: Vec<_> =
-        ["tc", "qdisc", "add", "dev", &device, "root"].into_iter().chain(words.split(' ')).collect();
-    bench.between(&words);
+    bench.tc(&format!("qdisc add dev port1 root {words}"));
 }
 
 /// Traffic of others over the same link until it is told to end.

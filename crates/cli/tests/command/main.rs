@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 35] = [
+    let pages: [(&str, &[&str]); 43] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -36,6 +36,14 @@ fn every_help_page_is_as_committed() {
         ("help-tap-status", &["tap", "status", "--help"]),
         ("help-tap-stop", &["tap", "stop", "--help"]),
         ("help-meter", &["meter", "--help"]),
+        ("help-probe", &["probe", "--help"]),
+        ("help-probe-allowed", &["probe", "allowed", "--help"]),
+        ("help-probe-oneprobe", &["probe", "oneprobe", "--help"]),
+        ("help-probe-capacity", &["probe", "capacity", "--help"]),
+        ("help-probe-available", &["probe", "available", "--help"]),
+        ("help-probe-send", &["probe", "send", "--help"]),
+        ("help-probe-caps", &["probe", "caps", "--help"]),
+        ("help-probe-calibrate", &["probe", "calibrate", "--help"]),
         ("help-probe-ping", &["probe", "ping", "--help"]),
         ("help-probe-stamp", &["probe", "stamp", "--help"]),
         ("help-probe-reflect", &["probe", "reflect", "--help"]),

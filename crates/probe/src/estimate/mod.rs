@@ -26,7 +26,7 @@ pub use settle::{Settled, Shape};
 pub use spruce::Spruce;
 pub use train::Train;
 
-use crate::{Kind, Planned, Record, Stage};
+use crate::{Departure, Kind, Planned, Record};
 use packetrig_units::Nanos;
 use serde::Serialize;
 
@@ -60,9 +60,11 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// By the arrival that the far end stamped: what happened on the way there.
-    pub fn forward(record: &Record) -> Self {
-        Self::of(record, record.far_arrival)
+    /// By the arrival that the far end stamped: what happened on the way there. The far clock is taken to be this far ahead: it need not be
+    /// so, but delays of the size of instants could not be told apart.
+    pub fn forward(record: &Record, far_ahead: u64) -> Self {
+        let passed = Self::of(record, record.far_arrival);
+        Self { came: passed.came.map(|came| came.saturating_sub(far_ahead)), ..passed }
     }
 
     /// By the arrival of the answer: what happened on the way there and back.
@@ -72,9 +74,9 @@ impl Passed {
 
     fn of(record: &Record, came: Option<crate::Stamp>) -> Self {
         use crate::Flag::{Dropped, Stolen, Unsent};
-        // The driver's stamp is after every queue of the sender's own.
-        let stamped = record.departure(Stage::Wire).or_else(|| record.departure(Stage::Driver));
-        let left = stamped.or_else(|| record.left());
+        // The driver's stamp is after every queue of the sender's own. A card's is later, but of its own clock.
+        let stamped = Departure::last_here(&record.departures);
+        let left = record.left_here();
         // Whatever held up the sender is in the kernel's own stamp; its word on a release may be from before.
         let is_doubtful = |flag: &crate::Flag| match flag {
             Dropped | Unsent => true,

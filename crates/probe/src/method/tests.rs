@@ -48,7 +48,7 @@ fn a_datagram_that_comes_back_is_known_by_its_number_and_damage_is_seen() {
 }
 
 /// The router's or target's word about a probe.
-fn error_about(ends: Ends, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
+pub(crate) fn error_about(ends: Ends, probe: &[u8], kind: u8, code: u8) -> Vec<u8> {
     let (mut frame, back) = (Vec::new(), back(ends));
     back.echo(0, 0, &probe[frame::ETHERNET..], &mut frame);
     let at = back.headers();
@@ -72,6 +72,9 @@ fn errors_about_probes_of_every_kind_are_known() {
         let prohibited = error_about(ends, &probe, 3, 13);
         let says = Says::Trouble(Trouble::Prohibited);
         assert_eq!(read(method.as_mut(), &prohibited), Some(plain(12, says, true)), "{method:?}");
+        // As little as has to be quoted: the header and eight bytes.
+        let short = error_about(ends, &probe[..frame::ETHERNET + 28], 3, 13);
+        assert_eq!(read(method.as_mut(), &short), Some(plain(12, says, true)), "{method:?}");
         let unreachable = error_about(ends, &probe, 3, 3);
         assert_eq!(read(method.as_mut(), &unreachable), Some(plain(12, Says::Closed, true)));
         let elsewhere = Ends { target: "192.0.2.9".parse().unwrap(), ..ends };

@@ -16,6 +16,8 @@ struct Faults {
     there_late: u64,
     back_lost: u64,
     back_late: u64,
+    /// The server forgets the connection when a segment comes, and resets it from then on.
+    forgets: u64,
 }
 
 /// A server's end of a connection.
@@ -164,8 +166,14 @@ impl World {
             self.server.is_open &= out.sequence != self.server.expects;
             return;
         }
+        if self.faults.forgets > 0 && self.chance(self.faults.forgets) {
+            self.server.is_open = false;
+        }
         if self.server.is_open {
             self.took(out);
+        } else if self.faults.forgets > 0 {
+            let (sequence, flags) = (out.acknowledgement, flags::RST);
+            self.put(DELAY, Event::Back(In { sequence, acknowledgement: 0, flags, window: 0, length: 0 }));
         }
     }
 
@@ -323,6 +331,7 @@ fn what_is_told_is_the_truth_in_both_directions() {
         there_late,
         back_lost,
         back_late,
+        forgets: 0,
     };
     for (seed, faults) in [
         faults(30, 0, 0, 0),
@@ -380,6 +389,16 @@ fn servers_that_are_none_are_told_apart() {
     };
     machine.heard(&refusal, 1);
     assert_eq!((machine.step(2), machine.report().1), (Step::Over, Some(Failure::Refused)));
+}
+
+#[test]
+fn a_server_that_forgets_a_connection_costs_a_probe_at_most() {
+    let mut world = World::new(Faults { forgets: 10, ..Faults::default() }, 6);
+    let (report, failure) = measured(&mut world, MANNER);
+    assert_eq!((failure, report.probes), (None, 2_000));
+    assert!(report.connections > 20 && report.told > 1_800, "{report:?}");
+    assert_eq!(report.ambiguous.keys().copied().collect::<Vec<_>>(), [Why::Ended], "nothing is waited for");
+    agrees(&report, &world);
 }
 
 #[test]

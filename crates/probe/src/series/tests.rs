@@ -33,6 +33,24 @@ fn reply(number: u32, says: Says, is_sound: bool) -> Reply {
 }
 
 #[test]
+fn a_cards_own_stamp_does_not_take_the_round_trip_away() {
+    use crate::{Clock, Departure, Stage};
+    let planned = Planned { number: 0, train: 0, kind: Kind::Single, at: Nanos::ZERO, length: 60 };
+    let mut record = Record::planned(planned, MonoTime::from_nanos(0));
+    record.released = Some(at(0));
+    let wire = Stamp { clock: Clock::Device(0), ..at(77 * MS) };
+    record.departures = vec![
+        Departure { stage: Stage::Driver, stamp: at(100) },
+        Departure { stage: Stage::Wire, stamp: wire },
+    ];
+    let mut series = Series::new();
+    series.sent(record);
+    let meaning = series.answered(&reply(0, Says::Echo, true), at(900));
+    assert_eq!(meaning, Meaning::First(Some(Took { ns: 800, bound_ns: 20 })));
+    assert_eq!(series.summary().rtt.unwrap().min_ns, 800);
+}
+
+#[test]
 fn every_probe_is_in_one_account() {
     let mut series = series();
     let mut answer = |number: u32, says, is_sound, after: u64| {

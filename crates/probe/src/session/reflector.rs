@@ -30,8 +30,8 @@ pub struct Settings {
     pub interval: Nanos,
     /// So many of an address are reflected at once.
     pub burst: u32,
-    /// This machine's clock is set by a source of UTC, as its owner says.
-    pub is_synchronised: bool,
+    /// How far this machine's clock is off, as its owner says, if it is set by a source of UTC.
+    pub synchronised_ns: Option<u64>,
 }
 
 /// A request as it came.
@@ -166,10 +166,11 @@ impl Reflector {
 
     fn reflection(&self, arrived: &Arrived<'_>, request: Request, sequence: u32) -> Reflection {
         let format = request.estimate.format;
+        let error = arrived.bound_ns.saturating_add(self.settings.synchronised_ns.unwrap_or(0));
         Reflection {
             sequence,
             sent: 0,
-            estimate: Estimate::of(arrived.bound_ns, format, self.settings.is_synchronised),
+            estimate: Estimate::of(error, format, self.settings.synchronised_ns.is_some()),
             session: request.session,
             received: format.write(arrived.realtime_ns),
             request,
@@ -238,14 +239,14 @@ impl Reflector {
             }
             Kind::TimestampInformation => {
                 // Set by NTP, or by nobody; the kernel stamps arrivals, a program writes departures.
-                let source = if self.settings.is_synchronised { 1 } else { 5 };
+                let source = if self.settings.synchronised_ns.is_some() { 1 } else { 5 };
                 value.copy_from_slice(&[source, 2, source, 2]);
             }
             Kind::ClassOfService => {
                 let wanted = Class::read(value).map_or(0, |class| class.wanted);
                 let class = arrived.class.unwrap_or(0);
-                // A class the sender chooses for what others send is not given: RFC 8972 leaves that to the owner.
-                let is_refused = wanted != class >> 2;
+                // Reflections leave without a class, whatever the sender chooses: RFC 8972 leaves that to the owner.
+                let is_refused = wanted != 0;
                 value.copy_from_slice(
                     &Class { wanted, arrived: class >> 2, ecn: class & 3, is_refused }.write(),
                 );

@@ -9,11 +9,11 @@ use super::time::{Estimate, Format};
 use super::tlv::{self, FollowUp, Kind};
 use super::{DIGEST, Key};
 use crate::answer::{Answer, Content};
-use crate::frame::{self, Ends};
-use crate::method::{Method, Reply, Says};
+use crate::frame::{self, Ends, PROTOCOL_UDP};
+use crate::method::{self, Method, Reply, Says};
 use crate::record::{Clock, Source, Stamp};
 use packetrig_units::MonoTime;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// How a session is.
 #[derive(Clone, Debug)]
@@ -59,10 +59,12 @@ pub struct Sender {
     ends: Ends,
     session: Session,
     packet: Vec<u8>,
-    /// Times that were written, of probes without reflection yet.
+    /// Times that were written.
     written: BTreeMap<u32, u64>,
-    /// The reflector's number of each reflection.
+    /// The reflector's number of each request's first reflection.
     numbers: BTreeMap<u32, u32>,
+    /// Of all reflections.
+    own: BTreeSet<u32>,
     follow_ups: BTreeMap<u32, u64>,
     told: Directions,
 }
@@ -85,6 +87,7 @@ impl Sender {
             packet: Vec::new(),
             written: BTreeMap::new(),
             numbers: BTreeMap::new(),
+            own: BTreeSet::new(),
             follow_ups: BTreeMap::new(),
             told,
         }
@@ -95,20 +98,21 @@ impl Sender {
         &self.follow_ups
     }
 
-    /// What is known of both directions. A reflector that counts says how many requests came to it: its number of the last reflection
-    /// that came back is that of requests before it.
+    /// What is known of both directions when nothing is under way any more. A reflector that counts says how many requests came to it: its
+    /// highest number is that of requests before it.
     pub fn directions(&self) -> Directions {
         // One that does not count sends back the request's number, always; which only loss on the way there tells apart.
         let is_stateful = self.numbers.iter().any(|(request, own)| request != own);
-        let Some((last, own)) = self.numbers.iter().next_back().filter(|_| is_stateful) else {
+        let Some(highest) = self.own.last().filter(|_| is_stateful) else {
             return Directions { is_stateful, ..self.told };
         };
-        let sent = u64::from(*last) + 1;
-        let reached = u64::from(*own) + 1;
-        let back = self.numbers.len() as u64;
+        let reached = u64::from(*highest) + 1;
+        let back = self.own.len() as u64;
+        // Requests that came twice are reflected twice.
+        let doubled = back - self.numbers.len() as u64;
         Directions {
             is_stateful,
-            lost_there: Some(sent.saturating_sub(reached)),
+            lost_there: Some((self.written.len() as u64 + doubled).saturating_sub(reached)),
             lost_back: Some(reached.saturating_sub(back)),
             ..self.told
         }
@@ -150,11 +154,13 @@ impl Sender {
         };
         let number = reflection.request.sequence;
         let is_ours = self.written.get(&number) == Some(&reflection.request.sent);
-        if !is_ours || reflection.session != self.session.number {
+        // Who knows RFC 8762 only, or TWAMP, has zeros there.
+        if !is_ours || ![0, self.session.number].contains(&reflection.session) {
             self.told.tampered += 1;
             return None;
         }
         self.numbers.entry(number).or_insert(reflection.sequence);
+        self.own.insert(reflection.sequence);
         self.note_far(&reflection, payload.get(packet::length(key)..).unwrap_or(&[]));
         let error = reflection.estimate.error_ns().unwrap_or(0);
         let stamp = |bits: u64| {
@@ -172,7 +178,9 @@ impl Sender {
     }
 
     fn note_far(&mut self, reflection: &Reflection, tlvs: &[u8]) {
-        self.told.is_far_synchronised = reflection.estimate.is_synchronised;
+        // Without an estimate of its error it says nothing that could be reckoned with.
+        self.told.is_far_synchronised =
+            reflection.estimate.is_synchronised && reflection.estimate.error_ns().is_some();
         self.told.far_error_ns = self.told.far_error_ns.max(reflection.estimate.error_ns());
         let follow_up = tlv::read(tlvs).find(|tlv| tlv.kind == Kind::FollowUpTelemetry && !tlv.is_malformed);
         let Some(follow_up) = follow_up.and_then(|tlv| FollowUp::read(tlv.value)) else { return };
@@ -210,6 +218,17 @@ impl Method for Sender {
                     && (answer.from, answer.to) == (self.ends.target, self.ends.source) =>
             {
                 self.reflected(payload, answer.is_sound)
+            }
+            Content::Error { what, about }
+                if method::is_ours(&self.ends, &about)
+                    && about.protocol == PROTOCOL_UDP
+                    && about.ports() == self.session.ports =>
+            {
+                let last = self.written.last_key_value().map(|(number, _)| *number);
+                let number = about.rest.first_chunk().copied().map(u32::from_be_bytes);
+                let number =
+                    method::quoted(number.filter(|number| self.written.contains_key(number)), what, last)?;
+                Some(method::plain(number, method::says(what), answer.is_sound))
             }
             _ => None,
         }

@@ -2,9 +2,9 @@ use super::packet::{OPEN, SEALED};
 use super::reflector::{Arrived, Settings};
 use super::tlv::{Class, FollowUp, Kind, Tally, flags};
 use super::*;
-use crate::answer;
-use crate::frame::Ends;
-use crate::method::{Method, Reply};
+use crate::answer::{self, Trouble};
+use crate::frame::{self, Ends};
+use crate::method::{Method, Reply, Says};
 use packetrig_units::{MonoTime, Nanos};
 use proptest::prelude::*;
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ fn request(sequence: u32, format: Format) -> Request {
 }
 
 fn settings(key: Option<Key>) -> Settings {
-    Settings { key, is_stateful: true, interval: Nanos::ZERO, burst: 1, is_synchronised: false }
+    Settings { key, is_stateful: true, interval: Nanos::ZERO, burst: 1, synchronised_ns: None }
 }
 
 fn arrived(bytes: &[u8], at: u64) -> Arrived<'_> {
@@ -235,6 +235,57 @@ fn both_ends_agree_on_what_was_lost_in_which_direction() {
         assert_eq!(sender.follow_ups().keys().copied().collect::<Vec<_>>(), [0, 1, 5, 7, 8]);
         assert_eq!(sender.follow_ups()[&8], NOW + 5_008 + 70);
     }
+}
+
+#[test]
+fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction() {
+    let mut reflector = Reflector::new(settings(None));
+    let mut sender = sender(None);
+    let mut requests: Vec<Vec<u8>> = Vec::new();
+    for number in 0..10 {
+        let mut frame = Vec::new();
+        sender.write(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
+        requests.push(frame[42..].to_vec());
+    }
+    // The first comes twice, two change places, and the last is lost on the way there.
+    for number in [0, 0, 1, 2, 4, 3, 5, 6, 7, 8] {
+        let back = reflect(&mut reflector, &requests[number], 5).unwrap();
+        assert!(heard(&mut sender, &back).is_some());
+    }
+    let told = sender.directions();
+    assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(1), Some(0)));
+}
+
+#[test]
+fn a_reflector_that_knows_no_session_numbers_is_understood() {
+    let mut reflector = Reflector::new(settings(None));
+    let mut sender = sender(None);
+    let mut frame = Vec::new();
+    sender.write(3, MonoTime::from_nanos(1), 100, &mut frame);
+    let mut back = reflect(&mut reflector, &frame[42..], 5).unwrap();
+    // Where RFC 8762 has zeros, RFC 8972 has the number.
+    back[14..16].copy_from_slice(&[0, 0]);
+    assert_eq!(heard(&mut sender, &back).unwrap().number, 3);
+    back[14..16].copy_from_slice(&[0, 9]);
+    assert_eq!(heard(&mut sender, &back), None, "another session");
+}
+
+#[test]
+fn who_forbids_a_session_or_does_not_listen_is_heard() {
+    let (ends, mut sender) = (ends(), sender(None));
+    let mut frame = Vec::new();
+    for number in 0..3 {
+        sender.write(number, MonoTime::from_nanos(1), 100, &mut frame);
+    }
+    let mut told = |code: u8, quoted: usize| {
+        let error = crate::method::error_about(ends, &frame[..frame::ETHERNET + quoted], 3, code);
+        sender.read(&answer::read(&error, false).unwrap()).map(|reply| (reply.number, reply.says))
+    };
+    let prohibited = Says::Trouble(Trouble::Prohibited);
+    assert_eq!(told(13, 60), Some((2, prohibited)));
+    assert_eq!(told(13, 28), Some((2, prohibited)), "a quote of the ports only");
+    assert_eq!(told(3, 60), Some((2, Says::Closed)));
+    assert_eq!(told(3, 28), None);
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn session(lab: &Lab, key: Option<Key>) {
         is_stateful: true,
         interval: Nanos::ZERO,
         burst: 1,
-        is_synchronised: false,
+        synchronised_ns: None,
     };
     let session = Session {
         ports: (hush.port(), port),
@@ -70,7 +70,7 @@ fn session(lab: &Lab, key: Option<Key>) {
         let far = |stamp: Option<packetrig_probe::Stamp>| offset.to_monotonic(stamp.unwrap().middle());
         let (arrived, departed) = (far(record.far_arrival), far(record.far_departure));
         let slack = 100_000;
-        assert!(record.left().unwrap().lo <= arrived + slack && arrived <= departed + slack, "{record:?}");
+        assert!(record.left_here().unwrap().lo <= arrived + slack && arrived <= departed + slack, "{record:?}");
         assert!(departed <= record.answered.unwrap().hi + slack, "{record:?}");
     }
 }
@@ -84,7 +84,7 @@ fn nobody_is_answered_who_is_not_allowed() {
     let asking = near.run_in(|| std::net::UdpSocket::bind("192.0.2.1:0").unwrap()).unwrap();
     asking.send_to(&[0; 44], to).unwrap();
     let settings =
-        Settings { key: None, is_stateful: false, interval: Nanos::ZERO, burst: 1, is_synchronised: false };
+        Settings { key: None, is_stateful: false, interval: Nanos::ZERO, burst: 1, synchronised_ns: None };
     let mut reflector = Reflector::new(settings);
     let counts = run(&mut socket, &mut reflector, &|_| false, &|counts| counts.requests > 0).unwrap();
     assert_eq!((counts.foreign, counts.reflected), (1, 0));

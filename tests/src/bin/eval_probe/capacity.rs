@@ -2,6 +2,7 @@
 
 use crate::lab::tc;
 use crate::way::Way;
+use anyhow::Context;
 use packetrig_sys::clock;
 use packetrig_tests::eval::Effort;
 use packetrig_tests::eval::output::{Goal, Output, Table};
@@ -10,6 +11,8 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Of a saturated link's output.
+const STRETCHES: usize = 20;
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: usize = 42;
 const PAYLOAD: usize = 1472;
@@ -114,7 +117,8 @@ fn measure(shaper: &Shaper, busy: bool, count: &str) -> anyhow::Result<(f64, ser
     Ok((truth, said))
 }
 
-/// Bits of frames per second that come out when more goes in.
+/// Bits of frames per second that come out when more goes in: the median of [`STRETCHES`], because a machine that stands still for a moment
+/// does not make the link slower.
 pub(crate) fn saturated(way: &Way, frames: usize) -> anyhow::Result<f64> {
     let [near, far] = [0, 1].map(|host| way.lab.ports()[host].netns());
     let to = SocketAddr::from((way.far, 9000));
@@ -136,8 +140,12 @@ pub(crate) fn saturated(way: &Way, frames: usize) -> anyhow::Result<f64> {
     });
     // What lay in the bucket is not the link's rate.
     let steady = &times[20.min(times.len() / 2)..];
-    let took = steady.first().zip(steady.last()).map_or(0, |(first, last)| last - first).max(1);
-    Ok(steady.len().saturating_sub(1) as f64 * (PAYLOAD + HEADERS) as f64 * 8e9 / took as f64)
+    let step = (steady.len() / STRETCHES).max(1);
+    let ends: Vec<u64> = steady.iter().step_by(step).copied().collect();
+    let mut took: Vec<u64> = ends.windows(2).map(|two| (two[1] - two[0]).max(1)).collect();
+    took.sort_unstable();
+    let median = took.get(took.len() / 2).context("nothing came out of the link")?;
+    Ok(step as f64 * (PAYLOAD + HEADERS) as f64 * 8e9 / *median as f64)
 }
 
 /// Traffic of others until it is over.

@@ -2,13 +2,12 @@
 
 use crate::load::{FAR, NEAR};
 use crate::referee::Referee;
-use anyhow::{Context, ensure};
 use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
-use std::process::Command;
+use packetrig_tests::hosts;
 
 /// What an Ethernet has.
 const MTU: u32 = 1500;
@@ -54,14 +53,5 @@ fn prepare(lab: &Lab) -> anyhow::Result<()> {
 
 /// Runs `tc` inside a namespace.
 pub(crate) fn tc(netns: &NetNs, arguments: &str) -> anyhow::Result<()> {
-    tool(netns, "tc", arguments)
-}
-
-/// Runs a tool inside a namespace.
-pub(crate) fn tool(netns: &NetNs, program: &str, arguments: &str) -> anyhow::Result<()> {
-    let mut command = Command::new(program);
-    command.args(arguments.split(' '));
-    let output = netns.run_in(|| command.output())?.with_context(|| program.to_owned())?;
-    ensure!(output.status.success(), "{program} {arguments}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
+    hosts::tool(netns, "tc", arguments)
 }

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Limits")]
 pub(crate) struct Bounds {
-    /// Allow probes to this network, whose owner agrees: at most 20 a second and 1 Mbit/s. May be given several times
+    /// Allow probes to this network, whose owner agrees, at most 20 a second and 1 Mbit/s; or to reflect what comes from there. May be given several times
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
-    /// What the owner of this machine allows beyond that, and forbids [default: /etc/packetrig/probe.toml if there is one]
+    /// What the owner of this machine allows beyond that, and forbids, in place of the usual file [default: /etc/packetrig/probe.toml if there is one]
     #[arg(long, value_name = "FILE")]
     pub(crate) permit: Option<PathBuf>,
 }

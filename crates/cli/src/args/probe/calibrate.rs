@@ -19,9 +19,12 @@ pub(crate) struct CalibrateProbes {
     /// Only these mechanisms [default: all that can be had]
     #[arg(long, value_name = "NAME", num_args = 1..)]
     pub(crate) mechanism: Vec<Mechanism>,
-    /// Where it is kept for `--mechanism auto` [default: $XDG_DATA_HOME/packetrig/probe.json]
+    /// Keep it in this file instead of $XDG_DATA_HOME/packetrig/probe.json, which alone `--mechanism auto` goes by
     #[arg(long, value_name = "FILE")]
     pub(crate) keep: Option<std::path::PathBuf>,
+    /// Yes, this interface may carry probes although it looks like part of a real network
+    #[arg(long, value_name = "IF", value_delimiter = ',')]
+    pub(crate) confirm: Vec<Location>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -25,7 +25,7 @@ pub(crate) struct MannerFlags {
     /// Stop sleeping so long before an instant and spin to it [default: 120us]
     #[arg(long, value_name = "TIME")]
     pub(crate) spin_from: Option<Nanos>,
-    /// Send nothing over the loopback interface before an instant: the first probe after a pause is then some 20us later
+    /// Send nothing over the loopback interface before an instant: the first probe after a pause is then some 20us late
     #[arg(long)]
     pub(crate) no_warm_up: bool,
     /// Flag probes that are later or earlier than this [default: 50us]

@@ -32,7 +32,7 @@ use std::net::IpAddr;
 /// Probes sent when planned, and what they measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Probe {
-    /// Say whether and how much this machine may probe a target, and by whose word
+    /// Say whether and how much this machine may probe a target
     Allowed(Allowed),
     /// Ask targets that run nothing of ours: echo requests, datagrams or offers of connections, at their instants
     Ping(Box<Ping>),
@@ -40,9 +40,9 @@ pub(crate) enum Probe {
     Stamp(Box<Stamp>),
     /// Be a STAMP reflector
     Reflect(Box<Reflect>),
-    /// Measure one-way delay between two interfaces of this machine, which have one clock
+    /// Measure one-way delay between two interfaces of this machine, which have one clock, or to another node and back
     Oneway(Box<OneWay>),
-    /// Measure loss and reordering of each direction and round trips with the data of a TCP connection, against any web server
+    /// Measure loss and reordering of each direction and round trips with the data of a TCP connection, against any web server that speaks plain HTTP
     Oneprobe(Oneprobe),
     /// Measure how fast the narrowest link of a path is
     Capacity(Capacity),

@@ -37,7 +37,7 @@ pub(crate) struct OneWay {
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Option<IpAddr>,
     #[command(flatten)]
-    pub(crate) session: SessionFlags,
-    #[command(flatten)]
     pub(crate) asking: Asking,
+    #[command(flatten)]
+    pub(crate) session: SessionFlags,
 }

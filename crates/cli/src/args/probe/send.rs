@@ -58,7 +58,7 @@ pub(crate) struct ScheduleFlags {
     /// Take times and lengths from a capture file (pcap, pcapng)
     #[arg(long, value_name = "FILE", conflicts_with_all = ["schedule", "count", "every", "train", "gap", "chirp", "poisson", "size"])]
     pub(crate) capture: Option<PathBuf>,
-    /// Where chance begins; printed, so that a series can be sent again
+    /// Where chance begins, so that a series can be sent again; in the header of JSON and files
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }

@@ -12,9 +12,9 @@ pub(crate) struct Stamp {
     #[arg(value_name = "TARGET", value_parser = target)]
     pub(crate) target: SocketAddr,
     #[command(flatten)]
-    pub(crate) session: SessionFlags,
-    #[command(flatten)]
     pub(crate) asking: Asking,
+    #[command(flatten)]
+    pub(crate) session: SessionFlags,
 }
 
 #[derive(Args, Clone, Debug)]
@@ -33,7 +33,7 @@ pub(crate) struct SessionFlags {
 
 #[derive(Args, Debug)]
 pub(crate) struct Reflect {
-    /// Where to listen
+    /// Where to listen: one address, which reflections leave from
     #[arg(value_name = "ADDRESS:PORT", default_value = "127.0.0.1:862")]
     pub(crate) address: SocketAddr,
     /// Listen in this network namespace
@@ -45,9 +45,9 @@ pub(crate) struct Reflect {
     /// Send back the numbers of requests and keep no count: loss is then known for both directions together only
     #[arg(long)]
     pub(crate) stateless: bool,
-    /// This machine's clock is set by a source of UTC
-    #[arg(long)]
-    pub(crate) synchronised: bool,
+    /// This machine's clock is set by a source of UTC and at most so much off, which is told to senders
+    #[arg(long, value_name = "TIME")]
+    pub(crate) clock_bound: Option<Nanos>,
     /// Reflect what an address sends no more often than this on average
     #[arg(long, value_name = "TIME", default_value = "1ms")]
     pub(crate) interval: Nanos,

@@ -26,6 +26,12 @@ pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
     Ok(permit)
 }
 
+/// Refuses a target that is named twice: the limits are those of a target, not of a name.
+pub(super) fn distinct(targets: &[IpAddr]) -> Result<(), Error> {
+    let twice = targets.iter().enumerate().find(|(nth, target)| targets[..*nth].contains(target));
+    twice.map_or(Ok(()), |(_, target)| Err(Error::Usage(format!("{target} is named twice"))))
+}
+
 /// The proof that an address may be probed now.
 pub(super) fn permitted(permit: &Permit, target: IpAddr) -> Result<Permitted, Error> {
     let now = identity::date(clock::wall_clock_ns());

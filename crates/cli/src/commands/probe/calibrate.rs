@@ -27,7 +27,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let wanted = if arguments.mechanism.is_empty() { &Mechanism::ALL[..] } else { &arguments.mechanism };
     let extent = Extent { count: arguments.count, gap: arguments.gap, train: TRAIN };
     let stop = || signal::received().is_some();
-    let found = calibrate::perform((&bench.near, &bench.far), wanted, extent, &stop)?;
+    let found = calibrate::perform((&bench.near, &bench.far), &arguments.confirm, wanted, extent, &stop)?;
     if stop() {
         return Ok(Exit::Interrupted);
     }

@@ -2,7 +2,7 @@
 
 use super::outset::Outset;
 use super::{asking, mechanism};
-use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, Outlet};
+use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, scaled};
@@ -107,9 +107,8 @@ impl Inquiry<'_> {
         estimator: impl FnOnce(Shape) -> Box<dyn Estimator>,
     ) -> Result<Exit, Error> {
         self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
-        let Outlet { through, manner } = self.flags.outlet.clone();
-        let outlet = Outlet { through, manner: mechanism::for_trains(manner) };
-        let outset = Outset::new(&self.flags.bounds, &outlet, self.target)?;
+        let choose = mechanism::choose_for_trains;
+        let outset = Outset::new(&self.flags.bounds, &self.flags.outlet, self.target, choose)?;
         let mut header = outset.header()?;
         signal::latch()?;
         let arrival = if matches!(self.whom, Whom::Reflector(_)) { Arrival::Far } else { Arrival::Near };
@@ -132,7 +131,7 @@ impl Inquiry<'_> {
             End::Lossy => Some(trains.loss()),
         };
         let answer = lost.map_or_else(|| estimator.answer(), |share| Err(NoAnswer::Loss { share }));
-        self.tell(&trains, &answer, output)?;
+        self.tell(&trains, &answer, &outset.chosen.why, output)?;
         Ok(if answer.is_ok() { Exit::Ok } else { Exit::Inconclusive })
     }
 
@@ -177,6 +176,7 @@ impl Inquiry<'_> {
         &self,
         trains: &Trains<'_>,
         answer: &Result<Estimate, NoAnswer>,
+        why: &str,
         output: &mut Output,
     ) -> Result<(), Error> {
         let way = if trains.arrival == Arrival::Far { "there" } else { "there_and_back" };
@@ -186,6 +186,7 @@ impl Inquiry<'_> {
                 "what": self.what,
                 "way": way,
                 "mechanism": trains.dispatcher.mechanism(),
+                "why": why,
                 "probes": trains.records().len(),
                 "estimate": answer.as_ref().ok(),
                 "packet_bits_per_s": answer.as_ref().ok().map(Estimate::packet_bits_per_s),
@@ -193,13 +194,13 @@ impl Inquiry<'_> {
             }));
         }
         match answer {
-            Ok(estimate) => output.text(self.words(estimate, trains)),
+            Ok(estimate) => output.text(self.words(estimate, trains, why)),
             Err(none) => remark(format_args!("{}: no answer: {none}", self.what)),
         }
         Ok(())
     }
 
-    fn words(&self, estimate: &Estimate, trains: &Trains<'_>) -> String {
+    fn words(&self, estimate: &Estimate, trains: &Trains<'_>, why: &str) -> String {
         let rate = |bits: f64| scaled(bits, "bit/s");
         let way = match trains.arrival {
             Arrival::Far => "of the way there",
@@ -216,7 +217,7 @@ impl Inquiry<'_> {
             rate(estimate.packet_bits_per_s())
         )];
         lines.push(format!(
-            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, stamps make {:.2} %, {} primers, released by {}",
+            "by {}: {} trains, {} used, {:.0} % agree, spread {:.1} %, stamps make {:.2} %, {} primers, released by {} ({why})",
             estimate.method,
             count(quality.trains as u64),
             count(quality.used as u64),

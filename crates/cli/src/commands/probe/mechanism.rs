@@ -35,14 +35,16 @@ pub(super) fn choose(flags: &MannerFlags, location: &Location) -> Chosen {
     Chosen { mechanism, manner: manner(flags, mechanism), why }
 }
 
-/// For trains that are compared with their measured departures `auto` is `spin`: they need not be exact, and while a gate holds them
-/// nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
-pub(super) fn for_trains(flags: MannerFlags) -> MannerFlags {
-    let mechanism = match flags.mechanism {
-        Wish::Auto => Wish::Only(Mechanism::Spin),
-        wish @ Wish::Only(_) => wish,
-    };
-    MannerFlags { mechanism, ..flags }
+/// The same for trains that are compared with their measured departures. `auto` is `spin` then: they need not be exact, and while a gate
+/// holds them nothing else of the kernel goes on at its processor, the timer of a shaper on this machine included.
+pub(super) fn choose_for_trains(flags: &MannerFlags, location: &Location) -> Chosen {
+    match flags.mechanism {
+        Wish::Only(_) => choose(flags, location),
+        Wish::Auto => {
+            let mechanism = Mechanism::Spin;
+            Chosen { mechanism, manner: manner(flags, mechanism), why: "departures are measured".to_owned() }
+        }
+    }
 }
 
 /// Opens it behind the limits of a target.

@@ -1,5 +1,6 @@
 //! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
 
+use super::mechanism::{self, Chosen};
 use super::outset::Outset;
 use crate::args::Oneprobe;
 use crate::error::Error;
@@ -13,7 +14,7 @@ use packetrig_units::Nanos;
 use serde_json::json;
 
 pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit, Error> {
-    let outset = Outset::new(&arguments.bounds, &arguments.outlet, arguments.target)?;
+    let outset = Outset::new(&arguments.bounds, &arguments.outlet, arguments.target, mechanism::choose)?;
     signal::latch()?;
     let host = arguments.host.clone().unwrap_or_else(|| match arguments.target {
         std::net::IpAddr::V4(ip) => ip.to_string(),
@@ -45,7 +46,7 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
         let lines = lines.map_err(|error| Error::Write { what: what(), source: error.into() })?;
         std::fs::write(file, lines).map_err(|source| Error::Write { what: what(), source })?;
     }
-    tell(arguments, report, end, dispatcher.mechanism().name(), output)?;
+    tell(arguments, report, end, &outset.chosen, output)?;
     Ok(match end {
         End::Done => Exit::Ok,
         End::Stopped => Exit::Interrupted,
@@ -54,7 +55,13 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
     })
 }
 
-fn tell(arguments: &Oneprobe, report: &Report, end: End, by: &str, output: &mut Output) -> Result<(), Error> {
+fn tell(
+    arguments: &Oneprobe,
+    report: &Report,
+    end: End,
+    by: &Chosen,
+    output: &mut Output,
+) -> Result<(), Error> {
     match end {
         End::Done | End::Stopped => {}
         End::Lossy => remark("oneprobe: ended early: more is lost than the limits let a series go on with"),
@@ -66,7 +73,8 @@ fn tell(arguments: &Oneprobe, report: &Report, end: End, by: &str, output: &mut 
         return output.json(&json!({
             "target": arguments.target,
             "port": arguments.port,
-            "mechanism": by,
+            "mechanism": by.mechanism,
+            "why": by.why,
             "end": end,
             "report": report,
             "round_trip": data,
@@ -74,6 +82,7 @@ fn tell(arguments: &Oneprobe, report: &Report, end: End, by: &str, output: &mut 
         }));
     }
     output.text(words(report, data, handshake));
+    output.line(format_args!("released by {} ({})", by.mechanism, by.why));
     Ok(())
 }
 

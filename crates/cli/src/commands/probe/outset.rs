@@ -2,8 +2,9 @@
 
 use super::bounds;
 use super::mechanism::{self, Chosen};
-use crate::args::{Bounds, Outlet};
+use crate::args::{Bounds, MannerFlags, Outlet};
 use crate::error::Error;
+use packetrig_plan::Location;
 use packetrig_probe::header::Header;
 use packetrig_probe::{Limits, Permit};
 use packetrig_prober::circumstances;
@@ -17,20 +18,25 @@ pub(super) struct Outset {
     pub(super) permit: Permit,
     pub(super) way: Way,
     hush: Hush,
-    chosen: Chosen,
+    pub(super) chosen: Chosen,
     /// Put back at the end.
     _loopback: OpenLoopback,
 }
 
 impl Outset {
-    pub(super) fn new(bounds: &Bounds, outlet: &Outlet, target: IpAddr) -> Result<Self, Error> {
+    pub(super) fn new(
+        bounds: &Bounds,
+        outlet: &Outlet,
+        target: IpAddr,
+        choose: fn(&MannerFlags, &Location) -> Chosen,
+    ) -> Result<Self, Error> {
         let permit = bounds::permit(bounds)?;
         let permitted = bounds::permitted(&permit, target)?;
         let through = outlet.through.as_ref();
         let namespace = through.and_then(|location| location.namespace.as_deref());
         let way = path::find(namespace, permitted, through.map(|location| location.interface.as_str()))?;
         let loopback = OpenLoopback::open(&way)?;
-        let chosen = mechanism::choose(&outlet.manner, &way.location);
+        let chosen = choose(&outlet.manner, &way.location);
         let hush = Hush::any_port(namespace, way.ends.source)?;
         Ok(Self { permit, way, hush, chosen, _loopback: loopback })
     }

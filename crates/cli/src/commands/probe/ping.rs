@@ -19,6 +19,7 @@ use serde_json::json;
 
 pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Error> {
     let asking = &arguments.asking;
+    bounds::distinct(&arguments.targets)?;
     let permit = bounds::permit(&asking.bounds)?;
     let ways: Vec<Way> = arguments
         .targets

@@ -20,8 +20,13 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
         is_stateful: !arguments.stateless,
         interval: arguments.interval,
         burst: arguments.burst,
-        is_synchronised: arguments.synchronised,
+        synchronised_ns: arguments.clock_bound.map(packetrig_units::Nanos::as_u64),
     };
+    if arguments.address.ip().is_unspecified() {
+        let why =
+            "reflections leave from the address that was asked: name it, and start one reflector for each";
+        return Err(Error::Usage(format!("{}: {why}", arguments.address)));
+    }
     let netns = NetNs::open_or_current(arguments.netns.as_deref())?;
     let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
     signal::latch()?;

@@ -24,6 +24,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     arguments.write.iter().try_for_each(|file| Form::of(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
     let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
+    bounds::distinct(&arguments.to)?;
     let permit = bounds::permit(&arguments.bounds)?;
     let chosen = mechanism::choose(&arguments.manner, &arguments.interface);
     let (mut aims, _loopbacks) = aims(arguments, &permit, &chosen, &schedule)?;

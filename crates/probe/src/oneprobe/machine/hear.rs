@@ -31,6 +31,15 @@ impl Machine {
         if let State::Calling { at: called_at, tries } = self.state {
             return self.called(segment, at, called_at, tries);
         }
+        let is_live = !matches!(self.state, State::Closed { .. } | State::Over);
+        // Who has forgotten a connection resets it without an acknowledgement, at the number it was told to be expected.
+        if is_live
+            && segment.has(flags::RST)
+            && !segment.has(flags::ACK)
+            && segment.sequence == self.connection.expected
+        {
+            return self.ended(at);
+        }
         let connection = &mut self.connection;
         let is_ours = !after(connection.first, segment.acknowledgement)
             && !after(
