@@ -144,6 +144,14 @@ fn a_tampered_request_and_a_repeated_one_get_nothing() {
     request(2, Format::Ptp).write(Some(&key()), &mut unsealed);
     tlv::ask(&mut unsealed, Kind::ExtraPadding, &[0; 9]);
     assert_eq!(reflect(&mut reflector, &unsealed, 7), Err(Refused::Unsealed));
+    // RFC 8972 lets padding, and nothing else, stand behind the digest.
+    let mut padded = Vec::new();
+    request(3, Format::Ptp).write(Some(&key()), &mut padded);
+    tlv::seal(&mut padded, SEALED, &key());
+    tlv::ask(&mut padded, Kind::ExtraPadding, &[0; 9]);
+    assert_eq!(reflect(&mut reflector, &padded, 8).map(|back| back.len()), Ok(padded.len()));
+    tlv::ask(&mut padded, Kind::Location, &[0; 16]);
+    assert_eq!(reflect(&mut reflector, &padded, 9), Err(Refused::Unsealed));
     // Out of order is not repeated; too old may be.
     let mut at = |sequence| {
         request(sequence, Format::Ptp).write(Some(&key()), &mut packet);

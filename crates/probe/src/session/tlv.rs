@@ -131,8 +131,10 @@ pub fn is_sealed(packet: &[u8], from: usize, key: &Key) -> bool {
     for tlv in read(bytes) {
         match tlv.kind {
             Kind::Hmac => {
-                // Nothing may follow that it does not cover.
-                let is_last = tlv.at + HEADER + tlv.value.len() == bytes.len();
+                // Nothing may follow that it does not cover, but for padding.
+                let behind = &bytes[tlv.at + HEADER + tlv.value.len()..];
+                let padding = read(behind).take_while(|tlv| tlv.kind == Kind::ExtraPadding);
+                let is_last = padding.map(|tlv| HEADER + tlv.value.len()).sum::<usize>() == behind.len();
                 let is_right = key.is_right(&[&packet[..4], &bytes[..tlv.at]], tlv.value);
                 return !tlv.is_malformed && is_last && is_right;
             }

@@ -70,7 +70,10 @@ fn session(lab: &Lab, key: Option<Key>) {
         let far = |stamp: Option<packetrig_probe::Stamp>| offset.to_monotonic(stamp.unwrap().middle());
         let (arrived, departed) = (far(record.far_arrival), far(record.far_departure));
         let slack = 100_000;
-        assert!(record.left_here().unwrap().lo <= arrived + slack && arrived <= departed + slack, "{record:?}");
+        assert!(
+            record.left_here().unwrap().lo <= arrived + slack && arrived <= departed + slack,
+            "{record:?}"
+        );
         assert!(departed <= record.answered.unwrap().hi + slack, "{record:?}");
     }
 }

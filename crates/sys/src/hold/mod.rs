@@ -31,7 +31,7 @@ const TABLE: usize = FIRST_SLOT + SLOT * 4096;
 /// What became of a frame, nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// When it was to go; 0 if it was too early to be held, or too late.
+    /// When it was to go; 0 if it was too early to be held.
     pub at_ns: u64,
     /// When the program got it.
     pub entered_ns: u64,

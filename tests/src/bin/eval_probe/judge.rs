@@ -24,7 +24,7 @@ pub(crate) fn left(gone: &Gone) -> Option<Stamp> {
 struct Row {
     name: String,
     mechanism: Option<Mechanism>,
-    /// Handed over as long ahead as the program does unless it is told otherwise.
+    /// As the program does it unless it is told otherwise.
     usual: bool,
     merges: bool,
     p99: Option<i64>,
@@ -54,7 +54,9 @@ impl Trains {
         let row = |turn: &Turn| Row {
             name: turn.name.clone(),
             mechanism: turn.ours.map(|(mechanism, _)| mechanism),
-            usual: turn.ours.is_some_and(|(_, manner)| manner.ahead == Manner::usual().ahead),
+            usual: turn
+                .ours
+                .is_some_and(|(_, manner)| manner == Manner { stamps: manner.stamps, ..Manner::usual() }),
             merges: turn.merging,
             p99: turn.found.between.absolute().permille(990),
         };

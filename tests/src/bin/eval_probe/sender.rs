@@ -32,6 +32,12 @@ impl Way {
         }
     }
 
+    /// Spinning from so long before an instant on.
+    pub(crate) fn spinning_from(self, us: u64) -> Self {
+        let manner = Manner { spin_from: Nanos::from_micros(us), ..self.manner };
+        Self { manner, name: format!("{}, from {us} us before", self.name), ..self }
+    }
+
     /// As programs are that ask for nothing.
     pub(crate) fn plain(slack: Nanos) -> Self {
         let way = Self::usual(Mechanism::Sleep);

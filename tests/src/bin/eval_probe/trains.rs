@@ -22,6 +22,8 @@ use std::path::Path;
 pub(crate) const FRAMES: u16 = 50;
 pub(crate) const GAPS_US: [u64; 2] = [10, 1000];
 pub(crate) const AHEAD_US: [u64; 4] = [0, 100, 500, 1000];
+/// Longer than any distance: the processor stays awake throughout a train.
+const AWAKE_US: u64 = 1_100;
 /// For a sender's thread to wake up on a busy machine, and take the train.
 const MARGIN: Nanos = Nanos::from_millis(8);
 /// Of the kernel's timer, at 250 a second.
@@ -154,6 +156,7 @@ fn ways() -> Vec<(Way, bool)> {
         (Way::plain(Nanos::new(1)), false),
         (fifo, false),
         (Way::usual(Mechanism::Spin), false),
+        (Way::usual(Mechanism::Spin).spinning_from(AWAKE_US), false),
     ];
     ways.extend(AHEAD_US.map(|us| (Way::usual(Mechanism::Gate).ahead(us), false)));
     for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
