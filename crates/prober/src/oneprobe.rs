@@ -90,7 +90,7 @@ impl Talk<'_> {
         // What the limits do not allow now is not lost to the machine: it tries again, or counts the probe as unsent. Half of a pair would
         // be data that the server has and the machine knows nothing of.
         let lengths = due.iter().map(|due| (Nanos::ZERO, u32::try_from(due.frame.len()).unwrap_or(u32::MAX)));
-        if self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins > at) {
+        if !self.dispatcher.earliest(at, lengths).is_ok_and(|begins| begins <= at) {
             return Ok(vec![Gone::unsent(); due.len()]);
         }
         let mut gone = Vec::with_capacity(due.len());

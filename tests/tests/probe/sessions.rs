@@ -165,3 +165,10 @@ fn a_foreign_sender_is_answered() {
         assert_eq!(summary["packets_received"], 10, "{context}");
     }
 }
+
+#[test]
+fn a_reflector_names_the_address_its_reflections_leave_from() {
+    for address in ["0.0.0.0:862", "[::]:862"] {
+        Running::start(&["probe", "reflect", address], "").finish().assert_refused(2, &[address, "name it"]);
+    }
+}

@@ -108,8 +108,8 @@ impl Sender {
         };
         let reached = u64::from(*highest) + 1;
         let back = self.own.len() as u64;
-        // Requests that came twice are reflected twice.
-        let doubled = back - self.numbers.len() as u64;
+        // Requests that came twice are reflected twice. A reflector that begins anew gives numbers again.
+        let doubled = back.saturating_sub(self.numbers.len() as u64);
         Directions {
             is_stateful,
             lost_there: Some((self.written.len() as u64 + doubled).saturating_sub(reached)),

@@ -265,6 +265,22 @@ fn order_copies_and_the_end_of_a_session_are_in_the_loss_of_no_wrong_direction()
 }
 
 #[test]
+fn a_reflector_that_begins_anew_does_no_harm() {
+    let mut sender = sender(None);
+    for begin in [0, 5] {
+        let mut reflector = Reflector::new(settings(None));
+        for number in begin..begin + 5 {
+            let mut frame = Vec::new();
+            sender.write(number, MonoTime::from_nanos(u64::from(number)), 100, &mut frame);
+            let back = reflect(&mut reflector, &frame[42..], 5).unwrap();
+            assert!(heard(&mut sender, &back).is_some());
+        }
+    }
+    let told = sender.directions();
+    assert_eq!((told.is_stateful, told.lost_there, told.lost_back), (true, Some(5), Some(0)));
+}
+
+#[test]
 fn a_reflector_that_knows_no_session_numbers_is_understood() {
     let mut reflector = Reflector::new(settings(None));
     let mut sender = sender(None);
