@@ -6,11 +6,16 @@ name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 "$CARGO" build --release --locked -p packetrig
-"$CARGO" build --release --locked -p packetrig-tests --bin "eval_$name"
+"$CARGO" build --release --locked -p packetrig-eval --bin "eval_$name"
 case $name in
 fleet)
 	# Inside the lab there is no network to get it from. Without it the evaluation says so.
-	sh scripts/clients.sh nats >/dev/null || echo "going on without nats-server" >&2
+	if server=$(sh scripts/clients.sh nats); then
+		PATH="$(dirname "$server"):$PATH"
+		export PATH
+	else
+		echo "going on without nats-server" >&2
+	fi
 	;;
 esac
 out=target/eval/$name

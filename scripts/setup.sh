@@ -2,9 +2,10 @@
 # Installs what building and testing packetrig needs and this machine lacks; says what it does; changes nothing else.
 #
 #   setup.sh demo   a C compiler (the catalogue's SQLite is built from source) and clang (BPF programs)
-#   setup.sh test   also the tools that judge captures and labs in the tests
-#   setup.sh vm     also what runs a guest with another kernel
-#   setup.sh eval   also the generators packetrig is measured against
+#   setup.sh test      also the test runner, and the tools that judge captures and labs
+#   setup.sh test-all  also public clients and servers, and what runs a guest with another kernel
+#   setup.sh vm        also what runs a guest
+#   setup.sh eval      also the generators packetrig is measured against
 #
 # Rust itself is not installed: it is checked, with the command to get it. Running this again is harmless.
 set -eu
@@ -78,14 +79,17 @@ give_up() {
     say "going on without: tests that need these tools are skipped and listed"
 }
 
-case $level in demo | test | vm | eval) ;; *) fail "unknown level '$level'; use demo, test, vm or eval" ;; esac
+case $level in
+demo | test | test-all | vm | eval) ;;
+*) fail "unknown level '$level'; use demo, test, test-all, vm or eval" ;;
+esac
 
 check_rust
 check_c
 # The BPF programs of back end xdp are compiled by clang; they bring the few declarations they need.
 want clang clang
 case $level in
-test | vm | eval)
+test | test-all | vm | eval)
     check_rust_component fmt rustfmt
     check_rust_component clippy clippy
     want ip iproute2
@@ -105,7 +109,7 @@ test | vm | eval)
     ;;
 esac
 case $level in
-vm)
+vm | test-all)
     want qemu-system-x86_64 qemu-system-x86
     ;;
 eval)
@@ -117,11 +121,12 @@ eval)
     ;;
 esac
 install_missing
+# Without a package index there are no clients; tests that need one are skipped and listed.
 case $level in
-test)
-    # Clients need a package index; without one their tests are skipped and listed.
-    for client in snappi old gosnappi otgen nats readers kafka stamp; do
-        sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
-    done
-    ;;
+test | vm | eval) clients="nextest deny nats" ;;
+test-all) clients="nextest deny nats snappi old gosnappi otgen readers kafka stamp" ;;
+*) clients= ;;
 esac
+for client in $clients; do
+    sh "$(dirname "$0")/clients.sh" "$client" >/dev/null || say "going on without '$client'"
+done

@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
-pub mod eval;
 pub mod fuzz;
 pub mod hosts;
 pub mod permit;

@@ -1,4 +1,9 @@
 //! The only ways not to run a test.
+//!
+//! A test that does not run, or leaves a part out, prints a line `skipped: CAUSE`. `make test` collects these lines and
+//! lists them by cause; CI fails on one that it does not expect.
+
+mod turn;
 
 use packetrig_sys::caps::Rights;
 use packetrig_testkit::Lab;
@@ -7,20 +12,17 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
+use turn::Turn;
 
 /// Names of tools, separated by commas, whose absence is accepted. Empty in CI.
 const MAY_LACK: &str = "PACKETRIG_MAY_LACK";
 
-/// Set by `cargo run -p xtask -- vm` for what it runs.
-const GUEST: &str = "PACKETRIG_GUEST";
-
-/// A lab that has the machine for itself: two tests that load the same processors would make each other late, and a
-/// late sender is a doubt that the program rightly reports.
+/// A lab, and the promise that no test which wants the machine for itself runs beside it.
 #[derive(Debug)]
 pub struct OwnLab {
     lab: Lab,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Deref for OwnLab {
@@ -37,31 +39,27 @@ impl DerefMut for OwnLab {
     }
 }
 
-/// The lab that `make` makes, or `None` for a caller without rights, who is told. With rights a lab that cannot be made
-/// is a failure.
+/// The lab that `make` makes, or `None` for a caller without rights. With rights a lab that cannot be made is a failure.
+/// Other labs may stand beside it.
 pub fn lab(make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
-    static TURN: Mutex<()> = Mutex::new(());
-    // A test that failed leaves nothing behind that the next could trip over.
-    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    lab_at(Turn::shared(), make)
+}
+
+/// A [`lab`] that has the machine for itself, for tests of exactness: a second test on the same processors would make
+/// senders late, and a late sender is a doubt that the program rightly reports.
+pub fn quiet_lab(make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
+    lab_at(Turn::alone(), make)
+}
+
+fn lab_at(turn: Turn, make: impl FnOnce() -> Result<Lab, Error>) -> Option<OwnLab> {
     match make() {
         Ok(lab) => Some(OwnLab { lab, _turn: turn }),
         Err(error) if !Rights::current().has("CAP_NET_ADMIN") => {
-            say(&format!(
-                "no rights for a lab ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"
-            ));
+            say(&format!("no rights for a lab ({error}); `target/debug/xtask lab -- cargo test` gives them"));
             None
         }
         Err(error) => panic!("a lab cannot be made: {error}"),
     }
-}
-
-/// Whether this is the guest of `cargo run -p xtask -- vm`, whose kernel has what the caller needs. Elsewhere it says so.
-pub fn in_guest() -> bool {
-    let inside = std::env::var_os(GUEST).is_some();
-    if !inside {
-        say("not in the guest; `make test-vm` runs it there");
-    }
-    inside
 }
 
 /// Whether BPF programs can be loaded: not by an ordinary user, who is told. Any other failure is one.
@@ -81,9 +79,7 @@ pub fn may_mount(tried: rustix::io::Result<()>) -> bool {
     match tried {
         Ok(()) => true,
         Err(error @ (rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)) => {
-            say(&format!(
-                "no rights to mount ({error}); `cargo run -p xtask -- lab -- cargo test` gives them"
-            ));
+            say(&format!("no rights to mount ({error}); `target/debug/xtask lab -- cargo test` gives them"));
             false
         }
         Err(error) => panic!("a file system cannot be mounted: {error}"),

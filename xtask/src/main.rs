@@ -1,4 +1,4 @@
-//! Chores of the workspace: `layers` and `licences` hold the walls, `lab` gives a command a private network, `vm` a
+//! Chores of the workspace: `layers` holds the walls between rooms, `lab` gives a command a private network, `vm` a
 //! machine with another kernel, `vm-fleet` a fleet of two of them.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
@@ -6,15 +6,13 @@
 
 mod lab;
 mod layers;
-mod licences;
 mod metadata;
 mod vm;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo run -p xtask -- layers | licences | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
+const USAGE: &str = "usage: cargo run -p xtask -- layers | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -31,7 +29,6 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["layers"] => Ok(check("layers", &layers::check()?)),
-        ["licences"] => Ok(check("licences", &licences::check()?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
         ["vm", ref words @ ..] => vm::run(words),
         ["vm-fleet", ref words @ ..] => vm::run_fleet(words),

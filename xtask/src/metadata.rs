@@ -14,8 +14,6 @@ pub(crate) struct Metadata {
 pub(crate) struct Package {
     pub(crate) id: String,
     pub(crate) name: String,
-    pub(crate) version: String,
-    pub(crate) license: Option<String>,
     pub(crate) manifest_path: String,
     pub(crate) dependencies: Vec<Dependency>,
 }
@@ -34,14 +32,11 @@ impl Metadata {
     }
 }
 
-/// `all`: with every dependency of the lock file.
-pub(crate) fn read(all: bool) -> Result<Metadata> {
+/// The workspace's own packages.
+pub(crate) fn read() -> Result<Metadata> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args(["metadata", "--format-version", "1", "--locked"]);
-    if !all {
-        command.arg("--no-deps");
-    }
+    command.args(["metadata", "--format-version", "1", "--locked", "--no-deps"]);
     let output = command.output().context("cannot run cargo metadata")?;
     ensure!(output.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).context("cargo metadata is not as expected")

@@ -94,7 +94,7 @@ fn namespace(what: &str) -> Option<(String, NetNs)> {
         Ok(netns) => Some((name, netns)),
         Err(error) => {
             assert!(error.is_permission(), "{error}");
-            println!("not run: {error}");
+            println!("skipped: {error}");
             None
         }
     }

@@ -16,7 +16,17 @@ use std::process::Command;
 const CHILD: &str = "PACKETRIG_TEST_IN_LAB";
 const NOBODY: u32 = 65_534;
 
+/// What a test runner is told when it asks for the tests of this program.
+const LIST: &str = "a_lab_is_entered: test";
+
 fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            println!("{LIST}");
+        }
+        return;
+    }
     if std::env::var_os(CHILD).is_some() {
         return inside();
     }
@@ -40,7 +50,7 @@ fn run_child(who: &str, command: &mut Command) {
     let status = match command.status() {
         // In an ordinary user's own lab there is no second user to become.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => {
-            return println!("{who}: not run: no such user in this namespace");
+            return println!("skipped: {who}: no such user in this namespace");
         }
         ended => ended.unwrap(),
     };
@@ -51,7 +61,7 @@ fn inside() {
     let outside = NetNs::current().unwrap().inode().unwrap();
     let entered = match userns::enter_lab() {
         Ok(entered) => entered,
-        Err(Error::Unsupported(why)) => return println!("not run: {why}"),
+        Err(Error::Unsupported(why)) => return println!("skipped: {why}"),
         Err(error) => panic!("{error}"),
     };
     println!("entered: {entered:?}");

@@ -1,5 +1,5 @@
 //! What the developers' kernel may lack: VLAN devices, netem, pktgen, fq, etf, cards with clocks. Run inside `cargo run -p xtask -- vm`, by
-//! `make test-vm`; elsewhere each test says that it is not run.
+//! `make test-vm`; elsewhere each test is ignored.
 //!
 //! Time inside means nothing, because the processor is emulated: what is asserted is function and bounds.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -95,8 +95,9 @@ fn counting(start: impl Into<Value>, step: impl Into<Value>, count: u64) -> Valu
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn frames_are_as_the_plan_says() {
-    if !skip::in_guest() || !skip::has_tool("tshark") {
+    if !skip::has_tool("tshark") {
         return;
     }
     let Some(lab) = skip::lab(Lab::pair) else { return };
@@ -151,10 +152,8 @@ fn frames_are_as_the_plan_says() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn ipv6_is_sent_as_well() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let flow = flow(1).packets(10).packet([ethernet(1), packetrig_tests::document::ipv6(), udp()]);
     let directory = tempfile::tempdir().unwrap();
@@ -167,10 +166,8 @@ fn ipv6_is_sent_as_well() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn several_streams_share_a_port() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let flows = [flow(1).pps(2000).packets(700), flow(2).packets(30), flow(3).packets(1)];
     let directory = tempfile::tempdir().unwrap();
@@ -180,10 +177,8 @@ fn several_streams_share_a_port() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn a_stream_with_a_time_limit_ends_by_itself() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let second = json!({"choice": "fixed_seconds", "fixed_seconds": {"seconds": 1}});
     let directory = tempfile::tempdir().unwrap();
@@ -198,10 +193,8 @@ fn a_stream_with_a_time_limit_ends_by_itself() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn an_endless_stream_ends_when_it_is_stopped() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let result = run(&document(&lab).flow(endless(1).pps(1000)), directory.path(), |sent| sent >= 300);
@@ -215,10 +208,8 @@ fn an_endless_stream_ends_when_it_is_stopped() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
@@ -241,10 +232,8 @@ fn a_run_that_is_given_up_stops_sending_and_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let before = offloads(&lab);
     let directory = tempfile::tempdir().unwrap();
@@ -267,10 +256,8 @@ fn what_it_cannot_send_is_refused_by_name_and_leaves_no_trace() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn the_generator_of_a_namespace_has_one_user() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let directory = tempfile::tempdir().unwrap();
     let document = document(&lab).flow(flow(1));

@@ -97,10 +97,8 @@ fn cable(discipline: &str) -> Option<OwnLab> {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn disciplines_that_ignore_release_times_are_refused() {
-    if !skip::in_guest() {
-        return;
-    }
     for discipline in ["", "pfifo", "prio"] {
         let Some(lab) = cable(discipline) else { return };
         for mechanism in [Mechanism::Fq, Mechanism::Etf, Mechanism::Launch] {
@@ -114,10 +112,8 @@ fn disciplines_that_ignore_release_times_are_refused() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn fq_releases_in_order_and_never_early() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = cable("fq") else { return };
     let mut ring = far(&lab);
     let (gone, due) = release(&near(&lab), Mechanism::Fq, 200).unwrap();
@@ -135,10 +131,8 @@ fn fq_releases_in_order_and_never_early() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn etf_releases_within_its_delta_and_reports_what_is_past() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = cable(&format!("etf clockid CLOCK_TAI delta {}", DELTA.as_u64())) else { return };
     let mut ring = far(&lab);
     let (gone, due) = release(&near(&lab), Mechanism::Etf, 300).unwrap();
@@ -181,10 +175,8 @@ fn cards() -> (NetNs, [(String, u32); 2], bool) {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn a_card_stamps_departures_or_that_is_said() {
-    if !skip::in_guest() {
-        return;
-    }
     let (here, [(near, _), (far, index)], stamps) = cards();
     let mut ring = RxRing::open(&here, index, &far, RxOptions::default()).unwrap();
     let location = Location { namespace: None, interface: near.clone() };
@@ -211,10 +203,8 @@ fn a_card_stamps_departures_or_that_is_said() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn arrivals_are_stamped_by_the_stack() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = cable("") else { return };
     let mut ring = far(&lab);
     let (gone, _) = release(&near(&lab), Mechanism::Spin, 100).unwrap();

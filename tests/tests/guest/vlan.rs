@@ -24,10 +24,8 @@ fn location(port: &LabPort) -> String {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let far = &lab.ports()[1];
     with_device(far);
@@ -42,10 +40,8 @@ fn tagged_frames_reach_the_far_end_and_its_vlan_device() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn a_vlan_device_is_a_port_like_any_other() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     lab.ports().iter().for_each(with_device);
     let ends: Vec<String> = lab.ports().iter().map(location).collect();
@@ -56,10 +52,8 @@ fn a_vlan_device_is_a_port_like_any_other() {
 }
 
 #[test]
+#[ignore = "runs in the guest: make test-vm"]
 fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
-    if !skip::in_guest() {
-        return;
-    }
     let Some(lab) = skip::lab(Lab::pair) else { return };
     with_device(&lab.ports()[0]);
     let ends = [location(&lab.ports()[0]), lab.location(1)];

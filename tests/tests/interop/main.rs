@@ -2,10 +2,10 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod capture;
+mod clients;
 mod files;
 mod flows;
 mod headers;
-mod otg;
 mod patterns;
 mod replay;
 

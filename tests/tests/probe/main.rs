@@ -5,6 +5,7 @@
 mod available;
 mod bench;
 mod capacity;
+mod clients;
 mod oneprobe;
 mod ping;
 mod send;

@@ -1,30 +1,27 @@
-//! STAMP sessions: between our two ends, and with a foreign implementation both ways.
+//! STAMP sessions between our two ends.
 
-use crate::stations::{ALLOW, FAR, NEAR, Stations};
+use crate::stations::{ALLOW, FAR, Stations};
 use packetrig_tests::program::Running;
-use packetrig_tests::skip;
 use rustix::process::Signal;
 use serde_json::Value;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 
-const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
+pub(crate) const KEY: &str = "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
 
-struct Files(tempfile::TempDir);
+pub(crate) struct Files(tempfile::TempDir);
 
 impl Files {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn key(&self, text: &str) -> String {
+    pub(crate) fn key(&self, text: &str) -> String {
         let file = self.0.path().join(&text[..8]);
         std::fs::write(&file, text).unwrap();
         file.display().to_string()
     }
 }
 
-fn reflect(stations: &Stations, port: u16, more: &[&str]) -> Running {
+pub(crate) fn reflect(stations: &Stations, port: u16, more: &[&str]) -> Running {
     let address = format!("{FAR}:{port}");
     let netns = stations.lab.ports()[1].namespace().to_owned();
     let usual = ["probe", "reflect", &address, "--netns", &netns, "--json"];
@@ -34,7 +31,7 @@ fn reflect(stations: &Stations, port: u16, more: &[&str]) -> Running {
 }
 
 /// Ends a reflector; gives what it counted.
-fn counted(mut reflector: Running) -> Value {
+pub(crate) fn counted(mut reflector: Running) -> Value {
     reflector.signal(Signal::TERM);
     let finished = reflector.finish();
     serde_json::from_str(&finished.stdout).unwrap_or_else(|error| panic!("{error}: {}", finished.stderr))
@@ -103,67 +100,6 @@ fn a_wrong_key_and_a_sender_that_is_not_allowed_get_nothing() {
     let (finished, _) = stations.probe(&["stamp", &target, "-c", "3", "-i", "50ms", "--wait", "200ms"]);
     assert_eq!(finished.code, Some(1));
     assert_eq!(counted(closed)["foreign"], 3);
-}
-
-/// The foreign implementation: stamp-suite 0.8.0.
-fn foreign() -> Option<PathBuf> {
-    skip::client("stamp")
-}
-
-#[test]
-fn a_foreign_reflector_is_understood() {
-    let (Some(stations), Some(tool)) = (Stations::cabled(), foreign()) else { return };
-    let files = Files::new();
-    let key = files.key(KEY);
-    for (port, auth, theirs) in
-        [(8630, &[][..], &[][..]), (8631, &["--auth", &key][..], &["-A", "A", "--hmac-key", KEY][..])]
-    {
-        let port_text = port.to_string();
-        let words = ["-i", "-S", FAR, "-o", &port_text, "--stateful-reflector", "--tlv-mode", "echo"];
-        let mut command = Command::new(&tool);
-        command.args(words).args(theirs).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let mut reflector = stations.netns(1).run_in(move || command.spawn().unwrap()).unwrap();
-        let target = format!("{FAR}:{port}");
-        let asked = ["stamp", &target, "-c", "20", "-i", "100ms", "--size", "300"];
-        let (finished, said) = stations.probe(&[&asked[..], auth].concat());
-        reflector.kill().unwrap();
-        reflector.wait().unwrap();
-        assert_eq!(said["directions"]["tampered"], 0, "{said} {}", finished.stderr);
-        // It may take a moment to listen; whatever it reflected is understood.
-        assert!(said["counts"]["answered"].as_u64().unwrap() >= 10, "{said}");
-        assert_eq!(said["counts"]["duplicates"], 0);
-        assert!(said["one_way"]["path"]["samples"].as_u64().unwrap() >= 9, "{said}");
-    }
-}
-
-#[test]
-fn a_foreign_sender_is_answered() {
-    let (Some(stations), Some(tool)) = (Stations::cabled(), foreign()) else { return };
-    let files = Files::new();
-    let key = files.key(KEY);
-    for (port, auth, theirs) in [
-        (8640, &[][..], &[][..]),
-        (8641, &["--auth", &key][..], &["-A", "A", "--hmac-key", KEY, "--require-hmac"][..]),
-    ] {
-        let reflector = reflect(&stations, port, auth);
-        let port_text = port.to_string();
-        let words =
-            ["-r", FAR, "-S", NEAR, "-p", &port_text, "-o", "8650", "-c", "10", "-d", "50", "-L", "1"];
-        let tlvs =
-            ["--follow-up-telemetry", "--location", "--timestamp-info", "--direct-measurement", "--cos"];
-        let mut command = Command::new(&tool);
-        command.args(words).args(tlvs).args(["--output-format", "json"]).args(theirs);
-        let done = stations.netns(0).run_in(move || command.output().unwrap()).unwrap();
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        let counts = counted(reflector);
-        let context = format!("{counts} {said} {}", String::from_utf8_lossy(&done.stderr));
-        assert_eq!((&counts["requests"], &counts["reflected"]), (&10.into(), &10.into()), "{context}");
-        println!("{said}");
-        let begin = said.rfind("\n{").map_or(0, |at| at + 1);
-        let summary: Value =
-            serde_json::from_str(said[begin..].trim()).unwrap_or_else(|error| panic!("{error}: {context}"));
-        assert_eq!(summary["packets_received"], 10, "{context}");
-    }
 }
 
 #[test]

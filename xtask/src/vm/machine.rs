@@ -67,10 +67,7 @@ fn job(command: &[&str]) -> Result<String> {
     let here = here.to_str().context("the working directory has a strange name")?;
     let passed = std::env::vars().filter(|(name, _)| PASSED.iter().any(|start| name.starts_with(start)));
     let mut variables: Vec<String> = passed.map(|(name, value)| format!("{name}={value}")).collect();
-    variables.extend(
-        ["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8", "PACKETRIG_GUEST=1"]
-            .map(Into::into),
-    );
+    variables.extend(["PATH=/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/tmp", "LANG=C.UTF-8"].map(Into::into));
     let words = variables.iter().map(String::as_str).chain(command.iter().copied());
     let words: Vec<String> = words.map(quoted).collect();
     Ok(format!("cd {} || exit 127\nexec env -i {}\n", quoted(here), words.join(" ")))
@@ -185,6 +182,6 @@ mod tests {
     fn words_reach_the_job_as_they_are() {
         assert_eq!(quoted("it's $HOME"), r"'it'\''s $HOME'");
         let job = job(&["/bin/echo", "a b"]).expect("there is a working directory");
-        assert!(job.ends_with(" '/bin/echo' 'a b'\n") && job.contains("'PACKETRIG_GUEST=1'"), "{job}");
+        assert!(job.ends_with(" '/bin/echo' 'a b'\n") && job.contains("'LANG=C.UTF-8'"), "{job}");
     }
 }

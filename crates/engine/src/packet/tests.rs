@@ -20,7 +20,7 @@ impl Lab {
             Ok(netns) => netns,
             Err(error) => {
                 assert!(error.is_permission(), "{error}");
-                println!("not run: {error}");
+                println!("skipped: {error}");
                 return None;
             }
         };

@@ -13,8 +13,7 @@ pub const MAJOR: u64 = 2;
 
 const NAME: &str = "nats-server";
 
-/// The program to use: the given one, or the first good one of PATH, of a checkout's `target/clients`, of
-/// `~/.local/share/packetrig/bin`. Of several that are there and not good, the first says why.
+/// The program to use: the given one, or the first good one of PATH and `~/.local/share/packetrig/bin`. Of several that are there and not good, the first says why.
 pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
     if let Some(program) = given {
         return check(program);
@@ -32,11 +31,9 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Error> {
 fn candidates() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let in_path = std::env::split_paths(&path).map(|folder| folder.join(NAME));
-    let own = std::env::current_exe().unwrap_or_default();
-    let in_checkout = own.ancestors().map(|folder| folder.join("clients").join(format!("{NAME}-v{OLDEST}")));
     let home =
         std::env::var_os("HOME").map(|home| Path::new(&home).join(".local/share/packetrig/bin").join(NAME));
-    in_path.chain(in_checkout).chain(home).collect()
+    in_path.chain(home).collect()
 }
 
 fn check(program: &Path) -> Result<PathBuf, Error> {

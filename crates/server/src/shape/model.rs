@@ -1,6 +1,6 @@
 //! The descriptor of the OTG model, and the names of what it has and packetrig refuses.
 //!
-//! Both are made by `build.rs` from `model/`.
+//! Both are compiled from `model/` and committed; `tests/descriptor.rs` compares them with their sources.
 
 use prost_reflect::{DescriptorPool, EnumDescriptor, MessageDescriptor};
 use std::collections::HashMap;
@@ -8,15 +8,14 @@ use std::sync::LazyLock;
 
 /// The part of the OTG model that is served: a serialised `FileDescriptorSet`, for tools and for comparing it with the
 /// public model.
-pub const DESCRIPTOR: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/otg.bin"));
+pub const DESCRIPTOR: &[u8] = include_bytes!("../../model/compiled/otg.binpb");
 
 static POOL: LazyLock<DescriptorPool> =
-    LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the build made a descriptor"));
+    LazyLock::new(|| DescriptorPool::decode(DESCRIPTOR).expect("the committed descriptor is well formed"));
 
 /// By full name of message or enumeration without the package: numbers and names.
-static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> = LazyLock::new(|| {
-    include_str!(concat!(env!("OUT_DIR"), "/refused.txt")).lines().filter_map(row).collect()
-});
+static REFUSED: LazyLock<HashMap<&str, Vec<(u32, &str)>>> =
+    LazyLock::new(|| include_str!("../../model/compiled/refused.txt").lines().filter_map(row).collect());
 
 /// `Device: 4 isis, 5 bgp`
 fn row(line: &'static str) -> Option<(&'static str, Vec<(u32, &'static str)>)> {

@@ -12,6 +12,7 @@ use crate::stamping::{Report, Stage, Wanted};
 fn cable() -> Option<(NetNs, u32, RxRing, Attachment)> {
     if let Some(error) = crate::xdp::obstacle() {
         assert!(error.is_permission(), "{error}");
+        println!("skipped: {error}");
         return None;
     }
     let netns = NetNs::create().unwrap();

@@ -7,7 +7,7 @@ fn namespace() -> Option<NetNs> {
         Ok(netns) => Some(netns),
         Err(error) => {
             assert!(error.is_permission(), "{error}");
-            println!("not run: {error}");
+            println!("skipped: {error}");
             None
         }
     }
@@ -117,7 +117,7 @@ fn addresses_and_default_routes_are_those_of_the_interface() {
     };
     match route(&["route", "add", "default", "via", "198.18.0.2"]) {
         Ok(()) => assert_eq!(links.default_routes().unwrap(), BTreeSet::from([a])),
-        Err(error) => println!("not run: ip: {error}"),
+        Err(error) => println!("skipped: ip: {error}"),
     }
 }
 

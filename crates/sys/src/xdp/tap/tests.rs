@@ -16,6 +16,7 @@ impl Bed {
     fn new() -> Option<Self> {
         if let Some(error) = crate::xdp::obstacle() {
             assert!(error.is_permission(), "{error}");
+            println!("skipped: {error}");
             return None;
         }
         let netns = NetNs::create().unwrap();

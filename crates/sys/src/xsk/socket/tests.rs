@@ -16,6 +16,7 @@ impl Cable {
             Ok(netns) => netns,
             Err(error) => {
                 assert!(error.is_permission(), "{error}");
+                println!("skipped: {error}");
                 return None;
             }
         };

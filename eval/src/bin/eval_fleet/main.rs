@@ -1,0 +1,55 @@
+//! Evaluation of the fleet: what a thousand agents cost, how far apart starts are, what a trial takes beside its traffic, when
+//! the last frame leaves after a cut, whether results survive kills, and what a fleet carries. Run by `eval/run.sh fleet`, which
+//! puts it into a private lab. `EVAL_ONLY=lease` measures one part only.
+
+mod carried;
+mod crowd;
+mod kills;
+mod lease;
+mod plans;
+mod process;
+mod rig;
+mod segments;
+mod start;
+mod thousand;
+
+use packetrig_eval::output::{Goal, Output};
+use packetrig_eval::{Effort, directory};
+
+type Part = fn(Effort, &mut Output) -> anyhow::Result<()>;
+
+/// Goals in the order of the page, for when none can be measured.
+const GOALS: [&str; 6] = ["counters", "fan_out", "start_skew", "trial", "lease", "results_equal"];
+
+fn main() -> anyhow::Result<()> {
+    if std::env::args().nth(1).as_deref() == Some(crowd::WORD) {
+        return crowd::perform();
+    }
+    let effort = Effort::from_environment();
+    let mut output = Output::new("fleet", &directory("fleet"), effort)?;
+    if let Err(missing) = packetrig_nats::broker::find(None) {
+        for what in GOALS {
+            output.goal(what, "nothing", "a measurement", &Goal::Unsupported(missing.to_string()));
+        }
+        return output.finish();
+    }
+    let only = std::env::var("EVAL_ONLY").ok();
+    let parts: [(&str, Part); 5] = [
+        ("thousand", thousand::evaluate),
+        ("start", start::evaluate),
+        ("lease", lease::evaluate),
+        ("kills", kills::evaluate),
+        ("carried", carried::evaluate),
+    ];
+    for (name, evaluate) in parts {
+        if only.as_deref().is_some_and(|only| only != name) {
+            continue;
+        }
+        // What the other parts found is worth something without this one.
+        if let Err(error) = evaluate(effort, &mut output) {
+            output.say(&format!("Part `{name}` came to no end: {error:#}\n"))?;
+            output.goal(name, "nothing", "a measurement", &Goal::Unsupported(format!("{error:#}")));
+        }
+    }
+    output.finish()
+}

@@ -1,0 +1,12 @@
+#!/bin/sh
+# Licences, bans, doubled versions and sources of all crates; advisories where their database can be had.
+set -eu
+cd "$(dirname "$0")/.."
+deny=$(sh scripts/clients.sh deny)
+"$deny" --offline --locked check bans licenses sources
+if ! timeout 60 "$deny" fetch db >/dev/null 2>&1; then
+    # An older copy is better than none.
+    databases="${CARGO_HOME:-$HOME/.cargo}/advisory-dbs"
+    ls -d "$databases"/advisory-db-* >/dev/null 2>&1 || { echo "skipped: advisories: their database cannot be reached"; exit 0; }
+fi
+"$deny" --offline --locked check advisories

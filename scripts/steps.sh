@@ -1,0 +1,19 @@
+#!/bin/sh
+# steps.sh TITLE TARGET…: makes these targets one after another, also after one has failed, and prints at the end how long
+# each took and which failed. Fails if one did.
+set -u
+title=$1
+shift
+table=
+failed=
+began=$(date +%s)
+for step in "$@"; do
+    printf '\n== %s: %s\n' "$title" "$step"
+    start=$(date +%s)
+    if ${MAKE:-make} --no-print-directory "$step"; then outcome=ok; else outcome=FAILED failed="$failed $step"; fi
+    seconds=$(($(date +%s) - start))
+    table="$table$(printf '%6d s  %-6s  %s' "$seconds" "$outcome" "$step")
+"
+done
+printf '\n== %s: %d s\n%s' "$title" "$(($(date +%s) - began))" "$table"
+[ -z "$failed" ] || { printf '%s failed:%s\n' "$title" "$failed"; exit 1; }
