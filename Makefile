@@ -8,18 +8,21 @@ XTASK := $(BUILT)/xtask
 # compiled twice. Evaluations are checked by `make lint` and built when they run.
 TESTED := --workspace --locked
 NEXTEST = $(shell scripts/clients.sh nextest) nextest
-# Without what a guest needs, `make test-all` goes on and says so; `make test-vm` does not.
-VM_FLAGS ?= --skip-if-missing
+# `--skip-if-missing`: without what a guest needs, `make test-all` goes on and says so.
+VM_FLAGS ?=
 # Lines that say what may be skipped; CI sets it.
 EXPECTED_SKIPS ?=
 REPORT = python3 scripts/test_report.py $(EXPECTED_SKIPS:%=--expected %)
+LINTS = $$(grep -v '^\#' scripts/lints.txt)
+RUSTDOC_LINTS := bare_urls broken_intra_doc_links invalid_codeblock_attributes invalid_html_tags \
+	invalid_rust_codeblocks private_intra_doc_links redundant_explicit_links
 ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz clean \
 	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-loop \
-	check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-vm check-vm
+	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,24 +32,23 @@ demo: ## Set up, build, and run transmitter -> device -> receiver in an embedded
 	$(CARGO) run --release --locked -p packetrig -- demo $(DEMO)
 
 test: ## What a contributor runs: formatting, lints, dependencies, docs, and the tests in a private lab
-	@scripts/setup.sh test
-	@scripts/steps.sh test check-fmt check-scripts check-deps build-tests test-lab lint check-docs
+	@scripts/steps.sh test setup-test check-fmt check-scripts check-deps build-tests test-lab lint check-docs
 
-test-all: ## What CI runs: `make test`, then foreign clients, fleets of seven nodes, and a guest with another kernel
-	@scripts/setup.sh test-all
-	@scripts/steps.sh test-all test test-slow check-vm
+test-all: ## What CI runs: `make test`, then foreign clients, fleets of seven nodes, and guests with another kernel
+	@scripts/steps.sh test-all test setup-all test-slow test-guest test-guest-fleet test-report
 
 room: ## One room: formatting, lints and its tests (ROOM=wire)
 	@test -n "$(ROOM)" || { echo "which room? make room ROOM=wire (one of: $$(ls crates | tr '\n' ' ')xtask)" >&2; exit 2; }
 	$(CARGO) fmt -p $(PACKAGE) --check
-	$(CARGO) clippy -q -p $(PACKAGE) --all-targets --locked
-	$(NEXTEST) run -p $(PACKAGE) --locked
+	$(CARGO) clippy -q -p $(PACKAGE) --all-targets --locked -- $(LINTS)
+	$(CARGO) test -p $(PACKAGE) --locked --no-run
+	$(CARGO) run -q --locked -p xtask -- lab -- $(NEXTEST) run -p $(PACKAGE) --locked --offline
 
 fmt: ## Format the code
 	$(CARGO) fmt --all
 
 lint: ## Lints as errors: those that scripts/lints.txt names, so that a newer compiler's new ones only warn
-	$(CARGO) clippy --workspace --all-targets --locked -- $$(grep -v '^\#' scripts/lints.txt)
+	$(CARGO) clippy --workspace --all-targets --locked -- $(LINTS)
 
 check-fmt:
 	$(CARGO) fmt --all --check
@@ -62,30 +64,43 @@ check-deps:
 build-tests:
 	$(CARGO) test $(TESTED) --no-run
 
-# Built outside, where crates can be downloaded; run inside, where there is no network but the lab's.
+# Built outside, where crates can be downloaded; run inside, where there is no network but the lab's. The report is printed
+# whatever the outcome, and fails by itself if a test was skipped that should not be.
+define run_tests
+	@rm -f $(BUILT)/../nextest/$(1)/junit.xml
+	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- $(NEXTEST) run $(TESTED) --offline --profile $(1); \
+		outcome=$$?; $(REPORT) $(BUILT)/../nextest/$(1)/junit.xml && exit $$outcome
+endef
+
 test-lab:
-	@rm -f $(BUILT)/../nextest/default/junit.xml
-	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- $(NEXTEST) run $(TESTED) --offline; outcome=$$?; \
-		$(REPORT) $(BUILT)/../nextest/default/junit.xml && exit $$outcome
+	$(call run_tests,default)
 
 test-slow:
-	@rm -f $(BUILT)/../nextest/slow/junit.xml
-	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- $(NEXTEST) run $(TESTED) --offline --profile slow; outcome=$$?; \
-		$(REPORT) $(BUILT)/../nextest/slow/junit.xml && exit $$outcome
+	$(call run_tests,slow)
+
+test-report:
+	$(REPORT) --brief $(BUILT)/../nextest/default/junit.xml $(BUILT)/../nextest/slow/junit.xml
+
+setup-test:
+	@scripts/setup.sh test
+
+setup-all:
+	@scripts/setup.sh test-all
 
 test-vm: ## Tests inside QEMU guests with Debian's kernel: VLAN devices, netem, pktgen; a fleet of two with clocks of their own
 	@scripts/setup.sh vm
-	@$(MAKE) --no-print-directory build-tests
-	@$(MAKE) --no-print-directory check-vm VM_FLAGS=
+	@scripts/steps.sh test-vm build-tests test-guest test-guest-fleet
 
 # Built outside and only run inside, where the machine's files are read-only and processors are slow.
-check-vm:
+test-guest:
 	PACKETRIG_BIN=$(BUILT)/packetrig $(CARGO) test $(TESTED) --test guest \
 		--config 'target."cfg(unix)".runner = ["$(XTASK)", "vm"$(VM_FLAGS:%=, "%"), "--"]' -- --ignored
+
+test-guest-fleet:
 	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) vm-fleet $(VM_FLAGS)
 
 check-docs:
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="$(RUSTDOC_LINTS:%=-Drustdoc::%)" $(CARGO) doc --workspace --no-deps --locked
 
 bench: ## Speed of the inner loops, printed
 	@for example in $$(find crates -path '*/examples/*_speed.rs'); do \

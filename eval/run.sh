@@ -5,8 +5,8 @@ set -eu
 name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
-"$CARGO" build --release --locked -p packetrig
-"$CARGO" build --release --locked -p packetrig-eval --bin "eval_$name"
+# Together: one selection of packages is one set of features.
+"$CARGO" build --release --locked -p packetrig -p packetrig-eval -p xtask --bin packetrig --bin "eval_$name" --bin xtask
 case $name in
 fleet)
 	# Inside the lab there is no network to get it from. Without it the evaluation says so.
@@ -26,5 +26,5 @@ export EVAL_OF
 # Not seen from inside the lab, and what arrival stamps mean hangs on it.
 EVAL_PREQUEUE=$(cat /proc/sys/net/core/netdev_tstamp_prequeue 2>/dev/null || echo 1)
 export EVAL_PREQUEUE
-exec "$CARGO" run -q --locked -p xtask -- lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
+exec "$PWD/target/release/xtask" lab -- env PACKETRIG_BIN="$PWD/target/release/packetrig" \
 	"$PWD/target/release/eval_$name" "$PWD/$out"

@@ -121,6 +121,12 @@ eval)
     ;;
 esac
 install_missing
+case $level in
+vm | test-all)
+    # The guest's kernel is a package that is only unpacked: apt must know its newest version.
+    if has apt-cache && ! apt-cache show linux-image-amd64 >/dev/null 2>&1; then as_root apt-get update -q; fi
+    ;;
+esac
 # Without a package index there are no clients; tests that need one are skipped and listed.
 case $level in
 test | vm | eval) clients="nextest deny nats" ;;

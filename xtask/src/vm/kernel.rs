@@ -1,6 +1,6 @@
-//! Debian's kernel and the modules a guest needs: from this machine if it has one, or unpacked below `target/vm`.
+//! Debian's kernel and the modules a guest needs: from this machine if it has one, or unpacked in the user's cache.
 //!
-//! Nothing is installed: the package is downloaded and unpacked where cargo builds, once.
+//! Nothing is installed: the package is downloaded and unpacked there, once.
 //! Invariant: the modules of a [`Kernel`] are in an order in which they can be loaded.
 
 use super::Missing;
@@ -60,14 +60,14 @@ pub(crate) struct Kernel {
     pub(crate) modules: Vec<PathBuf>,
 }
 
-/// Looks below `target`, then on this machine, then in the distribution's archive.
-pub(crate) fn find(target: &Path) -> Result<Result<Kernel, Missing>> {
+/// Looks in `cache`, then on this machine, then in the distribution's archive.
+pub(crate) fn find(cache: &Path) -> Result<Result<Kernel, Missing>> {
     // Another name than what earlier versions unpacked, which lacks modules of today.
-    let unpacked = target.join("linux-3");
+    let unpacked = cache.join("linux-3");
     if let Some(kernel) = below(&unpacked).or_else(|| below(Path::new("/"))) {
         return Ok(Ok(kernel));
     }
-    if let Err(error) = unpack(target, &unpacked) {
+    if let Err(error) = unpack(cache, &unpacked) {
         return Ok(Err(Missing::Kernel(format!("{error:#}"))));
     }
     let kernel = below(&unpacked).context("the unpacked kernel package lacks modules the guest needs")?;
@@ -137,15 +137,15 @@ fn dependencies(module: &[u8]) -> Option<Vec<String>> {
 }
 
 /// Downloads the distribution's newest kernel package and unpacks what is needed of it.
-fn unpack(target: &Path, unpacked: &Path) -> Result<()> {
+fn unpack(cache: &Path, unpacked: &Path) -> Result<()> {
     // A place of our own, and one step at the end: somebody else may be doing the same.
-    let place = target.join(format!("unpack-{}", std::process::id()));
+    let place = cache.join(format!("unpack-{}", std::process::id()));
     let (download, linux) = (place.join("download"), place.join("linux"));
     for directory in [&download, &linux] {
         std::fs::create_dir_all(directory).with_context(|| directory.display().to_string())?;
     }
     let package = newest_package()?;
-    crate::report(&format!("vm: downloading {package}; it is unpacked below {}", target.display()));
+    crate::report(&format!("vm: downloading {package}; it is unpacked below {}", cache.display()));
     let done = fetch(&package, &download).and_then(|file| extract(&file, &linux));
     if done.is_ok() && !unpacked.exists() {
         std::fs::rename(&linux, unpacked).with_context(|| unpacked.display().to_string())?;

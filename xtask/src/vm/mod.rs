@@ -84,7 +84,7 @@ pub(crate) struct Parts {
 pub(crate) fn run(words: &[&str]) -> Result<ExitCode> {
     let request = parse(words)?;
     let target = target_directory()?.join("vm");
-    match parts(&target)? {
+    match parts()? {
         Ok(parts) => machine::run(&parts, &target, &request),
         Err(missing) if request.skip_if_missing => {
             crate::report(&format!("not run: {missing}"));
@@ -103,7 +103,7 @@ pub(crate) fn run_fleet(words: &[&str]) -> Result<ExitCode> {
     };
     let target = target_directory()?.join("vm");
     // The guests look for their parts themselves, but in a network that leads nowhere.
-    let found = match parts(&target)? {
+    let found = match parts()? {
         Ok(_) => fleet::programs()?,
         Err(missing) => Err(missing),
     };
@@ -146,7 +146,7 @@ fn parse<'a>(words: &'a [&'a str]) -> Result<Request<'a>> {
     Ok(Request { skip_if_missing, limit, cable, command })
 }
 
-fn parts(target: &Path) -> Result<Result<Parts, Missing>> {
+fn parts() -> Result<Result<Parts, Missing>> {
     if std::env::consts::ARCH != "x86_64" {
         return Ok(Err(Missing::Processor));
     }
@@ -156,13 +156,20 @@ fn parts(target: &Path) -> Result<Result<Parts, Missing>> {
     let Some(busybox) = find_program("busybox") else {
         return Ok(Err(Missing::Program("busybox", "busybox-static")));
     };
-    Ok(kernel::find(target)?.map(|kernel| Parts { qemu, busybox, kernel }))
+    Ok(kernel::find(&cache_directory()?)?.map(|kernel| Parts { qemu, busybox, kernel }))
 }
 
 fn find_program(name: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let places = path.split(':').chain(["/usr/bin", "/bin", "/usr/sbin", "/sbin"]);
     places.map(|place| Path::new(place).join(name)).find(|file| file.is_file())
+}
+
+/// Where what was downloaded is kept for every clone.
+fn cache_directory() -> Result<PathBuf> {
+    let home = || Some(Path::new(&std::env::var_os("HOME")?).join(".cache"));
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+    Ok(cache.context("neither XDG_CACHE_HOME nor HOME is set")?.join("packetrig/vm"))
 }
 
 /// Where cargo builds.

@@ -1,0 +1,103 @@
+#!/bin/sh
+# loop.sh [ROW…]: how long contributors and CI wait, each row in seconds and as a ratio to the same row at commit a778433.
+#
+#   demo   `make demo` cold, until the demo's own run begins; and the size of the program as it is shipped
+#   ci     `.ci/run` cold; `make test` cold is its first part
+#   warm   `make test` with nothing changed
+#   rooms  one line changed in a room, until that room's unit tests are green
+#
+# Cold: a new clone of HEAD, an empty cargo cache and an empty cache of clients. Packages of the system stay.
+# EVAL_QUICK=1 measures what is warm, in this working tree. What was measured is kept: rows can be measured one by one.
+set -eu
+cd "$(dirname "$0")/.."
+out=$PWD/target/eval/loop
+quick=${EVAL_QUICK:-0}
+mkdir -p "$out"
+[ $# -gt 0 ] || { if [ "$quick" = 1 ]; then set -- warm rooms; else set -- demo ci warm rooms; fi; }
+
+now() { date +%s; }
+
+# Runs a command in a fresh clone with caches of its own.
+cold() {
+    rm -rf "$out/$1"
+    mkdir -p "$out/$1"
+    git clone -q . "$out/$1/clone"
+    clone="$out/$1/clone"
+    export CARGO_HOME="$out/$1/cargo" XDG_CACHE_HOME="$out/$1/cache" GOCACHE="$out/$1/go-build" GOMODCACHE="$out/$1/go-mod"
+    unset CARGO_TARGET_DIR
+}
+
+# goal NAME MEASURED BEFORE WANTED: seconds, or megabytes; BEFORE may be unknown (-).
+goal() {
+    ratio=
+    [ "$3" = - ] || ratio=", $(awk "BEGIN { printf \"%.2f\", $2 / $3 }") of the $3 of a778433"
+    unit=s
+    case $1 in binary) unit=MB ;; esac
+    outcome=missed
+    if [ "$(awk "BEGIN { print ($2 <= $4) }")" = 1 ]; then outcome=met; fi
+    line="goal loop.$1: measured $2 $unit$ratio, wanted <= $4 $unit: $outcome"
+    echo "$line" >"$out/$1.goal"
+    echo "$line"
+}
+
+measure_demo() (
+    cold demo
+    cd "$clone"
+    start=$(now)
+    make demo DEMO="--time 1s" 2>&1 | while IFS= read -r line; do
+        echo "$line"
+        case $line in demo:*) [ -e "$out/demo.begun" ] || now >"$out/demo.begun" ;; esac
+    done >"$out/demo.log"
+    goal demo_cold $(($(cat "$out/demo.begun") - start)) 485 240
+    goal binary $(($(wc -c <target/release/packetrig) / 1000000)) 177 35
+)
+
+# seconds LOG STEP: from the table that scripts/steps.sh prints.
+seconds() { awk -v step="$2" '$2 == "s" && $4 == step { found = $1 } END { print found }' "$1"; }
+
+measure_ci() (
+    cold ci
+    cd "$clone"
+    start=$(now)
+    CI=true bash .ci/run >"$out/ci.log" 2>&1 || { tail -n 40 "$out/ci.log"; echo "CI failed: $out/ci.log" >&2; }
+    total=$(($(now) - start))
+    goal test_cold "$(seconds "$out/ci.log" test)" 2700 1200
+    goal ci "$total" 2520 1800
+)
+
+measure_warm() {
+    if make test >"$out/warm-first.log" 2>&1; then :; else echo "make test failed: $out/warm-first.log" >&2; fi
+    start=$(now)
+    if make test >"$out/warm.log" 2>&1; then :; else echo "make test failed: $out/warm.log" >&2; fi
+    goal test_warm $(($(now) - start)) 1076 360
+}
+
+# One line changed: a constant that nobody uses, at the end of the crate's root, which goes again.
+measure_rooms() {
+    for manifest in crates/*/Cargo.toml; do
+        room=$(basename "$(dirname "$manifest")")
+        root=crates/$room/src/lib.rs
+        package=packetrig-$room
+        wanted=15
+        case $room in
+        cli) root=crates/cli/src/main.rs package=packetrig wanted=30 ;;
+        engine) wanted=30 ;;
+        esac
+        unit_tests="cargo test -q --locked -p $package"
+        case $room in cli) unit_tests="$unit_tests --bins" ;; *) unit_tests="$unit_tests --lib" ;; esac
+        $unit_tests >"$out/room.log" 2>&1 || echo "$unit_tests failed: $out/room.log" >&2
+        cp "$root" "$out/root.rs"
+        echo '#[allow(dead_code, reason = "measured by eval/loop.sh")] const CHANGED: u64 = 1;' >>"$root"
+        start=$(date +%s%N)
+        $unit_tests >"$out/room.log" 2>&1 || echo "$unit_tests failed: $out/room.log" >&2
+        took=$((($(date +%s%N) - start) / 100000000))
+        cp "$out/root.rs" "$root"
+        goal "room_$room" "$((took / 10)).$((took % 10))" - "$wanted"
+    done
+}
+
+trap 'if [ -e "$out/root.rs" ] && [ -n "${root:-}" ]; then cp "$out/root.rs" "$root"; fi' INT TERM
+rm -f "$out/demo.begun"
+for row in "$@"; do "measure_$row"; done
+echo
+cat "$out"/*.goal | tee "$out/goals.txt"
