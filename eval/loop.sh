@@ -7,7 +7,8 @@
 #   rooms  one line changed in a room, until that room's unit tests are green
 #
 # Cold: a new clone of HEAD, an empty cargo cache and an empty cache of clients. Packages of the system stay.
-# EVAL_QUICK=1 measures what is warm, in this working tree. What was measured is kept: rows can be measured one by one.
+# EVAL_QUICK=1 measures what is warm, in this working tree. What was measured is kept: rows can be measured one by one, and
+# ROOMS="wire flow" names some rooms.
 set -eu
 cd "$(dirname "$0")/.."
 out=$PWD/target/eval/loop
@@ -74,8 +75,7 @@ measure_warm() {
 
 # One line changed: a constant that nobody uses, at the end of the crate's root, which goes again.
 measure_rooms() {
-    for manifest in crates/*/Cargo.toml; do
-        room=$(basename "$(dirname "$manifest")")
+    for room in ${ROOMS:-$(ls crates)}; do
         root=crates/$room/src/lib.rs
         package=packetrig-$room
         wanted=15
