@@ -3,6 +3,8 @@
 set -eu
 cd "$(dirname "$0")/.."
 deny=$(sh scripts/clients.sh deny)
+# Of a new clone nothing is known yet.
+"${CARGO:-cargo}" fetch --locked --quiet
 "$deny" --offline --locked check bans licenses sources
 if ! timeout 60 "$deny" fetch db >/dev/null 2>&1; then
     # An older copy is better than none.
