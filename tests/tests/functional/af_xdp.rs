@@ -29,11 +29,17 @@ fn run(lab: &Lab, flow: Flow, back_end: &str) -> Report {
 }
 
 fn assert_all_arrived(report: &Report) {
+    assert_arrived_but(report, 0);
+}
+
+/// All frames arrived once, whole and in order, but those that the report says our own receive ring had no room for.
+fn assert_arrived_but(report: &Report, in_our_ring: u64) {
     for account in ["imbalances", "unchecked"] {
         assert_eq!(report.0[account], json!([]), "{account}");
     }
     let sent = report.number("f", "/sent/frames");
-    assert_eq!(report.number("f", "/received/sequence/unique"), sent, "{}", report.0["caveats"]);
+    let arrived = report.number("f", "/received/sequence/unique");
+    assert_eq!(arrived + in_our_ring, sent, "{}", report.0["caveats"]);
     for none in ["/received/sequence/duplicates", "/received/sequence/reordered", "/received/corrupt"] {
         assert_eq!(report.number("f", none), 0, "{none}");
     }
@@ -93,7 +99,9 @@ fn a_full_queue_loses_nothing() {
         let report = run(&lab, Flow::new("f", 1).size(size).pps(5_000_000).packets(count), "af-xdp");
         assert_ran(&report, "af-xdp", &["asked for", "AF_XDP (copy)"]);
         assert_eq!(report.number("f", "/sent/frames"), count);
-        assert_all_arrived(&report);
+        // On a busy machine the receiver is too slow for this load. That is no loss of the sender's queue.
+        let in_our_ring = report.0["ports"][1]["rx"]["ring_dropped"].as_u64().unwrap();
+        assert_arrived_but(&report, in_our_ring);
     }
 }
 
