@@ -101,11 +101,6 @@ pub fn has_tool(tool: &str) -> bool {
     false
 }
 
-/// The program of a public OTG client; see [`client`].
-pub fn otg_client(name: &'static str) -> Option<PathBuf> {
-    client(name)
-}
-
 /// A program of others, as `scripts/clients.sh` calls it: of those in Python the interpreter that has them. It is installed once,
 /// which takes a package index; without one the caller is told.
 pub fn client(name: &'static str) -> Option<PathBuf> {

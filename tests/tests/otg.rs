@@ -17,7 +17,7 @@ fn checks(file: &str) {
 
 /// The same with more clients: the variable that names one to the checks, and its program.
 fn checks_with(file: &str, clients: &[(&str, &Path)]) {
-    let Some(python) = skip::otg_client("snappi") else { return };
+    let Some(python) = skip::client("snappi") else { return };
     let Some(_turn) = skip::lab(Lab::pair) else { return };
     let mut command = Command::new(python);
     command.args(["-m", "pytest", file]).current_dir(suite()).env("PYTHONDONTWRITEBYTECODE", "1");
@@ -76,7 +76,7 @@ fn devices_find_their_neighbours() {
 
 #[test]
 fn an_old_client_still_works() {
-    let Some(old) = skip::otg_client("old") else { return };
+    let Some(old) = skip::client("old") else { return };
     checks_with("test_old.py", &[("OLD_CLIENT", &old)]);
 }
 
@@ -89,12 +89,12 @@ fn documents_are_posted_with_curl() {
 
 #[test]
 fn gosnappi_drives_the_server() {
-    let Some(gosnappi) = skip::otg_client("gosnappi") else { return };
+    let Some(gosnappi) = skip::client("gosnappi") else { return };
     checks_with("test_gosnappi.py", &[("GOSNAPPI", &gosnappi)]);
 }
 
 #[test]
 fn otgen_drives_the_server() {
-    let Some(otgen) = skip::otg_client("otgen") else { return };
+    let Some(otgen) = skip::client("otgen") else { return };
     checks_with("test_otgen.py", &[("OTGEN", &otgen)]);
 }

@@ -10,7 +10,7 @@ use std::process::Command;
 
 /// Runs one check of `otg_client.py`.
 fn check(arguments: &[&str]) {
-    let Some(python) = skip::otg_client("snappi") else { return };
+    let Some(python) = skip::client("snappi") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/interop/otg_client.py");
     let output = Command::new(python).arg(script).args(arguments).output().unwrap();
     let said =
