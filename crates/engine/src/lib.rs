@@ -33,6 +33,8 @@ pub mod tap;
 pub mod xdp;
 
 mod error;
+mod recent_runs;
+mod runtime_directory;
 mod worker;
 
 pub use error::Error;

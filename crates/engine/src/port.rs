@@ -50,6 +50,10 @@ pub trait FrameRx: Send {
     fn counters(&mut self) -> Result<RxCounters, crate::Error>;
     /// Largest doubt so far of converting an arrival stamp to the monotonic clock.
     fn clock_bound(&self) -> Nanos;
+    /// Whether many frames are expected: without them, looking less often spares the processor.
+    fn expect_traffic(&mut self, expected: bool) {
+        let _ = expected;
+    }
     /// Asks for frames only that pass `program`; what is kept back is seen and counted by nobody. Some that do not
     /// pass may be given all the same. Says whether that can be done here.
     fn narrow(&mut self, program: &Program) -> Result<bool, crate::Error> {

@@ -3,17 +3,23 @@
 //! ```text
 //!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
 //! ```
-//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind sends as
-//! fast as the ring takes and counts what was late; it never moves the schedule. A stream with a time limit ends at
+//! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind
+//! counts what is late and catches up by the rule of [`catch_up`]; it never moves the schedule. A stream with a time limit ends at
 //! that time (plus [`GRACE`]), whatever is left unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.
+
+mod catch_up;
+mod peaks;
+
+pub(crate) use catch_up::{BURST, CatchUp};
+pub(crate) use peaks::Peaks;
 
 use crate::Error;
 use crate::gate::Gate;
 use crate::port::{Clock, FrameTx};
 use crate::replay::Frames;
-use crate::stream::{Control, Steering, Step, StreamSpec, StreamTx, TxJob};
+use crate::stream::{Control, SendingRecord, Steering, Step, StreamSpec, StreamTx, TxJob};
 use crate::take::Take;
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
@@ -177,6 +183,8 @@ pub struct Sender<T, C> {
     gate: Gate,
     /// Frames built and not yet known to be taken: (lane, stamp).
     unconfirmed: Vec<(usize, MonoTime)>,
+    catch_up: CatchUp,
+    peaks: Peaks,
 }
 
 impl<T, C> std::fmt::Debug for Sender<T, C> {
@@ -202,6 +210,8 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
             stopped: None,
             gate: Gate::open(),
             unconfirmed: Vec::with_capacity(BATCH),
+            catch_up: CatchUp::default(),
+            peaks: Peaks::default(),
         }
     }
 
@@ -219,8 +229,9 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
 
     /// Builds what is due, up to a batch.
     fn build_batch(&mut self, start: MonoTime) {
-        let Self { port, clock, key, lanes, due, unconfirmed, .. } = self;
+        let Self { port, clock, key, lanes, due, unconfirmed, catch_up, peaks, .. } = self;
         let room = BATCH - unconfirmed.len();
+        let before = unconfirmed.len();
         port.fill(room, &mut |slot| {
             loop {
                 let mut top = due.peek_mut()?;
@@ -232,7 +243,7 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
                     PeekMut::pop(top);
                     continue;
                 }
-                if instant > now {
+                if instant > catch_up.schedule_time(now) {
                     return None;
                 }
                 if lane.frames.were_missing() {
@@ -245,6 +256,9 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
                 return Some(len);
             }
         });
+        if let Some((_, stamped)) = unconfirmed.last() {
+            peaks.add(*stamped, (unconfirmed.len() - before) as u64);
+        }
     }
 
     /// Gives what is built to the kernel, and notes how long that left the stamps in doubt.
@@ -300,6 +314,9 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
             return Ok(if self.stopped.is_some() { Step::Done } else { idle });
         };
         self.heed_gate(start, now);
+        if let Some(Reverse((due, _))) = self.due.peek() {
+            self.catch_up.look(*due, now);
+        }
         self.build_batch(start);
         self.hand_over()?;
         if !self.unconfirmed.is_empty() || self.port.pending() > 0 {
@@ -307,8 +324,10 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         }
         Ok(match self.due.peek() {
             None => Step::Done,
-            Some(Reverse((due, _))) if *due <= now => Step::Busy,
-            Some(Reverse((due, _))) => Step::IdleUntil(*due),
+            Some(Reverse((due, _))) => match self.catch_up.release_time(*due, now) {
+                release if release <= now => Step::Busy,
+                release => Step::IdleUntil(release),
+            },
         })
     }
 
@@ -318,6 +337,10 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         self.port.counters()
+    }
+
+    fn record(&self) -> SendingRecord {
+        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found() }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {
@@ -331,6 +354,7 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
                 send_error: lane.send_error,
                 stamp_bound: lane.stamp_bound,
                 series: lane.series,
+                untagged_contents: lane.frames.take_contents(),
             }
         });
         results.collect()

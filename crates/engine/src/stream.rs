@@ -9,9 +9,11 @@ use crate::replay::Track;
 use crate::take::Take;
 use packetrig_plan::recording::{Frames, Timing};
 use packetrig_plan::timeline::Timeline;
+use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
-use packetrig_stats::result::{ReceiveResult, SendResult};
+use packetrig_stats::port_event::PortEvent;
+use packetrig_stats::result::{MisdeliveredFrames, OtherRunFrames, ReceiveResult, SendResult, SendingPeaks};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::{Template, tag::TagKey};
 use std::sync::Arc;
@@ -114,10 +116,45 @@ pub struct RxJob {
     pub key: TagKey,
     /// Streams expected here.
     pub streams: Vec<Arc<StreamSpec>>,
+    /// Streams of the run that are expected at other ports, and not here.
+    pub elsewhere: Vec<Arc<StreamSpec>>,
+    /// Runs whose frames may still arrive.
+    pub earlier_runs: Vec<EarlierRun>,
     /// Where frames are to be captured, too.
     pub taps: Vec<Tap>,
     /// The port has emulated interfaces: what they and their neighbours say to each other is counted by itself.
     pub has_devices: bool,
+}
+
+/// A run of this machine before this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EarlierRun {
+    /// Its id.
+    pub name: String,
+    /// Key of its tags.
+    pub key: TagKey,
+}
+
+/// The final word of a receiver.
+#[derive(Debug, Default)]
+pub struct ReceivedFrames {
+    /// Per stream that was expected, in job order.
+    pub streams: Vec<ReceiveResult>,
+    /// Per stream that was not expected and came nevertheless.
+    pub misdelivered: Vec<MisdeliveredFrames>,
+    /// Frames of other runs.
+    pub other_runs: Vec<OtherRunFrames>,
+    /// Content of the frames without a tag, if frames of a file were expected.
+    pub untagged_contents: ContentCounts,
+}
+
+/// What a sender says of its port.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SendingRecord {
+    /// When it was behind its schedule by more than it may catch up at once.
+    pub stalls: Vec<PortEvent>,
+    /// The most frames that it sent within short times; absent if it does not see single frames.
+    pub peaks: Option<SendingPeaks>,
 }
 
 /// A change while streams run.
@@ -176,6 +213,10 @@ pub trait StreamTx: Send {
     fn port_counters(&mut self) -> Result<TxCounters, crate::Error>;
     /// The final word, in job order.
     fn finish(&mut self) -> Vec<SendResult>;
+    /// When it was behind, and how many frames it sent at once. To be asked before [`Self::finish`].
+    fn record(&self) -> SendingRecord {
+        SendingRecord::default()
+    }
     /// How to steer single streams, if this half can.
     fn steering(&mut self) -> Option<&mut dyn Steering> {
         None
@@ -196,8 +237,8 @@ pub trait Steering {
 pub trait Announcing {
     /// Frames of these takes may arrive from now on.
     fn announce(&mut self, takes: &[(u16, Take)]);
-    /// Accounts these streams, too. May allocate.
-    fn add(&mut self, streams: Vec<Arc<StreamSpec>>);
+    /// Accounts these streams, too, and those that are expected elsewhere. May allocate.
+    fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>);
 }
 
 /// Accounts streams. One worker owns it and calls [`StreamRx::step`].
@@ -228,7 +269,7 @@ pub trait StreamRx: Send {
     /// Doubt of converting arrival stamps to the node's clock.
     fn clock_bound(&self) -> Nanos;
     /// The final word, in job order. `sent` is what each stream sent in all: what is missing of it is lost.
-    fn finish(&mut self, sent: &[u64]) -> Vec<ReceiveResult>;
+    fn finish(&mut self, sent: &[u64]) -> ReceivedFrames;
 }
 
 #[cfg(test)]

@@ -305,7 +305,15 @@ fn frames_of_another_run_are_foreign() {
     };
     let theirs = Arc::new(StreamSpec { source: Source::Made(template), ..(*ours).clone() });
     receiver
-        .arm(RxJob { port: 0, key: KEY, streams: vec![ours], taps: Vec::new(), has_devices: false })
+        .arm(RxJob {
+            elsewhere: Vec::new(),
+            earlier_runs: Vec::new(),
+            port: 0,
+            key: KEY,
+            streams: vec![ours],
+            taps: Vec::new(),
+            has_devices: false,
+        })
         .unwrap();
     sender
         .arm(TxJob {
@@ -320,7 +328,7 @@ fn frames_of_another_run_are_foreign() {
     receiver.step(START).unwrap();
     let counters = receiver.port_counters().unwrap();
     assert_eq!((counters.seen, counters.foreign, counters.unnumbered), (1, 1, 0));
-    assert_eq!(receiver.finish(&[0])[0].counts.frames, 0);
+    assert_eq!(receiver.finish(&[0]).streams[0].counts.frames, 0);
 }
 
 #[test]

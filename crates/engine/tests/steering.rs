@@ -45,8 +45,16 @@ impl Bed {
         let mut tx = Sender::new(SimTx::new(vec![link.clone()], clock.clone()), clock.clone());
         let mut rx = Receiver::new(SimRx::new(vec![link.clone()], clock.clone()));
         let specs: Vec<_> = (0..streams).map(|number| spec(number, timeline)).collect();
-        rx.arm(RxJob { port: 1, key: KEY, streams: specs.clone(), taps: Vec::new(), has_devices: false })
-            .expect("armed");
+        rx.arm(RxJob {
+            elsewhere: Vec::new(),
+            earlier_runs: Vec::new(),
+            port: 1,
+            key: KEY,
+            streams: specs.clone(),
+            taps: Vec::new(),
+            has_devices: false,
+        })
+        .expect("armed");
         tx.arm(TxJob { key: KEY, streams: specs, steered: true, gate: Gate::open() }).expect("armed");
         let mut bed = Self { clock, link, tx, rx };
         bed.stage(|stage| stage.control(Control::StartAt(START)));
@@ -88,7 +96,7 @@ impl Bed {
         self.stage(|stage| stage.run_until(START + Nanos::from_secs(3_600))).expect("it goes on");
         let sent = self.tx.finish();
         let totals: Vec<u64> = sent.iter().map(|sent| sent.counts.frames).collect();
-        (sent, self.rx.finish(&totals))
+        (sent, self.rx.finish(&totals).streams)
     }
 }
 
@@ -197,7 +205,7 @@ fn streams_can_be_taken_on_while_others_run() {
     let mut bed = Bed::new(1, steady);
     bed.begin(0, Take::new(Nth::from(0), at(10), counting(100), steady));
     bed.run_to(20);
-    bed.rx.steering().unwrap().add(vec![spec(1, steady)]);
+    bed.rx.steering().unwrap().add(vec![spec(1, steady)], Vec::new());
     bed.tx.steering().unwrap().add(vec![spec(1, steady)]).unwrap();
     bed.begin(1, Take::new(Nth::from(0), at(21), counting(100), steady));
     bed.run_to(30);

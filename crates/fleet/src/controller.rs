@@ -16,6 +16,7 @@
 //! Invariant: a node's result is taken once; COMPLETE is said only with the result of every node; no receiver is told to
 //! stop while a sender may be at work.
 
+mod draining;
 mod ending;
 mod expiry;
 mod inherit;
@@ -38,7 +39,7 @@ use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, 
 use crate::outcome::{Blame, Fault, Outcome, RunState};
 use packetrig_plan::Steer;
 use packetrig_stats::result::{NodeResult, Sample};
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use peer::{Peer, Progress};
 use policy::Out;
 use std::collections::BTreeMap;
@@ -93,7 +94,7 @@ enum Phase {
     Committing { start: MonoTime },
     Confirming { start: MonoTime },
     Running { start: MonoTime },
-    Draining { until: MonoTime },
+    Draining { since: MonoTime, until: MonoTime, limit: MonoTime },
     Collecting { until: MonoTime, late: MonoTime },
     Cancelling { until: MonoTime, ending: Outcome },
     Ended(Outcome),
@@ -120,6 +121,8 @@ pub struct Controller {
     /// What is missing, with the node it is about.
     reasons: Vec<(Option<NodeName>, String)>,
     steering: Steering,
+    /// The longest delay of a frame that a node has measured so far.
+    longest_delay: Nanos,
     repeat_at: MonoTime,
     /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
     deadline: Option<MonoTime>,
@@ -144,6 +147,7 @@ impl Controller {
             stopped_by_user: false,
             reasons: Vec::new(),
             steering: Steering::default(),
+            longest_delay: Nanos::ZERO,
             repeat_at: MonoTime::default(),
             deadline: None,
             actions: Vec::new(),
@@ -203,7 +207,7 @@ impl Controller {
             Phase::Running { .. } => self.repeat_at,
             Phase::Preparing { until }
             | Phase::Arming { until }
-            | Phase::Draining { until }
+            | Phase::Draining { until, .. }
             | Phase::Collecting { until, .. }
             | Phase::Cancelling { until, .. } => until,
         };
@@ -237,7 +241,7 @@ impl Controller {
 
     fn commit(&mut self, now: MonoTime) {
         let doublings = self.tries.saturating_sub(1).min(16);
-        let lead = packetrig_units::Nanos::new(self.limits.lead.as_u64() << doublings);
+        let lead = Nanos::new(self.limits.lead.as_u64() << doublings);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.steered { now } else { now + lead };
         self.phase = Phase::Committing { start };
@@ -285,10 +289,10 @@ impl Controller {
             }
             Phase::Running { .. } if self.nobody_left() && self.limits.lease.is_none() => self.end_of_run(),
             Phase::Running { .. } if self.all(Progress::Done) && self.is_quiet(now) => {
-                self.phase = Phase::Draining { until: now + self.limits.drain };
+                self.drain(now);
                 self.enter(RunState::Draining);
             }
-            Phase::Draining { until } if now >= until => {
+            Phase::Draining { until, .. } if now >= until => {
                 self.phase =
                     Phase::Collecting { until: now + self.limits.collect, late: now + self.limits.late };
                 self.enter(RunState::Collecting);

@@ -98,6 +98,9 @@ pub struct Preparation {
     pub document: String,
     /// Key of the run's test tags, the same on all nodes.
     pub tag_key: u64,
+    /// Id of the run, by which nodes name its frames should they arrive in a later one.
+    #[serde(default)]
+    pub run: String,
     /// From which everything is drawn that the plan leaves to chance, the same on all nodes.
     pub seed: u64,
     /// Interfaces the user confirmed although they look like part of a real network, as locations.

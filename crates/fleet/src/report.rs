@@ -7,9 +7,12 @@
 //! twice; the split by receiving port is kept inside the row.
 
 mod assemble;
+mod doubt;
 mod figures;
+mod judgement;
 mod limits;
 mod load;
+mod losses;
 mod nodes;
 mod ports;
 mod streams;
@@ -19,13 +22,17 @@ mod times;
 mod verdict;
 
 pub use assemble::assemble;
+pub use doubt::EventReport;
 pub use figures::{LatencyError, LatencyReport, MeanRate, Spread};
+pub use judgement::{CriterionLine, CriterionResult, SubjectJudgement};
 pub use load::LoadFactor;
+pub use losses::{ContentReport, MisdeliveryReport, OutageReport, OutageRow};
 pub use nodes::{NodeClock, NodeReport, NodeStart, SkewReport, SkewVerdict};
+pub use packetrig_plan::criteria::{Criteria, LatencyFigure, LatencyLimit};
 pub use ports::{LossPlaces, PortReport};
 pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
 pub use times::{RunTimes, StateTime};
-pub use verdict::{Criteria, Verdict};
+pub use verdict::Verdict;
 
 use crate::message::{NodeName, PlanHash, RunId};
 use crate::outcome::Outcome;
@@ -106,6 +113,9 @@ pub struct RunReport {
     pub verdict: Verdict,
     /// What it was judged by.
     pub criteria: Criteria,
+    /// The verdict on each criterion.
+    #[serde(default)]
+    pub judged: Vec<CriterionLine>,
     /// Nodes that reported.
     pub coverage: Coverage,
     /// One row per node of the run.

@@ -124,7 +124,7 @@ pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) 
         started_wall_ns: options.started_wall_ns,
         seed: options.seed,
         nodes,
-        criteria: options.criteria,
+        criteria: options.criteria.clone(),
         limits: options.limits.clone(),
         steered: options.steered,
     }
@@ -182,6 +182,7 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
     Preparation {
         document: document.to_owned(),
         tag_key: options.tag_key,
+        run: options.run.0.clone(),
         seed: options.seed,
         confirmed: options.confirmed,
         capture_dir: options.capture_dir.map(|dir| dir.to_string_lossy().into_owned()),

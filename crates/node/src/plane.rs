@@ -143,6 +143,7 @@ impl Planes for EnginePlane {
             seed: preparation.seed,
             places: self.places(preparation)?,
             gate: self.gate.clone(),
+            run: preparation.run.clone(),
         };
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();

@@ -127,6 +127,7 @@ fn result(node: &str, start: MonoTime) -> NodeResult {
         node: node.into(),
         started: start,
         send: vec![SendResult {
+            untagged_contents: packetrig_stats::content::ContentCounts::default(),
             stream: 0,
             counts: StreamTxCounts { frames: 100, ..StreamTxCounts::default() },
             planned: 100,
@@ -135,6 +136,7 @@ fn result(node: &str, start: MonoTime) -> NodeResult {
             series: RateSeries::default(),
         }],
         receive: vec![ReceiveResult {
+            outages: packetrig_stats::outage::OutageList::default(),
             stream: 0,
             port: 1,
             counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },

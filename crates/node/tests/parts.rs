@@ -40,6 +40,7 @@ fn plan() -> Plan {
 fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse::<Location>().unwrap());
     RigOptions {
+        run: String::new(),
         key: TagKey(5),
         confirmed: BTreeSet::new(),
         capture_dir: None,

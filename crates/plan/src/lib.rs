@@ -8,6 +8,7 @@
 //! give a warning; nothing is ignored silently.
 #![forbid(unsafe_code)]
 
+pub mod criteria;
 pub mod device;
 pub mod document;
 pub mod explain;

@@ -28,6 +28,8 @@ pub struct Plan {
     pub streams: Vec<Stream>,
     /// What is captured.
     pub captures: Vec<Capture>,
+    /// What a run has to keep to pass.
+    pub criteria: crate::criteria::Criteria,
     /// Things accepted but worth saying.
     pub warnings: Vec<Problem>,
 }

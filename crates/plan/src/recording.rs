@@ -99,6 +99,13 @@ pub struct Recording {
     pub facts: Facts,
 }
 
+impl Recording {
+    /// Frames that are sent in all passes together; `u64::MAX` if it is sent until stopped.
+    pub const fn frames_in_all(&self) -> u64 {
+        if self.loops == 0 { u64::MAX } else { self.facts.frames.saturating_mul(self.loops) }
+    }
+}
+
 /// What a survey of a capture file found. Frames are those that can be sent, as they will be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {

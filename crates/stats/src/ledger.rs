@@ -35,6 +35,10 @@ pub enum Account {
     Foreign,
     /// Seen, but of the protocols of emulated interfaces and their neighbours.
     Protocol,
+    /// Seen, and of another run of packetrig.
+    OtherRuns,
+    /// Seen, and of this run, but not expected at this port.
+    Misdelivered,
     /// Seen, and of this run.
     Recognised,
     /// Recognised, first copy.
@@ -101,10 +105,16 @@ pub const RULES: &[Rule] = &[
         parts: &[Account::Seen, Account::RingDropped],
     },
     Rule {
-        name: "seen = recognised + protocol + foreign",
+        name: "seen = recognised + misdelivered + other runs + protocol + foreign",
         place: Place::Receiver,
         whole: Account::Seen,
-        parts: &[Account::Recognised, Account::Protocol, Account::Foreign],
+        parts: &[
+            Account::Recognised,
+            Account::Misdelivered,
+            Account::OtherRuns,
+            Account::Protocol,
+            Account::Foreign,
+        ],
     },
     Rule {
         name: "recognised = counted + duplicate + stale + unnumbered",

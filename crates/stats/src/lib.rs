@@ -9,13 +9,17 @@
 
 pub mod caveat;
 pub mod clock;
+pub mod content;
 pub mod counts;
 pub mod exchange;
 pub mod jitter;
 pub mod latency;
 pub mod ledger;
 pub mod limit;
+pub mod outage;
 pub mod port;
+pub mod port_event;
+pub mod ranges;
 pub mod result;
 pub mod search;
 pub mod sequence;

@@ -104,6 +104,12 @@ pub struct RxCounters {
     pub protocol: u64,
     /// Seen and of this run by headers alone: the tag was damaged.
     pub unnumbered: u64,
+    /// Seen and of this run, but not expected at this port: misdelivered, flooded or reflected.
+    #[serde(default)]
+    pub misdelivered: u64,
+    /// Seen and of another run of packetrig.
+    #[serde(default)]
+    pub other_runs: u64,
     /// Bytes of the frames of this run, FCS included.
     pub bytes: u64,
     /// Bytes of foreign frames, FCS included.

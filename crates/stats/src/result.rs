@@ -2,11 +2,15 @@
 
 use crate::caveat::Caveat;
 use crate::clock::ClockRecord;
+use crate::content::ContentCounts;
 use crate::counts::{StreamRxCounts, StreamTxCounts};
 use crate::jitter::JitterSummary;
 use crate::latency::Latency;
 use crate::ledger::Ledger;
+use crate::outage::OutageList;
 use crate::port::{PortInfo, RxCounters, TxCounters};
+use crate::port_event::PortEvent;
+use crate::ranges::NumberRanges;
 use crate::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -88,6 +92,9 @@ pub struct SendResult {
     pub stamp_bound: Latency,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
+    /// Content of the frames that left without a tag.
+    #[serde(default)]
+    pub untagged_contents: ContentCounts,
 }
 
 /// A stream at one receiver.
@@ -105,6 +112,46 @@ pub struct ReceiveResult {
     pub jitter: Option<JitterSummary>,
     /// Frames and bytes per second of the run.
     pub series: RateSeries,
+    /// When frames were missing.
+    #[serde(default)]
+    pub outages: OutageList,
+}
+
+/// Frames of a stream that arrived at a port where the plan does not expect them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MisdeliveredFrames {
+    /// Index of the stream in the plan.
+    pub stream: usize,
+    /// Index of the port where they arrived.
+    pub port: usize,
+    /// All of them, copies included.
+    pub frames: u64,
+    /// Those to a group address (broadcast or multicast), which a switch sends to all its ports by rule.
+    pub to_groups: u64,
+    /// Which frames of the stream they are.
+    pub numbers: NumberRanges,
+}
+
+/// Frames of another run that arrived at a port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OtherRunFrames {
+    /// Index of the port where they arrived.
+    pub port: usize,
+    /// The run, if this machine knows it.
+    pub run: Option<String>,
+    /// How many.
+    pub frames: u64,
+}
+
+/// The most frames a port sent within a time, by the instants at which they were made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendingPeaks {
+    /// Within 1 ms.
+    pub in_1ms: u64,
+    /// Within 10 ms.
+    pub in_10ms: u64,
+    /// Within 100 ms.
+    pub in_100ms: u64,
 }
 
 /// A port.
@@ -126,6 +173,15 @@ pub struct PortResult {
     pub rx_series: RateSeries,
     /// Largest doubt of converting arrival stamps to the monotonic clock.
     pub clock_bound: Nanos,
+    /// What happened to its interface during the run.
+    #[serde(default)]
+    pub events: Vec<PortEvent>,
+    /// Content of the frames that arrived without a tag, where frames of a file were expected.
+    #[serde(default)]
+    pub untagged_contents: ContentCounts,
+    /// The most frames that left within short times.
+    #[serde(default)]
+    pub peaks: Option<SendingPeaks>,
 }
 
 /// A capture file written during the run.
@@ -156,6 +212,12 @@ pub struct NodeResult {
     pub send: Vec<SendResult>,
     /// Per stream and port received here.
     pub receive: Vec<ReceiveResult>,
+    /// Frames at ports here that expect none of their stream.
+    #[serde(default)]
+    pub misdelivered: Vec<MisdeliveredFrames>,
+    /// Frames of other runs at ports here.
+    #[serde(default)]
+    pub other_runs: Vec<OtherRunFrames>,
     /// Per port here.
     pub ports: Vec<PortResult>,
     /// Files written here.

@@ -14,8 +14,10 @@ mod leaders;
 #[cfg(test)]
 mod tests;
 
+use crate::outage::{OpenGaps, OutageList};
 use density::Density;
 use leaders::Leaders;
+use packetrig_units::MonoTime;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -24,6 +26,8 @@ pub const WINDOW: u64 = 65_536;
 /// A number this far ahead of everything seen is damage, not a gap.
 const LONGEST_GAP: u64 = 1 << 31;
 const WORDS: usize = (WINDOW / 64) as usize;
+/// Outages that are kept apart, unless told otherwise.
+const OUTAGES: usize = 512;
 
 /// What one arrival meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +99,10 @@ pub struct SequenceWindow {
     last_loss_second: Option<u64>,
     leaders: Leaders,
     density: Density,
+    /// When the last frame arrived, whatever its number.
+    last_arrival: Option<MonoTime>,
+    gaps: OpenGaps,
+    outages: OutageList,
     finished: bool,
 }
 
@@ -105,8 +113,13 @@ impl Default for SequenceWindow {
 }
 
 impl SequenceWindow {
-    /// A window that has seen nothing.
+    /// A window that has seen nothing, with room for some hundred outages.
     pub fn new() -> Self {
+        Self::with_outages(OUTAGES)
+    }
+
+    /// As [`Self::new`], with room for this many outages.
+    pub fn with_outages(room: usize) -> Self {
         Self {
             seen: Box::new([0; WORDS]),
             next: 0,
@@ -115,6 +128,9 @@ impl SequenceWindow {
             last_loss_second: None,
             leaders: Leaders::new(),
             density: Density::new(),
+            last_arrival: None,
+            gaps: OpenGaps::new(),
+            outages: OutageList::with_room(room),
             finished: false,
         }
     }
@@ -130,18 +146,29 @@ impl SequenceWindow {
         }
     }
 
-    /// Takes in frame `number`. `second_of` gives the second of the schedule in which a frame was due.
-    pub fn arrive(&mut self, number: u64, second_of: impl Fn(u64) -> u64) -> Arrival {
+    /// How far `number` is ahead of the next one to come; 0 if it is not.
+    pub const fn ahead(&self, number: u64) -> u64 {
+        number.saturating_sub(self.next)
+    }
+
+    /// Takes in frame `number`, which arrived at `at`. `second_of` gives the second of the schedule in which a frame was due.
+    pub fn arrive(&mut self, number: u64, at: MonoTime, second_of: impl Fn(u64) -> u64) -> Arrival {
+        let before = self.last_arrival;
         if number >= self.next {
             if number - self.next > LONGEST_GAP {
                 self.counts.stale += 1;
                 return Arrival::Stale;
+            }
+            self.last_arrival = Some(at);
+            if number > self.next {
+                self.gaps.open(self.next, number, before, at);
             }
             self.advance(number, second_of);
             self.leaders.lead(number, self.counts.unique);
             self.count_unique(number);
             return Arrival::New;
         }
+        self.last_arrival = Some(at);
         if self.next - number > WINDOW {
             self.counts.stale += 1;
             return Arrival::Stale;
@@ -200,6 +227,7 @@ impl SequenceWindow {
             self.counts.loss_bursts += 1;
         }
         self.burst += to - from;
+        self.outages.push(self.gaps.outage(from, to - 1));
         self.counts.longest_burst = self.counts.longest_burst.max(self.burst);
         let (first, last) = (second_of(from), second_of(to - 1));
         // A run of n frames touches every second between its ends, unless the stream is slower than one frame per second.
@@ -223,9 +251,15 @@ impl SequenceWindow {
             seen[word] & bit != 0
         });
         if sent > self.next {
+            self.gaps.open_end(self.next, sent, self.last_arrival);
             self.lose(self.next, sent, &second_of);
             self.next = sent;
         }
+    }
+
+    /// The outages of frames that have left the window; all of them after [`Self::finish`].
+    pub fn take_outages(&mut self) -> OutageList {
+        std::mem::take(&mut self.outages)
     }
 
     /// As [`Self::counts`] without the density: cheap enough to be asked ten times a second for thousands of streams.

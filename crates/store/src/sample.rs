@@ -31,6 +31,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream x: 2 of 10 frames lost".into()]),
         criteria: Criteria::default(),
+        judged: Vec::new(),
         coverage: Coverage { reported: 1, expected: 1 },
         nodes: vec![],
         skew: None,
@@ -40,7 +41,7 @@ pub(crate) fn report(run: &str) -> RunReport {
         ledger: Ledger::default(),
         imbalances: vec![],
         unchecked: vec![],
-        lost: LossPlaces { total: 2, sender: Some(0), receiver: Some(0), path: Some(2) },
+        lost: LossPlaces { total: 2, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(2) },
         captures: vec![CaptureResult { port: 0, file: "elsewhere.pcapng".into(), written: 1, dropped: 0 }],
         caveats: vec![],
     }
@@ -115,6 +116,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
             bursts: Some(1),
             longest_burst: Some(2),
             seconds: Some(1),
+            in_doubt: 0,
         }),
         latency: Some(LatencyReport {
             count: 8,
@@ -130,6 +132,10 @@ fn stream(name: &str, measured: bool) -> StreamReport {
         }),
         jitter: None,
         per_port: vec![],
+        asked_milli: None,
+        outages: None,
+        misdelivery: None,
+        contents: None,
     }
 }
 
@@ -156,6 +162,9 @@ fn port() -> PortReport {
         rx_series: RateSeries::default(),
         ledger: Ledger::default(),
         clock_bound: Nanos::new(300),
+        events: Vec::new(),
+        peaks: None,
+        other_runs: Vec::new(),
     }
 }
 
@@ -179,6 +188,7 @@ pub(crate) fn node_result(streams: usize, spread: u64) -> NodeResult {
         let value = |n: u64| (seed + n).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17) >> 36;
         (0..spread).for_each(|n| latency.record(Nanos::new(value(n))));
         ReceiveResult {
+            outages: packetrig_stats::outage::OutageList::default(),
             stream,
             port: 1,
             counts: StreamRxCounts::default(),

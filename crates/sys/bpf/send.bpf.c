@@ -28,7 +28,8 @@ struct run {
 	u64 cutoff;	/* at or after this, its frames stay unsent */
 	u32 count;
 	u32 shape;
-	u64 pad[3];
+	u64 behind;	/* how much later than planned it is due, because the sender was held up */
+	u64 pad[2];
 };
 
 struct control {
@@ -467,7 +468,7 @@ int send(struct xdp_md *ctx)
 	}
 	c->index += 1;
 	c->left -= 1;
-	account(c, lane, shape->len, due, now);
+	account(c, lane, shape->len, due - c->now.behind, now);
 	return bpf_redirect(c->ifindex, 0);
 }
 

@@ -83,6 +83,17 @@ pub struct Counters {
     pub tx_dropped: u64,
 }
 
+/// An interface with what its driver counted, as of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkState {
+    /// The interface.
+    pub link: Link,
+    /// How often its carrier came or went since it was made.
+    pub carrier_changes: u64,
+    /// Frames that the card or its driver dropped on receive for want of room.
+    pub driver_dropped: u64,
+}
+
 /// An address of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Address {
@@ -144,6 +155,24 @@ impl Links {
 
     fn flags(&mut self, index: u32) -> Result<LinkFlags, Error> {
         Ok(self.fetch(index, Vec::new(), &format!("number {index}"))?.header.flags)
+    }
+
+    /// The interface with this number and its driver's counters, in one request.
+    pub fn state(&mut self, index: u32) -> Result<LinkState, Error> {
+        let message = self.fetch(index, Vec::new(), &format!("number {index}"))?;
+        let mut state = LinkState { link: link_of(&message), carrier_changes: 0, driver_dropped: 0 };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::CarrierChanges(changes) => state.carrier_changes = (*changes).into(),
+                LinkAttribute::Stats64(stats) => {
+                    // Drivers count one event in one of these or in several.
+                    let counts = [stats.rx_missed_errors, stats.rx_fifo_errors, stats.rx_over_errors];
+                    state.driver_dropped = counts.into_iter().max().unwrap_or(0);
+                }
+                _ => {}
+            }
+        }
+        Ok(state)
     }
 
     /// Counters of the interface with this number. Costs one system call pair, some microseconds.

@@ -82,6 +82,19 @@ impl FromStr for Nanos {
     }
 }
 
+impl FromStr for Share {
+    type Err = Error;
+
+    /// A percentage, with or without the sign.
+    fn from_str(text: &str) -> Result<Self, Error> {
+        let refuse =
+            || Error { text: text.to_owned(), kind: "percentage", example: "0.5%, between 0 and 100" };
+        let (value, unit) = Decimal::split(text).ok_or_else(refuse)?;
+        let share = value.times(10_000_000).map(Self::from_billionths).ok_or_else(refuse)?;
+        if matches!(unit, "" | "%") && share <= Self::WHOLE { Ok(share) } else { Err(refuse()) }
+    }
+}
+
 impl FromStr for FrameSize {
     type Err = Error;
 

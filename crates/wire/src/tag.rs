@@ -184,15 +184,21 @@ pub fn candidates(frame: &[u8], key: TagKey) -> impl Iterator<Item = Found> {
 }
 
 fn full_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<Found> {
-    let bytes: &[u8; 16] = frame[..end].last_chunk()?;
+    let found = unverified_full_tag(frame, end)?;
+    let mark = &frame[end - TagForm::LONGEST..][..2];
+    (found.tag.mark(key).to_be_bytes() == mark).then_some(found)
+}
+
+/// What the bytes before `end` say if they are a full tag, of whatever run.
+pub(crate) fn unverified_full_tag(frame: &[u8], end: usize) -> Option<Found> {
+    let bytes: &[u8; 16] = frame.get(..end)?.last_chunk()?;
     let tag = Tag {
         form: TagForm::Full,
         stream: u16::from_be_bytes([bytes[2], bytes[3]]),
         sequence: u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]),
         time: u64::from_be_bytes([0, 0, bytes[8], bytes[9], bytes[10], bytes[11], bytes[12], bytes[13]]),
     };
-    let marked = tag.mark(key).to_be_bytes() == bytes[..2];
-    marked.then(|| Found { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
+    Some(Found { tag, check: Some(u16::from_be_bytes([bytes[14], bytes[15]])), end })
 }
 
 fn short_ending_at(frame: &[u8], end: usize, key: TagKey) -> Option<Found> {

@@ -284,7 +284,15 @@ fn receiving_allocates_nothing() {
     let frames = tape.ends.len();
     let mut receiver = Receiver::new(Player { tape, next: 0 });
     receiver
-        .arm(RxJob { port: 0, key: KEY, streams: streams(), taps: Vec::new(), has_devices: false })
+        .arm(RxJob {
+            elsewhere: Vec::new(),
+            earlier_runs: Vec::new(),
+            port: 0,
+            key: KEY,
+            streams: streams(),
+            taps: Vec::new(),
+            has_devices: false,
+        })
         .unwrap();
     receiver.control(Control::StartAt(START));
     let allocated = allocations(|| {
@@ -296,7 +304,7 @@ fn receiving_allocates_nothing() {
     let counters = receiver.port_counters().unwrap();
     let results = receiver.finish(&vec![FRAMES; usize::from(STREAMS)]);
     let sum = |of: fn(&packetrig_stats::counts::StreamRxCounts) -> u64| {
-        results.iter().map(|r| of(&r.counts)).sum::<u64>()
+        results.streams.iter().map(|r| of(&r.counts)).sum::<u64>()
     };
     // Every way through the loop was taken.
     assert!(

@@ -33,7 +33,15 @@ fn replaying_and_verifying_allocate_nothing() {
         assert_eq!((tape.ends.len() as u64, allocated), (3 * FRAMES, 0), "{timing:?}");
         let mut receiver = Receiver::new(Player { tape, next: 0 });
         receiver
-            .arm(RxJob { port: 0, key: KEY, streams: vec![stream], taps: Vec::new(), has_devices: false })
+            .arm(RxJob {
+                elsewhere: Vec::new(),
+                earlier_runs: Vec::new(),
+                port: 0,
+                key: KEY,
+                streams: vec![stream],
+                taps: Vec::new(),
+                has_devices: false,
+            })
             .unwrap();
         receiver.control(Control::StartAt(START));
         let allocated = super::allocations(|| {
@@ -42,7 +50,7 @@ fn replaying_and_verifying_allocate_nothing() {
             }
         });
         let foreign = receiver.port_counters().unwrap().foreign;
-        let counts = &receiver.finish(&[3 * FRAMES - foreign])[0].counts;
+        let counts = &receiver.finish(&[3 * FRAMES - foreign]).streams[0].counts;
         assert_eq!(
             (counts.sequence.lost, counts.frames + foreign, allocated),
             (0, 3 * FRAMES, 0),

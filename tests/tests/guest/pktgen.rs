@@ -36,6 +36,7 @@ fn endless(key: u16) -> Flow {
 
 fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
     let options = RigOptions {
+        run: String::new(),
         key: TagKey(1),
         confirmed: std::collections::BTreeSet::default(),
         capture_dir: Some(captures.to_owned()),

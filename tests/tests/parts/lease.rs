@@ -41,6 +41,7 @@ fn document(locations: &[String]) -> String {
 
 fn options(back_end: BackEnd, gate: Gate) -> RigOptions {
     RigOptions {
+        run: String::new(),
         key: TagKey(9),
         confirmed: BTreeSet::new(),
         capture_dir: None,

@@ -1,7 +1,6 @@
 //! What may be said of a run, however its plan was come by: by `packetrig run` and `packetrig replay`.
 
-use super::quantities::Percent;
-use super::{BackEndName, FleetPlace, StartWith, Store};
+use super::{BackEndName, CriteriaFlags, FleetPlace, StartWith, Store};
 use clap::Args;
 use packetrig_plan::Location;
 use packetrig_units::Nanos;
@@ -24,13 +23,7 @@ pub(crate) struct Execution {
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<Location>,
-    /// Largest loss of a stream that still passes
-    #[arg(long, value_name = "PERCENT", default_value = "0%")]
-    pub(crate) max_loss: Percent,
-    /// How far apart senders on different nodes may begin, for PASS
-    #[arg(long, value_name = "TIME")]
-    pub(crate) max_skew: Option<Nanos>,
-    /// How long to wait for stragglers after the last frame was sent
+    /// How long to wait for late frames after the last one was sent; while such come it goes on, up to ten times as long
     #[arg(long, value_name = "TIME", default_value = "200ms")]
     pub(crate) drain: Nanos,
     /// Insist on a way to send and receive: packet, xdp (fast, needs root), af-xdp (needs root) or pktgen (the kernel's
@@ -54,4 +47,7 @@ pub(crate) struct Execution {
     /// No progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,
+    // Last, because its heading holds for everything after it.
+    #[command(flatten)]
+    pub(crate) criteria: CriteriaFlags,
 }

@@ -41,7 +41,7 @@ impl FromStr for StartWith {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let start = if text.ends_with('%') {
-            Start::AtLeast(text.parse::<Percent>()?.0)
+            Start::AtLeast(text.parse::<Percent>().map_err(|error| error.to_string())?.0)
         } else {
             Start::Quorum(
                 text.parse().map_err(|_| format!("`{text}` is no number of nodes; write `3` or `80%`"))?,

@@ -2,6 +2,7 @@
 
 mod capture;
 mod collect;
+mod criteria;
 mod execution;
 mod fleet;
 mod flows;
@@ -18,6 +19,7 @@ mod test;
 
 pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use collect::Collect;
+pub(crate) use criteria::CriteriaFlags;
 pub(crate) use execution::Execution;
 pub(crate) use fleet::{Agent, CollectRuns, Fleet, FleetPlace, Invite, Remove, StartWith, Status, Up};
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};

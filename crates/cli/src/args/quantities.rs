@@ -1,6 +1,7 @@
 //! Quantities that only the command line knows.
 
-use packetrig_units::{FrameSize, Share};
+use packetrig_plan::criteria::{LatencyFigure, LatencyLimit};
+use packetrig_units::{Error, FrameSize, Nanos, Share};
 use std::str::FromStr;
 
 /// Frame sizes as flags write them.
@@ -43,22 +44,27 @@ fn size(text: &str) -> Result<FrameSize, String> {
 pub(crate) struct Percent(pub(crate) Share);
 
 impl FromStr for Percent {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        text.parse().map(Self)
+    }
+}
+
+/// The largest latency that passes, as flags write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LatencyBound(pub(crate) LatencyLimit);
+
+impl FromStr for LatencyBound {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let refuse = || format!("`{text}` is not a percentage; write it like 0.5%, between 0 and 100");
-        let number = text.trim().trim_end_matches('%').trim();
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        let digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-        if whole.is_empty() || fraction.len() > 7 || !digits(whole) || !digits(fraction) {
-            return Err(refuse());
-        }
-        // One percent is ten million billionths: seven decimals are exact.
-        let billionths = format!("{whole}{fraction:0<7}").parse().map_err(|_| refuse())?;
-        if billionths > Share::WHOLE.billionths() {
-            return Err(refuse());
-        }
-        Ok(Self(Share::from_billionths(billionths)))
+        let names = || LatencyFigure::ALL.map(|(name, _)| name).join(", ");
+        let (name, time) = text.split_once('=').ok_or_else(|| format!("write `{text}` like p99=50us"))?;
+        let figure = LatencyFigure::ALL.iter().find(|(known, _)| *known == name);
+        let (_, figure) = figure.ok_or_else(|| format!("`{name}` is not one of {}", names()))?;
+        let limit = time.parse::<Nanos>().map_err(|error| error.to_string())?;
+        Ok(Self(LatencyLimit { figure: *figure, limit }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Executing a plan, however it was come by: the one path of `run` and `demo`.
 
 use super::{fleet, plan};
-use crate::args::{Execution, FleetPlace};
+use crate::args::{CriteriaFlags, Execution, FleetPlace};
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -12,14 +12,14 @@ use crate::{fleet_place, results, speeds};
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{OnLoss, Policies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::report::{Criteria, RunReport, Verdict};
+use packetrig_fleet::report::{RunReport, Verdict};
 use packetrig_node::{EnginePlane, Ground, Here, RunOptions};
 use packetrig_plan::{Location, Plan, ReadOptions, Site};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
 use packetrig_sys::{clock, kernel, netns, signal};
-use packetrig_units::{Nanos, Share};
+use packetrig_units::Nanos;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -40,8 +40,8 @@ pub(crate) struct Request {
     pub(crate) confirmed: Vec<Location>,
     /// The back end the user insists on.
     pub(crate) back_end: Option<BackEnd>,
-    pub(crate) max_loss: Share,
-    pub(crate) max_skew: Option<Nanos>,
+    /// What the flags say beside the plan.
+    pub(crate) criteria: CriteriaFlags,
     pub(crate) drain: Nanos,
     /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
     pub(crate) seed: Option<u64>,
@@ -64,8 +64,7 @@ impl Request {
             capture: false,
             confirmed: Vec::new(),
             back_end: None,
-            max_loss: Share::from_billionths(0),
-            max_skew: None,
+            criteria: CriteriaFlags::default(),
             drain: DRAIN,
             seed: None,
             json: false,
@@ -84,8 +83,7 @@ impl Request {
             capture: arguments.capture,
             confirmed: arguments.confirm,
             back_end: arguments.back_end.map(Into::into),
-            max_loss: arguments.max_loss.0,
-            max_skew: arguments.max_skew,
+            criteria: arguments.criteria,
             drain: arguments.drain,
             json: arguments.json,
             quiet: arguments.quiet,
@@ -107,7 +105,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     let plan = plan::read(&request.document)?;
     // Where results go is settled first: a run whose result cannot be kept is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let mut options = options(request, &catalogue)?;
+    let mut options = options(request, &plan, &catalogue)?;
     let draft = catalogue.begin(options.run.clone())?;
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
@@ -123,7 +121,7 @@ fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Out
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
     let plan = plan::read_with(&request.document, reading)?;
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let options = options(request, &catalogue)?;
+    let options = options(request, &plan, &catalogue)?;
     signal::latch()?;
     let mut progress = Progress::new(request.quiet, speeds::sending_time(&plan));
     let mut charged = fleet::take(place, catalogue, request.policies)?;
@@ -169,7 +167,7 @@ pub(crate) fn fleet_of(
     Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
 }
 
-fn options(request: &Request, catalogue: &Catalogue) -> Result<RunOptions, Error> {
+fn options(request: &Request, plan: &Plan, catalogue: &Catalogue) -> Result<RunOptions, Error> {
     let started = clock::wall_clock_ns();
     Ok(RunOptions {
         run: RunId(identity::run_id(started, identity::entropy())),
@@ -184,7 +182,7 @@ fn options(request: &Request, catalogue: &Catalogue) -> Result<RunOptions, Error
         back_end: request.back_end,
         limits: catalogue.limits(&kernel::release())?,
         drain: request.drain,
-        criteria: Criteria { max_loss: request.max_loss, max_skew: request.max_skew },
+        criteria: request.criteria.over(&plan.criteria),
     })
 }
 

@@ -18,7 +18,7 @@ use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, 
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
 use packetrig_sys::{clock, kernel, memory, signal};
-use packetrig_units::{MonoTime, Nanos, Share};
+use packetrig_units::{MonoTime, Nanos};
 use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -145,7 +145,7 @@ impl Rigs for MachineRigs {
             back_end: self.back_end,
             limits: catalogue.limits(&kernel::release()).map_err(|error| world(&error.into()))?,
             drain: DRAIN,
-            criteria: Criteria { max_loss: Share::from_billionths(0), max_skew: None },
+            criteria: Criteria::default(),
         };
         drop(catalogue);
         let opened = Session::open(

@@ -1,5 +1,6 @@
 //! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
 
+mod judged;
 mod nodes;
 mod streams;
 mod whole;
@@ -28,8 +29,12 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     section("Load", nodes::load(report));
     section("Ports", whole::ports(report));
     section("Ledger (frames)", whole::ledger(report));
+    section("Outages (time since the start)", judged::outages(report));
+    section("Port events (time since the start)", judged::events(report));
+    section("Frames that went astray", judged::astray(report));
     section("Captures", whole::captures(report));
     section("Caveats", whole::caveats(report, style));
+    section("Criteria", judged::criteria(report, style));
     text.push_str(&verdict(&report.verdict, style));
     text
 }

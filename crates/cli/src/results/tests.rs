@@ -56,10 +56,15 @@ fn stream(name: &str) -> StreamReport {
             bursts: Some(2),
             longest_burst: Some(6),
             seconds: Some(1),
+            in_doubt: 0,
         }),
         latency: None,
         jitter: None,
         per_port: Vec::new(),
+        asked_milli: None,
+        outages: None,
+        misdelivery: None,
+        contents: None,
     }
 }
 
@@ -81,6 +86,7 @@ fn report() -> RunReport {
         outcome: Outcome::Complete { stopped: false },
         verdict: Verdict::Fail(vec!["stream a: 10 of 1000 frames lost".into()]),
         criteria: Criteria::default(),
+        judged: Vec::new(),
         coverage: Coverage { reported: 1, expected: 1 },
         nodes: Vec::new(),
         skew: None,
@@ -90,7 +96,7 @@ fn report() -> RunReport {
         ledger,
         imbalances: Vec::new(),
         unchecked: vec!["arrived = seen + dropped by our ring".into()],
-        lost: LossPlaces { total: 10, sender: Some(0), receiver: Some(1), path: Some(9) },
+        lost: LossPlaces { total: 10, sender: Some(0), receiver: Some(1), in_doubt: 0, path: Some(9) },
         captures: vec![CaptureResult { port: 1, file: "rx.pcapng".into(), written: 990, dropped: 4 }],
         caveats: vec![
             Caveat {

@@ -103,6 +103,8 @@ const SIDES: [(&str, &[Account]); 3] = [
             Account::Seen,
             Account::Foreign,
             Account::Protocol,
+            Account::Misdelivered,
+            Account::OtherRuns,
             Account::Recognised,
             Account::Counted,
             Account::Duplicate,
@@ -120,11 +122,12 @@ fn lost(report: &RunReport) -> String {
     }
     let at = |frames: Option<u64>| frames.map_or_else(|| "not known".to_owned(), count);
     format!(
-        "  {:<14}{}: in our sender {}, in our receiver {}, in the device under test or on the path {}\n",
+        "  {:<14}{}: in our sender {}, in our receiver {}, while a port was not in order {}, in the device under test or on the path {}\n",
         "lost",
         count(places.total),
         at(places.sender),
         at(places.receiver),
+        count(places.in_doubt),
         at(places.path)
     )
 }

@@ -8,6 +8,7 @@
 //! Invariant: of a tap that did not begin anew, `last = first - 1 + seen + missing + absent`.
 
 use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_units::MonoTime;
 use packetrig_wire::trailer::Trailer;
 use serde::{Deserialize, Serialize};
 
@@ -85,7 +86,8 @@ impl Way {
         }
         let Some(window) = &mut self.window else { return };
         // A frame before the first that was seen was not expected: it counts as one that came late, and no other way.
-        let arrival = number.checked_sub(self.base).map(|index| window.arrive(index, |_| 0));
+        let arrival =
+            number.checked_sub(self.base).map(|index| window.arrive(index, MonoTime::default(), |_| 0));
         if matches!(arrival, Some(Arrival::New)) {
             self.last = number;
             self.last_at_ns = self.last_at_ns.max(at_ns);

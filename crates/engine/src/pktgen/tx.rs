@@ -13,6 +13,7 @@ use crate::port::Clock;
 use crate::sender::{GRACE, LATE_AFTER};
 use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
+use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
@@ -251,6 +252,7 @@ impl StreamTx for PktgenTx {
                 send_error,
                 stamp_bound: Latency::with_digits(DIGITS),
                 series: lane.series,
+                untagged_contents: ContentCounts::default(),
             }
         };
         self.lanes.drain(..).zip(planned).map(result).collect()

@@ -7,8 +7,10 @@ use crate::stream::{Source, StreamSpec};
 use crate::take::Take;
 use packetrig_plan::recording::Timing;
 use packetrig_plan::timeline::Timeline;
+use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_units::{MonoTime, Nanos};
+use packetrig_wire::foreign;
 use packetrig_wire::tag::Stamp;
 use std::sync::Arc;
 
@@ -36,6 +38,7 @@ impl Frames {
                 track: Arc::clone(track),
                 next_second: 0,
                 is_waiting: false,
+                contents: ContentCounts::with_room(),
             })),
         })
     }
@@ -50,6 +53,14 @@ impl Frames {
         match self {
             Self::Made(_) => false,
             Self::Played(playing) => playing.player.peek() == Next::Ended,
+        }
+    }
+
+    /// The content of the frames that left without a tag.
+    pub(crate) fn take_contents(&mut self) -> ContentCounts {
+        match self {
+            Self::Made(_) => ContentCounts::default(),
+            Self::Played(playing) => std::mem::take(&mut playing.contents),
         }
     }
 
@@ -70,6 +81,8 @@ pub(crate) struct Playing {
     next_second: usize,
     /// The next frame was not read yet when it was asked for.
     is_waiting: bool,
+    /// Content of the frames that left without a tag.
+    contents: ContentCounts,
 }
 
 impl Playing {
@@ -99,7 +112,10 @@ impl Playing {
             self.next_second = self.track.mark(self.next_second, second, number);
         }
         let (len, has_tag) = self.player.take(number, stamp, slot)?;
-        counts.untagged += u64::from(self.tagged && !has_tag);
+        if self.tagged && !has_tag {
+            counts.untagged += 1;
+            self.contents.add(foreign::content_hash(&slot[..len]));
+        }
         Some(len)
     }
 

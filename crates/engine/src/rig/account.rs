@@ -2,18 +2,34 @@
 
 use crate::capture::Captured;
 use crate::sender::LATE_AFTER;
-use crate::stream::{Source, StreamSpec};
+use crate::stream::{ReceivedFrames, SendingRecord, Source, StreamSpec};
 use packetrig_plan::{BoundPlan, BoundStream};
 use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::content::ContentCounts;
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::port::{BackEnd, PortInfo, RxCounters, TxCounters};
-use packetrig_stats::result::{CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult};
+use packetrig_stats::port_event::PortEvent;
+use packetrig_stats::result::{
+    CaptureResult, NodeResult, PortResult, ReceiveResult, SendResult, SendingPeaks,
+};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{Nanos, Ratio};
 use std::sync::Arc;
 
-/// A receiver's final word: its streams, the port's counters (if it received at all), the doubt of its clock.
-pub(super) type Received = (Vec<ReceiveResult>, Option<RxCounters>, Nanos);
+/// A receiver's final word.
+pub(super) struct Received {
+    pub(super) frames: ReceivedFrames,
+    /// If it received at all.
+    pub(super) counters: Option<RxCounters>,
+    pub(super) clock_bound: Nanos,
+}
+
+/// A sender's final word.
+pub(super) struct Sent {
+    pub(super) streams: Vec<SendResult>,
+    pub(super) counters: TxCounters,
+    pub(super) record: SendingRecord,
+}
 
 /// What a port that is here counted.
 pub(super) struct PortBook {
@@ -23,6 +39,10 @@ pub(super) struct PortBook {
     /// If it received at all.
     pub(super) rx: Option<RxCounters>,
     pub(super) clock_bound: Nanos,
+    /// What happened to its interface.
+    pub(super) events: Vec<PortEvent>,
+    pub(super) peaks: Option<SendingPeaks>,
+    pub(super) untagged_contents: ContentCounts,
     /// Its own doubts, in words.
     pub(super) caveats: Vec<String>,
 }
@@ -124,6 +144,9 @@ impl Books<'_> {
             tx_series,
             rx_series,
             clock_bound: book.clock_bound,
+            events: book.events.clone(),
+            untagged_contents: book.untagged_contents.clone(),
+            peaks: book.peaks,
         }
     }
 
@@ -273,6 +296,8 @@ fn receiver_accounts(ledger: &mut Ledger, received: &[&ReceiveResult], port: &Rx
     ledger.add(Account::Seen, port.seen);
     ledger.add(Account::Foreign, port.foreign);
     ledger.add(Account::Protocol, port.protocol);
+    ledger.add(Account::Misdelivered, port.misdelivered);
+    ledger.add(Account::OtherRuns, port.other_runs);
     ledger.add(Account::Recognised, sum(|r| r.counts.frames) + port.unnumbered);
     ledger.add(Account::Counted, sum(|r| r.counts.sequence.unique));
     ledger.add(Account::Duplicate, sum(|r| r.counts.sequence.duplicates));

@@ -1,21 +1,24 @@
 //! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
 
-use super::account::Received;
+use super::account::{Received, Sent};
 use super::{Hold, OpenPort, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
 use crate::clock::RealClock;
-use crate::device::Machine;
 use crate::device::host::{Host, HostLatest};
+use crate::device::{Machine, Site};
 use crate::gate::Gate;
 use crate::port::Clock;
-use crate::stream::{Control, RxJob, Shift, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use crate::stream::{
+    Control, EarlierRun, ReceivedFrames, RxJob, SendingRecord, Shift, Step, StreamRx, StreamSpec, StreamTx,
+    TxJob,
+};
 use crate::take::Take;
 use crate::worker::{Receiving, RxLatest, Sending, TxLatest, Worker};
 use packetrig_plan::device::Interface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
-use packetrig_stats::result::{Sample, SendResult};
+use packetrig_stats::result::Sample;
 use packetrig_units::Nanos;
 use packetrig_wire::filter::Filter;
 use packetrig_wire::tag::TagKey;
@@ -65,6 +68,8 @@ pub(super) struct Bench {
     /// Streams this port sends and receives, by index in the plan.
     sends: Vec<usize>,
     receives: Vec<usize>,
+    /// Streams that the plan expects at some port, and not here.
+    elsewhere: Vec<usize>,
     captures: Vec<PortCapture>,
     taps: Vec<Tap>,
     hold: Box<dyn Hold>,
@@ -97,6 +102,7 @@ impl Bench {
             rx: Half::Unused(open.rx),
             sends: streams().filter(|(_, s)| s.tx == port).map(|(i, _)| i).collect(),
             receives: streams().filter(|(_, s)| s.rx.contains(&port)).map(|(i, _)| i).collect(),
+            elsewhere: elsewhere(plan, port, 0),
             captures: Vec::new(),
             taps: Vec::new(),
             hold: open.hold,
@@ -135,6 +141,11 @@ impl Bench {
     /// Ends the emulated interfaces: what is counted from here on is the test's alone.
     pub(super) fn end_host(&mut self) -> Result<(), Error> {
         self.host.take().map_or(Ok(()), |mut host| host.quit()?.end())
+    }
+
+    /// Where its interface is, if it has one.
+    pub(super) fn site(&self) -> Result<Option<Site>, Error> {
+        self.hold.site()
     }
 
     /// The captures of this port.
@@ -186,19 +197,21 @@ impl Bench {
         key: TagKey,
         specs: &[Arc<StreamSpec>],
         steered: bool,
+        earlier_runs: Vec<EarlierRun>,
     ) -> Result<(), Error> {
-        if self.receives.is_empty() && self.taps.is_empty() && !steered {
-            return Ok(());
-        }
         let mut rx = self.rx.take_unused()?;
         if steered && rx.steering().is_none() {
             return Err(self.cannot_steer());
         }
-        if self.receives.is_empty() && !steered {
+        // Where no stream could arrive, the kernel may keep back what the capture does not want.
+        if self.receives.is_empty() && self.elsewhere.is_empty() && !steered {
             self.taps.iter_mut().for_each(Tap::alone);
         }
         let streams = self.receives.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
+        let elsewhere = self.elsewhere.iter().map(|stream| Arc::clone(&specs[*stream])).collect();
         rx.arm(RxJob {
+            elsewhere,
+            earlier_runs,
             port: self.port,
             key,
             streams,
@@ -302,11 +315,15 @@ impl Bench {
         let sends: Vec<usize> = new().filter(|(_, s)| s.tx == self.port).map(|(i, _)| i).collect();
         let receives: Vec<usize> = new().filter(|(_, s)| s.rx.contains(&self.port)).map(|(i, _)| i).collect();
         let specs_of = |streams: &[usize]| streams.iter().map(|i| Arc::clone(&specs[*i])).collect();
+        let others = elsewhere(plan, self.port, first);
         let (to_send, to_receive): (Vec<_>, Vec<_>) = (specs_of(&sends), specs_of(&receives));
+        let elsewhere: Vec<_> = specs_of(&others);
         self.sends.extend(sends);
         self.receives.extend(receives);
-        if let Some(worker) = self.rx.working().filter(|_| !to_receive.is_empty()) {
-            worker.ask(move |receiving| receiving.steering().map(|half| half.add(to_receive)))??;
+        self.elsewhere.extend(others);
+        if let Some(worker) = self.rx.working() {
+            worker
+                .ask(move |receiving| receiving.steering().map(|half| half.add(to_receive, elsewhere)))??;
         }
         match self.tx.working().filter(|_| !to_send.is_empty()) {
             Some(worker) => worker.ask(move |sending| sending.steering()?.add(to_send))?,
@@ -355,10 +372,7 @@ impl Bench {
     }
 
     /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent.
-    pub(super) fn finish_sender(
-        &mut self,
-        clock: &dyn Clock,
-    ) -> Result<(Vec<SendResult>, TxCounters), Error> {
+    pub(super) fn finish_sender(&mut self, clock: &dyn Clock) -> Result<Sent, Error> {
         if let Some(worker) = self.tx.working() {
             let mut tx = worker.quit()?.into_inner();
             tx.control(Control::Stop);
@@ -369,9 +383,14 @@ impl Bench {
         match &mut self.tx {
             Half::Ended(tx) => {
                 let counters = tx.port_counters()?;
-                Ok((tx.finish(), counters))
+                let record = tx.record();
+                Ok(Sent { streams: tx.finish(), counters, record })
             }
-            Half::Unused(tx) => Ok((Vec::new(), tx.port_counters()?)),
+            Half::Unused(tx) => Ok(Sent {
+                streams: Vec::new(),
+                counters: tx.port_counters()?,
+                record: SendingRecord::default(),
+            }),
             Half::Working(_) | Half::Lost => Err(Error::Bug("a sender was finished twice")),
         }
     }
@@ -389,9 +408,12 @@ impl Bench {
                 let counters = rx.port_counters()?;
                 let bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
-                Ok((rx.finish(&sent), Some(counters), bound))
+                Ok(Received { frames: rx.finish(&sent), counters: Some(counters), clock_bound: bound })
             }
-            Half::Unused(rx) => Ok((Vec::new(), None, rx.clock_bound())),
+            Half::Unused(rx) => {
+                let frames = ReceivedFrames::default();
+                Ok(Received { frames, counters: None, clock_bound: rx.clock_bound() })
+            }
             Half::Working(_) | Half::Lost => Err(Error::Bug("a receiver was finished twice")),
         }
     }
@@ -401,6 +423,15 @@ impl Bench {
         self.taps.clear();
         self.captures().map(|(port, capture)| Ok((port, capture.stop()?))).collect()
     }
+}
+
+/// The streams from `first` on that the plan expects at some port, but not at this one.
+fn elsewhere(plan: &Plan, port: usize, first: usize) -> Vec<usize> {
+    let streams = plan.streams.iter().enumerate().skip(first);
+    streams
+        .filter(|(_, stream)| !stream.rx.is_empty() && !stream.rx.contains(&port))
+        .map(|(i, _)| i)
+        .collect()
 }
 
 fn numbers<'a>(streams: impl Iterator<Item = &'a usize>) -> Vec<u16> {

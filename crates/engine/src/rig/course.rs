@@ -71,6 +71,9 @@ impl Rig {
 
     fn link(&mut self, ports: &[usize], up: bool) -> Result<(), Error> {
         for port in ports.iter().filter(|port| self.places.is_here(**port)).copied().collect::<Vec<_>>() {
+            if let Some(watcher) = &self.watcher {
+                watcher.declare(port, !up);
+            }
             let bench = self.bench(port).ok_or(Error::Bug("a port was switched that is not there"))?;
             bench.switch_link(up)?;
         }

@@ -15,6 +15,7 @@ mod neighbours;
 mod open;
 mod places;
 mod prepare;
+mod watch;
 
 pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
@@ -41,6 +42,7 @@ use prepare::{bind, check_sizes, open_all, stream_spec};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::Arc;
+use watch::PortWatcher;
 
 /// What the user may insist on.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub struct RigOptions {
     pub places: Vec<Option<Location>>,
     /// Until when the ports that are here may send; open without a lease.
     pub gate: Gate,
+    /// Id of the run; empty if it has none.
+    pub run: String,
 }
 
 /// See the module.
@@ -91,6 +95,9 @@ pub struct Rig {
     started: Option<MonoTime>,
     senders_done: Option<MonoTime>,
     interrupted: bool,
+    run: String,
+    /// Watches the interfaces from arming on.
+    watcher: Option<PortWatcher>,
     clock: RealClock,
 }
 
@@ -157,6 +164,8 @@ impl Rig {
             started: None,
             senders_done: None,
             interrupted: false,
+            run: options.run.clone(),
+            watcher: None,
             clock: RealClock::new(),
         };
         rig.protocols(on)?;
@@ -190,13 +199,24 @@ impl Rig {
         if !steered {
             self.resolve(&self.sent_here().collect())?;
         }
+        let earlier_runs = crate::recent_runs::note(&self.run, self.key);
         for bench in &mut self.benches {
-            bench.arm_receiver(self.key, &self.specs, steered)?;
+            bench.arm_receiver(self.key, &self.specs, steered, earlier_runs.clone())?;
         }
         for bench in &mut self.benches {
             let gate = self.gate.clone();
             bench.arm_sender(self.key, &self.specs, steered, gate)?;
         }
+        self.watch()
+    }
+
+    /// Watches the interfaces of the ports that have one.
+    fn watch(&mut self) -> Result<(), Error> {
+        let mut ports = Vec::with_capacity(self.benches.len());
+        for bench in &self.benches {
+            ports.extend(bench.site()?.map(|site| (bench.port(), site)));
+        }
+        self.watcher = Some(PortWatcher::start(ports)?);
         Ok(())
     }
 
@@ -283,21 +303,29 @@ impl Rig {
         self.stop_senders();
         let mut result = NodeResult { node: node.to_owned(), ..NodeResult::default() };
         result.started = self.started.unwrap_or_else(|| self.clock.now());
-        let mut tx = Vec::with_capacity(self.benches.len());
         self.benches.iter_mut().try_for_each(Bench::end_host)?;
-        for bench in &mut self.benches {
-            let (sent, counters) = bench.finish_sender(&self.clock)?;
-            result.send.extend(sent);
-            tx.push(counters);
-        }
-        result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
+        let sent = self.finish_senders(&mut result)?;
         let totals = self.totals(&result, sent_elsewhere);
+        let mut events = self.watcher.as_mut().map(PortWatcher::finish).unwrap_or_default();
         let mut ports = Vec::with_capacity(self.benches.len());
-        for (bench, tx) in self.benches.iter_mut().zip(tx) {
-            let (received, rx, clock_bound) = bench.finish_receiver(&self.clock, &totals)?;
-            result.receive.extend(received);
-            let (info, caveats) = (bench.info().clone(), bench.caveats());
-            ports.push(account::PortBook { port: bench.port(), info, tx, rx, clock_bound, caveats });
+        for (bench, sent) in self.benches.iter_mut().zip(sent) {
+            let received = bench.finish_receiver(&self.clock, &totals)?;
+            result.receive.extend(received.frames.streams);
+            result.misdelivered.extend(received.frames.misdelivered);
+            result.other_runs.extend(received.frames.other_runs);
+            let mut events = events.remove(&bench.port()).unwrap_or_default();
+            events.extend(sent.record.stalls);
+            ports.push(account::PortBook {
+                port: bench.port(),
+                info: bench.info().clone(),
+                tx: sent.counters,
+                rx: received.counters,
+                clock_bound: received.clock_bound,
+                events,
+                peaks: sent.record.peaks,
+                untagged_contents: received.frames.untagged_contents,
+                caveats: bench.caveats(),
+            });
         }
         result.ended = self.clock.now();
         let mut captured = Vec::new();
@@ -310,6 +338,18 @@ impl Rig {
         books.close(&mut result, captured);
         books.doubt_recordings(&mut result);
         Ok(result)
+    }
+
+    /// Ends the senders and notes what they sent; the rest of what they say, port by port.
+    fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::Sent>, Error> {
+        let mut all = Vec::with_capacity(self.benches.len());
+        for bench in &mut self.benches {
+            let mut sent = bench.finish_sender(&self.clock)?;
+            result.send.append(&mut sent.streams);
+            all.push(sent);
+        }
+        result.senders_done = self.senders_done.unwrap_or_else(|| self.clock.now());
+        Ok(all)
     }
 
     /// Frames sent in all that can be known again, by stream.

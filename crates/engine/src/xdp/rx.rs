@@ -13,6 +13,8 @@ use packetrig_wire::bpf::Program;
 /// How often to look when nothing comes. The rings hold tens of milliseconds of the fastest traffic, and arrival is stamped
 /// by the program, so nothing hangs on being quick.
 const LOOK_AGAIN: Nanos = Nanos::from_millis(1);
+/// The same where nothing is expected: a flood of frames that went astray still finds room.
+const LOOK_SELDOM: Nanos = Nanos::from_millis(5);
 
 /// The receive half of a port on XDP.
 #[derive(Debug)]
@@ -22,12 +24,13 @@ pub struct XdpFrames {
     stamp: StampKind,
     seen: u64,
     is_narrowed: bool,
+    look_again: Nanos,
 }
 
 impl XdpFrames {
     /// `stamp` says where the program runs.
     pub(crate) fn new(rings: XdpRx, meter: Meter, stamp: StampKind) -> Self {
-        Self { rings, meter, stamp, seen: 0, is_narrowed: false }
+        Self { rings, meter, stamp, seen: 0, is_narrowed: false, look_again: LOOK_AGAIN }
     }
 
     /// Lets nothing in any more.
@@ -57,7 +60,7 @@ impl FrameRx for XdpFrames {
     }
 
     fn wait(&mut self, within: Nanos) -> Result<(), Error> {
-        clock::sleep_until_ns(clock::monotonic_ns() + within.min(LOOK_AGAIN).as_u64());
+        clock::sleep_until_ns(clock::monotonic_ns() + within.min(self.look_again).as_u64());
         Ok(())
     }
 
@@ -76,6 +79,10 @@ impl FrameRx for XdpFrames {
 
     fn clock_bound(&self) -> Nanos {
         Nanos::ZERO
+    }
+
+    fn expect_traffic(&mut self, expected: bool) {
+        self.look_again = if expected { LOOK_AGAIN } else { LOOK_SELDOM };
     }
 
     fn narrow(&mut self, program: &Program) -> Result<bool, Error> {

@@ -12,7 +12,7 @@ use crate::device::Site;
 use crate::packet::{Meter, PortHold};
 use crate::rig::Hold;
 use crate::sender::Sender;
-use crate::stream::{Control, Steering, Step, StreamTx, TxJob};
+use crate::stream::{Control, SendingRecord, Steering, Step, StreamTx, TxJob};
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::port::{BackEnd, PortInfo, StampKind, TxCounters};
 use packetrig_stats::result::SendResult;
@@ -86,6 +86,10 @@ impl StreamTx for SwitchTx {
 
     fn port_counters(&mut self) -> Result<TxCounters, Error> {
         self.sender.port_counters()
+    }
+
+    fn record(&self) -> SendingRecord {
+        self.sender.record()
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

@@ -8,9 +8,10 @@ use super::tables::{self, Compiled};
 use crate::Error;
 use crate::gate::{Gate, MOST_AHEAD};
 use crate::packet::{Claim, Meter};
-use crate::sender::{GRACE, LATE_AFTER};
-use crate::stream::{Control, Step, StreamSpec, StreamTx, TxJob};
+use crate::sender::{BURST, CatchUp, GRACE, LATE_AFTER, Peaks};
+use crate::stream::{Control, SendingRecord, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
+use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::{SinceStart, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::port::TxCounters;
@@ -21,6 +22,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::buckets;
 use packetrig_sys::xdp::tx::{LaneCounts, LiveOptions, LiveTx, MOST_BATCH, RUNS, Run};
 use packetrig_units::{MonoTime, Nanos};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// How far ahead the program knows what to send.
@@ -55,6 +57,12 @@ pub struct LiveSender {
     ended: bool,
     /// What went wrong at the start, for the next step to say.
     trouble: Option<Error>,
+    catch_up: CatchUp,
+    /// When the runs that the program has not begun are due, the oldest first.
+    waiting: VecDeque<MonoTime>,
+    peaks: Peaks,
+    /// When the counters were last looked at.
+    looked_at: MonoTime,
 }
 
 impl LiveSender {
@@ -77,6 +85,10 @@ impl LiveSender {
             drained_at: None,
             ended: false,
             trouble: None,
+            catch_up: CatchUp::default(),
+            waiting: VecDeque::new(),
+            peaks: Peaks::default(),
+            looked_at: MonoTime::default(),
         })
     }
 
@@ -117,22 +129,34 @@ impl LiveSender {
             None => now.max(start) + GRANT,
             Some(left) => now + left.min(MOST_AHEAD),
         };
+        // A program that is behind gets no more to do: otherwise it would send all of it at once.
+        let begun = self.waiting.len().saturating_sub(usize::try_from(live.waiting()).unwrap_or(usize::MAX));
+        self.waiting.drain(..begun);
+        if self.waiting.front().is_some_and(|oldest| *oldest + BURST < now) {
+            return Ok(());
+        }
+        if let Some(due) = runs.next_due() {
+            self.catch_up.look(due, now);
+        }
+        let lag = self.catch_up.lag(now);
         let mut room = RUNS - live.waiting();
         while room > 0 {
-            let Some(run) = runs.next(until) else { break };
+            let Some(run) = runs.next(until - lag) else { break };
             room -= 1;
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
             let cutoff =
                 cutoff(&self.streams[run.lane]).map_or(u64::MAX, |cutoff| (start + cutoff).as_nanos());
             live.push(&Run {
-                due_ns: run.due.as_nanos(),
+                due_ns: (run.due + lag).as_nanos(),
                 step: run.step,
                 number: run.number,
                 cutoff_ns: cutoff,
                 count: u32::try_from(run.count).unwrap_or(u32::MAX),
                 shape,
+                behind_ns: lag.as_u64(),
             });
+            self.waiting.push_back(run.due + lag);
         }
         Ok(())
     }
@@ -140,6 +164,7 @@ impl LiveSender {
     /// Adds what was sent since the last look to the second it is now.
     fn look(&mut self, now: MonoTime) {
         let (Some(live), Some(start)) = (&self.live, self.start) else { return };
+        let mut sent = 0;
         for (lane, counted) in self.counted.iter_mut().enumerate() {
             let counts = live.lane(u32::try_from(lane).unwrap_or(u32::MAX));
             let (frames, bytes) =
@@ -147,9 +172,12 @@ impl LiveSender {
             if frames > 0 {
                 let at = MonoTime::from_nanos(counts.last_ns).min(now);
                 self.series[lane].add(start, at, frames, bytes);
+                sent += frames;
             }
             *counted = counts;
         }
+        self.peaks.add_evenly(self.looked_at.max(start), now, sent);
+        self.looked_at = now;
     }
 
     /// Whether everything that was planned has left.
@@ -198,6 +226,7 @@ impl LiveSender {
             send_error,
             stamp_bound,
             series: self.series[lane].clone(),
+            untagged_contents: ContentCounts::default(),
         }
     }
 }
@@ -326,6 +355,10 @@ impl StreamTx for LiveSender {
                 crate::packet::lost_on_transmit(built, counters.tx_frames, counters.tx_dropped)
             }),
         })
+    }
+
+    fn record(&self) -> SendingRecord {
+        SendingRecord { stalls: self.catch_up.stalls(), peaks: self.peaks.found() }
     }
 
     fn finish(&mut self) -> Vec<SendResult> {

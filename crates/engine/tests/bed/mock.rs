@@ -2,7 +2,7 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::rig::{OpenPort, Opener};
-use packetrig_engine::stream::{Control, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
+use packetrig_engine::stream::{Control, ReceivedFrames, RxJob, Step, StreamRx, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::Port;
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
@@ -128,6 +128,7 @@ impl StreamTx for MockTx {
 
     fn finish(&mut self) -> Vec<SendResult> {
         let results = self.streams.iter().zip(self.counts()).map(|(spec, counts)| SendResult {
+            untagged_contents: packetrig_stats::content::ContentCounts::default(),
             stream: spec.number.into(),
             planned: counts.frames,
             counts,
@@ -187,7 +188,7 @@ impl StreamRx for MockRx {
         for lane in &mut self.streams {
             let sent = wire.get(usize::from(lane.spec.number)).copied().unwrap_or(0);
             for number in (lane.looked_at..sent).filter(|number| !self.lost.contains(number)) {
-                lane.window.arrive(number, |_| 0);
+                lane.window.arrive(number, now, |_| 0);
                 lane.latency.record(LATENCY);
                 self.seen += 1;
             }
@@ -218,11 +219,12 @@ impl StreamRx for MockRx {
         Nanos::new(9)
     }
 
-    fn finish(&mut self, sent: &[u64]) -> Vec<ReceiveResult> {
-        let mut results = Vec::new();
+    fn finish(&mut self, sent: &[u64]) -> ReceivedFrames {
+        let mut streams = Vec::new();
         for (lane, sent) in self.streams.iter_mut().zip(sent) {
             lane.window.finish(*sent, |_| 0);
-            results.push(ReceiveResult {
+            streams.push(ReceiveResult {
+                outages: packetrig_stats::outage::OutageList::default(),
                 stream: lane.spec.number.into(),
                 port: self.port,
                 counts: Self::counts_of(lane),
@@ -231,6 +233,6 @@ impl StreamRx for MockRx {
                 series: RateSeries::default(),
             });
         }
-        results
+        ReceivedFrames { streams, ..ReceivedFrames::default() }
     }
 }

@@ -106,6 +106,8 @@ impl Trial {
         let mut sender = Sender::new(Chaos::new(tx, self.tx_mood), clock.clone());
         let mut receiver = Receiver::new(Chaos::new(rx, self.rx_mood));
         receiver.arm(RxJob {
+            elsewhere: Vec::new(),
+            earlier_runs: Vec::new(),
             port: 1,
             key: KEY,
             streams: self.streams.clone(),
@@ -133,6 +135,6 @@ impl Trial {
         let (tx, rx) = (sender.port_counters()?, receiver.port_counters()?);
         let send = sender.finish();
         let sent: Vec<u64> = send.iter().map(|sent| sent.counts.frames).collect();
-        Ok(Outcome { send, receive: receiver.finish(&sent), tx, rx, truth: link.truth() })
+        Ok(Outcome { send, receive: receiver.finish(&sent).streams, tx, rx, truth: link.truth() })
     }
 }

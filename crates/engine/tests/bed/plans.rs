@@ -47,6 +47,7 @@ pub fn plan_stream(name: &str, tx: usize, rx: &[usize], pps: u64, amount: Amount
 pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
     let capture_all = capture_dir.is_some();
     RigOptions {
+        run: String::new(),
         key: super::KEY,
         confirmed: BTreeSet::new(),
         capture_dir,

@@ -142,6 +142,7 @@ impl Controller {
         peer.heard = now;
         if peer.sampled.is_none_or(|at| at < sample.at) {
             peer.sampled = Some(sample.at);
+            self.prolong_drain(&sample, now);
             self.emit(RunEventKind::Counters { node, sample });
         }
     }

@@ -2,7 +2,7 @@
 
 use super::limits;
 use super::nodes;
-use super::ports::port_of;
+use super::ports::{self, port_of};
 use super::streams::Findings;
 use super::verdict::{Evidence, judge};
 use super::{
@@ -20,32 +20,35 @@ use std::collections::BTreeSet;
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
     let results = each_node_once(results);
-    let findings = Findings { plan, results: &results };
+    let findings = Findings { plan, results: &results, criteria: &facts.criteria };
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
-    let streams: Vec<StreamReport> =
+    let mut streams: Vec<StreamReport> =
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
+    findings.compare_contents(&mut streams);
+    let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
+    let lost = LossPlaces::new(total_lost(&streams), total_in_doubt(&streams), &reported);
+    ports::doubt_dropped(&mut streams, plan, &reported);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
-    let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
-    let lost = LossPlaces::new(total_lost(&streams), &reported);
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
-    let ports = ports(plan, &results);
+    let ports = port_rows(plan, &results);
     let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
     caveats.extend(findings.clock_doubts());
     let nodes = nodes::rows(&names(facts, &results), &results, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
-    let verdict = judge(
+    let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
+    let judgement = judge(
         &Evidence {
             streams: &streams,
-            lost,
             imbalances: &imbalances,
             caveats: &caveats,
+            captures: &captures,
             coverage,
             outcome: &outcome,
             skew: skew.as_ref(),
         },
-        facts.criteria,
+        &facts.criteria,
     );
     RunReport {
         schema_version: SCHEMA_VERSION,
@@ -57,8 +60,9 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         seed: facts.seed,
         sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
         times: None,
-        verdict,
-        criteria: facts.criteria,
+        verdict: judgement.verdict,
+        criteria: facts.criteria.clone(),
+        judged: judgement.lines,
         coverage,
         nodes,
         skew,
@@ -69,7 +73,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         ledger,
         imbalances,
         lost,
-        captures: results.iter().flat_map(|node| node.captures.clone()).collect(),
+        captures,
         caveats,
         outcome,
     }
@@ -103,7 +107,7 @@ fn timelines(plan: &Plan, results: &[NodeResult]) -> Vec<Timeline> {
     bound.map_or_else(|_| Vec::new(), |bound| bound.streams.iter().map(|stream| stream.timeline).collect())
 }
 
-fn ports(plan: &Plan, results: &[NodeResult]) -> Vec<PortReport> {
+fn port_rows(plan: &Plan, results: &[NodeResult]) -> Vec<PortReport> {
     let mut rows: Vec<_> =
         results.iter().flat_map(|node| node.ports.iter().map(move |row| (row.port, node, row))).collect();
     rows.sort_by_key(|(index, ..)| *index);
@@ -130,6 +134,10 @@ fn whole_ledger(results: &[NodeResult], streams: &[StreamReport]) -> Ledger {
 
 fn total_lost(streams: &[StreamReport]) -> u64 {
     streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.lost).sum()
+}
+
+fn total_in_doubt(streams: &[StreamReport]) -> u64 {
+    streams.iter().filter_map(|stream| stream.loss).map(|loss| loss.in_doubt).sum()
 }
 
 fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {

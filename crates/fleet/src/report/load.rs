@@ -45,7 +45,7 @@ impl LoadFactor {
 }
 
 /// Frames per second, in thousandths, that a schedule wants of so many frames, bursts and pauses included.
-fn asked_of(planned: u64, timeline: &Timeline) -> Option<u64> {
+pub(super) fn asked_of(planned: u64, timeline: &Timeline) -> Option<u64> {
     let last = planned.checked_sub(1).filter(|last| *last > 0)?;
     let span = u128::from(timeline.due(last).saturating_sub(timeline.due(0)).as_u64());
     let milli = (u128::from(last) * 1_000_000_000_000).checked_div(span)?;

@@ -1,10 +1,12 @@
 //! Rows of ports, and where lost frames were lost.
 
+use super::StreamReport;
+use super::doubt::EventReport;
 use super::figures::MeanRate;
 use packetrig_plan::Plan;
 use packetrig_stats::ledger::Ledger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
-use packetrig_stats::result::{NodeResult, PortResult};
+use packetrig_stats::result::{NodeResult, OtherRunFrames, PortResult, SendingPeaks};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
@@ -34,6 +36,15 @@ pub struct PortReport {
     pub ledger: Ledger,
     /// Doubt of bringing arrival stamps onto the monotonic clock.
     pub clock_bound: Nanos,
+    /// What happened to its interface during the run.
+    #[serde(default)]
+    pub events: Vec<EventReport>,
+    /// The most frames sent within short times.
+    #[serde(default)]
+    pub peaks: Option<SendingPeaks>,
+    /// Frames of other runs that arrived here.
+    #[serde(default)]
+    pub other_runs: Vec<OtherRunFrames>,
 }
 
 /// Where the frames that were sent and never counted went. A place is absent if it could not be measured.
@@ -45,21 +56,64 @@ pub struct LossPlaces {
     pub sender: Option<u64>,
     /// Dropped by our receiver: its ring was full. At most `total`; frames of others may be among the drops.
     pub receiver: Option<u64>,
+    /// Lost at times when a port was not in order, by the rig or by a link without carrier; beyond those above.
+    #[serde(default)]
+    pub in_doubt: u64,
     /// The rest: the device under test or the path to and from it. Absent if either end is.
     pub path: Option<u64>,
 }
 
 impl LossPlaces {
-    /// Splits `total` by what the ends of the run say they dropped themselves. An interface's own receive drops do not
-    /// count: the kernel also counts frames there that it gave us and then found no other use for.
-    pub(super) fn new(total: u64, ports: &[&PortResult]) -> Self {
+    /// Splits `total` by what the ends of the run say they dropped themselves and by what was lost while a port was not in
+    /// order (`in_doubt`). An interface's own receive drops do not count: the kernel also counts frames there that it gave
+    /// us and then found no other use for.
+    pub(super) fn new(total: u64, in_doubt: u64, ports: &[&PortResult]) -> Self {
         let at_work = |port: &&&PortResult| port.tx.handed_over + port.tx.refused > 0;
-        let dropped = |port: &&PortResult| port.tx.dropped.map(|dropped| dropped + port.tx.refused);
-        let sender = ports.iter().filter(at_work).map(dropped).sum::<Option<u64>>();
+        let sender = ports.iter().filter(at_work).map(|port| sender_drops(port)).sum::<Option<u64>>();
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
-        let receiver = ports.iter().map(|port| port.rx.ring_dropped).sum::<u64>().min(left);
-        Self { total, sender, receiver: Some(receiver), path: sender.map(|_| left - receiver) }
+        let receiver = ports.iter().map(|port| receiver_drops(port)).sum::<u64>().min(left);
+        // What our interfaces dropped, they dropped at such times.
+        let explained = sender.unwrap_or(0) + receiver;
+        let in_doubt = in_doubt.saturating_sub(explained).min(left - receiver);
+        Self {
+            total,
+            sender,
+            receiver: Some(receiver),
+            in_doubt,
+            path: sender.map(|_| left - receiver - in_doubt),
+        }
+    }
+}
+
+/// Frames that a sending port took and that its interface did not transmit, by its own counters.
+fn sender_drops(port: &PortResult) -> Option<u64> {
+    let vanished = port.tx.on_wire.map_or(0, |on_wire| port.tx.handed_over.saturating_sub(on_wire));
+    port.tx.dropped.map(|dropped| dropped.max(vanished) + port.tx.refused)
+}
+
+/// Frames that arrived at a port and that we did not see.
+fn receiver_drops(port: &PortResult) -> u64 {
+    let unseen = |arrived: u64| arrived.saturating_sub(port.rx.seen);
+    port.rx.ring_dropped.max(port.rx.arrived.map_or(0, unseen))
+}
+
+/// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
+pub(super) fn doubt_dropped(streams: &mut [StreamReport], plan: &Plan, ports: &[&PortResult]) {
+    let known: Vec<u64> = streams.iter().map(|stream| stream.loss.map_or(0, |loss| loss.in_doubt)).collect();
+    for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
+        let Some(loss) = &mut stream.loss else { continue };
+        let port = |index: usize| ports.iter().copied().find(move |port| port.port == index);
+        let explained: u64 = plan
+            .streams
+            .iter()
+            .zip(&known)
+            .filter(|(other, _)| other.tx == of_plan.tx)
+            .map(|(_, known)| known)
+            .sum();
+        let by_sender = port(of_plan.tx).and_then(sender_drops).unwrap_or(0).saturating_sub(explained);
+        let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| port(*rx)).map(receiver_drops).sum();
+        loss.in_doubt = (loss.in_doubt + by_sender + by_receivers).min(loss.lost);
     }
 }
 
@@ -97,5 +151,8 @@ pub(super) fn port_of(plan: &Plan, node: &NodeResult, row: &PortResult) -> PortR
         rx_series: row.rx_series.clone(),
         ledger: row.ledger.clone(),
         clock_bound: row.clock_bound,
+        events: row.events.iter().map(|event| EventReport::of(event, node.started)).collect(),
+        peaks: row.peaks,
+        other_runs: node.other_runs.iter().filter(|of| of.port == row.port).cloned().collect(),
     }
 }

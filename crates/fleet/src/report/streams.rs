@@ -1,6 +1,9 @@
 //! Rows of streams: what was sent, what arrived, what is missing.
 
+use super::Criteria;
 use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
+use super::load::asked_of;
+use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
 use packetrig_plan::timeline::Timeline;
 use packetrig_plan::{Plan, Stream};
 use packetrig_stats::caveat::{Caveat, Doubt};
@@ -89,6 +92,9 @@ pub struct Loss {
     pub longest_burst: Option<u64>,
     /// Seconds of the schedule with at least one lost frame.
     pub seconds: Option<u64>,
+    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
+    #[serde(default)]
+    pub in_doubt: u64,
 }
 
 impl Loss {
@@ -107,6 +113,7 @@ impl Loss {
             bursts: whole_here.then_some(sequence.loss_bursts),
             longest_burst: whole_here.then_some(sequence.longest_burst),
             seconds: whole_here.then_some(sequence.loss_seconds),
+            in_doubt: 0,
         }
     }
 }
@@ -149,6 +156,18 @@ pub struct StreamReport {
     pub jitter: Option<JitterSummary>,
     /// The split by receiving port, in plan order.
     pub per_port: Vec<PortShare>,
+    /// Frames per second asked for, in thousandths; absent without a schedule.
+    #[serde(default)]
+    pub asked_milli: Option<u64>,
+    /// When frames were lost; absent if nothing is expected, and where receivers share the stream.
+    #[serde(default)]
+    pub outages: Option<OutageReport>,
+    /// Frames at other ports; absent if there are none.
+    #[serde(default)]
+    pub misdelivery: Option<MisdeliveryReport>,
+    /// Frames without a tag, compared by their content; absent if all have a tag.
+    #[serde(default)]
+    pub contents: Option<ContentReport>,
 }
 
 /// The results of all nodes, to look things up in.
@@ -156,14 +175,15 @@ pub struct StreamReport {
 pub(super) struct Findings<'a> {
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [NodeResult],
+    pub(super) criteria: &'a Criteria,
 }
 
 impl<'a> Findings<'a> {
-    fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
+    pub(super) fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
         self.results.iter().find_map(|node| Some((node, node.send.iter().find(|row| row.stream == stream)?)))
     }
 
-    fn receivers(self, stream: usize) -> Vec<(&'a NodeResult, &'a ReceiveResult)> {
+    pub(super) fn receivers(self, stream: usize) -> Vec<(&'a NodeResult, &'a ReceiveResult)> {
         let wanted = &self.plan.streams[stream].rx;
         let at = |port: &usize| {
             let of = |node: &'a NodeResult| {
@@ -192,8 +212,15 @@ impl<'a> Findings<'a> {
         let complete = stream.metrics.enable && !rows.is_empty() && rows.len() == stream.rx.len();
         let received = complete.then(|| received_of(&rows));
         let frames = self.sender(index).map(|(_, row)| row.counts.numbered());
+        let times = (complete && all_expect_all(stream)).then(|| self.times_of(index, &rows));
         let loss = frames.zip(received.as_ref()).map(|(frames, received)| {
-            Loss::new(expected(stream, frames), &received.sequence, all_expect_all(stream))
+            let loss = Loss::new(expected(stream, frames), &received.sequence, all_expect_all(stream));
+            let in_doubt = match &times {
+                Some(times) => times.in_doubt,
+                None if self.has_doubtful_events(index, &rows) => loss.lost,
+                None => 0,
+            };
+            Loss { in_doubt: in_doubt.min(loss.lost), ..loss }
         });
         StreamReport {
             name: stream.name.clone(),
@@ -206,7 +233,17 @@ impl<'a> Findings<'a> {
             latency: self.latency(index, &rows),
             jitter: if let [(_, row)] = rows.as_slice() { row.jitter } else { None },
             per_port: rows.iter().map(|row| self.share(index, *row, frames)).collect(),
+            asked_milli: self.sender(index).and_then(|(_, row)| asked_of(row.planned, timeline?)),
+            outages: times.map(|times| times.outages),
+            misdelivery: self.misdelivery(index, &rows),
+            contents: None,
         }
+    }
+
+    fn times_of(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LossTimes {
+        let mut all = LossTimes::default();
+        rows.iter().for_each(|row| all.add(self.loss_times(stream, *row)));
+        all
     }
 
     fn share(self, stream: usize, row: (&NodeResult, &ReceiveResult), sent: Option<u64>) -> PortShare {
@@ -293,7 +330,7 @@ enum Clocks {
 }
 
 /// How far off what a node took for the controller's time can have been while it sent or received.
-fn error_of(node: &NodeResult) -> Option<Nanos> {
+pub(super) fn error_of(node: &NodeResult) -> Option<Nanos> {
     let clock = node.clock.as_ref()?;
     let at = |local: MonoTime| clock.before.to_controller(local);
     clock.error_over(at(node.started), at(node.ended.max(node.started)))

@@ -56,6 +56,7 @@ fn sent(frames: u64) -> SendResult {
         ..StreamTxCounts::default()
     };
     SendResult {
+        untagged_contents: packetrig_stats::content::ContentCounts::default(),
         stream: 0,
         counts,
         planned: frames,
@@ -76,6 +77,7 @@ fn received(port: usize, unique: u64) -> ReceiveResult {
         ..StreamRxCounts::default()
     };
     ReceiveResult {
+        outages: packetrig_stats::outage::OutageList::default(),
         stream: 0,
         port,
         counts,
@@ -110,6 +112,9 @@ fn port(index: usize, name: &str, ring_dropped: u64) -> PortResult {
         tx_series: RateSeries::default(),
         rx_series: RateSeries::default(),
         clock_bound: Nanos::new(300),
+        events: Vec::new(),
+        untagged_contents: packetrig_stats::content::ContentCounts::default(),
+        peaks: None,
     }
 }
 
@@ -190,7 +195,10 @@ fn a_loss_fails_unless_the_user_accepts_it() {
     let report = report_of(vec![node(&[999])]);
     let Verdict::Fail(reasons) = &report.verdict else { panic!("{:?}", report.verdict) };
     assert!(reasons[0].starts_with("stream s: 2 of 1001 frames lost"), "{reasons:?}");
-    assert_eq!(report.lost, LossPlaces { total: 2, sender: Some(0), receiver: Some(0), path: Some(2) });
+    assert_eq!(
+        report.lost,
+        LossPlaces { total: 2, sender: Some(0), receiver: Some(0), in_doubt: 0, path: Some(2) }
+    );
     assert_eq!(report.imbalances, []);
 
     let mut tolerant = facts();
@@ -204,7 +212,10 @@ fn what_our_own_receiver_lost_is_no_fault_of_the_device() {
     let mut node = node(&[999]);
     node.ports[1] = port(1, "rx0", 2);
     let report = report_of(vec![node]);
-    assert_eq!(report.lost, LossPlaces { total: 2, sender: Some(0), receiver: Some(2), path: Some(0) });
+    assert_eq!(
+        report.lost,
+        LossPlaces { total: 2, sender: Some(0), receiver: Some(2), in_doubt: 0, path: Some(0) }
+    );
     assert!(matches!(report.verdict, Verdict::Inconclusive(_)), "{:?}", report.verdict);
 }
 
@@ -213,7 +224,10 @@ fn a_place_that_was_not_measured_is_absent() {
     let mut node = node(&[999]);
     node.ports[0].tx.dropped = None;
     let report = report_of(vec![node]);
-    assert_eq!(report.lost, LossPlaces { total: 2, sender: None, receiver: Some(0), path: None });
+    assert_eq!(
+        report.lost,
+        LossPlaces { total: 2, sender: None, receiver: Some(0), in_doubt: 0, path: None }
+    );
     assert!(matches!(report.verdict, Verdict::Fail(_)));
 }
 

@@ -1,33 +1,19 @@
-//! PASS, FAIL or INCONCLUSIVE.
+//! PASS, FAIL or INCONCLUSIVE: one pure function from the accounts of a run and the user's criteria.
 //!
-//! PASS: everything sent was counted exactly as wanted, and there is no doubt that matters. FAIL: it was not, and the
-//! rig did not do it. INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt.
+//! FAIL: a criterion is not met, and the rig did not do it. PASS: every criterion is met, and there is no doubt that matters.
+//! INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt. docs/book/verdicts.md has the table.
 
-use super::{Coverage, LossPlaces, SkewReport, StreamReport};
+use super::judgement::{
+    CriterionLine, CriterionResult, Range, SubjectJudgement, allowed, count_in_words, time_in_words,
+};
+use super::{Coverage, Criteria, LatencyFigure, LatencyLimit, LatencyReport, SkewReport, StreamReport};
 use crate::outcome::Outcome;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::Imbalance;
-use packetrig_units::{Nanos, Share};
+use packetrig_stats::result::CaptureResult;
+use packetrig_units::{Nanos, Ratio, Share};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-
-/// What the user accepts. Reordered frames and rewritten headers are reported, not judged: many devices do both by
-/// design.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Criteria {
-    /// Largest share of a stream's frames that may be lost.
-    pub max_loss: Share,
-    /// How far apart senders on different nodes may begin at most.
-    #[serde(default)]
-    pub max_skew: Option<Nanos>,
-}
-
-impl Default for Criteria {
-    /// Nothing may be lost.
-    fn default() -> Self {
-        Self { max_loss: Share::from_billionths(0), max_skew: None }
-    }
-}
 
 /// Whether what was sent arrived as wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,36 +55,271 @@ impl fmt::Display for Verdict {
 #[derive(Debug)]
 pub(super) struct Evidence<'a> {
     pub(super) streams: &'a [StreamReport],
-    pub(super) lost: LossPlaces,
     pub(super) imbalances: &'a [Imbalance],
     pub(super) caveats: &'a [Caveat],
+    pub(super) captures: &'a [CaptureResult],
     pub(super) coverage: Coverage,
     pub(super) outcome: &'a Outcome,
     pub(super) skew: Option<&'a SkewReport>,
 }
 
-pub(super) fn judge(evidence: &Evidence<'_>, criteria: Criteria) -> Verdict {
-    let mut failures = Vec::new();
-    let mut doubts = doubts(evidence);
-    // What our own sender and receiver dropped is no fault of the device under test.
-    let rig_lost_it = evidence.lost.path == Some(0);
-    for stream in evidence.streams {
-        if let Some(reason) = stream.lost_too_much(criteria) {
-            if rig_lost_it { &mut doubts } else { &mut failures }.push(reason);
-        }
-        failures.extend(stream.damage());
-    }
-    if rig_lost_it && evidence.lost.total > 0 {
-        doubts.push("every lost frame was lost in the rig itself, not in the device under test".to_owned());
-    }
-    match (failures.is_empty(), doubts.is_empty()) {
+/// The verdict with the line of each criterion.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Judgement {
+    pub(super) verdict: Verdict,
+    pub(super) lines: Vec<CriterionLine>,
+}
+
+pub(super) fn judge(evidence: &Evidence<'_>, criteria: &Criteria) -> Judgement {
+    let lines = lines(evidence, criteria);
+    let reasons = |wanted| lines.iter().flat_map(|line| line.reasons(wanted)).collect::<Vec<_>>();
+    let failures = reasons(CriterionResult::Fail);
+    let mut doubts = reasons(CriterionResult::Unknown);
+    doubts.extend(doubts_of(evidence));
+    let verdict = match (failures.is_empty(), doubts.is_empty()) {
         (true, true) => Verdict::Pass,
         (true, false) => Verdict::Inconclusive(doubts),
         (false, _) => Verdict::Fail(failures),
+    };
+    Judgement { verdict, lines }
+}
+
+/// A criterion on one stream; `None` where there is nothing to judge.
+type StreamCriterion<'a> = dyn Fn(&StreamReport) -> Option<(CriterionResult, String)> + 'a;
+
+fn lines(evidence: &Evidence<'_>, criteria: &Criteria) -> Vec<CriterionLine> {
+    let mut lines = Vec::new();
+    let mut add = |name: &str, limit: String, judge: &StreamCriterion<'_>| {
+        let judged = evidence.streams.iter().filter_map(|stream| {
+            let (result, measured) = judge(stream)?;
+            Some(SubjectJudgement { subject: format!("stream {}", stream.name), result, measured })
+        });
+        lines.extend(CriterionLine::of(name, limit, judged.collect()));
+    };
+    let at_most = |limit: Share| format!("at most {limit}");
+    add("loss", at_most(criteria.max_loss), &|stream| stream.judge_loss(criteria.max_loss));
+    add("duplicates", at_most(criteria.max_duplicates), &|stream| {
+        stream.judge_duplicates(criteria.max_duplicates)
+    });
+    add("damage", at_most(criteria.max_damaged), &|stream| stream.judge_damage(criteria.max_damaged));
+    add("misdelivery", at_most(criteria.max_misdelivered), &|stream| {
+        stream.judge_misdelivery(criteria.max_misdelivered)
+    });
+    if let Some(limit) = criteria.max_reordered {
+        add("reordering", at_most(limit), &|stream| {
+            stream.judge_count(limit, |got| got.sequence.reordered, "arrived after a later one")
+        });
+    }
+    if let Some(limit) = criteria.max_altered {
+        add("alteration", at_most(limit), &|stream| {
+            stream.judge_count(limit, |got| got.altered, "arrived with other headers")
+        });
+    }
+    for limit in &criteria.latency {
+        add(&format!("latency {}", limit.figure), format!("at most {}", limit.limit), &|stream| {
+            stream.judge_latency(*limit)
+        });
+    }
+    if let Some(limit) = criteria.max_jitter {
+        add("jitter", format!("at most {limit}"), &|stream| stream.judge_jitter(limit));
+    }
+    if let Some(limit) = criteria.max_outage {
+        add("outage", format!("at most {limit}"), &|stream| stream.judge_outage(limit));
+    }
+    if let Some(limit) = criteria.min_rate {
+        add("rate", format!("at least {limit} of the rate asked for"), &|stream| stream.judge_rate(limit));
+    }
+    add("verified", format!("at least {}", criteria.min_verified), &|stream| {
+        stream.judge_verified(criteria.min_verified)
+    });
+    add("lateness", format!("at most {}", criteria.max_late), &|stream| {
+        stream.judge_lateness(criteria.max_late)
+    });
+    lines.extend(CriterionLine::of("capture", "complete".to_owned(), captures(evidence.captures)));
+    lines
+}
+
+/// What the user asked for and did not get is no fault of the device, and no PASS either.
+fn captures(captures: &[CaptureResult]) -> Vec<SubjectJudgement> {
+    let judge = |capture: &CaptureResult| {
+        let is_whole = capture.dropped == 0;
+        let frames = capture.written + capture.dropped;
+        SubjectJudgement {
+            subject: format!("capture {}", capture.file),
+            result: if is_whole { CriterionResult::Pass } else { CriterionResult::Unknown },
+            measured: format!("{} of {frames} frames are in the file", capture.written),
+        }
+    };
+    captures.iter().map(judge).collect()
+}
+
+impl StreamReport {
+    /// The criteria on its frames that have this result here, in words.
+    pub fn judged_as(&self, wanted: CriterionResult, criteria: &Criteria) -> Vec<String> {
+        let judged = [
+            self.judge_loss(criteria.max_loss),
+            self.judge_duplicates(criteria.max_duplicates),
+            self.judge_damage(criteria.max_damaged),
+            self.judge_misdelivery(criteria.max_misdelivered),
+        ];
+        let found = judged.into_iter().flatten().filter(|(result, _)| *result == wanted);
+        found.map(|(_, measured)| format!("stream {}: {measured}", self.name)).collect()
+    }
+
+    fn judge_loss(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let loss = self.loss?;
+        let unrecognised = self.contents.map_or(0, |contents| contents.lost);
+        let expected = loss.expected + self.contents.map_or(0, |contents| contents.compared);
+        let most = loss.lost + unrecognised;
+        let range = Range { least: most - loss.in_doubt.min(most), most };
+        let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
+        let mut words = count_in_words(range, expected, "lost");
+        if stale > 0 {
+            words.push_str(&format!("; {stale} frames came more than 65536 frames late and count as lost"));
+        }
+        Some((range.within(allowed(limit, expected)), words))
+    }
+
+    fn judge_count(
+        &self,
+        limit: Share,
+        count: fn(&super::Received) -> u64,
+        what: &str,
+    ) -> Option<(CriterionResult, String)> {
+        let received = self.received.as_ref().filter(|_| self.measured)?;
+        Some(self.judge_frames(limit, Range::exactly(count(received)), what))
+    }
+
+    fn judge_frames(&self, limit: Share, frames: Range, what: &str) -> (CriterionResult, String) {
+        let received = self.received.as_ref().map_or(0, |received| received.frames);
+        let expected = self.loss.map_or(received, |loss| loss.expected);
+        (frames.within(allowed(limit, expected)), count_in_words(frames, expected, what))
+    }
+
+    /// A frame that came too late to be told from a copy may be one. Frames beyond those expected count as copies.
+    fn judge_duplicates(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let received = self.received.as_ref().filter(|_| self.measured)?;
+        let loss = self.loss.filter(|loss| loss.extra > 0);
+        let copies = received.sequence.duplicates + loss.map_or(0, |loss| loss.extra);
+        let frames = Range { least: copies, most: copies + received.sequence.stale };
+        let what = match (loss, received.sequence.stale) {
+            (Some(_), _) => {
+                "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned()
+            }
+            (None, 0) => "arrived more than once".to_owned(),
+            (None, stale) => {
+                format!("arrived more than once, if the {stale} that came over 65536 frames late are copies")
+            }
+        };
+        let expected = self.loss.map_or(received.frames, |loss| loss.expected);
+        let ratio = Ratio::new(frames.most, expected);
+        let words = format!("{} of {expected} frames {what} ({ratio})", frames.most);
+        Some((frames.within(allowed(limit, expected)), words))
+    }
+
+    fn judge_damage(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let damaged = |received: &super::Received| received.corrupt + received.unnumbered;
+        self.judge_count(limit, damaged, "arrived with a damaged payload or tag")
+    }
+
+    fn judge_misdelivery(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let loss = self.loss?;
+        let Some(astray) = &self.misdelivery else {
+            return Some((CriterionResult::Pass, format!("0 of {} frames at other ports", loss.expected)));
+        };
+        let range = Range::exactly(astray.frames - astray.to_groups);
+        Some((range.within(allowed(limit, loss.expected)), astray.to_string()))
+    }
+
+    fn judge_latency(&self, limit: LatencyLimit) -> Option<(CriterionResult, String)> {
+        let unknown = (CriterionResult::Unknown, format!("latency {} was not measured", limit.figure));
+        self.received.as_ref().filter(|got| got.frames > 0)?;
+        let Some(latency) = &self.latency else { return Some(unknown) };
+        let value = latency.figure(limit.figure).as_u64();
+        // Stamps make a latency look longer than it is; two clocks make it look longer or shorter.
+        let clock = latency.error.clock.unwrap_or(Nanos::ZERO).as_u64();
+        let least = latency.error.p99().map_or(0, |error| value.saturating_sub(error.as_u64()));
+        let range = Range { least, most: value + clock };
+        Some((range.within(limit.limit.as_u64()), format!("{} {}", limit.figure, time_in_words(range))))
+    }
+
+    fn judge_jitter(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+        self.received.as_ref().filter(|got| got.frames > 1)?;
+        let Some(jitter) = &self.jitter else {
+            return Some((CriterionResult::Unknown, "jitter was not measured".to_owned()));
+        };
+        let range = Range::exactly(jitter.rfc3550.as_u64());
+        Some((range.within(limit.as_u64()), time_in_words(range)))
+    }
+
+    fn judge_outage(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+        self.loss?;
+        let Some(outages) = &self.outages else {
+            return Some((
+                CriterionResult::Unknown,
+                "outages are not known where receivers share a stream".to_owned(),
+            ));
+        };
+        let time = |time: Option<Nanos>| time.map_or(0, Nanos::as_u64);
+        let range = Range { least: time(outages.longest_certain), most: time(outages.longest) };
+        Some((range.within(limit.as_u64()), format!("longest {}", time_in_words(range))))
+    }
+
+    fn judge_rate(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let asked = self.asked_milli?;
+        let received = self.received.as_ref()?.rate.map_or(0, |rate| rate.frames_milli);
+        let is_met = received >= allowed(limit, asked);
+        // What was not sent, or lost for the rig's sake, could not arrive.
+        let is_doubtful = self.sent.as_ref().is_none_or(|sent| sent.unsent > 0)
+            || self.loss.is_none_or(|loss| loss.in_doubt > 0);
+        let result = match (is_met, is_doubtful) {
+            (true, _) => CriterionResult::Pass,
+            (false, true) => CriterionResult::Unknown,
+            (false, false) => CriterionResult::Fail,
+        };
+        let words =
+            format!("{} of {} frames/s ({})", received / 1000, asked / 1000, Ratio::new(received, asked));
+        Some((result, words))
+    }
+
+    /// Of the frames sent, those that receivers can know again.
+    fn judge_verified(&self, limit: Share) -> Option<(CriterionResult, String)> {
+        let sent = self.sent.as_ref().filter(|sent| self.loss.is_some() && sent.frames > 0)?;
+        let compared = self.contents.map_or(0, |contents| contents.compared);
+        let verified = (sent.frames - sent.untagged) + compared;
+        let is_met = verified >= allowed(limit, sent.frames);
+        let result = if is_met { CriterionResult::Pass } else { CriterionResult::Unknown };
+        let words = format!(
+            "{verified} of {} frames can be verified, {compared} of them by their content ({})",
+            sent.frames,
+            Ratio::new(verified, sent.frames)
+        );
+        Some((result, words))
+    }
+
+    fn judge_lateness(&self, limit: Nanos) -> Option<(CriterionResult, String)> {
+        let error = self.sent.as_ref()?.send_error?;
+        let is_met = error.max <= limit;
+        let result = if is_met { CriterionResult::Pass } else { CriterionResult::Unknown };
+        Some((result, format!("frames left up to {} late", error.max)))
     }
 }
 
-fn doubts(evidence: &Evidence<'_>) -> Vec<String> {
+impl LatencyReport {
+    const fn figure(&self, figure: LatencyFigure) -> Nanos {
+        match figure {
+            LatencyFigure::P50 => self.p50,
+            LatencyFigure::P90 => self.p90,
+            LatencyFigure::P99 => self.p99,
+            LatencyFigure::P999 => self.p999,
+            LatencyFigure::P9999 => self.p9999,
+            LatencyFigure::Mean => self.mean,
+            LatencyFigure::Max => self.max,
+        }
+    }
+}
+
+fn doubts_of(evidence: &Evidence<'_>) -> Vec<String> {
     let mut doubts = Vec::new();
     match evidence.outcome {
         Outcome::Complete { .. } => {}
@@ -139,45 +360,7 @@ fn doubts(evidence: &Evidence<'_>) -> Vec<String> {
 }
 
 /// What makes it impossible to judge a stream.
-fn unjudged(stream: &StreamReport) -> Vec<String> {
-    let mut doubts = Vec::new();
-    let name = &stream.name;
-    if stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none() {
-        doubts.push(format!("stream {name}: a sender or receiver did not report"));
-    }
-    if let Some(stale) = stream.received.as_ref().map(|got| got.sequence.stale).filter(|stale| *stale > 0) {
-        doubts.push(format!("stream {name}: {stale} frames came too late to tell a copy from a late one"));
-    }
-    doubts
-}
-
-impl StreamReport {
-    /// What is wrong with this stream by the user's criteria, whoever did it; empty if it is as wanted.
-    pub fn faults(&self, criteria: Criteria) -> Vec<String> {
-        self.lost_too_much(criteria).into_iter().chain(self.damage()).collect()
-    }
-
-    fn lost_too_much(&self, criteria: Criteria) -> Option<String> {
-        let loss = self.loss.filter(|loss| loss.lost > 0)?;
-        let allowed = u128::from(loss.expected) * u128::from(criteria.max_loss.billionths());
-        let too_much = u128::from(loss.lost) * u128::from(Share::WHOLE.billionths()) > allowed;
-        let (lost, of) = (loss.lost, loss.expected);
-        too_much.then(|| format!("stream {}: {lost} of {of} frames lost ({})", self.name, loss.ratio()))
-    }
-
-    /// What arrived, but not as sent.
-    fn damage(&self) -> Vec<String> {
-        let Some(received) = self.received.as_ref().filter(|_| self.measured) else { return Vec::new() };
-        let extra = self.loss.map_or(0, |loss| loss.extra);
-        [
-            (received.sequence.duplicates, "frames arrived more than once"),
-            (extra, "frames more than expected were counted (is rx_tx_ratio right?)"),
-            (received.corrupt, "frames arrived with a damaged payload"),
-            (received.unnumbered, "frames arrived with a damaged tag"),
-        ]
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("stream {}: {count} {what}", self.name))
-        .collect()
-    }
+fn unjudged(stream: &StreamReport) -> Option<String> {
+    let is_missing = stream.measured && !stream.rx_ports.is_empty() && stream.loss.is_none();
+    is_missing.then(|| format!("stream {}: a sender or receiver did not report", stream.name))
 }

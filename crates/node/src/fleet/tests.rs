@@ -136,6 +136,7 @@ impl DataPlane for Half {
 
 fn sent_hundred() -> SendResult {
     SendResult {
+        untagged_contents: packetrig_stats::content::ContentCounts::default(),
         stream: 0,
         counts: StreamTxCounts { frames: 100, ..StreamTxCounts::default() },
         planned: 100,
@@ -148,6 +149,7 @@ fn sent_hundred() -> SendResult {
 fn received_hundred() -> ReceiveResult {
     let sequence = SequenceCounts { unique: 100, ..SequenceCounts::default() };
     ReceiveResult {
+        outages: packetrig_stats::outage::OutageList::default(),
         stream: 0,
         port: 1,
         counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },

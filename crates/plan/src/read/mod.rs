@@ -4,6 +4,7 @@
 //! becomes a plan.
 
 mod capture;
+mod criteria;
 mod device;
 #[cfg(test)]
 mod device_tests;
@@ -46,6 +47,7 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     let mut names = Names::default();
     plan.ports = port::ports(config, options, &mut names);
     port::layer1(config, &mut plan.ports, &mut names);
+    plan.criteria = criteria::criteria(config);
     plan.captures = capture::captures(config, &plan.ports, &mut names);
     let (interfaces, devices) = device::interfaces(config, &plan.ports, &mut names);
     plan.interfaces = interfaces;

@@ -7,10 +7,14 @@ fn second_of(number: u64) -> u64 {
     number / 10
 }
 
+fn arrival(number: u64) -> MonoTime {
+    MonoTime::from_nanos(number * 1000)
+}
+
 fn window_of(arrivals: &[u64], sent: u64) -> SequenceCounts {
     let mut window = SequenceWindow::new();
     for number in arrivals {
-        window.arrive(*number, second_of);
+        window.arrive(*number, arrival(*number), second_of);
     }
     window.finish(sent, second_of);
     window.counts()
@@ -77,10 +81,10 @@ fn a_stream_in_order_has_nothing_to_report() {
 fn a_frame_at_the_edge_of_the_window_is_late_and_one_behind_it_stale() {
     let mut window = SequenceWindow::new();
     for number in (0..WINDOW + 2).filter(|n| ![1, 2].contains(n)) {
-        window.arrive(number, second_of);
+        window.arrive(number, arrival(number), second_of);
     }
-    assert!(matches!(window.arrive(2, second_of), Arrival::Late { .. }));
-    assert_eq!(window.arrive(1, second_of), Arrival::Stale);
+    assert!(matches!(window.arrive(2, arrival(2), second_of), Arrival::Late { .. }));
+    assert_eq!(window.arrive(1, arrival(1), second_of), Arrival::Stale);
     window.finish(WINDOW + 2, second_of);
     let counts = window.counts();
     assert_eq!((counts.lost, counts.stale, counts.unique), (1, 1, WINDOW + 1));
@@ -114,7 +118,7 @@ fn short_numbers_unwrap_around_the_highest_seen() {
     assert_eq!(window.unwrap(0xf_fff0, 20), 0xf_fff0);
     for number in 0..(1 << 20) + 10 {
         assert_eq!(window.unwrap(u32::try_from(number & 0xf_ffff).unwrap(), 20), number);
-        window.arrive(number, second_of);
+        window.arrive(number, arrival(number), second_of);
     }
     assert_eq!(window.unwrap(0xf_fffe, 20), 0xf_fffe);
 }
@@ -137,5 +141,43 @@ proptest! {
     fn any_numbers_are_fine(arrivals in prop::collection::vec(0u64..300_000, 0..50), sent in 0u64..300_000) {
         let counts = window_of(&arrivals, sent);
         prop_assert_eq!(counts.unique + counts.duplicates + counts.stale, arrivals.len() as u64);
+    }
+}
+
+#[test]
+fn outages_have_their_numbers_and_the_arrivals_around_them() {
+    let mut window = SequenceWindow::new();
+    for number in (5..100).chain(110..120).filter(|number| *number != 50) {
+        window.arrive(number, arrival(number), second_of);
+    }
+    window.finish(130, second_of);
+    let list = window.take_outages();
+    let spans: Vec<_> = list.outages.iter().map(|o| (o.first, o.last, o.begin, o.end)).collect();
+    let at = |number| Some(arrival(number));
+    assert_eq!(
+        spans,
+        [
+            (0, 4, None, at(5)),
+            (50, 50, at(49), at(51)),
+            (100, 109, at(99), at(110)),
+            (120, 129, at(119), None)
+        ]
+    );
+    assert_eq!((list.gaps, list.longest), (4, Some(packetrig_units::Nanos::new(11_000))));
+}
+
+proptest! {
+    #[test]
+    fn outages_hold_every_lost_frame_and_no_other(arrivals in faulty(600), cut in 0u64..5) {
+        let mut window = SequenceWindow::new();
+        for (place, number) in arrivals.iter().enumerate() {
+            window.arrive(*number, arrival(place as u64), second_of);
+        }
+        window.finish(600 + cut, second_of);
+        let lost: Vec<u64> = (0..600 + cut).filter(|number| !arrivals.contains(number)).collect();
+        let list = window.take_outages();
+        let listed: Vec<u64> = list.outages.iter().flat_map(|o| o.first..=o.last).collect();
+        prop_assert_eq!(listed, lost);
+        prop_assert_eq!(list.gaps, window.counts().loss_bursts);
     }
 }

@@ -1,6 +1,6 @@
 //! JUnit XML, so that a build server shows a run as tests: one case per stream and one for the run as a whole.
 
-use packetrig_fleet::report::{RunReport, StreamReport, Verdict};
+use packetrig_fleet::report::{CriterionResult, RunReport, StreamReport, Verdict};
 use std::fmt::Write as _;
 
 /// The run as a test suite. A stream that is not as wanted is a failure, one that was not measured is skipped; a run
@@ -41,10 +41,14 @@ struct Counts {
 }
 
 fn stream_case(report: &RunReport, stream: &StreamReport, counts: &mut Counts) -> String {
-    let faults = stream.faults(report.criteria);
+    let faults = stream.judged_as(CriterionResult::Fail, &report.criteria);
+    let doubts = stream.judged_as(CriterionResult::Unknown, &report.criteria);
     if !faults.is_empty() {
         counts.failures += 1;
         element("failure", &faults)
+    } else if !doubts.is_empty() {
+        counts.errors += 1;
+        element("error", &doubts)
     } else if stream.loss.is_none() {
         counts.skipped += 1;
         "      <skipped message=\"not measured\"/>\n".to_owned()

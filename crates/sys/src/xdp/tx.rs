@@ -178,6 +178,8 @@ pub struct Run {
     pub count: u32,
     /// Of which shape.
     pub shape: u32,
+    /// How much later than planned the frames are due, because the sender was held up: they count as that late, in ns.
+    pub behind_ns: u64,
 }
 
 /// How to send.
@@ -291,12 +293,13 @@ impl LiveTx {
         }
         let slot = SLOTS + SLOT * usize::try_from(self.pushed % RUNS).unwrap_or(0);
         let words = [run.due_ns, run.step, run.number, run.cutoff_ns];
-        let bytes = self.control.bytes_mut(slot, 40);
+        let bytes = self.control.bytes_mut(slot, 48);
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_ne_bytes());
         }
         bytes[32..36].copy_from_slice(&run.count.to_ne_bytes());
         bytes[36..40].copy_from_slice(&run.shape.to_ne_bytes());
+        bytes[40..48].copy_from_slice(&run.behind_ns.to_ne_bytes());
         self.pushed += 1;
         self.control.long(PUSHED).store(self.pushed, Ordering::Release);
         true
@@ -374,14 +377,15 @@ impl LiveTx {
     /// How long the program takes for one frame of a shape, in ns: the mean of many, made outside any interface.
     pub fn time_per_frame(&mut self, shape: u32) -> Result<u32, Error> {
         const FRAMES: u32 = 1 << 20;
-        let run = Run { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape };
+        let run =
+            Run { due_ns: 0, step: 0, number: 0, cutoff_ns: u64::MAX, count: FRAMES, shape, behind_ns: 0 };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         self.shared.program.time(&self.shared.frame, FRAMES)
     }
 
     /// Makes one frame outside any interface, as it would be sent when it was due at zero: the bytes, for tests.
     pub fn make_once(&mut self, shape: u32, number: u64, len: usize) -> Result<Option<Vec<u8>>, Error> {
-        let run = Run { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape };
+        let run = Run { due_ns: 0, step: 0, number, cutoff_ns: u64::MAX, count: 1, shape, behind_ns: 0 };
         assert!(self.thread.is_none() && self.push(&run), "only before the start");
         let longest = self.shared.frame.len();
         let (answer, frame) = self.shared.program.run_once(&vec![0xa5; longest])?;

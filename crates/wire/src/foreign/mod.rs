@@ -8,13 +8,17 @@
 //!
 //! Invariant: any bytes are fine; what is not understood is left as it is.
 
+mod content;
 mod layers;
+mod other_run;
 mod place;
 mod rewrite;
 #[cfg(test)]
 mod tests;
 
+pub use content::content_hash;
 pub use layers::{Ip, Layers, Transport};
+pub use other_run::{OtherRun, other_run};
 pub use place::{TagPlace, verify};
 pub use rewrite::{AddressMap, Rewrite, RewriteError, VlanEdit};
 

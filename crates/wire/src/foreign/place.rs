@@ -56,6 +56,11 @@ impl TagPlace {
         self.form
     }
 
+    /// Offset behind the tag: the end of the payload.
+    pub(super) fn end(&self) -> usize {
+        self.at + self.form.bytes()
+    }
+
     /// Writes the tag of the stream's tagged frame `n` into `frame`, a copy of the one this is the place of, and corrects the
     /// checksum.
     pub fn write(&self, n: u64, stamp: Stamp, frame: &mut [u8]) {

@@ -171,6 +171,12 @@ impl Template {
         TagForm::fitting(size.kernel_len().saturating_sub(self.header_len))
     }
 
+    /// Whether frames of this stream may carry a tag of this form.
+    pub fn has_tag_form(&self, form: TagForm) -> bool {
+        let sizes = [self.spec.size.min(), self.spec.size.max()];
+        sizes.into_iter().any(|size| self.tag_form(size) == Some(form))
+    }
+
     /// Writes the `nth` frame without FCS into `out` (at least `size(index).kernel_len()` bytes) and returns its length.
     /// `stamp` is used when the frame carries a tag.
     pub fn render(&self, nth: impl Into<Nth>, stamp: Stamp, out: &mut [u8]) -> usize {

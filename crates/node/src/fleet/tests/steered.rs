@@ -57,6 +57,7 @@ impl Planes for Simulated {
             (place.node.0 == self.node).then(|| place.interface.parse::<Location>().unwrap())
         };
         let options = RigOptions {
+            run: String::new(),
             key: TagKey(preparation.tag_key),
             confirmed: BTreeSet::new(),
             capture_dir: None,

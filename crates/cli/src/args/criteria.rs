@@ -1,0 +1,79 @@
+//! What a run has to keep to pass.
+
+use super::quantities::{LatencyBound, Percent};
+use clap::Args;
+use packetrig_plan::criteria::Criteria;
+use packetrig_units::{Nanos, Share};
+
+/// Limits, each also in a plan's `x_criteria`, where flags come before it.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Criteria for PASS (`packetrig help run` has the defaults)")]
+pub(crate) struct CriteriaFlags {
+    /// Largest share of lost frames of a stream [default: 0%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_loss: Option<Percent>,
+    /// Largest share of frames that arrive more than once [default: 0%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_duplicates: Option<Percent>,
+    /// Largest share of frames with a damaged payload or tag [default: 0%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_damaged: Option<Percent>,
+    /// Largest share of frames at ports where none of their stream is expected [default: 0%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_misdelivered: Option<Percent>,
+    /// Largest share of frames that arrive after a later one [default: any]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_reordered: Option<Percent>,
+    /// Largest share of frames with headers other than sent [default: any]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) max_altered: Option<Percent>,
+    /// Largest latency: p99=50us,max=1ms; figures are p50, p90, p99, p99.9, p99.99, mean and max [default: any]
+    #[arg(long, value_name = "FIGURE=TIME,…", value_delimiter = ',')]
+    pub(crate) max_latency: Vec<LatencyBound>,
+    /// Largest interarrival jitter, by RFC 3550 [default: any]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_jitter: Option<Nanos>,
+    /// Longest time without a frame of a stream, while frames are lost [default: any]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_outage: Option<Nanos>,
+    /// Smallest rate received, of the rate asked for [default: any]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) min_rate: Option<Percent>,
+    /// Smallest share of frames that can be verified, by tag or content; with less there is no PASS [default: 100%]
+    #[arg(long, value_name = "PERCENT")]
+    pub(crate) min_verified: Option<Percent>,
+    /// How late a frame may leave; beyond that there is no PASS, and losses meanwhile are not blamed on the device [default: 200ms]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_late: Option<Nanos>,
+    /// How far apart senders on different nodes may begin [default: any]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) max_skew: Option<Nanos>,
+}
+
+impl CriteriaFlags {
+    /// The plan's criteria with what the flags say instead.
+    pub(crate) fn over(&self, plan: &Criteria) -> Criteria {
+        let or = |flag: Option<Percent>, plan: Share| flag.map_or(plan, |flag| flag.0);
+        let or_any = |flag: Option<Percent>, plan: Option<Share>| flag.map(|flag| flag.0).or(plan);
+        let mut latency = plan.latency.clone();
+        for bound in &self.max_latency {
+            latency.retain(|limit| limit.figure != bound.0.figure);
+            latency.push(bound.0);
+        }
+        Criteria {
+            max_loss: or(self.max_loss, plan.max_loss),
+            max_duplicates: or(self.max_duplicates, plan.max_duplicates),
+            max_damaged: or(self.max_damaged, plan.max_damaged),
+            max_misdelivered: or(self.max_misdelivered, plan.max_misdelivered),
+            max_reordered: or_any(self.max_reordered, plan.max_reordered),
+            max_altered: or_any(self.max_altered, plan.max_altered),
+            latency,
+            max_jitter: self.max_jitter.or(plan.max_jitter),
+            max_outage: self.max_outage.or(plan.max_outage),
+            min_rate: or_any(self.min_rate, plan.min_rate),
+            min_verified: or(self.min_verified, plan.min_verified),
+            max_late: self.max_late.unwrap_or(plan.max_late),
+            max_skew: self.max_skew.or(plan.max_skew),
+        }
+    }
+}

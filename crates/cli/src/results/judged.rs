@@ -1,0 +1,114 @@
+//! What the verdict rests on: the line of each criterion, the longest outages, what happened to ports, frames that went
+//! astray and frames of other runs.
+
+use super::{left_out, short};
+use crate::numbers::count;
+use crate::output::Style;
+use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, RunReport};
+
+/// Outages shown; the report file has more.
+const MOST_OUTAGES: usize = 10;
+/// Events and subjects shown of each kind.
+const MOST_SHOWN: usize = 8;
+
+/// One line for each criterion, and for each subject that decides it.
+pub(super) fn criteria(report: &RunReport, style: Style) -> String {
+    report.judged.iter().map(|line| criterion(line, style)).collect()
+}
+
+fn criterion(line: &CriterionLine, style: Style) -> String {
+    let result = match line.result {
+        CriterionResult::Pass => style.good("PASS   "),
+        CriterionResult::Fail => style.bad("FAIL   "),
+        CriterionResult::Unknown => style.doubtful("UNKNOWN"),
+    };
+    let mut text = format!("  {result}  {:<14} {}\n", line.criterion, line.limit);
+    if line.result == CriterionResult::Pass {
+        return text;
+    }
+    for subject in line.subjects.iter().take(MOST_SHOWN) {
+        text.push_str(&format!(
+            "             {:<7}  {}: {}\n",
+            subject.result, subject.subject, subject.measured
+        ));
+    }
+    let all = line.failed + line.unknown;
+    if all > MOST_SHOWN {
+        text.push_str(&format!("             … and {} more, see report.json\n", all - MOST_SHOWN));
+    }
+    text
+}
+
+/// The longest outages of all streams, in the order of time.
+pub(super) fn outages(report: &RunReport) -> String {
+    let all = report.streams.iter().filter_map(|stream| Some((stream, stream.outages.as_ref()?)));
+    let mut rows: Vec<(&str, &OutageRow)> = all
+        .clone()
+        .flat_map(|(stream, of)| of.listed.iter().map(move |row| (stream.name.as_str(), row)))
+        .collect();
+    rows.sort_by_key(|(_, row)| std::cmp::Reverse(row.frames));
+    rows.truncate(MOST_OUTAGES);
+    rows.sort_by_key(|(_, row)| row.begin);
+    let mut text: String = rows.iter().map(|(stream, row)| outage(stream, row)).collect();
+    let outages: u64 = all.map(|(_, of)| of.count).sum();
+    let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
+    if outages > shown {
+        text.push_str(&format!("  … and {} more, see outages.csv\n", count(outages - shown)));
+    }
+    text
+}
+
+fn outage(stream: &str, row: &OutageRow) -> String {
+    let at = |time: Option<packetrig_units::Nanos>, missing: &str| {
+        time.map_or_else(|| missing.to_owned(), |time| time.to_string())
+    };
+    let length = row
+        .begin
+        .zip(row.end)
+        .map_or_else(String::new, |(begin, end)| format!(" ({})", end.saturating_sub(begin)));
+    let joined = if row.gaps > 1 { format!(" in {} gaps", row.gaps) } else { String::new() };
+    let doubt = if row.in_doubt > 0 { format!(", {} in doubt", count(row.in_doubt)) } else { String::new() };
+    format!(
+        "  {}: from {} to {}{length}: {} frames{joined}, numbers {} to {}{doubt}\n",
+        short(stream),
+        at(row.begin, "the start"),
+        at(row.end, "the end"),
+        count(row.frames),
+        row.first,
+        row.last
+    )
+}
+
+/// What happened to ports during the run, in time since the start.
+pub(super) fn events(report: &RunReport) -> String {
+    let mut text = String::new();
+    for port in &report.ports {
+        for event in port.events.iter().take(MOST_SHOWN) {
+            let until = event.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
+            let name = &port.info.name;
+            text.push_str(&format!("  {name}: from {} to {until}: {}\n", event.from, event.what));
+        }
+        if let Some(more) = port.events.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
+            text.push_str(&format!("  {}: … and {more} more, see report.json\n", port.info.name));
+        }
+    }
+    text
+}
+
+/// Frames that arrived where none were expected, and frames of other runs.
+pub(super) fn astray(report: &RunReport) -> String {
+    let misdelivered =
+        report.streams.iter().filter_map(|stream| Some((stream, stream.misdelivery.as_ref()?)));
+    let mut lines: Vec<String> =
+        misdelivered.map(|(stream, astray)| format!("  {}: {astray}\n", short(&stream.name))).collect();
+    for port in &report.ports {
+        lines.extend(port.other_runs.iter().map(|other| {
+            let run =
+                other.run.as_ref().map_or_else(|| "an earlier run".to_owned(), |run| format!("run {run}"));
+            format!("  {}: {} frames of {run}\n", port.info.name, count(other.frames))
+        }));
+    }
+    let more = left_out(lines.len(), "lines", "report.json");
+    lines.truncate(super::MOST_ROWS);
+    lines.concat() + &more
+}

@@ -1,0 +1,222 @@
+//! All streams at one receiver: which of them a frame belongs to, or why it belongs to none.
+
+use super::elsewhere::Elsewhere;
+use super::lane::{Known, Lane};
+use super::other_runs::OtherRuns;
+use crate::Error;
+use crate::capture::Tap;
+use crate::device::is_protocol;
+use crate::port::{FrameRx, RxFrame};
+use crate::stream::{ReceivedFrames, RxJob, Source, StreamSpec};
+use crate::take::Take;
+use packetrig_stats::content::ContentCounts;
+use packetrig_stats::port::RxCounters;
+use packetrig_units::{FrameSize, MonoTime};
+use packetrig_wire::tag::{self, TagKey};
+use packetrig_wire::{Verdict, foreign};
+use std::sync::Arc;
+
+/// Streams whose headers a frame without a tag is compared with; comparing with thousands would cost us the next frames.
+const MOST_COMPARED: usize = 64;
+
+/// All that a receiver knows of its streams.
+pub(super) struct Books {
+    pub(super) port: usize,
+    key: TagKey,
+    pub(super) lanes: Vec<Lane>,
+    /// Lane of a stream number, plus one; zero if not expected here.
+    pub(super) lane_of: Vec<usize>,
+    scratch: Vec<u8>,
+    /// Streams that are expected at other ports, and where each is, as `lane_of` says it of lanes.
+    elsewhere: Vec<Elsewhere>,
+    elsewhere_of: Vec<usize>,
+    other_runs: OtherRuns,
+    /// Content of frames without a tag, if frames of a file are expected.
+    contents: Option<ContentCounts>,
+    pub(super) start: MonoTime,
+    pub(super) taps: Vec<Tap>,
+    pub(super) foreign: u64,
+    has_devices: bool,
+    pub(super) protocol: u64,
+    pub(super) foreign_bytes: u64,
+    pub(super) unnumbered: u64,
+    misdelivered: u64,
+    pub(super) bytes: u64,
+}
+
+impl Books {
+    pub(super) fn open(job: RxJob) -> Self {
+        let streams = job.streams.len();
+        let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
+        let elsewhere: Vec<_> = job.elsewhere.into_iter().map(Elsewhere::new).collect();
+        let is_recorded = |spec: &Arc<StreamSpec>| matches!(spec.source, Source::Recorded(_));
+        Self {
+            elsewhere_of: places_by_number(elsewhere.iter().map(Elsewhere::stream_number)),
+            elsewhere,
+            other_runs: OtherRuns::new(job.earlier_runs),
+            contents: job.streams.iter().any(is_recorded).then(ContentCounts::with_room),
+            port: job.port,
+            key: job.key,
+            scratch: vec![0; longest_headers(&job.streams)],
+            lanes: job.streams.into_iter().map(|spec| Lane::new(spec, streams)).collect(),
+            lane_of,
+            start: MonoTime::default(),
+            taps: job.taps,
+            foreign: 0,
+            has_devices: job.has_devices,
+            protocol: 0,
+            foreign_bytes: 0,
+            unnumbered: 0,
+            misdelivered: 0,
+            bytes: 0,
+        }
+    }
+
+    /// Looks after the captures, between batches.
+    pub(super) fn attend_taps(
+        &mut self,
+        port: &mut impl FrameRx,
+        now: MonoTime,
+        is_idle: bool,
+    ) -> Result<(), Error> {
+        for tap in &mut self.taps {
+            if tap.attend(now, is_idle) {
+                tap.ring_dropped(port.counters()?.ring_dropped);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether frames of any stream are expected here, or captured.
+    pub(super) fn is_needed_often(&self) -> bool {
+        !self.lanes.is_empty() || !self.taps.is_empty()
+    }
+
+    pub(super) fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
+        self.elsewhere.extend(elsewhere.into_iter().map(Elsewhere::new));
+        self.elsewhere_of = places_by_number(self.elsewhere.iter().map(Elsewhere::stream_number));
+        let all = self.lanes.len() + streams.len();
+        let longest = longest_headers(&streams).max(self.scratch.len());
+        self.scratch.resize(longest, 0);
+        self.lanes.extend(streams.into_iter().map(|spec| Lane::new(spec, all)));
+        self.lane_of = places_by_number(self.lanes.iter().map(|lane| lane.spec.number));
+    }
+
+    pub(super) fn announce(&mut self, takes: &[(u16, Take)]) {
+        for (number, take) in takes {
+            let Some(lane) = place_of(&self.lane_of, *number) else { continue };
+            let headers = take.template().header_len().max(self.scratch.len());
+            self.scratch.resize(headers, 0);
+            self.lanes[lane].announce(take.clone());
+        }
+    }
+
+    pub(super) fn take(&mut self, frame: RxFrame<'_>) {
+        for tap in &mut self.taps {
+            tap.offer(&frame);
+        }
+        let Some((lane, known)) = self.recognise(&frame) else { return self.take_unrecognised(&frame) };
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        self.bytes += bytes;
+        self.unnumbered += u64::from(!known.is_possible);
+        let lane = &mut self.lanes[lane];
+        lane.take(&known, &frame);
+        lane.series.add(self.start, frame.at, 1, bytes);
+    }
+
+    /// Whose frame it is, by its tag. What merely looks like a tag does not pass the comparison with the template, so of
+    /// several candidates the intact one is the true one.
+    fn recognise(&mut self, frame: &RxFrame<'_>) -> Option<(usize, Known)> {
+        let mut damaged = None;
+        for found in tag::candidates(frame.bytes, self.key) {
+            let Some(lane) = place_of(&self.lane_of, found.tag.stream) else { continue };
+            let known = self.lanes[lane].compare(self.key, found, frame, self.start, &mut self.scratch);
+            let Some(known) = known else { continue };
+            if known.verdict != Verdict::Corrupt && known.is_possible {
+                return Some((lane, known));
+            }
+            damaged = damaged.or(Some((lane, known)));
+        }
+        damaged
+    }
+
+    /// A frame without a readable tag of a stream that is expected here.
+    fn take_unrecognised(&mut self, frame: &RxFrame<'_>) {
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        if self.take_misdelivered(frame) {
+            self.misdelivered += 1;
+        } else if self.other_runs.take(frame.bytes, self.start, frame.at) {
+            // Counted there.
+        } else if let Some(lane) = self.lane_by_headers(frame.bytes) {
+            lane.counts.unnumbered += 1;
+            self.unnumbered += 1;
+            self.bytes += bytes;
+        } else if self.has_devices && is_protocol(frame.bytes) {
+            self.protocol += 1;
+        } else {
+            self.foreign += 1;
+            self.foreign_bytes += bytes;
+            if let Some(contents) = &mut self.contents {
+                contents.add(foreign::content_hash(frame.bytes));
+            }
+        }
+    }
+
+    fn take_misdelivered(&mut self, frame: &RxFrame<'_>) -> bool {
+        let Self { elsewhere, elsewhere_of, key, .. } = self;
+        tag::candidates(frame.bytes, *key).any(|found| {
+            let place = place_of(elsewhere_of, found.tag.stream);
+            place.is_some_and(|place| elsewhere[place].take(&found, frame))
+        })
+    }
+
+    /// The stream whose tag was damaged: its headers are those of this frame.
+    fn lane_by_headers(&mut self, bytes: &[u8]) -> Option<&mut Lane> {
+        self.lanes.iter_mut().take(MOST_COMPARED).find(|lane| lane.has_headers_of(bytes))
+    }
+
+    /// The counts of the port that are kept here, added to those of its rings.
+    pub(super) fn add_to(&self, counters: RxCounters) -> RxCounters {
+        RxCounters {
+            foreign: self.foreign,
+            protocol: self.protocol,
+            foreign_bytes: self.foreign_bytes,
+            unnumbered: self.unnumbered,
+            misdelivered: self.misdelivered,
+            other_runs: self.other_runs.total(),
+            bytes: self.bytes,
+            ..counters
+        }
+    }
+
+    /// The final word; `sent` is what each stream sent in all.
+    pub(super) fn finish(self, sent: &[u64]) -> ReceivedFrames {
+        let port = self.port;
+        let lanes = self.lanes.into_iter().enumerate();
+        ReceivedFrames {
+            streams: lanes.map(|(i, lane)| lane.finish(port, sent.get(i).copied().unwrap_or(0))).collect(),
+            misdelivered: self.elsewhere.into_iter().filter_map(|stream| stream.finish(port)).collect(),
+            other_runs: self.other_runs.finish(port),
+            untagged_contents: self.contents.unwrap_or_default(),
+        }
+    }
+}
+
+fn longest_headers(streams: &[Arc<StreamSpec>]) -> usize {
+    let templates = streams.iter().filter_map(|spec| spec.source.template());
+    templates.map(|template| template.header_len()).max().unwrap_or(0)
+}
+
+/// By stream number its place, plus one; zero where there is none.
+fn places_by_number(numbers: impl Iterator<Item = u16> + Clone) -> Vec<usize> {
+    let room = numbers.clone().map(|number| usize::from(number) + 1).max().unwrap_or(0);
+    let mut places = vec![0; room];
+    for (place, number) in numbers.enumerate() {
+        places[usize::from(number)] = place + 1;
+    }
+    places
+}
+
+pub(super) fn place_of(places: &[usize], number: u16) -> Option<usize> {
+    places.get(usize::from(number)).and_then(|place| place.checked_sub(1))
+}

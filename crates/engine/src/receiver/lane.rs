@@ -1,0 +1,226 @@
+//! One stream at one receiver: its window, latency, jitter and series.
+
+use crate::port::RxFrame;
+use crate::stream::{Shift, Source, StreamSpec};
+use crate::take::{Take, Takes};
+use packetrig_stats::counts::{Delays, SinceStart, StreamRxCounts};
+use packetrig_stats::jitter::Jitter;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::ReceiveResult;
+use packetrig_stats::sequence::{Arrival, SequenceWindow};
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{FrameSize, MonoTime, Nanos};
+use packetrig_wire::tag::{Found, TagKey};
+use packetrig_wire::{Verdict, foreign};
+use std::sync::Arc;
+
+/// Up to this many streams, latency is kept to three digits; beyond, to two, which takes a seventh of the memory.
+const FINE_STREAMS: usize = 256;
+/// Outages that are kept apart for each stream, of few streams and of many.
+const OUTAGES: [usize; 2] = [512, 64];
+/// A number that is so far ahead of the next is compared with what can have been sent by now.
+const JUMP: u64 = 64;
+/// A sender may be ahead of its schedule by a 64th and by this: the kernel's packet generator keeps its own time.
+const EARLY: Nanos = Nanos::from_millis(100);
+
+pub(super) struct Lane {
+    pub(super) spec: Arc<StreamSpec>,
+    /// Empty for what is read from a file.
+    takes: Takes,
+    /// Number of the first frame of the last start.
+    started_at: u64,
+    /// Frames and bytes that belong to earlier starts.
+    before_start: (u64, u64),
+    /// Frames that were missing when the last start was announced.
+    missing_before: u64,
+    /// Of a sender with another clock, once it is known.
+    pub(super) shift: Option<Shift>,
+    window: SequenceWindow,
+    pub(super) counts: StreamRxCounts,
+    pub(super) latency: Latency,
+    jitter: Jitter,
+    pub(super) series: RateSeries,
+}
+
+impl Lane {
+    pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
+        let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
+        let whole = spec.source.template().map(|template| Take::whole(Arc::clone(template), spec.timeline));
+        Self {
+            takes: Takes::new(whole),
+            started_at: 0,
+            before_start: (0, 0),
+            missing_before: 0,
+            shift: None,
+            window: SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]),
+            counts: StreamRxCounts::default(),
+            latency: Latency::with_digits(digits),
+            jitter: Jitter::default(),
+            series: RateSeries::with_room(spec.series_room(streams)),
+            spec,
+        }
+    }
+
+    /// Which frame a tag says this is, and whether it is as sent; `None` if it is no tag of this stream. `start` is T.
+    pub(super) fn compare(
+        &self,
+        key: TagKey,
+        found: Found,
+        frame: &RxFrame<'_>,
+        start: MonoTime,
+        scratch: &mut [u8],
+    ) -> Option<Known> {
+        let bytes = frame.bytes;
+        let number = self.window.unwrap(found.tag.sequence, found.tag.form.sequence_bits());
+        if self.was_sent_before(&found, start, frame.at) {
+            return None;
+        }
+        let is_possible = self.can_have_been_sent(number, frame.at.since(start));
+        let verdict = match self.takes.of(number) {
+            Some(take) => take.template().verify(take.nth(number), key, &found, bytes, scratch),
+            None => foreign::verify(bytes, &found)?,
+        };
+        Some(Known { found, number, verdict, is_possible })
+    }
+
+    /// Whether the send time in a tag is before T: then it is a frame of another run whose mark fits by chance.
+    fn was_sent_before(&self, found: &Found, start: MonoTime, at: MonoTime) -> bool {
+        let sent = found.tag.sent_at(at.as_nanos()).filter(|_| !self.spec.sent_elsewhere);
+        sent.is_some_and(|sent| sent + EARLY.as_u64() < start.as_nanos())
+    }
+
+    /// Whether frame `number` can have been sent `elapsed` after T. Looked at only where numbers jump: one number that
+    /// cannot be true would make all frames below it late.
+    fn can_have_been_sent(&self, number: u64, elapsed: Nanos) -> bool {
+        if self.window.ahead(number) < JUMP {
+            return true;
+        }
+        match (&self.spec.source, self.takes.of(number)) {
+            (Source::Recorded(track), _) => number < track.recording().frames_in_all(),
+            (_, Some(take)) => {
+                let latest = elapsed + Nanos::new(elapsed.as_u64() / 64) + EARLY;
+                number < take.end() && take.due(number) <= latest
+            }
+            (_, None) => true,
+        }
+    }
+
+    pub(super) fn take(&mut self, known: &Known, frame: &RxFrame<'_>) {
+        if !known.is_possible {
+            self.counts.unnumbered += 1;
+            return;
+        }
+        let Self { window, spec, takes, .. } = self;
+        let arrival = window.arrive(known.number, frame.at, |number| second_of(spec, takes, number));
+        let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
+        self.counts.frames += 1;
+        self.counts.bytes += bytes;
+        self.counts.first.get_or_insert(frame.at);
+        self.counts.last = Some(frame.at);
+        if known.number >= self.started_at {
+            self.counts.since_start.first.get_or_insert(frame.at);
+        } else {
+            self.before_start = (self.before_start.0 + 1, self.before_start.1 + bytes);
+        }
+        if arrival == Arrival::Stale {
+            // Its number may be wrong, so there is nothing to compare it with.
+            return;
+        }
+        match known.verdict {
+            Verdict::Intact => {}
+            Verdict::Altered => self.counts.altered += 1,
+            Verdict::Corrupt => self.counts.corrupt += 1,
+        }
+        if arrival != Arrival::Duplicate {
+            self.time(known, frame.at);
+        }
+    }
+
+    fn time(&mut self, known: &Known, at: MonoTime) {
+        // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
+        let at = match (self.spec.sent_elsewhere, self.shift) {
+            (false, _) => at,
+            (true, Some(shift)) => shift.sender_time(at),
+            // Clocks of two nodes have nothing in common.
+            (true, None) => return,
+        };
+        let Some(sent) = known.found.tag.sent_at(at.as_nanos()) else { return };
+        let delay = at.signed_since(MonoTime::from_nanos(sent));
+        if delay < 0 {
+            self.counts.negative += 1;
+            self.counts.least_delay_ns = self.counts.least_delay_ns.min(delay);
+        }
+        let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
+        self.latency.record(latency);
+        if known.number >= self.started_at {
+            self.counts.delays.record(latency);
+        }
+        self.jitter.record(delay);
+    }
+
+    /// Frames of this take may arrive from now on.
+    pub(super) fn announce(&mut self, take: Take) {
+        if take.is_fresh() {
+            self.started_at = take.first();
+            self.before_start = (self.counts.frames, self.counts.bytes);
+            self.missing_before = self.window.live_counts().lost;
+            (self.counts.since_start, self.counts.delays) = (SinceStart::default(), Delays::default());
+        }
+        self.takes.push(take);
+    }
+
+    /// Recorded frames have no headers in common.
+    pub(super) fn has_headers_of(&self, bytes: &[u8]) -> bool {
+        self.takes.last().is_some_and(|take| take.template().has_headers_of(bytes))
+    }
+
+    pub(super) fn live_counts(&self) -> StreamRxCounts {
+        let sequence = self.window.live_counts();
+        StreamRxCounts {
+            missing: sequence.lost.saturating_sub(self.missing_before),
+            sequence,
+            since_start: self.since_start(),
+            ..self.counts.clone()
+        }
+    }
+
+    fn since_start(&self) -> SinceStart {
+        let (frames, bytes) =
+            (self.counts.frames - self.before_start.0, self.counts.bytes - self.before_start.1);
+        let last = self.counts.last.filter(|_| frames > 0);
+        SinceStart { frames, bytes, last, ..self.counts.since_start }
+    }
+
+    pub(super) fn finish(mut self, port: usize, sent: u64) -> ReceiveResult {
+        self.window.finish(sent, |number| second_of(&self.spec, &self.takes, number));
+        let since_start = self.since_start();
+        let timed = self.spec.latency && self.latency.count() > 0;
+        ReceiveResult {
+            stream: self.spec.number.into(),
+            port,
+            counts: StreamRxCounts { sequence: self.window.counts(), since_start, ..self.counts },
+            jitter: timed.then(|| self.jitter.summary(&self.latency)),
+            latency: timed.then_some(self.latency),
+            series: self.series,
+            outages: self.window.take_outages(),
+        }
+    }
+}
+
+/// The second of the run in which frame `number`, of those with a tag, was due.
+fn second_of(spec: &StreamSpec, takes: &Takes, number: u64) -> u64 {
+    match (&spec.source, takes.of(number)) {
+        (Source::Recorded(track), _) => track.second_of(number),
+        (_, Some(take)) => take.due(number).as_u64() / 1_000_000_000,
+        (_, None) => 0,
+    }
+}
+
+/// A frame recognised by its tag.
+pub(super) struct Known {
+    found: Found,
+    number: u64,
+    pub(super) verdict: Verdict,
+    /// Whether a frame with this number can have been sent by now; if not, the tag is damaged.
+    pub(super) is_possible: bool,
+}

@@ -1,0 +1,39 @@
+//! The runs that used this machine before, so that their late frames can be named.
+//!
+//! A file beside the records of taps keeps the id and the tag key of the last runs. It is a help, not a need: without it,
+//! frames of other runs are still told from this run's, but have no name.
+
+use crate::runtime_directory;
+use crate::stream::EarlierRun;
+use packetrig_wire::tag::TagKey;
+use serde::{Deserialize, Serialize};
+
+/// Runs that are remembered.
+const MOST_RUNS: usize = 16;
+/// The kind of file, in the runtime directory.
+const KIND: &str = "recent-runs";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct RecentRun {
+    run: String,
+    key: u64,
+}
+
+/// The runs before this one, the latest first. This one is remembered for later ones, if it has a name.
+pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
+    let path = runtime_directory::path_for(KIND).join("keys.json");
+    let text = std::fs::read(&path).unwrap_or_default();
+    let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
+    recent.retain(|earlier| earlier.run != run);
+    let earlier =
+        recent.iter().map(|earlier| EarlierRun { name: earlier.run.clone(), key: TagKey(earlier.key) });
+    let earlier = earlier.collect();
+    if !run.is_empty() {
+        recent.insert(0, RecentRun { run: run.to_owned(), key: key.0 });
+        recent.truncate(MOST_RUNS);
+        // Without it, frames of this run have no name in later ones.
+        let bytes = serde_json::to_vec(&recent).unwrap_or_default();
+        runtime_directory::write_file(&path, &bytes).unwrap_or(());
+    }
+    earlier
+}

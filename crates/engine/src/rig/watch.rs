@@ -1,0 +1,137 @@
+//! Watches the interfaces of a rig's ports for the whole run, so that a loss is not blamed on the device when the rig's own
+//! interface was down, too small or gone.
+//!
+//! One thread asks the kernel for the state of every port, [`LOOK_EVERY`]. What an answer means is decided in [`events`],
+//! which is pure. A flap between two looks is found by the kernel's count of carrier changes.
+
+mod events;
+
+use crate::Error;
+use crate::clock::RealClock;
+use crate::device::Site;
+use crate::port::Clock;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use events::{EventLog, Observation, PortState};
+use packetrig_stats::port_event::PortEvent;
+use packetrig_sys::link::Links;
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// Time between two looks: it bounds how exactly the begin of an event is known.
+const LOOK_EVERY: Nanos = Nanos::from_millis(20);
+
+/// The watcher of a rig; dropping it ends its thread.
+#[derive(Debug)]
+pub(super) struct PortWatcher {
+    logs: Arc<Mutex<BTreeMap<usize, EventLog>>>,
+    quit: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A port to be watched: its index in the plan, and where its interface is.
+pub(super) type WatchedPort = (usize, Site);
+
+impl PortWatcher {
+    /// Watches these ports from now on; they are expected to be up, with a carrier, and otherwise as they are now.
+    pub(super) fn start(ports: Vec<WatchedPort>) -> Result<Self, Error> {
+        let mut looks = Vec::with_capacity(ports.len());
+        let mut logs = BTreeMap::new();
+        for (port, site) in ports {
+            let links = Links::open(&site.netns)?;
+            let mut look = Look { port, index: site.index, links };
+            let asked = RealClock::new().now();
+            if let Some(Observation::Present(state)) = look.observe() {
+                logs.insert(port, EventLog::new(state, asked));
+                looks.push(look);
+            }
+        }
+        let logs = Arc::new(Mutex::new(logs));
+        let (quit, until_told) = bounded(0);
+        let thread = {
+            let logs = Arc::clone(&logs);
+            std::thread::Builder::new()
+                .name("port-watch".to_owned())
+                .spawn(move || watch(&mut looks, &logs, &until_told))
+                .map_err(|source| Error::File { path: "port-watch".into(), source })?
+        };
+        Ok(Self { logs, quit: Some(quit), thread: Some(thread) })
+    }
+
+    /// The link of this port is about to be switched down, or is being switched up again, as the plan orders.
+    pub(super) fn declare(&self, port: usize, down: bool) {
+        if let Some(log) = lock(&self.logs).get_mut(&port) {
+            log.declare(down);
+        }
+    }
+
+    /// Ends the watch; what happened to each port.
+    pub(super) fn finish(&mut self) -> BTreeMap<usize, Vec<PortEvent>> {
+        self.end();
+        lock(&self.logs).iter_mut().map(|(port, log)| (*port, log.take_events())).collect()
+    }
+
+    fn end(&mut self) {
+        self.quit = None;
+        if let Some(thread) = self.thread.take() {
+            // It only looks: if it panicked, there are no more events than were found by then.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for PortWatcher {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Each entry is whole between any two operations on it.
+fn lock(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usize, EventLog>> {
+    logs.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn watch(looks: &mut [Look], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
+    let clock = RealClock::new();
+    loop {
+        // The sender is dropped when the watch is over; the last look comes after that.
+        let is_over = quit.recv_timeout(LOOK_EVERY.to_std()) != Err(RecvTimeoutError::Timeout);
+        for look in &mut *looks {
+            let asked = clock.now();
+            let Some(seen) = look.observe() else { continue };
+            if let Some(log) = lock(logs).get_mut(&look.port) {
+                log.observe(asked, clock.now(), seen);
+            }
+        }
+        if is_over {
+            return;
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Look {
+    port: usize,
+    index: u32,
+    links: Links,
+}
+
+impl Look {
+    /// `None` if the kernel did not answer, which says nothing of the interface.
+    fn observe(&mut self) -> Option<Observation> {
+        match self.links.state(self.index) {
+            Ok(state) => Some(Observation::Present(PortState {
+                is_up: state.link.up,
+                has_carrier: state.link.carrier,
+                mtu: state.link.mtu,
+                mac: state.link.mac,
+                master: state.link.master,
+                carrier_changes: state.carrier_changes,
+                driver_dropped: state.driver_dropped,
+            })),
+            Err(packetrig_sys::Error::Missing { .. }) => Some(Observation::Gone),
+            Err(_) => None,
+        }
+    }
+}

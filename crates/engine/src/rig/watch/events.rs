@@ -1,0 +1,259 @@
+//! What observations of an interface say about what happened to it. Pure: times are arguments.
+
+use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
+use packetrig_units::MonoTime;
+
+/// Events of one port that are kept apart; later ones extend the last.
+const MOST_EVENTS: usize = 256;
+
+/// An interface at one look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PortState {
+    pub(super) is_up: bool,
+    pub(super) has_carrier: bool,
+    pub(super) mtu: u32,
+    pub(super) mac: Option<[u8; 6]>,
+    pub(super) master: Option<u32>,
+    /// How often the carrier came or went, since the interface was made.
+    pub(super) carrier_changes: u64,
+    /// Frames that the card or its driver dropped for want of room, since the interface was made.
+    pub(super) driver_dropped: u64,
+}
+
+/// What a look found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Observation {
+    Present(PortState),
+    /// There is no such interface any more.
+    Gone,
+}
+
+/// The events of one port.
+#[derive(Debug)]
+pub(super) struct EventLog {
+    expected: PortState,
+    last_good: MonoTime,
+    last_seen: MonoTime,
+    /// The event that is not over yet.
+    open: Option<PortEvent>,
+    events: Vec<PortEvent>,
+    /// The plan ordered the link down, and it has not been in order since.
+    is_declared: bool,
+}
+
+impl EventLog {
+    /// `state` is what the port is expected to stay, except that it is up and has a carrier; `now` is when it was asked for.
+    pub(super) fn new(state: PortState, now: MonoTime) -> Self {
+        Self {
+            expected: PortState { is_up: true, has_carrier: true, ..state },
+            last_good: now,
+            last_seen: now,
+            open: None,
+            events: Vec::new(),
+            is_declared: false,
+        }
+    }
+
+    /// The link is about to be switched down as ordered, or up again: that lasts until the link is in order.
+    pub(super) fn declare(&mut self, down: bool) {
+        self.is_declared |= down;
+    }
+
+    /// Takes in what was found by a request sent at `asked` and answered at `answered`.
+    pub(super) fn observe(&mut self, asked: MonoTime, answered: MonoTime, seen: Observation) {
+        if let Observation::Present(state) = seen {
+            self.count_drops(answered, state);
+        }
+        let fault = self.fault(seen);
+        match (fault, &mut self.open) {
+            (Some(kind), Some(open)) => open.what = worse(open.what, kind),
+            (Some(kind), None) => self.begin(kind),
+            (None, Some(_)) => self.end(answered),
+            (None, None) => self.note_flap(answered, seen),
+        }
+        if fault.is_none() {
+            self.last_good = asked;
+        }
+        if let Observation::Present(state) = seen {
+            self.expected.carrier_changes = state.carrier_changes;
+        }
+        self.last_seen = asked;
+    }
+
+    /// Ends the log; what is not over has no end.
+    pub(super) fn take_events(&mut self) -> Vec<PortEvent> {
+        self.events.extend(self.open.take());
+        self.events.sort_by_key(|event| event.from);
+        std::mem::take(&mut self.events)
+    }
+
+    fn fault(&self, seen: Observation) -> Option<PortEventKind> {
+        let Observation::Present(state) = seen else { return Some(PortEventKind::Deleted) };
+        let link = if state.is_up { PortEventKind::CarrierLost } else { PortEventKind::SwitchedDown };
+        if !state.is_up || !state.has_carrier {
+            return Some(if self.is_declared { PortEventKind::Declared } else { link });
+        }
+        if state.mtu < self.expected.mtu {
+            return Some(PortEventKind::MtuLowered { from: self.expected.mtu, to: state.mtu });
+        }
+        let is_other = state.mac != self.expected.mac || state.master != self.expected.master;
+        is_other.then_some(PortEventKind::Reconfigured)
+    }
+
+    fn begin(&mut self, what: PortEventKind) {
+        self.open = Some(PortEvent { what, from: self.last_good, until: None, only_sending: false });
+    }
+
+    fn end(&mut self, at: MonoTime) {
+        self.is_declared = false;
+        if let Some(open) = self.open.take() {
+            self.push(PortEvent { until: Some(at), ..open });
+        }
+    }
+
+    /// In order at two looks, but the carrier came and went between them.
+    fn note_flap(&mut self, at: MonoTime, seen: Observation) {
+        let Observation::Present(state) = seen else { return };
+        if state.carrier_changes == self.expected.carrier_changes {
+            return;
+        }
+        self.begin(if self.is_declared { PortEventKind::Declared } else { PortEventKind::CarrierLost });
+        self.end(at);
+    }
+
+    fn count_drops(&mut self, at: MonoTime, state: PortState) {
+        let before = std::mem::replace(&mut self.expected.driver_dropped, state.driver_dropped);
+        let frames = state.driver_dropped.saturating_sub(before);
+        if frames == 0 {
+            return;
+        }
+        let from = self.last_seen;
+        if let Some(last) = self.events.last_mut()
+            && let PortEventKind::DriverDropped { frames: so_far } = last.what
+            && last.until >= Some(from)
+        {
+            last.what = PortEventKind::DriverDropped { frames: so_far + frames };
+            last.until = Some(at);
+            return;
+        }
+        let what = PortEventKind::DriverDropped { frames };
+        self.push(PortEvent { what, from, until: Some(at), only_sending: false });
+    }
+
+    fn push(&mut self, event: PortEvent) {
+        let is_full = self.events.len() == MOST_EVENTS;
+        match self.events.last_mut().filter(|_| is_full) {
+            None => self.events.push(event),
+            Some(last) => {
+                last.what = worse(last.what, event.what);
+                last.until = event.until;
+            }
+        }
+    }
+}
+
+/// Which of two names an event has that was both: what this machine did explains a lost carrier.
+fn worse(before: PortEventKind, now: PortEventKind) -> PortEventKind {
+    match (before, now) {
+        (PortEventKind::MtuLowered { from, to }, PortEventKind::MtuLowered { to: other, .. }) => {
+            PortEventKind::MtuLowered { from, to: to.min(other) }
+        }
+        (_, now) if now.cause() == EventCause::Rig && before.cause() != EventCause::Rig => now,
+        (before, _) => before,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_units::Nanos;
+
+    const GOOD: PortState = PortState {
+        is_up: true,
+        has_carrier: true,
+        mtu: 1500,
+        mac: Some([2, 0, 0, 0, 0, 1]),
+        master: None,
+        carrier_changes: 2,
+        driver_dropped: 0,
+    };
+
+    fn at(ms: u64) -> MonoTime {
+        MonoTime::default() + Nanos::from_millis(ms)
+    }
+
+    /// Looks every 20 ms, each answered after 1 ms.
+    fn events_of(states: &[Observation]) -> Vec<PortEvent> {
+        let mut log = EventLog::new(GOOD, at(0));
+        for (look, seen) in (1..).zip(states) {
+            log.observe(at(20 * look), at(20 * look + 1), *seen);
+        }
+        log.take_events()
+    }
+
+    fn event(what: PortEventKind, from: u64, until: Option<u64>) -> PortEvent {
+        PortEvent { what, from: at(from), until: until.map(at), only_sending: false }
+    }
+
+    #[test]
+    fn an_event_lasts_from_the_last_good_look_to_the_first_good_one() {
+        let good = Observation::Present(GOOD);
+        let dark = Observation::Present(PortState { has_carrier: false, carrier_changes: 3, ..GOOD });
+        let back = Observation::Present(PortState { carrier_changes: 4, ..GOOD });
+        let wanted = event(PortEventKind::CarrierLost, 20, Some(81));
+        assert_eq!(events_of(&[good, dark, dark, back, back]), [wanted]);
+    }
+
+    #[test]
+    fn what_this_machine_did_explains_a_lost_carrier() {
+        let dark = Observation::Present(PortState { has_carrier: false, ..GOOD });
+        let down = Observation::Present(PortState { has_carrier: false, is_up: false, ..GOOD });
+        assert_eq!(events_of(&[dark, down]), [event(PortEventKind::SwitchedDown, 0, None)]);
+        assert_eq!(events_of(&[Observation::Gone]), [event(PortEventKind::Deleted, 0, None)]);
+    }
+
+    #[test]
+    fn a_flap_between_two_looks_is_seen_by_the_count_of_carrier_changes() {
+        let flapped = Observation::Present(PortState { carrier_changes: 4, ..GOOD });
+        let events = events_of(&[Observation::Present(GOOD), flapped, flapped]);
+        assert_eq!(events, [event(PortEventKind::CarrierLost, 20, Some(41))]);
+    }
+
+    #[test]
+    fn a_link_that_the_plan_switches_down_is_declared_until_it_is_back() {
+        let mut log = EventLog::new(GOOD, at(0));
+        log.declare(true);
+        log.observe(
+            at(20),
+            at(21),
+            Observation::Present(PortState { is_up: false, has_carrier: false, ..GOOD }),
+        );
+        log.declare(false);
+        log.observe(at(40), at(41), Observation::Present(PortState { has_carrier: false, ..GOOD }));
+        log.observe(at(60), at(61), Observation::Present(GOOD));
+        assert_eq!(log.take_events(), [event(PortEventKind::Declared, 0, Some(61))]);
+        log.observe(at(80), at(81), Observation::Present(PortState { has_carrier: false, ..GOOD }));
+        assert_eq!(log.take_events(), [event(PortEventKind::CarrierLost, 60, None)]);
+    }
+
+    #[test]
+    fn the_smallest_mtu_and_all_drops_of_the_driver_are_told() {
+        let mtu = |mtu| Observation::Present(PortState { mtu, ..GOOD });
+        let wanted = PortEventKind::MtuLowered { from: 1500, to: 600 };
+        assert_eq!(events_of(&[mtu(900), mtu(600), mtu(1500)]), [event(wanted, 0, Some(61))]);
+        assert_eq!(events_of(&[mtu(9000)]), []);
+        let dropped = |driver_dropped| Observation::Present(PortState { driver_dropped, ..GOOD });
+        let wanted = event(PortEventKind::DriverDropped { frames: 7 }, 0, Some(41));
+        assert_eq!(events_of(&[dropped(3), dropped(7), dropped(7)]), [wanted]);
+    }
+
+    #[test]
+    fn many_events_stay_bounded_and_cover_the_same_time() {
+        let dark = Observation::Present(PortState { has_carrier: false, ..GOOD });
+        let states: Vec<_> =
+            (0..2000).map(|n| if n % 2 == 0 { dark } else { Observation::Present(GOOD) }).collect();
+        let events = events_of(&states);
+        assert_eq!(events.len(), MOST_EVENTS);
+        assert_eq!(events.last().unwrap().until, Some(at(20 * 2000 + 1)));
+    }
+}

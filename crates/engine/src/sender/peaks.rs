@@ -1,0 +1,106 @@
+//! The most frames that left within 1, 10 and 100 ms.
+
+use packetrig_stats::result::SendingPeaks;
+use packetrig_units::{MonoTime, Nanos};
+
+/// Parts of a window: a peak is found to within one of them.
+const PARTS: usize = 10;
+
+/// The most frames within one length of time, counted in a tenth of it.
+#[derive(Clone, Debug)]
+struct Window {
+    part: Nanos,
+    /// Frames of the latest parts, each at its number modulo [`PARTS`].
+    parts: [u64; PARTS],
+    /// Number of the latest part.
+    latest: u64,
+    sum: u64,
+    most: u64,
+}
+
+impl Window {
+    const fn new(length: Nanos) -> Self {
+        let part = Nanos::new(length.as_u64() / PARTS as u64);
+        Self { part, parts: [0; PARTS], latest: 0, sum: 0, most: 0 }
+    }
+
+    fn add(&mut self, at: MonoTime, frames: u64) {
+        let number = at.as_nanos() / self.part.as_u64();
+        let passed = number.saturating_sub(self.latest).min(PARTS as u64);
+        for old in number.saturating_sub(passed) + 1..=number {
+            self.sum -= std::mem::take(&mut self.parts[place(old)]);
+        }
+        self.latest = self.latest.max(number);
+        self.parts[place(number)] += frames;
+        self.sum += frames;
+        self.most = self.most.max(self.sum);
+    }
+}
+
+fn place(number: u64) -> usize {
+    usize::try_from(number % PARTS as u64).unwrap_or(0)
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub(crate) struct Peaks {
+    in_1ms: Window,
+    in_10ms: Window,
+    in_100ms: Window,
+}
+
+impl Default for Peaks {
+    fn default() -> Self {
+        let window = |ms| Window::new(Nanos::from_millis(ms));
+        Self { in_1ms: window(1), in_10ms: window(10), in_100ms: window(100) }
+    }
+}
+
+impl Peaks {
+    /// Counts frames that were made at `at`.
+    pub(crate) fn add(&mut self, at: MonoTime, frames: u64) {
+        for window in [&mut self.in_1ms, &mut self.in_10ms, &mut self.in_100ms] {
+            window.add(at, frames);
+        }
+    }
+
+    /// Counts frames that were made at unknown instants of this time, as if evenly.
+    pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
+        let steps = (to.since(from).as_u64() / 1_000_000).clamp(1, 1000);
+        let mut counted = 0;
+        for step in 1..=steps {
+            let so_far =
+                u64::try_from(u128::from(frames) * u128::from(step) / u128::from(steps)).unwrap_or(frames);
+            self.add(from + Nanos::new(to.since(from).as_u64() / steps * step), so_far - counted);
+            counted = so_far;
+        }
+    }
+
+    /// What was found; nothing if nothing was sent.
+    pub(crate) fn found(&self) -> Option<SendingPeaks> {
+        let peaks = SendingPeaks {
+            in_1ms: self.in_1ms.most,
+            in_10ms: self.in_10ms.most,
+            in_100ms: self.in_100ms.most,
+        };
+        (peaks.in_1ms > 0).then_some(peaks)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_is_found_over_each_time() {
+        let mut peaks = Peaks::default();
+        let at = |us: u64| MonoTime::from_nanos(5_000_000_000 + us * 1000);
+        // A frame each 100 us, and 50 at once in the middle.
+        for n in 0..10_000 {
+            peaks.add(at(100 * n), if n == 5000 { 51 } else { 1 });
+        }
+        let wanted = SendingPeaks { in_1ms: 60, in_10ms: 150, in_100ms: 1050 };
+        assert_eq!(peaks.found(), Some(wanted));
+        assert_eq!(Peaks::default().found(), None);
+    }
+}

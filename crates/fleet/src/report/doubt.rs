@@ -1,0 +1,154 @@
+//! Which losses the rig cannot blame on the device: those in times when one of its ports was not in order, and as many as
+//! its ports dropped themselves.
+//!
+//! Times here are counted from T. A loss that begins before an event is split: what was lost before the event is judged as
+//! ever. A loss that goes on after the event stays in doubt to its end, because the event may have caused all of it.
+
+use packetrig_stats::outage::Outage;
+use packetrig_stats::port_event::{EventCause, PortEvent, PortEventKind};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// Something that happened to a port, by the time since T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventReport {
+    /// What.
+    #[serde(flatten)]
+    pub what: PortEventKind,
+    /// Who caused it.
+    pub cause: EventCause,
+    /// When it began at the earliest.
+    pub from: Nanos,
+    /// When it was over at the latest; absent if it was not over by the end of the run.
+    pub until: Option<Nanos>,
+    /// Whether it concerns only what the port sends.
+    #[serde(default)]
+    pub only_sending: bool,
+}
+
+impl EventReport {
+    pub(super) fn of(event: &PortEvent, start: MonoTime) -> Self {
+        Self {
+            what: event.what,
+            cause: event.what.cause(),
+            from: event.from.since(start),
+            until: event.until.map(|until| until.since(start)),
+            only_sending: event.only_sending,
+        }
+    }
+
+    /// Whether losses at the time of the event are in doubt. A sender that is less late than tolerated harms nothing.
+    pub(super) fn casts_doubt(&self, tolerated: Nanos) -> bool {
+        match self.what {
+            PortEventKind::SenderStalled { most_late } => most_late > tolerated,
+            _ => self.cause != EventCause::Plan,
+        }
+    }
+
+    /// The same, longer by these times at its two ends.
+    pub(super) fn widened(self, before: Nanos, after: Nanos) -> Self {
+        Self { from: self.from.saturating_sub(before), until: self.until.map(|until| until + after), ..self }
+    }
+}
+
+/// The time of an outage since T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct OutageSpan {
+    pub(super) begin: Nanos,
+    /// Absent if no frame arrived after it.
+    pub(super) end: Option<Nanos>,
+    pub(super) frames: u64,
+    /// Frames were lost evenly over this time.
+    pub(super) is_one_gap: bool,
+}
+
+impl OutageSpan {
+    pub(super) fn of(outage: &Outage, start: MonoTime) -> Self {
+        Self {
+            begin: outage.begin.map_or(Nanos::ZERO, |begin| begin.since(start)),
+            end: outage.end.map(|end| end.since(start)),
+            frames: outage.frames,
+            is_one_gap: outage.gaps == 1,
+        }
+    }
+
+    /// How long it lasted, or until the last frame should have arrived.
+    pub(super) fn length_until(&self, last_expected: Nanos) -> Nanos {
+        self.end.unwrap_or(last_expected).saturating_sub(self.begin)
+    }
+
+    fn overlaps(&self, event: &EventReport) -> bool {
+        self.end.is_none_or(|end| event.from < end) && event.until.is_none_or(|until| until > self.begin)
+    }
+
+    /// How many of its frames these events may have cost, at most. `last_expected`: when the last frame of the stream should have
+    /// arrived, for an outage that has no end.
+    pub(super) fn frames_in_doubt(&self, events: &[EventReport], last_expected: Nanos) -> u64 {
+        let overlapping = events.iter().filter(|event| self.overlaps(event));
+        let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
+        let end = self.end.unwrap_or(last_expected).max(self.begin);
+        let span = end.saturating_sub(self.begin).as_u64();
+        let before = from.saturating_sub(self.begin).as_u64().min(span);
+        if before == 0 || !self.is_one_gap {
+            return self.frames;
+        }
+        let lost_before = u128::from(self.frames) * u128::from(before) / u128::from(span.max(1));
+        // The frame at the edge is in doubt, too.
+        let certain = u64::try_from(lost_before).unwrap_or(u64::MAX).saturating_sub(1);
+        self.frames.saturating_sub(certain)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn event(from: u64, until: Option<u64>) -> EventReport {
+        EventReport {
+            what: PortEventKind::SwitchedDown,
+            cause: EventCause::Rig,
+            from: Nanos::from_millis(from),
+            until: until.map(Nanos::from_millis),
+            only_sending: false,
+        }
+    }
+
+    fn outage(begin: u64, end: Option<u64>, frames: u64) -> OutageSpan {
+        let ms = Nanos::from_millis;
+        OutageSpan { begin: ms(begin), end: end.map(ms), frames, is_one_gap: true }
+    }
+
+    #[test]
+    fn only_what_was_lost_before_the_event_is_certain() {
+        let last = Nanos::from_millis(2000);
+        let doubtful = |outage: OutageSpan, events: &[EventReport]| outage.frames_in_doubt(events, last);
+        let of_100 = outage(1000, Some(1100), 100);
+        assert_eq!(doubtful(of_100, &[]), 0);
+        assert_eq!(doubtful(of_100, &[event(500, Some(900))]), 0);
+        assert_eq!(doubtful(of_100, &[event(1100, Some(1200))]), 0);
+        assert_eq!(doubtful(of_100, &[event(900, Some(1001))]), 100, "it may have caused all of it");
+        assert_eq!(doubtful(of_100, &[event(1050, Some(1060))]), 51);
+        // At the end of a stream.
+        assert_eq!(doubtful(outage(1000, None, 1000), &[event(1500, None)]), 501);
+        let joined = OutageSpan { is_one_gap: false, ..of_100 };
+        assert_eq!(doubtful(joined, &[event(1050, Some(1060))]), 100);
+    }
+
+    proptest! {
+        #[test]
+        fn another_event_never_makes_a_loss_more_certain(
+            begin in 0u64..100, length in 1u64..100, frames in 1u64..1000,
+            events in prop::collection::vec((0u64..200, prop::option::of(0u64..200)), 0..5),
+        ) {
+            let outage = outage(begin, Some(begin + length), frames);
+            let events: Vec<_> = events.into_iter().map(|(from, length)| event(from, length.map(|l| from + l))).collect();
+            let mut before = 0;
+            for count in 0..=events.len() {
+                let now = outage.frames_in_doubt(&events[..count], Nanos::ZERO);
+                prop_assert!(before <= now && now <= frames);
+                before = now;
+            }
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The verdict on each criterion: what was measured, how far off that may be, and PASS, FAIL or UNKNOWN.
+//!
+//! Every measured value has a least and a most: what is certain, and what is possible. FAIL is what even the least is beyond,
+//! PASS is what even the most keeps; in between the rig cannot tell. A fault of the rig only lowers the least or raises the
+//! most, so it never makes a FAIL; a fault of the device raises both, so it never makes a PASS.
+
+use packetrig_units::{Nanos, Ratio, Share};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Streams that a line names at most.
+const MOST_NAMED: usize = 32;
+
+/// Whether a criterion is met.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum CriterionResult {
+    /// It is, whatever the doubts hide.
+    Pass,
+    /// The doubts leave it open.
+    Unknown,
+    /// It is not, whatever the doubts hide.
+    Fail,
+}
+
+impl fmt::Display for CriterionResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Pass => "PASS",
+            Self::Unknown => "UNKNOWN",
+            Self::Fail => "FAIL",
+        })
+    }
+}
+
+/// What was measured: the truth is between the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub(super) least: u64,
+    pub(super) most: u64,
+}
+
+impl Range {
+    pub(super) const fn exactly(value: u64) -> Self {
+        Self { least: value, most: value }
+    }
+
+    /// Whether it keeps an upper limit.
+    pub(super) const fn within(self, limit: u64) -> CriterionResult {
+        if self.least > limit {
+            CriterionResult::Fail
+        } else if self.most <= limit {
+            CriterionResult::Pass
+        } else {
+            CriterionResult::Unknown
+        }
+    }
+}
+
+/// How many of `whole` an upper limit allows.
+pub(super) fn allowed(limit: Share, whole: u64) -> u64 {
+    let allowed = u128::from(whole) * u128::from(limit.billionths()) / u128::from(Share::WHOLE.billionths());
+    u64::try_from(allowed).unwrap_or(u64::MAX)
+}
+
+/// A criterion on one subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SubjectJudgement {
+    /// A stream, a capture or the run.
+    pub subject: String,
+    /// Whether it is met there.
+    pub result: CriterionResult,
+    /// What was measured, in words with the numbers.
+    pub measured: String,
+}
+
+/// A criterion on the run: the worst of its subjects decides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CriterionLine {
+    /// Its name: `loss`, `latency p99`.
+    pub criterion: String,
+    /// Its limit, in words.
+    pub limit: String,
+    /// Whether it is met everywhere.
+    pub result: CriterionResult,
+    /// Subjects where it was judged.
+    pub judged: usize,
+    /// Subjects where it failed.
+    pub failed: usize,
+    /// Subjects where it is not known.
+    pub unknown: usize,
+    /// The subjects that decide, the worst first; of a criterion that is met everywhere, the first subject. At most 32.
+    pub subjects: Vec<SubjectJudgement>,
+}
+
+impl CriterionLine {
+    /// The line of these judgements; `None` if there is nothing to judge.
+    pub(super) fn of(criterion: &str, limit: String, judgements: Vec<SubjectJudgement>) -> Option<Self> {
+        let result = judgements.iter().map(|judgement| judgement.result).max()?;
+        let count = |wanted| judgements.iter().filter(|judgement| judgement.result == wanted).count();
+        let (judged, failed, unknown) =
+            (judgements.len(), count(CriterionResult::Fail), count(CriterionResult::Unknown));
+        let mut subjects = judgements;
+        subjects.sort_by_key(|judgement| std::cmp::Reverse(judgement.result));
+        let is_met = |judgement: &SubjectJudgement| judgement.result == CriterionResult::Pass;
+        let deciding = subjects.iter().take_while(|judgement| !is_met(judgement)).count();
+        subjects.truncate(deciding.clamp(1, MOST_NAMED));
+        Some(Self { criterion: criterion.to_owned(), limit, result, judged, failed, unknown, subjects })
+    }
+
+    /// Why it is not met, one reason for each subject named.
+    pub(super) fn reasons(&self, wanted: CriterionResult) -> Vec<String> {
+        let named = self.subjects.iter().filter(|subject| subject.result == wanted);
+        let mut reasons: Vec<String> =
+            named.map(|subject| format!("{}: {}", subject.subject, subject.measured)).collect();
+        let all = if wanted == CriterionResult::Fail { self.failed } else { self.unknown };
+        if all > reasons.len() && !reasons.is_empty() {
+            reasons.push(format!("{} more of {}", all - reasons.len(), self.criterion));
+        }
+        reasons
+    }
+}
+
+/// A count of frames with its doubt, in words: `5 of 100 frames lost (5 %)`.
+pub(super) fn count_in_words(range: Range, whole: u64, what: &str) -> String {
+    let all = format!("{} of {whole} frames {what} ({})", range.most, Ratio::new(range.most, whole));
+    match range.most - range.least {
+        0 => all,
+        doubtful => format!("{all}, {doubtful} of them perhaps by the rig or a link without carrier"),
+    }
+}
+
+/// A time with its doubt, in words.
+pub(super) fn time_in_words(range: Range) -> String {
+    let (least, most) = (Nanos::new(range.least), Nanos::new(range.most));
+    if least == most { most.to_string() } else { format!("between {least} and {most}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn judgement(subject: &str, result: CriterionResult) -> SubjectJudgement {
+        SubjectJudgement { subject: subject.into(), result, measured: "m".into() }
+    }
+
+    #[test]
+    fn the_worst_subject_decides_and_is_named_first() {
+        use CriterionResult::{Fail, Pass, Unknown};
+        let line = CriterionLine::of(
+            "loss",
+            "0 %".into(),
+            vec![judgement("a", Pass), judgement("b", Unknown), judgement("c", Fail)],
+        );
+        let line = line.unwrap();
+        assert_eq!((line.result, line.judged, line.failed, line.unknown), (Fail, 3, 1, 1));
+        let names: Vec<_> = line.subjects.iter().map(|subject| subject.subject.as_str()).collect();
+        assert_eq!(names, ["c", "b"]);
+        assert_eq!(CriterionLine::of("loss", "0 %".into(), Vec::new()), None);
+    }
+
+    proptest! {
+        #[test]
+        fn faults_of_the_rig_never_fail_and_faults_of_the_device_never_pass(
+            lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
+        ) {
+            let judge = |lost: u64, doubtful: u64| Range { least: lost - doubtful.min(lost), most: lost }.within(limit);
+            let before = judge(lost, doubtful);
+            let rig = judge(lost + by_rig, doubtful + by_rig);
+            prop_assert!(rig != CriterionResult::Fail || before == CriterionResult::Fail);
+            let device = judge(lost + by_device, doubtful);
+            prop_assert!(device != CriterionResult::Pass || before == CriterionResult::Pass);
+            prop_assert!(before != CriterionResult::Fail || device == CriterionResult::Fail);
+        }
+    }
+}

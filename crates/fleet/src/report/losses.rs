@@ -1,0 +1,267 @@
+//! When frames were lost, which losses are in doubt, and where frames went astray.
+
+use super::doubt::{EventReport, OutageSpan};
+use super::streams::{Findings, StreamReport};
+use packetrig_stats::content::ContentCounts;
+use packetrig_stats::outage::OutageList;
+use packetrig_stats::result::{MisdeliveredFrames, NodeResult, ReceiveResult};
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// Outages of a stream that a report lists: the longest.
+const MOST_LISTED: usize = 64;
+/// How far apart the clocks of two nodes may be if nothing is known of them.
+const CLOCKS_APART: Nanos = Nanos::from_millis(100);
+
+/// A time without some frames of a stream, at one port. Times are counted from T.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageRow {
+    /// Name of the receiving port.
+    pub port: String,
+    /// Number of the first lost frame.
+    pub first: u64,
+    /// Number of the last lost frame.
+    pub last: u64,
+    /// Lost frames between them, both included.
+    pub frames: u64,
+    /// Separate gaps that are joined here, for want of room in the list.
+    pub gaps: u64,
+    /// Arrival of the last frame before; absent if none arrived before.
+    pub begin: Option<Nanos>,
+    /// Arrival of the first frame after; absent if none arrived after.
+    pub end: Option<Nanos>,
+    /// Of the lost frames, those that the rig or a link without carrier may have cost.
+    pub in_doubt: u64,
+}
+
+/// The outages of a stream.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageReport {
+    /// All of them: runs of consecutive lost frames.
+    pub count: u64,
+    /// The longest time between two arrivals with lost frames between them, or until the last frame was sent.
+    pub longest: Option<Nanos>,
+    /// The longest of those that are in no doubt.
+    pub longest_certain: Option<Nanos>,
+    /// The longest outages, in the order of time; at most 64.
+    pub listed: Vec<OutageRow>,
+}
+
+/// Frames of a stream at ports where the plan does not expect them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MisdeliveryReport {
+    /// All of them, copies included.
+    pub frames: u64,
+    /// Of those, frames to a group address, which a switch sends to all its ports by rule.
+    pub to_groups: u64,
+    /// Frames that came back to the port that sent them.
+    pub reflected: u64,
+    /// Different frames that arrived at a wrong port and not where they should, at least.
+    pub instead: u64,
+    /// Different frames that arrived at a wrong port, and where they should, too.
+    pub flooded: u64,
+    /// Names of the ports.
+    pub ports: Vec<String>,
+}
+
+impl fmt::Display for MisdeliveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { frames, instead, flooded, reflected, to_groups, .. } = self;
+        let ports = self.ports.join(", ");
+        write!(
+            f,
+            "{frames} frames at ports where none is expected ({ports}): {instead} misdelivered, {flooded} flooded, {reflected} reflected"
+        )?;
+        if *to_groups > 0 { write!(f, "; {to_groups} to group addresses") } else { Ok(()) }
+    }
+}
+
+/// Frames of a stream without a tag, compared by their content.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentReport {
+    /// Frames that left without a tag and whose content can be compared.
+    pub compared: u64,
+    /// Of those, frames whose content arrived.
+    pub arrived: u64,
+    /// Of those, frames whose content did not arrive.
+    pub lost: u64,
+    /// Frames of too many different contents to compare.
+    pub not_compared: u64,
+}
+
+impl ContentReport {
+    /// `arrived` is what came at the port that expects the stream; what is accounted for is taken out of it.
+    pub(super) fn of(sent: &ContentCounts, arrived: &mut ContentCounts) -> Self {
+        let all: u64 = sent.frames.values().sum();
+        let matched = arrived.take_matching(sent);
+        // Contents that found no room at the receiver may be the missing ones.
+        let compared = if arrived.uncounted == 0 { all } else { matched };
+        let not_compared = sent.uncounted + (all - compared);
+        Self { compared, arrived: matched, lost: compared - matched, not_compared }
+    }
+}
+
+/// The losses of a stream at one port, or at all its ports.
+#[derive(Debug, Default)]
+pub(super) struct LossTimes {
+    pub(super) outages: OutageReport,
+    pub(super) in_doubt: u64,
+}
+
+impl LossTimes {
+    /// Adds those of another port.
+    pub(super) fn add(&mut self, other: Self) {
+        self.in_doubt += other.in_doubt;
+        let Self { outages, .. } = self;
+        outages.count += other.outages.count;
+        outages.longest = outages.longest.max(other.outages.longest);
+        outages.longest_certain = outages.longest_certain.max(other.outages.longest_certain);
+        outages.listed.extend(other.outages.listed);
+        keep_longest(&mut outages.listed);
+    }
+}
+
+fn keep_longest(rows: &mut Vec<OutageRow>) {
+    if rows.len() > MOST_LISTED {
+        rows.sort_by_key(|row| std::cmp::Reverse(row.frames));
+        rows.truncate(MOST_LISTED);
+    }
+    rows.sort_by_key(|row| (row.begin, row.first));
+}
+
+impl Findings<'_> {
+    /// When frames of stream `index` were lost at the port of `row`.
+    pub(super) fn loss_times(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> LossTimes {
+        let (node, received) = row;
+        let events = self.events_at(index, row);
+        let last_expected = self.last_expected(index, received);
+        let OutageList { outages, gaps, longest, .. } = &received.outages;
+        let mut times = LossTimes::default();
+        times.outages.count = *gaps;
+        times.outages.longest = *longest;
+        let port = &self.plan.ports[received.port].name;
+        for outage in outages {
+            let span = OutageSpan::of(outage, node.started);
+            let in_doubt = span.frames_in_doubt(&events, last_expected);
+            times.in_doubt += in_doubt;
+            let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
+            if span.is_one_gap {
+                times.outages.longest = times.outages.longest.max(Some(length));
+            }
+            if in_doubt == 0 && span.is_one_gap {
+                times.outages.longest_certain = times.outages.longest_certain.max(Some(length));
+            }
+            let since = |at: MonoTime| at.since(node.started);
+            times.outages.listed.push(OutageRow {
+                port: port.clone(),
+                first: outage.first,
+                last: outage.last,
+                frames: outage.frames,
+                gaps: outage.gaps,
+                begin: outage.begin.map(since),
+                end: outage.end.map(since),
+                in_doubt,
+            });
+        }
+        keep_longest(&mut times.outages.listed);
+        times
+    }
+
+    /// When the last frame that was sent should have arrived, from T.
+    fn last_expected(self, index: usize, received: &ReceiveResult) -> Nanos {
+        let sent = self.sender(index);
+        let left = sent.and_then(|(node, row)| Some(row.counts.last?.since(node.started)));
+        left.unwrap_or(Nanos::ZERO) + delay_of(received)
+    }
+
+    /// What happened to the sending and the receiving port of a stream that casts doubt on its losses, by the time at which frames
+    /// should have arrived.
+    fn events_at(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
+        let (node, received) = row;
+        let tolerated = self.criteria.max_late;
+        let of_port = |node: &NodeResult, port: usize| -> Vec<EventReport> {
+            let results = node.ports.iter().filter(move |result| result.port == port);
+            let events = results.flat_map(|result| &result.events);
+            let events = events.map(|event| EventReport::of(event, node.started));
+            events.filter(|event| event.casts_doubt(tolerated)).collect()
+        };
+        let mut events = of_port(node, received.port);
+        events.retain(|event| !event.only_sending);
+        if let Some((sender, _)) = self.sender(index) {
+            let apart = self.clocks_apart(sender, node);
+            let sending = of_port(sender, self.plan.streams[index].tx).into_iter();
+            events.extend(sending.map(|event| event.widened(apart, apart + delay_of(received))));
+        }
+        events
+    }
+
+    fn clocks_apart(self, sender: &NodeResult, receiver: &NodeResult) -> Nanos {
+        if sender.node == receiver.node {
+            return Nanos::ZERO;
+        }
+        let error = super::streams::error_of;
+        error(sender).zip(error(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
+    }
+
+    /// Compares frames without a tag by their content, stream by stream.
+    pub(super) fn compare_contents(self, streams: &mut [StreamReport]) {
+        let all = self.results.iter().flat_map(|node| &node.ports);
+        let mut arrived: BTreeMap<usize, ContentCounts> =
+            all.map(|port| (port.port, port.untagged_contents.clone())).collect();
+        for (index, stream) in streams.iter_mut().enumerate() {
+            let Some((_, sent)) = self.sender(index).filter(|(_, sent)| sent.counts.untagged > 0) else {
+                continue;
+            };
+            // Where receivers share a stream, none of them can tell what is missing.
+            if let [port] = self.plan.streams[index].rx.as_slice()
+                && let Some(arrived) = arrived.get_mut(port)
+            {
+                stream.contents = Some(ContentReport::of(&sent.untagged_contents, arrived));
+            }
+        }
+    }
+
+    /// Whether anything happened to a port of this stream that casts doubt on its losses.
+    pub(super) fn has_doubtful_events(self, index: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> bool {
+        rows.iter().any(|row| !self.events_at(index, *row).is_empty())
+    }
+
+    /// Frames of stream `index` at other ports; `None` if there are none.
+    pub(super) fn misdelivery(
+        self,
+        index: usize,
+        rows: &[(&NodeResult, &ReceiveResult)],
+    ) -> Option<MisdeliveryReport> {
+        let mut report = MisdeliveryReport::default();
+        let all = self.results.iter().flat_map(|node| &node.misdelivered);
+        for astray in all.filter(|astray| astray.stream == index) {
+            report.frames += astray.frames;
+            report.to_groups += astray.to_groups;
+            report.ports.push(self.plan.ports[astray.port].name.clone());
+            if astray.port == self.plan.streams[index].tx {
+                report.reflected += astray.frames;
+                continue;
+            }
+            let instead = lost_at_all(astray, rows);
+            report.instead += instead;
+            report.flooded += astray.numbers.numbers - instead;
+        }
+        (report.frames > 0).then_some(report)
+    }
+}
+
+/// Of these frames, those that arrived at none of the ports that expect them, as far as single lost frames are known.
+fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult)]) -> u64 {
+    let lost_at = |received: &ReceiveResult| -> u64 {
+        let exact = received.outages.outages.iter().filter(|outage| outage.gaps == 1);
+        exact.map(|outage| astray.numbers.count_within(outage.first, outage.last)).sum()
+    };
+    rows.iter().map(|(_, received)| lost_at(received)).min().unwrap_or(0).min(astray.numbers.numbers)
+}
+
+/// How long frames of a stream took at most.
+fn delay_of(received: &ReceiveResult) -> Nanos {
+    received.latency.as_ref().and_then(packetrig_stats::latency::Latency::max).unwrap_or(CLOCKS_APART)
+}

@@ -1,0 +1,67 @@
+//! Frames without a tag, told apart by a hash of their content: how many of each were sent, and how many arrived.
+
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
+/// Different contents that are told apart at most.
+pub const MOST_CONTENTS: usize = 16_384;
+
+/// How many frames there were of each content.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContentCounts {
+    /// Frames by the hash of their content.
+    pub frames: HashMap<u64, u64>,
+    /// Frames with other contents, for which there was no room.
+    pub uncounted: u64,
+}
+
+impl ContentCounts {
+    /// Nothing counted yet, and memory for all that may come.
+    pub fn with_room() -> Self {
+        Self { frames: HashMap::with_capacity(MOST_CONTENTS), uncounted: 0 }
+    }
+
+    /// Counts a frame.
+    pub fn add(&mut self, hash: u64) {
+        if let Some(frames) = self.frames.get_mut(&hash) {
+            *frames += 1;
+        } else if self.frames.len() < MOST_CONTENTS {
+            self.frames.insert(hash, 1);
+        } else {
+            self.uncounted += 1;
+        }
+    }
+
+    /// Takes the frames of `sent` out of these, and says how many there were. What arrived more often stays.
+    pub fn take_matching(&mut self, sent: &Self) -> u64 {
+        let mut matched = 0;
+        for (hash, wanted) in &sent.frames {
+            let Some(here) = self.frames.get_mut(hash) else { continue };
+            let taken = (*here).min(*wanted);
+            *here -= taken;
+            matched += taken;
+        }
+        matched
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_frame_that_arrived_answers_for_one_that_was_sent() {
+        let (mut sent, mut here) = (ContentCounts::with_room(), ContentCounts::with_room());
+        [1, 1, 1, 2, 3].into_iter().for_each(|hash| sent.add(hash));
+        [1, 1, 3, 3, 9].into_iter().for_each(|hash| here.add(hash));
+        assert_eq!(here.take_matching(&sent), 3);
+        assert_eq!(here.take_matching(&sent), 1, "the second copy of 3 was left for another stream");
+    }
+
+    #[test]
+    fn contents_beyond_the_room_are_counted_as_not_told_apart() {
+        let mut counts = ContentCounts::with_room();
+        (0..MOST_CONTENTS as u64 + 5).for_each(|hash| counts.add(hash));
+        assert_eq!(counts.uncounted, 5);
+    }
+}

@@ -1,0 +1,175 @@
+//! When frames of a stream were missing: a list of outages, each with its frame numbers and the arrivals around it.
+//!
+//! An outage is a run of consecutive lost frames. It begins with the arrival of the last frame before it and ends with the
+//! arrival of the first frame after it. The list has room for a fixed number of outages. When it is full, neighbours are
+//! joined: a joined outage still counts its lost frames exactly, but frames between them arrived.
+//!
+//! Invariant: the lost frames of all outages add up to the frames that were reported lost.
+
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+
+/// A time without some frames of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Number of the first lost frame.
+    pub first: u64,
+    /// Number of the last lost frame.
+    pub last: u64,
+    /// Lost frames. All from `first` to `last` if `gaps` is 1.
+    pub frames: u64,
+    /// Runs of lost frames that are joined here.
+    pub gaps: u64,
+    /// Arrival of the last frame before the outage; absent if none arrived before.
+    pub begin: Option<MonoTime>,
+    /// Arrival of the first frame after the outage; absent if none arrived after.
+    pub end: Option<MonoTime>,
+}
+
+impl Outage {
+    /// How long no frame arrived. Absent at the ends of a stream, and where outages are joined.
+    pub fn length(&self) -> Option<Nanos> {
+        let (begin, end) = self.begin.zip(self.end).filter(|_| self.gaps == 1)?;
+        Some(end.since(begin))
+    }
+
+    fn join(&mut self, next: &Self) {
+        self.last = next.last;
+        self.frames += next.frames;
+        self.gaps += next.gaps;
+        self.end = next.end;
+    }
+}
+
+/// The outages of a stream at one receiver, in the order of their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutageList {
+    /// The outages, at most as many as there is room for.
+    pub outages: Vec<Outage>,
+    /// All runs of lost frames.
+    pub gaps: u64,
+    /// The longest time between two arrivals with lost frames between them; exact also where outages are joined.
+    pub longest: Option<Nanos>,
+    #[serde(skip)]
+    room: usize,
+}
+
+impl OutageList {
+    /// A list with room for this many outages, at least two.
+    pub fn with_room(room: usize) -> Self {
+        let room = room.max(2);
+        Self { outages: Vec::with_capacity(room), gaps: 0, longest: None, room }
+    }
+
+    /// Adds a run of lost frames; its numbers are above all earlier ones. A run that continues the last one extends it.
+    pub fn push(&mut self, outage: Outage) {
+        if let Some(last) = self.outages.last_mut()
+            && last.last + 1 == outage.first
+        {
+            last.last = outage.last;
+            last.frames += outage.frames;
+            last.end = outage.end;
+            self.longest = self.longest.max(last.length());
+            return;
+        }
+        self.gaps += 1;
+        self.longest = self.longest.max(outage.length());
+        if self.outages.len() == self.room {
+            self.join_neighbours();
+        }
+        self.outages.push(outage);
+    }
+
+    /// Joins every second outage with the one before it.
+    fn join_neighbours(&mut self) {
+        let mut kept = 0;
+        for from in (0..self.outages.len()).step_by(2) {
+            let mut joined = self.outages[from];
+            if let Some(next) = self.outages.get(from + 1) {
+                joined.join(next);
+            }
+            self.outages[kept] = joined;
+            kept += 1;
+        }
+        self.outages.truncate(kept);
+    }
+}
+
+/// The gaps in a stream that may still be filled by late frames: which frames were missing, between which arrivals.
+///
+/// Gaps are opened in ascending order of numbers, and closed in that order when their frames are known to be lost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct OpenGaps {
+    gaps: std::collections::VecDeque<OpenGap>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct OpenGap {
+    first: u64,
+    end: u64,
+    before: Option<MonoTime>,
+    /// Absent for the frames at the end of a stream.
+    after: Option<MonoTime>,
+    /// More than one gap, joined for want of room: the arrivals are not those around each of them.
+    is_joined: bool,
+}
+
+/// Gaps that are kept open at once. Beyond that, the two latest are joined.
+const OPEN_GAPS: usize = 1024;
+
+impl OpenGaps {
+    pub(crate) fn new() -> Self {
+        Self { gaps: std::collections::VecDeque::with_capacity(OPEN_GAPS) }
+    }
+
+    /// Frames `first..end` are missing between two arrivals.
+    pub(crate) fn open(&mut self, first: u64, end: u64, before: Option<MonoTime>, after: MonoTime) {
+        if self.gaps.len() == OPEN_GAPS
+            && let Some(last) = self.gaps.back_mut()
+        {
+            last.end = end;
+            last.after = Some(after);
+            last.is_joined = true;
+            return;
+        }
+        self.gaps.push_back(OpenGap { first, end, before, after: Some(after), is_joined: false });
+    }
+
+    /// Frames `first..end` are missing after the last arrival of the stream.
+    pub(crate) fn open_end(&mut self, first: u64, end: u64, before: Option<MonoTime>) {
+        self.gaps.push_back(OpenGap { first, end, before, after: None, is_joined: false });
+    }
+
+    /// The outage of the lost frames `first..=last`. Gaps below `first` are closed: nothing will be asked of them again.
+    pub(crate) fn outage(&mut self, first: u64, last: u64) -> Outage {
+        while self.gaps.front().is_some_and(|gap| gap.end <= first) {
+            self.gaps.pop_front();
+        }
+        let gap = self.gaps.front().filter(|gap| gap.first <= first);
+        let mut outage = Outage { first, last, frames: last + 1 - first, gaps: 1, begin: None, end: None };
+        if let Some(gap) = gap {
+            outage.begin = gap.before;
+            outage.end = gap.after;
+            if gap.is_joined {
+                narrow(&mut outage, gap);
+            }
+        }
+        outage
+    }
+}
+
+/// Where gaps were joined, the arrivals around a run within them are estimated: frames are taken to be evenly spaced.
+fn narrow(outage: &mut Outage, gap: &OpenGap) {
+    let Some((before, after)) = gap.before.zip(gap.after) else { return };
+    let span = u128::from(after.since(before).as_u64());
+    let steps = u128::from(gap.end + 1 - gap.first);
+    let at = |number: u64| {
+        let passed = span * u128::from(number - gap.first) / steps;
+        before + Nanos::new(u64::try_from(passed).unwrap_or(u64::MAX))
+    };
+    outage.begin = Some(at(outage.first));
+    outage.end = Some(at(outage.last + 2).min(after));
+}
+
+#[cfg(test)]
+mod tests;

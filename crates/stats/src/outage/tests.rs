@@ -1,0 +1,52 @@
+use super::*;
+use proptest::prelude::*;
+
+fn at(ms: u64) -> MonoTime {
+    MonoTime::from_nanos(ms * 1_000_000)
+}
+
+fn outage(first: u64, last: u64, begin: u64, end: u64) -> Outage {
+    Outage { first, last, frames: last + 1 - first, gaps: 1, begin: Some(at(begin)), end: Some(at(end)) }
+}
+
+#[test]
+fn a_full_list_joins_neighbours_and_keeps_the_longest_gap() {
+    let mut list = OutageList::with_room(4);
+    for n in 0..9 {
+        let length = if n == 1 { 7 } else { 2 };
+        list.push(outage(10 * n, 10 * n, 10 * n, 10 * n + length));
+    }
+    assert!(list.outages.len() <= 4);
+    assert_eq!((list.gaps, list.outages.iter().map(|o| o.frames).sum::<u64>()), (9, 9));
+    assert_eq!(list.longest, Some(Nanos::from_millis(7)));
+    assert_eq!(list.outages[0].length(), None, "frames arrived between its first and last lost frame");
+}
+
+#[test]
+fn a_run_within_a_gap_that_late_frames_filled_keeps_the_arrivals_around_the_gap() {
+    let mut gaps = OpenGaps::new();
+    gaps.open(10, 20, Some(at(9)), at(20));
+    gaps.open(30, 31, Some(at(29)), at(31));
+    assert_eq!(gaps.outage(12, 15), outage(12, 15, 9, 20));
+    assert_eq!(gaps.outage(30, 30), outage(30, 30, 29, 31));
+    let tail = gaps.outage(40, 49);
+    assert_eq!((tail.begin, tail.end, tail.frames), (None, None, 10));
+}
+
+proptest! {
+    #[test]
+    fn no_lost_frame_is_forgotten(gaps in prop::collection::vec((1u64..5, 1u64..5), 0..200), room in 2usize..20) {
+        let mut list = OutageList::with_room(room);
+        let (mut number, mut lost) = (0, 0);
+        for (arrived, missing) in &gaps {
+            let first = number + arrived;
+            number = first + missing;
+            lost += missing;
+            list.push(outage(first, number - 1, first - 1, number));
+        }
+        prop_assert_eq!(list.outages.iter().map(|o| o.frames).sum::<u64>(), lost);
+        prop_assert_eq!(list.gaps, gaps.len() as u64);
+        prop_assert_eq!(list.longest, gaps.iter().map(|(_, missing)| Nanos::from_millis(missing + 1)).max());
+        prop_assert!(list.outages.is_sorted_by(|a, b| a.last < b.first));
+    }
+}

@@ -1,0 +1,106 @@
+//! What happened to the interface of a port while a run used it.
+//!
+//! A watcher looks at the interface all the time. The true begin of an event lies between two looks, so an event is given from
+//! the last look that found the interface in order until the first that found it in order again.
+
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum PortEventKind {
+    /// The interface was switched down on this machine.
+    SwitchedDown,
+    /// The interface was deleted, or moved to another namespace.
+    Deleted,
+    /// Its MTU was made too small for the frames of the run.
+    MtuLowered {
+        /// The MTU when the run began.
+        from: u32,
+        /// The smallest MTU seen.
+        to: u32,
+    },
+    /// It was given another MAC address, or put under another bridge or bond.
+    Reconfigured,
+    /// The kernel reset the transmit queue because the driver did not move it.
+    TransmitReset,
+    /// The network card or its driver dropped frames before anyone could see them.
+    DriverDropped {
+        /// How many.
+        frames: u64,
+    },
+    /// The sender was stopped for a while, or caught up after it: frames left later than the plan tolerates.
+    SenderStalled {
+        /// How late the latest frame was.
+        most_late: Nanos,
+    },
+    /// The carrier went away while the interface was up. Who did it is not known.
+    CarrierLost,
+    /// The link was switched down because the plan or its user ordered it.
+    Declared,
+}
+
+/// Who caused an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EventCause {
+    /// This machine: a fault of the rig.
+    Rig,
+    /// Not known: the device, the cable or the rig.
+    Unknown,
+    /// The plan: the event is part of what is measured.
+    Plan,
+}
+
+impl PortEventKind {
+    /// Who caused it.
+    pub const fn cause(self) -> EventCause {
+        match self {
+            Self::SwitchedDown
+            | Self::Deleted
+            | Self::MtuLowered { .. }
+            | Self::Reconfigured
+            | Self::TransmitReset
+            | Self::DriverDropped { .. }
+            | Self::SenderStalled { .. } => EventCause::Rig,
+            Self::CarrierLost => EventCause::Unknown,
+            Self::Declared => EventCause::Plan,
+        }
+    }
+}
+
+impl fmt::Display for PortEventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SwitchedDown => f.pad("its interface was switched down on this machine"),
+            Self::Deleted => f.pad("its interface was deleted"),
+            Self::MtuLowered { from, to } => {
+                write!(f, "the MTU of its interface was lowered from {from} to {to}")
+            }
+            Self::Reconfigured => f.pad("its interface was given another MAC address or bridge"),
+            Self::TransmitReset => f.pad("the kernel reset its transmit queue"),
+            Self::DriverDropped { frames } => write!(f, "its network card or driver dropped {frames} frames"),
+            Self::SenderStalled { most_late } => {
+                write!(f, "its sender stalled: frames left up to {most_late} late")
+            }
+            Self::CarrierLost => f.pad("it lost the carrier; who caused that is not known"),
+            Self::Declared => f.pad("its link was switched down as ordered"),
+        }
+    }
+}
+
+/// Something that happened to a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortEvent {
+    /// What.
+    pub what: PortEventKind,
+    /// The last instant at which the port was known to be in order.
+    pub from: MonoTime,
+    /// The first instant at which it was in order again; absent if it was not by the end of the run.
+    pub until: Option<MonoTime>,
+    /// Whether it concerns only what the port sends.
+    #[serde(default)]
+    pub only_sending: bool,
+}

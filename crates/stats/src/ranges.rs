@@ -1,0 +1,123 @@
+//! A set of frame numbers as ranges, with room for a fixed number of ranges.
+//!
+//! When the room is used up, the two neighbours with the smallest hole between them are joined. Then the set is not exact
+//! any more: [`NumberRanges::is_exact`] says so, and counts of it are bounds.
+
+use serde::{Deserialize, Serialize};
+
+/// Ranges that are kept apart at most.
+const MOST_RANGES: usize = 512;
+
+/// Numbers `first..=last`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberRange {
+    /// The first.
+    pub first: u64,
+    /// The last.
+    pub last: u64,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NumberRanges {
+    /// The ranges, in ascending order.
+    pub ranges: Vec<NumberRange>,
+    /// Different numbers, as far as the ranges could tell.
+    pub numbers: u64,
+    /// Numbers that were added although they were in the set.
+    pub repeated: u64,
+    /// Ranges were joined: numbers between them are in the set although nobody added them.
+    #[serde(default)]
+    pub is_joined: bool,
+}
+
+impl NumberRanges {
+    /// Whether the set holds the added numbers and no other.
+    pub const fn is_exact(&self) -> bool {
+        !self.is_joined
+    }
+
+    /// Adds a number.
+    pub fn add(&mut self, number: u64) {
+        // Almost always it follows the last one.
+        if let Some(last) = self.ranges.last_mut()
+            && last.last.checked_add(1) == Some(number)
+        {
+            last.last = number;
+            self.numbers += 1;
+            return;
+        }
+        let place = self.ranges.partition_point(|range| range.last < number);
+        if self.ranges.get(place).is_some_and(|range| range.first <= number) {
+            self.repeated += 1;
+            return;
+        }
+        self.numbers += 1;
+        self.insert(place, number);
+    }
+
+    fn insert(&mut self, place: usize, number: u64) {
+        let follows = place > 0 && self.ranges[place - 1].last + 1 == number;
+        let precedes = self.ranges.get(place).is_some_and(|range| number + 1 == range.first);
+        match (follows, precedes) {
+            (true, true) => {
+                self.ranges[place - 1].last = self.ranges[place].last;
+                self.ranges.remove(place);
+            }
+            (true, false) => self.ranges[place - 1].last = number,
+            (false, true) => self.ranges[place].first = number,
+            (false, false) => {
+                self.ranges.insert(place, NumberRange { first: number, last: number });
+                if self.ranges.len() > MOST_RANGES {
+                    self.join_nearest();
+                }
+            }
+        }
+    }
+
+    fn join_nearest(&mut self) {
+        let hole = |place: &usize| self.ranges[place + 1].first - self.ranges[*place].last;
+        let Some(place) = (0..self.ranges.len() - 1).min_by_key(hole) else { return };
+        self.ranges[place].last = self.ranges[place + 1].last;
+        self.ranges.remove(place + 1);
+        self.is_joined = true;
+    }
+
+    /// How many numbers of `first..=last` are in the set.
+    pub fn count_within(&self, first: u64, last: u64) -> u64 {
+        let from = self.ranges.partition_point(|range| range.last < first);
+        let overlapping = self.ranges[from..].iter().take_while(|range| range.first <= last);
+        overlapping.map(|range| range.last.min(last) + 1 - range.first.max(first)).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_full_set_joins_the_nearest_ranges_and_says_so() {
+        let mut set = NumberRanges::default();
+        for number in (0..2 * MOST_RANGES as u64).map(|n| 10 * n) {
+            set.add(number);
+        }
+        assert!(set.ranges.len() <= MOST_RANGES && !set.is_exact());
+        assert_eq!(set.numbers, 2 * MOST_RANGES as u64);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(numbers in prop::collection::vec(0u64..300, 0..300), from in 0u64..300, length in 0u64..300) {
+            let mut set = NumberRanges::default();
+            numbers.iter().for_each(|number| set.add(*number));
+            let oracle: BTreeSet<u64> = numbers.iter().copied().collect();
+            prop_assert_eq!(set.numbers, oracle.len() as u64);
+            prop_assert_eq!(set.repeated, (numbers.len() - oracle.len()) as u64);
+            let within = oracle.range(from..=from + length).count() as u64;
+            prop_assert_eq!(set.count_within(from, from + length), within);
+            prop_assert!(set.is_exact());
+        }
+    }
+}
