@@ -2,6 +2,7 @@
 //!
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
+use crate::packet::saved_settings::UnrestoredInterface;
 use crate::packet::{guard, relatives};
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::ethtool::Offload;
@@ -53,6 +54,24 @@ pub fn judge(machine: &Machine, interfaces: &[Interface]) -> Vec<Finding> {
         findings.extend(judge_interface(machine, interface, interfaces));
     }
     findings
+}
+
+/// What there is to know about an interface that a packetrig process changed and did not restore before it died.
+pub fn judge_unrestored(interface: &UnrestoredInterface) -> Finding {
+    let location = interface.location();
+    let before: Vec<String> = interface.changes().iter().map(ToString::to_string).collect();
+    Finding {
+        subject: Subject::Interface(location.clone()),
+        level: Level::Note,
+        what: format!(
+            "{location} is not as it was: process {} was killed and did not restore: {}",
+            interface.process(),
+            before.join(", ")
+        ),
+        remedy: Some(format!(
+            "`packetrig doctor --restore {location}` restores it now, and the next run on it does so first"
+        )),
+    }
 }
 
 fn judge_machine(machine: &Machine) -> Vec<Finding> {

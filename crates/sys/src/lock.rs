@@ -30,6 +30,24 @@ impl Lock {
     }
 }
 
+/// Whether somebody holds `name` in `netns`. Unlike [`Lock::take`] this keeps nobody from taking it meanwhile.
+pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    let failed = |errno| Error::call("look at lock", name, errno);
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed)?;
+    // A connection waits in the listener's queue until the holder ends; a full queue must not stop the caller.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connected = netns.run_in(|| {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address)
+    })?;
+    match connected {
+        Ok(()) | Err(rustix::io::Errno::AGAIN) => Ok(true),
+        Err(rustix::io::Errno::CONNREFUSED) => Ok(false),
+        Err(errno) => Err(failed(errno)),
+    }
+}
+
 /// The process that listens there; `None` if it has just gone, or lives in another process namespace.
 fn holder(address: &SocketAddr) -> Option<i32> {
     let stream = UnixStream::connect_addr(address).ok()?;
@@ -50,8 +68,10 @@ mod tests {
             panic!("two holders")
         };
         assert_eq!(object, "eth1");
+        assert!(is_held(&netns, &name).unwrap());
         assert_eq!(holder, i32::try_from(std::process::id()).ok());
         drop(held);
+        assert!(!is_held(&netns, &name).unwrap());
         Lock::take(&netns, &name, "eth1").unwrap();
     }
 

@@ -135,6 +135,42 @@ impl NetNs {
         Ok(metadata.ino())
     }
 
+    /// The kernel's number for this namespace, which it never uses twice before a reboot, unlike [`Self::inode`]. `None`
+    /// before Linux 5.14.
+    pub fn cookie(&self) -> Result<Option<u64>, Error> {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType};
+        let open =
+            || rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None);
+        let socket = self.run_in(open)?.map_err(|errno| Error::call("socket", self.label.clone(), errno))?;
+        Ok(crate::packet::socket::get(&socket, (libc::SOL_SOCKET, libc::SO_NETNS_COOKIE), 0_u64).ok())
+    }
+
+    /// The namespace with that inode number: the caller's, a named one, or that of a process.
+    pub fn find(inode: u64, process: Option<u32>) -> Option<Self> {
+        let of_process = |process| Self::of_process(process).ok();
+        let candidates = std::iter::once_with(|| Self::current().ok())
+            .chain(names().into_iter().map(|name| Self::open(&name).ok()))
+            .chain(process.map(of_process));
+        candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
+    }
+
+    /// The namespace of a process.
+    fn of_process(process: u32) -> Result<Self, Error> {
+        let path = format!("/proc/{process}/ns/net");
+        let file = File::open(&path).map_err(|error| Error::call("open", path, error))?;
+        Ok(Self { file, label: format!("the namespace of process {process}") })
+    }
+
+    /// Its name in `/run/netns`; `None` if it is the caller's own or has none.
+    pub fn name(&self) -> Option<String> {
+        let inode = self.inode().ok()?;
+        if self.is_callers().unwrap_or(false) {
+            return None;
+        }
+        let is_this = |name: &String| Self::open(name).is_ok_and(|named| named.inode().ok() == Some(inode));
+        names().into_iter().find(is_this)
+    }
+
     /// Its name, or words that describe it.
     pub fn label(&self) -> &str {
         &self.label
@@ -226,6 +262,29 @@ mod tests {
     }
 
     #[test]
+    fn a_namespace_is_found_by_its_inode_among_the_callers_and_that_of_a_process() {
+        let here = NetNs::current().unwrap();
+        assert_eq!(here.name(), None);
+        let found = NetNs::find(here.inode().unwrap(), None).unwrap();
+        assert_eq!(found.inode().unwrap(), here.inode().unwrap());
+        assert!(NetNs::find(1, Some(std::process::id())).is_none());
+        assert_eq!(NetNs::of_process(std::process::id()).unwrap().inode().unwrap(), here.inode().unwrap());
+    }
+
+    #[test]
+    fn two_namespaces_have_two_cookies() {
+        let here = NetNs::current().unwrap();
+        assert_eq!(here.cookie().unwrap(), here.duplicate().unwrap().cookie().unwrap());
+        match NetNs::create() {
+            Ok(there) if here.cookie().unwrap().is_some() => {
+                assert_ne!(there.cookie().unwrap(), here.cookie().unwrap());
+            }
+            Ok(_) => {}
+            Err(error) => assert!(error.is_permission(), "{error}"),
+        }
+    }
+
+    #[test]
     fn a_name_that_is_not_there_or_is_no_name_is_missing() {
         for name in ["no-such-namespace-here", "", ".", "..", "../self/ns/net", "a/b"] {
             assert!(matches!(NetNs::open(name), Err(Error::Missing { .. })), "{name}");
@@ -241,6 +300,9 @@ mod tests {
         };
         assert_eq!(NetNs::open(&name).unwrap().inode().unwrap(), made.inode().unwrap());
         assert!(names().contains(&name));
+        assert_eq!(made.name().as_deref(), Some(name.as_str()));
+        let found = NetNs::find(made.inode().unwrap(), None).unwrap();
+        assert_eq!((found.inode().unwrap(), found.label()), (made.inode().unwrap(), name.as_str()));
         assert!(NetNs::create_named(&name).is_err());
         delete_named(&name).unwrap();
         assert!(matches!(NetNs::open(&name), Err(Error::Missing { .. })));

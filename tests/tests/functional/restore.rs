@@ -9,9 +9,9 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
 use packetrig_tests::document::Flow;
 use packetrig_tests::program::Running;
-use packetrig_tests::skip;
+use packetrig_tests::skip::{self, OwnLab};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
 const IPV6_OFF: &str = "net/ipv6/conf/eth0/disable_ipv6";
 
@@ -39,6 +39,19 @@ fn unquiet(port: &LabPort) {
     Ethtool::open(port.netns()).unwrap().set_offload(INTERFACE, Offload::Gro, true).unwrap();
 }
 
+/// Starts a run and waits until it has changed both ports.
+fn start_and_await_changes(lab: &Lab, before: &[State], duration: &Value) -> Running {
+    let flow = Flow::new("f", 1).with("duration", duration.clone());
+    let mut running = Running::run(&document(lab).flow(flow), &["--quiet"]);
+    let deadline = clock::monotonic_ns() + 60_000_000_000;
+    while lab.ports().iter().zip(before).any(|(port, before)| state(port) == *before) {
+        assert!(!running.has_ended(), "{:?}", running.finish());
+        assert!(clock::monotonic_ns() < deadline, "the run changes nothing about its ports");
+        clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
+    }
+    running
+}
+
 /// Runs until the port has changed, then sends signals, and expects the old state.
 fn assert_restored(signals: &[Signal], code: Option<i32>) {
     let Some(lab) = skip::lab(Lab::pair) else { return };
@@ -49,14 +62,7 @@ fn assert_restored(signals: &[Signal], code: Option<i32>) {
     } else {
         json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}})
     };
-    let mut running =
-        Running::run(&document(&lab).flow(Flow::new("f", 1).with("duration", duration)), &["--quiet"]);
-    let deadline = clock::monotonic_ns() + 60_000_000_000;
-    while lab.ports().iter().zip(&before).any(|(port, before)| state(port) == *before) {
-        assert!(!running.has_ended(), "{:?}", running.finish());
-        assert!(clock::monotonic_ns() < deadline, "the run changes nothing about its ports");
-        clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
-    }
+    let mut running = start_and_await_changes(&lab, &before, &duration);
     let during: Vec<State> = lab.ports().iter().map(state).collect();
     for signal in signals {
         running.signal(*signal);
@@ -85,4 +91,67 @@ fn after_sigterm() {
 #[test]
 fn after_the_terminal_is_gone() {
     assert_restored(&[Signal::HUP], Some(130));
+}
+
+/// Starts a run on two ports and ends it at once, as SIGKILL and the second Ctrl-C do: nothing is restored.
+fn killed_run() -> Option<(OwnLab, Vec<State>)> {
+    let lab = skip::lab(Lab::pair)?;
+    lab.ports().iter().for_each(unquiet);
+    let before: Vec<State> = lab.ports().iter().map(state).collect();
+    let duration = json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}});
+    let mut running = start_and_await_changes(&lab, &before, &duration);
+    running.signal(Signal::KILL);
+    assert_eq!(running.finish().code, None, "killed");
+    for (port, before) in lab.ports().iter().zip(&before) {
+        assert_ne!(state(port), *before, "a killed process restores nothing");
+    }
+    Some((lab, before))
+}
+
+fn doctor(arguments: &[&str]) -> String {
+    let finished = Running::start(&[&["doctor"], arguments].concat(), "").finish();
+    assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    finished.stdout
+}
+
+#[test]
+fn after_sigkill_doctor_names_the_interfaces_and_the_next_run_restores_them() {
+    let Some((lab, before)) = killed_run() else { return };
+    for location in [lab.location(0), lab.location(1)] {
+        let advice = format!("packetrig doctor --restore {location}");
+        for text in [doctor(&[&location]), doctor(&[])] {
+            assert!(text.contains(&advice) && text.contains("gro on"), "no `{advice}` in: {text}");
+        }
+    }
+    let duration = json!({"choice": "fixed_packets", "fixed_packets": {"packets": 100}});
+    let flow = Flow::new("f", 1).with("duration", duration);
+    let next = packetrig_tests::program::run(&document(&lab).flow(flow));
+    assert_eq!(next.code, Some(0), "{}", next.stderr);
+    assert_eq!(lab.ports().iter().map(state).collect::<Vec<_>>(), before);
+    assert!(!doctor(&[&lab.location(0)]).contains("--restore"), "nothing is left to restore");
+}
+
+#[test]
+fn after_sigkill_doctor_restores_the_interfaces_that_it_is_told_to() {
+    let Some((lab, before)) = killed_run() else { return };
+    let text = doctor(&["--restore", &lab.location(0)]);
+    assert!(text.contains(&format!("{} is restored", lab.location(0))), "{text}");
+    assert_eq!(state(&lab.ports()[0]), before[0]);
+    assert_ne!(state(&lab.ports()[1]), before[1], "only the one that was named");
+    doctor(&["--restore", &lab.location(1)]);
+    assert_eq!(state(&lab.ports()[1]), before[1]);
+}
+
+#[test]
+fn doctor_does_not_restore_what_a_living_run_has_changed() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    lab.ports().iter().for_each(unquiet);
+    let before: Vec<State> = lab.ports().iter().map(state).collect();
+    let duration = json!({"choice": "fixed_packets", "fixed_packets": {"packets": 1_000_000}});
+    let mut running = start_and_await_changes(&lab, &before, &duration);
+    let text = doctor(&["--restore", &lab.location(0)]);
+    assert!(text.contains("no interface to restore"), "{text}");
+    assert_ne!(state(&lab.ports()[0]), before[0]);
+    running.signal(Signal::INT);
+    assert_eq!(running.finish().code, Some(130));
 }

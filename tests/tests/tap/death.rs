@@ -10,6 +10,11 @@ fn assert_gone(name: &str) {
     command(&["tap", "status", name]).assert_refused(2, &[name]);
 }
 
+/// Whether `doctor` says that an interface was left changed.
+fn is_unrestored(location: &str) -> bool {
+    command(&["doctor", location]).stdout.contains(&format!("--restore {location}"))
+}
+
 fn kill(mut tap: Running) {
     tap.signal(Signal::KILL);
     assert_eq!(tap.finish().code, None, "killed");
@@ -35,6 +40,7 @@ fn killed_under_load_it_forwards_on_and_is_found_and_ended() {
     assert_eq!(heard, 60_000, "frames lost while it was killed");
     let found = status(&name);
     assert_eq!((&found["forwarding"], &found["has_process"]), (&true.into(), &false.into()), "{found}");
+    assert!(!is_unrestored(&bench.side(0)), "an interface of a tap that forwards is not to be restored");
     assert_eq!(number(&found, "/accounts/directions/0/received"), 60_000, "{found}");
     assert_eq!(number(&found, "/accounts/directions/0/forwarded"), 60_000, "{found}");
     // It still is what it was.
@@ -63,8 +69,10 @@ fn dies_with_its_process(way: &str, flags: &[&str]) {
     assert!(b.hear(0).is_empty(), "{way}: it forwards on");
     let found = status(&name);
     assert_eq!((&found["forwarding"], &found["has_process"]), (&false.into(), &false.into()), "{found}");
+    assert!(is_unrestored(&bench.side(0)) && is_unrestored(&bench.side(1)), "{way}");
     let finished = command(&["tap", "stop", &name, "--json"]);
     assert_eq!(finished.code, Some(0), "{}", finished.stderr);
+    assert!(!is_unrestored(&bench.side(0)));
     assert_eq!((bench.side_link(0), bench.side_link(1)), before, "{way}");
     assert_gone(&name);
 }

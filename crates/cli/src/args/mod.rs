@@ -184,6 +184,9 @@ pub(crate) struct Doctor {
     /// Interfaces to look at (`eth1`, or `ns/eth1`); all of this namespace if none is given
     #[arg(value_name = "IFACE")]
     pub(crate) interfaces: Vec<Location>,
+    /// Restore interfaces that a killed packetrig process left changed: those named, or all that are found
+    #[arg(long)]
+    pub(crate) restore: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

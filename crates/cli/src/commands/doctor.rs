@@ -4,7 +4,8 @@ use crate::args::Doctor as Arguments;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style};
-use packetrig_engine::doctor::{Finding, Level, Subject, judge};
+use packetrig_engine::doctor::{Finding, Level, Subject, judge, judge_unrestored};
+use packetrig_engine::packet::saved_settings::unrestored;
 use packetrig_plan::Location;
 use packetrig_sys::facts::{self, Interface, Machine};
 use packetrig_sys::netns::NetNs;
@@ -30,6 +31,9 @@ struct Examined {
 }
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    if arguments.restore {
+        restore(&arguments.interfaces, arguments.json, output)?;
+    }
     let examination = examine(&wanted(&arguments.interfaces))?;
     if arguments.json {
         output.json(&examination)?;
@@ -37,6 +41,24 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         output.text(render(&examination, output.style()));
     }
     Ok(Exit::Ok)
+}
+
+/// Restores what a killed process left changed, of all interfaces if none is named.
+fn restore(interfaces: &[Location], quiet: bool, output: &mut Output) -> Result<(), Error> {
+    let names: Vec<String> = interfaces.iter().map(ToString::to_string).collect();
+    let unrestored = unrestored();
+    let chosen = unrestored.iter().filter(|found| names.is_empty() || names.contains(&found.location()));
+    let chosen: Vec<_> = chosen.collect();
+    for interface in &chosen {
+        interface.restore()?;
+        if !quiet {
+            output.line(format_args!("{} is restored", interface.location()));
+        }
+    }
+    if chosen.is_empty() && !quiet {
+        output.line("there is no interface to restore");
+    }
+    Ok(())
 }
 
 /// Interfaces asked for by namespace; no names means all of them.
@@ -55,11 +77,17 @@ fn wanted(interfaces: &[Location]) -> Wanted {
 
 fn examine(wanted: &Wanted) -> Result<Examination, Error> {
     let machine = facts::machine();
-    let findings = judge(&machine, &[]);
-    let mut interfaces = Vec::new();
+    let mut findings = judge(&machine, &[]);
+    let mut interfaces: Vec<Examined> = Vec::new();
     for (namespace, names) in wanted {
         let there = facts::interfaces(&NetNs::open_or_current(namespace.as_deref())?)?;
         interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine, there)?);
+    }
+    for unrestored in unrestored() {
+        let location = unrestored.location();
+        let examined = interfaces.iter_mut().find(|examined| examined.location == location);
+        // One in another namespace is told of, too: nobody would look for it there.
+        examined.map_or(&mut findings, |examined| &mut examined.findings).push(judge_unrestored(&unrestored));
     }
     Ok(Examination { schema_version: 1, machine, findings, interfaces })
 }

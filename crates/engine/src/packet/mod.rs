@@ -11,6 +11,7 @@ mod filter;
 pub mod guard;
 pub mod quiet;
 mod rx;
+pub mod saved_settings;
 mod tap;
 mod tx;
 
@@ -79,7 +80,7 @@ impl PortHold {
 
     /// Switches the link up or down. It is put back as it was when the port is given back.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
-        Ok(self.quieted.switch_link(up)?)
+        self.quieted.switch_link(up)
     }
 
     /// Where the interface is, for sockets beside those of the test traffic.
@@ -103,6 +104,11 @@ pub(crate) struct Claim {
     hold: PortHold,
 }
 
+/// The name under which an interface is locked, in its namespace.
+pub(crate) fn lock_name(index: u32) -> String {
+    format!("packetrig/interface/{index}")
+}
+
 /// Takes the interface of a port.
 pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let name = &port.location.interface;
@@ -112,8 +118,7 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let link = links.by_name(name)?;
     let relatives = relatives(&packetrig_sys::facts::interfaces(&netns)?, link.index);
     guard::judge(&location, &relatives, confirmed)?;
-    let lock =
-        Lock::take(&netns, &format!("packetrig/interface/{}", link.index), &format!("port {location}"))?;
+    let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::Wish { mtu: port.mtu };
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;
     let link = links.by_name(name)?;

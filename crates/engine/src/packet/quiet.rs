@@ -2,17 +2,24 @@
 //!
 //! Each change is noted with the value before it; dropping [`Quieted`] puts them back in reverse order. What cannot be
 //! changed is a caveat, not an error. Promiscuous mode is not here: it belongs to the receive ring and ends with it.
+//!
+//! Invariant: while a setting is changed, a file holds the value before ([`super::saved_settings`]). A process that is
+//! killed restores nothing; the next one does so from the file before it takes a setting for the original one.
 
+use super::saved_settings::SettingsFile;
+use crate::Error;
 use packetrig_sys::bpf::Attachment;
 use packetrig_sys::clock;
 use packetrig_sys::ethtool::{Ethtool, Offload};
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{Error, kernel, xdp};
+use packetrig_sys::{kernel, xdp};
 
 /// Offloads that merge, split or rewrite frames.
 pub const LOUD: [Offload; 6] =
     [Offload::Gro, Offload::Lro, Offload::Gso, Offload::Tso, Offload::RxVlan, Offload::TxVlan];
+/// The value of the setting that switches IPv6 off.
+const IPV6_OFF: &str = "1";
 /// How long a link that was down may take to come up.
 const LINK_PATIENCE_NS: u64 = 3_000_000_000;
 const LINK_POLL_NS: u64 = 10_000_000;
@@ -33,6 +40,8 @@ pub struct Quieted {
     caveats: Vec<String>,
     /// A program that changes nothing, where there has to be one.
     pass: Option<Attachment>,
+    /// Where the changes are saved; `None` if somebody else remembers them.
+    file: Option<SettingsFile>,
 }
 
 /// A change, with what was there before.
@@ -53,14 +62,20 @@ pub enum Change {
 
 impl Quieted {
     /// Makes it quiet and brings it up. Fails if the wanted MTU cannot be had; whatever was changed by then is put back.
+    ///
+    /// To be called with the lock of the port: what a process that was killed has left is restored first.
     pub fn make(netns: &NetNs, links: &mut Links, link: &Link, wish: Wish) -> Result<Self, Error> {
-        let mut quieted = Self {
-            netns: NetNs::duplicate(netns)?,
-            link: link.clone(),
-            changes: Vec::new(),
-            caveats: Vec::new(),
-            pass: None,
-        };
+        let file = SettingsFile::of(netns, link)?;
+        if let Some(changes) = file.read() {
+            Self::resume(netns, link, changes)?.restore_all()?;
+        }
+        let mut quieted = Self::resume(netns, &links.by_index(link.index)?, Vec::new())?;
+        if let Err(error) = file.write(&quieted.planned_changes(wish)?) {
+            let name = &link.name;
+            quieted.caveats.push(format!(
+                "{name}: its settings stay changed if packetrig is killed, because they cannot be saved: {error}"
+            ));
+        }
         quieted.set_mtu(links, wish.mtu)?;
         quieted.switch_offloads_off()?;
         quieted.silence_ipv6(links)?;
@@ -70,8 +85,35 @@ impl Quieted {
 
     /// One that somebody else made quiet and left so, to be restored by dropping it.
     pub fn resume(netns: &NetNs, link: &Link, changes: Vec<Change>) -> Result<Self, Error> {
+        let file = Some(SettingsFile::of(netns, link)?);
         let (netns, link) = (netns.duplicate()?, link.clone());
-        Ok(Self { netns, link, changes, caveats: Vec::new(), pass: None })
+        Ok(Self { netns, link, changes, caveats: Vec::new(), pass: None, file })
+    }
+
+    /// The changes that [`Self::make`] may have to make. Undoing one that was not made changes nothing.
+    fn planned_changes(&self, wish: Wish) -> Result<Vec<Change>, Error> {
+        let mut planned = Vec::new();
+        if wish.mtu.is_some_and(|mtu| mtu != self.link.mtu) {
+            planned.push(Change::Mtu(self.link.mtu));
+        }
+        let ethtool = Ethtool::open(&self.netns)?;
+        let is_on = |offload: &Offload| ethtool.offload(&self.link.name, *offload).unwrap_or(false);
+        planned.extend(LOUD.into_iter().filter(is_on).map(|offload| Change::Offload(offload, true)));
+        let key = self.ipv6_key();
+        if let Ok(before) = kernel::read_setting(&self.netns, &key)
+            && before != IPV6_OFF
+        {
+            planned.push(Change::Setting(key, before));
+        }
+        if !self.link.up {
+            planned.push(Change::Up);
+        }
+        Ok(planned)
+    }
+
+    /// The setting that switches IPv6 off.
+    fn ipv6_key(&self) -> String {
+        format!("net/ipv6/conf/{}/disable_ipv6", self.link.name)
     }
 
     /// A virtual cable takes frames that a program redirects into it while its end merges (GRO) or has a program: where it did
@@ -85,7 +127,7 @@ impl Quieted {
         match xdp::pass(&self.netns, self.link.index, name) {
             Ok(pass) => self.pass = Some(pass),
             // There is one already.
-            Err(Error::Busy { .. }) => {}
+            Err(packetrig_sys::Error::Busy { .. }) => {}
             Err(error) => self.caveats.push(format!(
                 "{name}: GRO is off, so frames that a program redirects into this cable (a tap on way xdp, live frames) do not arrive: {error}"
             )),
@@ -97,9 +139,19 @@ impl Quieted {
         &self.changes
     }
 
-    /// Leaves the interface as it is now.
+    /// Leaves the interface as it is now, and keeps no file about it.
     pub fn leave(mut self) {
         self.changes.clear();
+    }
+
+    /// Keeps no file about the interface from now on: the caller remembers [`Self::changes`] elsewhere.
+    pub fn stop_saving(&mut self) -> Result<(), Error> {
+        self.file.take().map_or(Ok(()), |file| file.remove())
+    }
+
+    /// Saves the changes as they are now.
+    fn save(&self) -> Result<(), Error> {
+        self.file.as_ref().map_or(Ok(()), |file| file.write(&self.changes))
     }
 
     /// What could not be made quiet.
@@ -107,7 +159,7 @@ impl Quieted {
         &self.caveats
     }
 
-    fn set_mtu(&mut self, links: &mut Links, wanted: Option<u32>) -> Result<(), Error> {
+    fn set_mtu(&mut self, links: &mut Links, wanted: Option<u32>) -> Result<(), packetrig_sys::Error> {
         match wanted {
             Some(mtu) if mtu != self.link.mtu => {
                 links.set_mtu(self.link.index, mtu)?;
@@ -118,7 +170,7 @@ impl Quieted {
         }
     }
 
-    fn switch_offloads_off(&mut self) -> Result<(), Error> {
+    fn switch_offloads_off(&mut self) -> Result<(), packetrig_sys::Error> {
         let ethtool = Ethtool::open(&self.netns)?;
         for offload in LOUD {
             match ethtool.set_offload(&self.link.name, offload, false) {
@@ -134,11 +186,11 @@ impl Quieted {
     }
 
     /// Keeps the kernel from sending neighbour and router messages of its own.
-    fn silence_ipv6(&mut self, links: &mut Links) -> Result<(), Error> {
-        let key = format!("net/ipv6/conf/{}/disable_ipv6", self.link.name);
+    fn silence_ipv6(&mut self, links: &mut Links) -> Result<(), packetrig_sys::Error> {
+        let key = self.ipv6_key();
         // No such setting: a kernel without IPv6 is quiet.
         let Ok(before) = kernel::read_setting(&self.netns, &key) else { return Ok(()) };
-        if before == "1" {
+        if before == IPV6_OFF {
             return Ok(());
         }
         let ours = |address: &packetrig_sys::link::Address| address.index == self.link.index;
@@ -149,14 +201,14 @@ impl Quieted {
             self.caveats.push(format!("{}: IPv6 stays on, because it has addresses", self.link.name));
             return Ok(());
         }
-        match kernel::write_setting(&self.netns, &key, "1") {
+        match kernel::write_setting(&self.netns, &key, IPV6_OFF) {
             Ok(()) => self.changes.push(Change::Setting(key, before)),
             Err(error) => self.caveats.push(format!("{}: IPv6 stays on: {error}", self.link.name)),
         }
         Ok(())
     }
 
-    fn bring_up(&mut self, links: &mut Links) -> Result<(), Error> {
+    fn bring_up(&mut self, links: &mut Links) -> Result<(), packetrig_sys::Error> {
         if !self.link.up {
             links.set_up(self.link.index, true)?;
             self.changes.push(Change::Up);
@@ -166,18 +218,20 @@ impl Quieted {
 
     /// Switches the link up or down, for a while: it was up or was brought up, and is up when it is given back.
     pub fn switch_link(&mut self, up: bool) -> Result<(), Error> {
-        Links::open(&self.netns)?.set_up(self.link.index, up)?;
         if !up && !self.changes.contains(&Change::Down) {
             self.changes.push(Change::Down);
+            self.save()?;
         }
+        Links::open(&self.netns)?.set_up(self.link.index, up)?;
         if up {
             self.changes.retain(|change| *change != Change::Down);
+            self.save()?;
         }
         Ok(())
     }
 
     /// Waits until the link has a carrier, some seconds at most; without one, a caveat says so.
-    pub fn await_carrier(&mut self) -> Result<(), Error> {
+    pub fn await_carrier(&mut self) -> Result<(), packetrig_sys::Error> {
         let mut links = Links::open(&self.netns)?;
         let end = clock::monotonic_ns() + LINK_PATIENCE_NS;
         while !links.by_name(&self.link.name)?.carrier {
@@ -190,7 +244,7 @@ impl Quieted {
         Ok(())
     }
 
-    fn restore(&self, change: &Change) -> Result<(), Error> {
+    fn restore(&self, change: &Change) -> Result<(), packetrig_sys::Error> {
         match change {
             Change::Mtu(before) => Links::open(&self.netns)?.set_mtu(self.link.index, *before),
             Change::Down => Links::open(&self.netns)?.set_up(self.link.index, true),
@@ -203,7 +257,7 @@ impl Quieted {
     }
 
     /// The kernel forgets IPv6 addresses of an interface that goes down, unless told not to.
-    fn take_down(&self) -> Result<(), Error> {
+    fn take_down(&self) -> Result<(), packetrig_sys::Error> {
         let key = format!("net/ipv6/conf/{}/keep_addr_on_down", self.link.name);
         let before = kernel::read_setting(&self.netns, &key);
         if before.is_ok() {
@@ -215,11 +269,48 @@ impl Quieted {
     }
 }
 
+impl Quieted {
+    /// Puts everything back, and says if something could not be.
+    pub fn restore_all(mut self) -> Result<(), Error> {
+        self.undo_changes()
+    }
+
+    /// Undoes the changes, the last one first. What fails does not keep the others from being undone; the file stays then,
+    /// unless there is no interface any more.
+    fn undo_changes(&mut self) -> Result<(), Error> {
+        let mut outcome = Ok(());
+        for change in std::mem::take(&mut self.changes).iter().rev() {
+            let restored = self.restore(change).map_err(Error::from);
+            outcome = outcome.and(restored);
+        }
+        let is_gone =
+            || Links::open(&self.netns).and_then(|mut links| links.by_index(self.link.index)).is_err();
+        if let Some(file) = self.file.take()
+            && (outcome.is_ok() || is_gone())
+        {
+            file.remove()?;
+        }
+        outcome
+    }
+}
+
 impl Drop for Quieted {
     fn drop(&mut self) {
-        for change in self.changes.iter().rev() {
-            // The interface may be gone by now; there is nobody to tell, and the others are still to be restored.
-            self.restore(change).unwrap_or(());
+        // The interface may be gone by now, and there is nobody to tell.
+        self.undo_changes().unwrap_or(());
+    }
+}
+
+impl std::fmt::Display for Change {
+    /// What was the case before the change.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Mtu(before) => write!(f, "MTU {before}"),
+            Self::Offload(offload, true) => write!(f, "{} on", offload.name()),
+            Self::Offload(offload, false) => write!(f, "{} off", offload.name()),
+            Self::Setting(key, before) => write!(f, "{key} = {before}"),
+            Self::Up => f.write_str("down"),
+            Self::Down => f.write_str("up"),
         }
     }
 }

@@ -37,7 +37,7 @@ impl Tap {
         check(spec, &name)?;
         let take = |at: &Location, is_side| Held::take(at, spec.confirmed.contains(at), is_side);
         let mirrors = spec.mirrors.iter().map(|mirror| take(&mirror.at, false));
-        let mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
+        let mut mirrors = mirrors.collect::<Result<Vec<_>, _>>()?;
         let mut sides = [take(&spec.sides[0], true)?, take(&spec.sides[1], true)?];
         are_together(&sides, &mirrors)?;
         let links: Vec<_> = sides.iter().chain(&mirrors).map(|held| &held.link).collect();
@@ -63,6 +63,9 @@ impl Tap {
         state.knows_drivers = blindness.is_none();
         state.caveats.extend(blindness);
         place.remember(&state)?;
+        if !state.fail_closed {
+            sides.iter_mut().chain(&mut mirrors).try_for_each(Held::stop_saving)?;
+        }
         let clock = RealClock::new();
         let (now, netns) = (clock.now(), &sides[0].netns);
         let watch = LinkWatch::begin(netns, now, spec.link_state)?;

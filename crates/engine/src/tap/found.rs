@@ -4,6 +4,7 @@ use super::account::Accounts;
 use super::place::{Part, Place, State, names};
 use super::{Ended, Refusal, Way, hold, kernel};
 use crate::Error;
+use crate::packet::lock_name;
 use packetrig_plan::Location;
 use packetrig_sys::link::Links;
 use packetrig_sys::lock::Lock;
@@ -46,7 +47,7 @@ impl Found {
         let held = |part: &Part| {
             let location: Location = part.location.parse().ok()?;
             let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-            match Lock::take(&netns, &hold::lock_name(part.index), &part.location) {
+            match Lock::take(&netns, &lock_name(part.index), &part.location) {
                 Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
                 _ => None,
             }

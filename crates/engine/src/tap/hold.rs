@@ -2,7 +2,7 @@
 
 use crate::Error;
 use crate::packet::quiet::{Change, Quieted, Wish};
-use crate::packet::{guard, relatives};
+use crate::packet::{guard, lock_name, relatives};
 use packetrig_plan::Location;
 use packetrig_sys::facts;
 use packetrig_sys::link::{Link, Links};
@@ -19,11 +19,6 @@ pub(super) struct Held {
     /// Whether we made it promiscuous.
     is_promiscuous: bool,
     _lock: Lock,
-}
-
-/// The name under which an interface is locked, in its namespace.
-pub(super) fn lock_name(index: u32) -> String {
-    format!("packetrig/interface/{index}")
 }
 
 impl Held {
@@ -70,10 +65,16 @@ impl Held {
         }
     }
 
+    /// Leaves it to the tap's own file to say what was changed: for a tap that goes on forwarding when its process is killed,
+    /// because a run on the interface must not restore it before the tap ends.
+    pub(super) fn stop_saving(&mut self) -> Result<(), Error> {
+        self.quieted.as_mut().map_or(Ok(()), Quieted::stop_saving)
+    }
+
     /// Switches the link up or down, until the interface is given back.
     pub(super) fn switch_link(&mut self, up: bool) -> Result<(), Error> {
         match &mut self.quieted {
-            Some(quieted) => Ok(quieted.switch_link(up)?),
+            Some(quieted) => quieted.switch_link(up),
             None => Ok(()),
         }
     }
@@ -106,6 +107,8 @@ pub(super) fn restore(
     if link.index != index {
         return Ok(());
     }
+    // Somebody else may have taken it since; it is theirs to restore then.
+    let _lock = Lock::take(&netns, &lock_name(index), &format!("port {location}"))?;
     if was_made_promiscuous {
         calm(&netns, index);
     }

@@ -9,18 +9,15 @@ use super::hold::Held;
 use super::{Refusal, TapSpec};
 use crate::Error;
 use crate::packet::quiet::Change;
-use packetrig_sys::caps::{Rights, outer_user};
+use crate::runtime_directory;
+use packetrig_sys::bpf;
 use packetrig_sys::xdp::tap::Pinned;
-use packetrig_sys::{bpf, process};
 use serde::{Deserialize, Serialize};
-use std::fs::DirBuilder;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-/// Names another directory for the files.
-const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
-const DIRECTORY: &str = "/run/packetrig";
+/// The kind of file, in the runtime directory.
+const KIND: &str = "tap";
 const LONGEST_NAME: usize = 64;
 
 /// What a tap is.
@@ -106,27 +103,9 @@ pub(super) struct Place {
     is_left: bool,
 }
 
-fn directory() -> PathBuf {
-    let usual = || match Rights::current() {
-        Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
-        _ => std::env::temp_dir().join(format!("packetrig-{}", outer_user())),
-    };
-    std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from).join("tap")
-}
-
-/// Makes the directory. Where everybody may, somebody else may have made it before: what is not ours is not used.
-fn make(directory: &Path) -> io::Result<()> {
-    let base = directory.parent().unwrap_or(directory);
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-    if std::fs::symlink_metadata(base)?.uid() == Rights::current().user {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", base.display())))
-}
-
 /// Names of the taps that left a file.
 pub(super) fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(directory()).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(runtime_directory::path_for(KIND)).into_iter().flatten().flatten();
     let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(STATE).map(str::to_owned);
     let mut names: Vec<String> = entries.filter_map(name).collect();
     names.sort();
@@ -139,7 +118,7 @@ const ACCOUNTS: &str = ".accounts.json";
 impl Place {
     /// The place of a tap of that name, be there one or not.
     pub(super) fn of(name: &str) -> Self {
-        Self { directory: directory(), name: name.to_owned(), is_left: false }
+        Self { directory: runtime_directory::path_for(KIND), name: name.to_owned(), is_left: false }
     }
 
     /// Where its programs and books are.
@@ -176,9 +155,7 @@ impl Place {
         let path = self.file(suffix);
         let failed = |source| Error::File { path: path.clone(), source };
         let bytes = bytes.as_ref().map_err(|error| failed(io::Error::other(error.to_string())))?;
-        make(&self.directory).map_err(failed)?;
-        let draft = self.file(&format!("{suffix}.{}", process::own()));
-        std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, &path)).map_err(failed)
+        runtime_directory::write_file(&path, bytes).map_err(failed)
     }
 
     /// Does not tidy up when dropped: the tap goes on.
@@ -190,13 +167,8 @@ impl Place {
     pub(super) fn forget(&mut self) -> Result<(), Error> {
         self.is_left = true;
         Pinned::remove(&self.pins())?;
-        for suffix in [STATE, ACCOUNTS] {
-            match std::fs::remove_file(self.file(suffix)) {
-                Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                    return Err(Error::File { path: self.file(suffix), source });
-                }
-                _ => {}
-            }
+        for path in [self.file(STATE), self.file(ACCOUNTS)] {
+            runtime_directory::remove_file(&path).map_err(|source| Error::File { path, source })?;
         }
         Ok(())
     }

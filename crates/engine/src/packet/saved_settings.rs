@@ -1,0 +1,148 @@
+//! Files that say what interfaces were before packetrig changed them, for the case that it is killed and restores nothing.
+//!
+//! A file is written before the first change to an interface and removed when the interface is restored. Both happen while
+//! the lock of the port is held, so whoever takes the lock and finds a file knows that its writer is dead.
+//! [`unrestored`] lists such interfaces. The files do not outlive a reboot, and neither do the settings.
+
+use super::lock_name;
+use super::quiet::{Change, Quieted};
+use crate::{Error, runtime_directory};
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::lock::{self, Lock};
+use packetrig_sys::netns::NetNs;
+use packetrig_sys::{clock, process};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The kind of file, in the runtime directory.
+const KIND: &str = "interfaces";
+
+/// One interface of this machine, until the next reboot. A number of an interface or of a namespace can be used again for
+/// another; the cookie of a namespace cannot.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct InterfaceIdentity {
+    boot_id: String,
+    netns_inode: u64,
+    netns_cookie: Option<u64>,
+    index: u32,
+    name: String,
+}
+
+impl InterfaceIdentity {
+    fn of(netns: &NetNs, link: &Link) -> Result<Self, Error> {
+        Ok(Self {
+            boot_id: clock::boot_id()?,
+            netns_inode: netns.inode()?,
+            netns_cookie: netns.cookie()?,
+            index: link.index,
+            name: link.name.clone(),
+        })
+    }
+}
+
+/// What a file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct SavedSettings {
+    interface: InterfaceIdentity,
+    /// The process that changed them.
+    process: u32,
+    /// The changes, each with the value before it.
+    changes: Vec<Change>,
+}
+
+/// The file of one interface.
+#[derive(Debug)]
+pub(super) struct SettingsFile {
+    path: PathBuf,
+    interface: InterfaceIdentity,
+}
+
+impl SettingsFile {
+    /// The file of that interface, whether it exists or not.
+    pub(super) fn of(netns: &NetNs, link: &Link) -> Result<Self, Error> {
+        let interface = InterfaceIdentity::of(netns, link)?;
+        let name = format!("{}-{}.json", interface.netns_inode, interface.index);
+        Ok(Self { path: runtime_directory::path_for(KIND).join(name), interface })
+    }
+
+    /// The changes that a process made and did not undo.
+    pub(super) fn read(&self) -> Option<Vec<Change>> {
+        let saved = read(&self.path)?;
+        (saved.interface == self.interface).then_some(saved.changes)
+    }
+
+    /// Saves the changes, or removes the file where there are none.
+    pub(super) fn write(&self, changes: &[Change]) -> Result<(), Error> {
+        if changes.is_empty() {
+            return self.remove();
+        }
+        let saved = SavedSettings {
+            interface: self.interface.clone(),
+            process: process::own(),
+            changes: changes.to_vec(),
+        };
+        let bytes = serde_json::to_vec_pretty(&saved).map_err(std::io::Error::from);
+        let written = bytes.and_then(|bytes| runtime_directory::write_file(&self.path, &bytes));
+        written.map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+
+    pub(super) fn remove(&self) -> Result<(), Error> {
+        runtime_directory::remove_file(&self.path)
+            .map_err(|source| Error::File { path: self.path.clone(), source })
+    }
+}
+
+fn read(path: &Path) -> Option<SavedSettings> {
+    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+}
+
+/// An interface that a packetrig process changed and did not restore before it died.
+#[derive(Debug)]
+pub struct UnrestoredInterface {
+    netns: NetNs,
+    link: Link,
+    saved: SavedSettings,
+}
+
+/// All such interfaces of this machine in namespaces that can be found: the caller's and those with names.
+pub fn unrestored() -> Vec<UnrestoredInterface> {
+    let entries = std::fs::read_dir(runtime_directory::path_for(KIND)).into_iter().flatten().flatten();
+    let mut found: Vec<_> = entries.filter_map(|entry| unrestored_by_file(&entry.path())).collect();
+    found.sort_by_key(UnrestoredInterface::location);
+    found
+}
+
+fn unrestored_by_file(path: &Path) -> Option<UnrestoredInterface> {
+    let saved = read(path)?;
+    let netns = NetNs::find(saved.interface.netns_inode, None)?;
+    let link = Links::open(&netns).ok()?.by_index(saved.interface.index).ok()?;
+    let is_same = InterfaceIdentity::of(&netns, &link).is_ok_and(|identity| identity == saved.interface);
+    // A living process restores its interfaces itself.
+    let is_in_use = lock::is_held(&netns, &lock_name(link.index)).unwrap_or(true);
+    (is_same && !is_in_use).then_some(UnrestoredInterface { netns, link, saved })
+}
+
+impl UnrestoredInterface {
+    /// As a user names it from here: `eth1`, or `ns/eth1`.
+    pub fn location(&self) -> String {
+        let interface = &self.link.name;
+        self.netns.name().map_or_else(|| interface.clone(), |netns| format!("{netns}/{interface}"))
+    }
+
+    /// The process that died.
+    pub fn process(&self) -> u32 {
+        self.saved.process
+    }
+
+    /// What it changed, each with the value before.
+    pub fn changes(&self) -> &[Change] {
+        &self.saved.changes
+    }
+
+    /// Puts everything back.
+    pub fn restore(&self) -> Result<(), Error> {
+        let object = format!("port {}", self.location());
+        let _lock = Lock::take(&self.netns, &lock_name(self.link.index), &object)?;
+        Quieted::resume(&self.netns, &self.link, self.saved.changes.clone())?.restore_all()
+    }
+}
