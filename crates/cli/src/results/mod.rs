@@ -1,13 +1,16 @@
 //! A report as tables for people. Everything here is a view of [`RunReport`]; nothing is computed but sums and looks.
 
 mod judged;
+mod merged;
 mod nodes;
 mod streams;
 mod whole;
 
 use crate::identity;
 use crate::output::Style;
+use merged::{Remark, merge};
 use packetrig_fleet::report::{RunReport, Verdict};
+use std::collections::HashSet;
 
 /// Rows shown per table; the CSV has them all.
 const MOST_ROWS: usize = 64;
@@ -35,7 +38,7 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     section("Captures", whole::captures(report));
     section("Caveats", whole::caveats(report, style));
     section("Criteria", judged::criteria(report, style));
-    text.push_str(&verdict(&report.verdict, style));
+    text.push_str(&verdict(report, style));
     text
 }
 
@@ -52,17 +55,36 @@ fn headline(report: &RunReport, style: Style) -> String {
     )
 }
 
-fn verdict(verdict: &Verdict, style: Style) -> String {
-    let word = match verdict {
+fn verdict(report: &RunReport, style: Style) -> String {
+    let word = match report.verdict {
         Verdict::Pass => style.good("PASS"),
         Verdict::Fail(_) => style.bad("FAIL"),
         Verdict::Inconclusive(_) => style.doubtful("INCONCLUSIVE"),
     };
     let mut text = format!("\nVerdict: {word}\n");
-    let reasons = verdict.reasons();
+    let reasons = reasons(report);
     text.extend(reasons.iter().take(MOST_ROWS).map(|reason| format!("  {reason}\n")));
     text.push_str(&left_out(reasons.len(), "reasons", "report.json"));
     text
+}
+
+/// Why not PASS: reasons about single streams merged, the others as they are.
+fn reasons(report: &RunReport) -> Vec<String> {
+    let names: HashSet<&str> = report.streams.iter().map(|stream| stream.name.as_str()).collect();
+    let about_stream = |reason: &'_ String| {
+        let (subject, _) = reason.split_once(": ")?;
+        let name = subject.strip_prefix("stream ").unwrap_or(subject);
+        names.contains(name).then_some(subject.len())
+    };
+    let all = report.verdict.reasons();
+    let (mut remarks, mut others) = (Vec::new(), Vec::new());
+    for reason in all {
+        match about_stream(reason) {
+            Some(end) => remarks.push(Remark { subject: &reason[..end], text: &reason[end + 2..] }),
+            None => others.push(reason.clone()),
+        }
+    }
+    [merge(report, &remarks), others].concat()
 }
 
 /// What a table does not show, and where it is.

@@ -199,6 +199,59 @@ fn caveats_that_matter_come_first() {
     assert!(late < quiet);
 }
 
+fn late(stream: &str, frames: u64) -> Caveat {
+    let text = format!("{frames} frames (1.5 %) left more than 1ms after their instant");
+    Caveat { doubt: Doubt::SentLate, subject: stream.into(), text, matters: false }
+}
+
+#[test]
+fn caveats_of_one_kind_about_many_streams_are_one_line_with_the_total_and_the_worst() {
+    let mut report = report();
+    report.streams = (0..38).map(|number| stream(&format!("s{number}"))).collect();
+    report.caveats.extend((0..38).map(|number| late(&format!("s{number}"), 100 + number)));
+    let text = rendered(&report);
+    let merged = "note     38 streams (s0, s1, s2 and 35 more): 4 503 in all, most for s37: 137 frames (1.5 %) left more than 1ms";
+    assert!(text.contains(merged), "{merged} in\n{text}");
+    assert_eq!(text.matches("left more than").count(), 1);
+    assert!(text.contains("rx: LRO stays on"), "the others are still there:\n{text}");
+}
+
+#[test]
+fn caveats_of_one_kind_about_few_streams_stay_lines_of_their_own() {
+    let mut report = report();
+    report.caveats.extend([late("a", 1), late("b", 2)]);
+    let text = rendered(&report);
+    assert!(text.contains("a: 1 frames") && text.contains("b: 2 frames"), "{text}");
+}
+
+#[test]
+fn caveats_with_the_same_text_are_merged_and_it_is_said_once() {
+    let mut report = report();
+    report.streams = (0..5).map(|number| stream(&format!("s{number}"))).collect();
+    let no_time = |number| Caveat {
+        doubt: Doubt::NoSendTime,
+        subject: format!("s{number}"),
+        text: "its frames leave no room for a send time: no latency".into(),
+        matters: false,
+    };
+    report.caveats.extend((0..5).map(no_time));
+    let text = rendered(&report);
+    assert!(text.contains("5 streams (s0, s1, s2 and 2 more): its frames leave no room"), "{text}");
+}
+
+#[test]
+fn reasons_about_many_streams_are_merged_and_the_others_are_kept() {
+    let mut report = report();
+    report.streams = (0..9).map(|number| stream(&format!("s{number}"))).collect();
+    let lost = |number| format!("stream s{number}: {number} of 1000 frames lost ({number} %)");
+    let reasons = (0..9).map(lost).chain(["only 1 of 2 nodes reported".to_owned()]);
+    report.verdict = Verdict::Fail(reasons.collect());
+    let text = rendered(&report);
+    let merged =
+        "Verdict: FAIL\n  9 streams (s0, s1, s2 and 6 more): 36 in all, most for s8: 8 of 1000 frames lost";
+    assert!(text.contains(merged) && text.contains("only 1 of 2 nodes reported"), "{text}");
+}
+
 #[test]
 fn what_is_not_known_is_a_dash_and_never_zero() {
     let mut report = report();

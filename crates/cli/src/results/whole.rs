@@ -1,5 +1,6 @@
 //! What concerns the run as a whole: ports, the ledger, captures, caveats.
 
+use super::merged::{Remark, merge};
 use super::{MOST_ROWS, left_out};
 use crate::numbers::{count, scaled};
 use crate::output::Style;
@@ -147,15 +148,16 @@ pub(super) fn captures(report: &RunReport) -> String {
 
 /// Doubts, those that forbid PASS first.
 pub(super) fn caveats(report: &RunReport, style: Style) -> String {
-    let mut caveats: Vec<_> = report.caveats.iter().collect();
-    caveats.sort_by_key(|caveat| !caveat.matters);
-    let line = |caveat: &&packetrig_stats::caveat::Caveat| {
-        let mark = if caveat.matters { style.doubtful("matters") } else { "note   ".to_owned() };
-        format!("  {mark}  {}: {}\n", caveat.subject, caveat.text)
-    };
-    let mut text: String = caveats.iter().take(MOST_ROWS).map(line).collect();
-    text.push_str(&left_out(caveats.len(), "caveats", "report.json"));
-    text
+    let mut lines = Vec::new();
+    for matters in [true, false] {
+        let mark = if matters { style.doubtful("matters") } else { "note   ".to_owned() };
+        let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);
+        let remarks: Vec<_> =
+            chosen.map(|caveat| Remark { subject: &caveat.subject, text: &caveat.text }).collect();
+        lines.extend(merge(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
+    }
+    let more = left_out(lines.len(), "caveats", "report.json");
+    lines.into_iter().take(MOST_ROWS).chain([more]).collect()
 }
 
 /// `handed over` for `handed_over`: an account as the ledger's rules call it.

@@ -1,0 +1,117 @@
+//! Remarks of one kind about many streams, ports or nodes, as one line: otherwise one kind would hide the others. The
+//! report's JSON has every remark on its own.
+
+use crate::numbers::count;
+use packetrig_fleet::report::RunReport;
+
+/// So many remarks of one kind stand on lines of their own, and so many subjects of a merged line are named.
+const FEW: usize = 3;
+
+/// Something that is said about a stream, port or node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Remark<'a> {
+    pub(super) subject: &'a str,
+    pub(super) text: &'a str,
+}
+
+/// The lines for these remarks, in the order in which their kinds are first said.
+pub(super) fn merge(report: &RunReport, remarks: &[Remark<'_>]) -> Vec<String> {
+    let mut kinds: Vec<(String, Vec<Remark<'_>>)> = Vec::new();
+    for remark in remarks {
+        let kind = kind(remark.text);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, same)) => same.push(*remark),
+            None => kinds.push((kind, vec![*remark])),
+        }
+    }
+    kinds.iter().flat_map(|(_, same)| lines(report, same)).collect()
+}
+
+fn lines(report: &RunReport, same: &[Remark<'_>]) -> Vec<String> {
+    if same.len() <= FEW {
+        return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
+    }
+    let names: Vec<&str> = same.iter().take(FEW).map(|remark| name(report, remark.subject)).collect();
+    let subjects = format!(
+        "{} {} ({} and {} more)",
+        count(same.len() as u64),
+        plural(report, names[0]),
+        names.join(", "),
+        count((same.len() - FEW) as u64)
+    );
+    vec![format!("{subjects}: {}", summary(report, same))]
+}
+
+/// What the remarks say together: the total and the worst where each begins with a count, otherwise an example.
+fn summary(report: &RunReport, same: &[Remark<'_>]) -> String {
+    let Remark { subject, text } = same[0];
+    if same.iter().all(|remark| remark.text == text) {
+        return text.to_owned();
+    }
+    let counts: Option<Vec<u64>> = same.iter().map(|remark| leading_count(remark.text)).collect();
+    match counts {
+        None => format!("for example {}: {text}", name(report, subject)),
+        Some(counts) => {
+            let total = counts.iter().fold(0, |sum: u64, number| sum.saturating_add(*number));
+            let worst =
+                (0..same.len()).max_by_key(|index| counts[*index]).map_or(same[0], |index| same[index]);
+            format!("{} in all, most for {}: {}", count(total), name(report, worst.subject), worst.text)
+        }
+    }
+}
+
+/// The name of a subject, which reasons of a verdict call `stream NAME`.
+fn name<'a>(report: &RunReport, subject: &'a str) -> &'a str {
+    let stream = subject.strip_prefix("stream ");
+    stream.filter(|name| is_stream(report, name)).unwrap_or(subject)
+}
+
+fn is_stream(report: &RunReport, name: &str) -> bool {
+    report.streams.iter().any(|stream| stream.name == name)
+}
+
+fn plural(report: &RunReport, subject: &str) -> &'static str {
+    if is_stream(report, subject) {
+        "streams"
+    } else if report.ports.iter().any(|port| port.info.name == subject) {
+        "ports"
+    } else {
+        "subjects"
+    }
+}
+
+/// The number that a text begins with.
+fn leading_count(text: &str) -> Option<u64> {
+    text.split(' ').next()?.parse().ok()
+}
+
+/// What texts have in common that differ in their numbers: the text without numbers, units at numbers, and shares.
+fn kind(text: &str) -> String {
+    let mut kind = String::with_capacity(text.len());
+    let mut words = text.split(' ');
+    while let Some(word) = words.next() {
+        let is_number = word.trim_start_matches('(').starts_with(|c: char| c.is_ascii_digit());
+        // `(< 0.0001 %)` has one word more than `(1.5 %)`.
+        let is_bound = word == "(<" || word == "(>";
+        if is_bound {
+            words.next();
+        }
+        kind.push_str(if is_number || is_bound { "#" } else { word });
+        kind.push(' ');
+    }
+    kind
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_of_one_kind_if_only_their_numbers_differ() {
+        let late = "120 frames (1.2 %) left more than 1ms after their instant";
+        assert_eq!(kind(late), kind("7 frames (< 0.0001 %) left more than 1ms after their instant"));
+        assert_ne!(kind(late), kind("120 frames (1.2 %) arrived before they were sent"));
+        assert_eq!(leading_count(late), Some(120));
+        assert_eq!(leading_count("LRO stays on"), None);
+    }
+}
