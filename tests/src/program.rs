@@ -4,6 +4,7 @@ use crate::document::Document;
 use packetrig_sys::clock;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::ffi::OsStr;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -95,6 +96,11 @@ pub struct Running {
 impl Running {
     /// Starts `packetrig` with these arguments in a directory of its own. `{out}` in them is the run's directory.
     pub fn start(arguments: &[&str], input: &str) -> Self {
+        Self::start_program(binary(), arguments, input)
+    }
+
+    /// Starts another program in the same way, one that starts `packetrig`.
+    pub fn start_program(program: impl AsRef<OsStr>, arguments: &[&str], input: &str) -> Self {
         let directory = tempfile::tempdir().expect("there is room for temporary files");
         let out = directory.path().join("out").display().to_string();
         let plan = directory.path().join("plan.yaml");
@@ -103,7 +109,7 @@ impl Running {
         let arguments = arguments.iter().map(|a| a.replace("{out}", &out).replace("{plan}", &plan));
         let open =
             |name| std::fs::File::create(directory.path().join(name)).expect("there is room for its output");
-        let child = Command::new(binary())
+        let child = Command::new(program)
             .args(arguments)
             .env("HOME", directory.path())
             .env("XDG_STATE_HOME", directory.path())

@@ -173,3 +173,51 @@ fn one_with_a_process_is_shown_live_and_can_be_stopped_from_elsewhere() {
         assert_gone(&name);
     }
 }
+
+/// A tap between bare interface names, started by `ip netns exec` inside their namespace.
+fn tap_inside(bench: &Bench, way: &str, name: &str) -> Running {
+    let namespace = bench.side(0).split('/').next().unwrap().to_owned();
+    let program = packetrig_tests::program::binary().display().to_string();
+    let words = ["netns", "exec", &namespace, &program, "tap", "port0", "port1"];
+    let flags = ["--back-end", way, "--name", name, "--json"];
+    let mut tap = Running::start_program("ip", &[&words[..], &flags].concat(), "");
+    tap.await_remark("forwarding on way");
+    tap
+}
+
+#[test]
+fn started_inside_another_namespace_it_is_seen_to_live_and_is_stopped_from_outside() {
+    for way in ["xdp", "packet"] {
+        let Some(bench) = Bench::new(way, 2) else { continue };
+        let before = (bench.side_link(0), bench.side_link(1));
+        let name = name();
+        let tap = tap_inside(&bench, way, &name);
+        let mut b = bench.listen(1);
+        bench.send(0, &many(50, 60));
+        assert_eq!(b.hear(50).len(), 50);
+        let found = status(&name);
+        let state = (&found["forwarding"], &found["has_process"], &found["gone"]);
+        assert_eq!(state, (&true.into(), &true.into(), &serde_json::json!([])), "{way}: {found}");
+        let stopped = command(&["tap", "stop", &name, "--json"]);
+        let told: Value = serde_json::from_str(&stopped.stdout).unwrap();
+        assert!(number(&told, "/ended_by") > 0, "{told}");
+        balanced(&tap.finish());
+        assert_eq!((bench.side_link(0), bench.side_link(1)), before, "{way}");
+        assert_gone(&name);
+    }
+}
+
+#[test]
+fn killed_inside_another_namespace_its_interfaces_are_restored_from_outside() {
+    let Some(bench) = Bench::new("packet", 2) else { return };
+    let before = (bench.side_link(0), bench.side_link(1));
+    let name = name();
+    kill(tap_inside(&bench, "packet", &name));
+    let found = status(&name);
+    assert_eq!((&found["forwarding"], &found["has_process"]), (&false.into(), &false.into()), "{found}");
+    let stopped = command(&["tap", "stop", &name, "--json"]);
+    assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
+    assert!(!is_unrestored(&bench.side(0)));
+    assert_eq!((bench.side_link(0), bench.side_link(1)), before);
+    assert_gone(&name);
+}

@@ -5,10 +5,8 @@ use super::place::{Part, Place, State, names};
 use super::{Ended, Refusal, Way, hold, kernel};
 use crate::Error;
 use crate::packet::lock_name;
-use packetrig_plan::Location;
 use packetrig_sys::link::Links;
 use packetrig_sys::lock::Lock;
-use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::tap::Pinned;
 use packetrig_sys::{clock, process};
 use packetrig_units::Nanos;
@@ -44,15 +42,13 @@ pub fn found(name: Option<&str>) -> Result<Vec<Found>, Error> {
 impl Found {
     /// Whether its process lives: it holds the locks of the interfaces.
     pub fn has_process(&self) -> bool {
-        let held = |part: &Part| {
-            let location: Location = part.location.parse().ok()?;
-            let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-            match Lock::take(&netns, &lock_name(part.index), &part.location) {
-                Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
-                _ => None,
-            }
+        let side = &self.state.sides[0];
+        let Some(netns) = side.netns(self.state.process) else { return false };
+        let holder = match Lock::take(&netns, &lock_name(side.index), &side.location) {
+            Err(packetrig_sys::Error::Busy { holder, .. }) => holder,
+            _ => None,
         };
-        held(&self.state.sides[0]).and_then(|pid| u32::try_from(pid).ok()) == Some(self.state.process)
+        holder.and_then(|pid| u32::try_from(pid).ok()) == Some(self.state.process)
     }
 
     /// Whether frames are being forwarded.
@@ -62,7 +58,8 @@ impl Found {
             // Of an interface that is gone the names of its programs are still there.
             Way::Xdp => {
                 let is_attached = self.pinned.as_ref().is_some_and(Pinned::is_attached);
-                self.has_process() || (is_attached && self.state.sides.iter().all(is_there))
+                self.has_process()
+                    || (is_attached && self.state.sides.iter().all(|side| self.has_interface(side)))
             }
         }
     }
@@ -70,7 +67,12 @@ impl Found {
     /// Its interfaces that are there no more.
     pub fn gone(&self) -> Vec<String> {
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
-        parts.filter(|part| !is_there(part)).map(|part| part.location.clone()).collect()
+        parts.filter(|part| !self.has_interface(part)).map(|part| part.location.clone()).collect()
+    }
+
+    fn has_interface(&self, part: &Part) -> bool {
+        let netns = part.netns(self.state.process);
+        netns.and_then(|netns| Links::open(&netns).ok()?.by_index(part.index).ok()).is_some()
     }
 
     /// Its accounts: now, where the kernel has them; else as its process left them last.
@@ -105,10 +107,9 @@ impl Found {
         let accounts = self.take_off()?;
         let parts = self.state.sides.iter().chain(&self.state.mirrors);
         for part in parts {
-            let changes = (part.changes.clone(), part.promiscuous);
             // An interface or a namespace that has gone needs nothing any more.
-            if let Ok(location) = part.location.parse::<Location>() {
-                hold::restore(&location, part.index, changes).unwrap_or(());
+            if let Some(netns) = part.netns(self.state.process) {
+                hold::restore(part, &netns).unwrap_or(());
             }
         }
         self.place.forget()?;
@@ -132,13 +133,4 @@ impl Found {
         accounts.recording = published.recording;
         Ok(accounts)
     }
-}
-
-fn is_there(part: &Part) -> bool {
-    let link = || {
-        let location: Location = part.location.parse().ok()?;
-        let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-        Links::open(&netns).ok()?.by_index(part.index).ok()
-    };
-    link().is_some()
 }

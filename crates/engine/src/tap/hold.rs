@@ -1,5 +1,6 @@
 //! An interface of a tap: guarded, locked, quiet, and put back as it was when dropped or by whoever finds it left.
 
+use super::place::Part;
 use crate::Error;
 use crate::packet::quiet::{Change, Quieted, Wish};
 use crate::packet::{guard, lock_name, relatives};
@@ -97,23 +98,18 @@ impl Drop for Held {
 }
 
 /// Puts back what a tap has left, if the interface is still the one it was.
-pub(super) fn restore(
-    location: &Location,
-    index: u32,
-    (changes, was_made_promiscuous): (Vec<Change>, bool),
-) -> Result<(), Error> {
-    let netns = NetNs::open_or_current(location.namespace.as_deref())?;
-    let link = Links::open(&netns)?.by_name(&location.interface)?;
-    if link.index != index {
+pub(super) fn restore(part: &Part, netns: &NetNs) -> Result<(), Error> {
+    let link = Links::open(netns)?.by_index(part.index)?;
+    let location: Option<Location> = part.location.parse().ok();
+    if location.is_none_or(|location| location.interface != link.name) {
         return Ok(());
     }
     // Somebody else may have taken it since; it is theirs to restore then.
-    let _lock = Lock::take(&netns, &lock_name(index), &format!("port {location}"))?;
-    if was_made_promiscuous {
-        calm(&netns, index);
+    let _lock = Lock::take(netns, &lock_name(part.index), &format!("port {}", part.location))?;
+    if part.promiscuous {
+        calm(netns, part.index);
     }
-    drop(Quieted::resume(&netns, &link, changes)?);
-    Ok(())
+    Quieted::resume(netns, &link, part.changes.clone())?.restore_all()
 }
 
 /// The interface may be gone by now; there is nobody to tell.

@@ -10,7 +10,9 @@ use super::{Refusal, TapSpec};
 use crate::Error;
 use crate::packet::quiet::Change;
 use crate::runtime_directory;
+use packetrig_plan::Location;
 use packetrig_sys::bpf;
+use packetrig_sys::netns::NetNs;
 use packetrig_sys::xdp::tap::Pinned;
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -54,8 +56,11 @@ pub struct State {
 /// An interface of a tap.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Where it is.
+    /// Where it is, as the user named it from the namespace in which the tap was started.
     pub location: String,
+    /// Inode of its namespace, which is another one than the reader's may be. Absent in files of older versions.
+    #[serde(default)]
+    pub netns_inode: Option<u64>,
     /// Its number there.
     pub index: u32,
     /// What was changed about it.
@@ -67,7 +72,18 @@ pub struct Part {
 impl Part {
     pub(super) fn of(held: &Held) -> Self {
         let (changes, promiscuous) = held.changes();
-        Self { location: held.location.to_string(), index: held.link.index, changes, promiscuous }
+        let (location, netns_inode) = (held.location.to_string(), held.netns.inode().ok());
+        Self { location, netns_inode, index: held.link.index, changes, promiscuous }
+    }
+
+    /// Its namespace, found from any other. `process` is that of the tap: where it lives, its namespace can be found even if it
+    /// has no name.
+    pub(super) fn netns(&self, process: u32) -> Option<NetNs> {
+        if let Some(inode) = self.netns_inode {
+            return NetNs::find(inode, Some(process));
+        }
+        let location: Location = self.location.parse().ok()?;
+        NetNs::open_or_current(location.namespace.as_deref()).ok()
     }
 }
 
@@ -221,8 +237,13 @@ mod tests {
         let place = || Place { directory: directory.path().join("x/tap"), name: "t".into(), is_left: false };
         let mut first = place();
         assert!(first.recall().is_none());
-        let part =
-            |index| Part { location: "eth1".into(), index, changes: vec![Change::Up], promiscuous: true };
+        let part = |index| Part {
+            location: "eth1".into(),
+            netns_inode: None,
+            index,
+            changes: vec![Change::Up],
+            promiscuous: true,
+        };
         let state = State {
             name: "t".into(),
             way: Way::Xdp,
