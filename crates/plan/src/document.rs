@@ -6,7 +6,7 @@
 //! It knows nothing of plans.
 
 use crate::Problem;
-use granit_parser::{Event, Options, Parser, ScalarStyle, Span as Mark};
+use granit_parser::{ErrorKind, Event, Options, Parser, ScalarStyle, ScanError, Span as Mark};
 use std::collections::{HashMap, HashSet};
 
 /// Longest text read.
@@ -32,6 +32,14 @@ impl Place {
             end = text.get(start..end).and_then(|of| of.find('\n')).map_or(end, |line| start + line);
         }
         Self { span: (start, end), position: (mark.start.line(), mark.start.col() + 1) }
+    }
+
+    /// The place of one character.
+    fn at(offset: usize, text: &str) -> Self {
+        let before = &text[..offset];
+        let line = before.matches('\n').count() + 1;
+        let column = before.chars().rev().take_while(|c| *c != '\n').count() + 1;
+        Self { span: (offset, offset + 1), position: (line, column) }
     }
 
     /// The problem, at this place.
@@ -101,14 +109,7 @@ impl<'a> Builder<'a> {
     fn next(&mut self) -> Result<(Event<'a>, Place), Refusal> {
         match self.events.next_event() {
             Some(Ok((event, mark))) => Ok((event, Place::of(&mark, self.text))),
-            Some(Err(error)) => {
-                let marker = error.marker();
-                let at = marker.byte_offset().unwrap_or(0);
-                let place = Place { span: (at, at), position: (marker.line(), marker.col() + 1) };
-                let problem = Problem::error("", format!("this is neither YAML nor JSON: {error}"));
-                let hint = "a plan is an Open Traffic Generator configuration; see examples/";
-                Err(Box::new(place.locate(problem.with_hint(hint))))
-            }
+            Some(Err(error)) => Err(Box::new(not_yaml(&error, self.text))),
             None => Ok((Event::StreamEnd, Place::default())),
         }
     }
@@ -199,6 +200,39 @@ impl<'a> Builder<'a> {
     }
 }
 
+fn not_yaml(error: &ScanError, text: &str) -> Problem {
+    if let Some(at) = misplaced_tab(error, text) {
+        let problem = Problem::error("", "a tab is used for indentation, and YAML allows spaces only");
+        return Place::at(at, text).locate(problem.with_hint("replace each tab by spaces"));
+    }
+    let marker = error.marker();
+    let at = marker.byte_offset().unwrap_or(0);
+    let place = Place { span: (at, at), position: (marker.line(), marker.col() + 1) };
+    let problem = Problem::error("", format!("this is neither YAML nor JSON: {error}"));
+    place.locate(problem.with_hint("a plan is an Open Traffic Generator configuration; see examples/"))
+}
+
+/// Where the tab is that the parser objects to. The parser names the token before it, which can be lines away, or the token
+/// after it.
+fn misplaced_tab(error: &ScanError, text: &str) -> Option<usize> {
+    let is_about_tab = matches!(
+        error.kind(),
+        ErrorKind::TabNotAllowed
+            | ErrorKind::TabInBlockIndentation
+            | ErrorKind::TabInIndentation
+            | ErrorKind::TabInPlainScalar
+    );
+    let (before, after) = text.split_at_checked(error.marker().byte_offset()?).filter(|_| is_about_tab)?;
+    let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+    let indentation = &before[line_start..];
+    if indentation.trim().is_empty()
+        && let Some(tab) = indentation.find('\t')
+    {
+        return Some(line_start + tab);
+    }
+    after.find('\t').map(|tab| before.len() + tab)
+}
+
 fn scalar(text: &str, style: ScalarStyle) -> Value {
     if style == ScalarStyle::Plain && matches!(text, "" | "~" | "null" | "Null" | "NULL") {
         Value::Null
@@ -272,6 +306,23 @@ mod tests {
             );
         }
         assert!(error(&bomb).message.contains("values"), "{:?}", error(&bomb));
+    }
+
+    #[test]
+    fn a_tab_in_the_indentation_is_reported_where_it_is() {
+        for (text, position) in [
+            ("ports:\n  - name: a\n    location: eth1\n\tspeed: x\nflows: []\n", (4, 1)),
+            ("ports:\n\t- name: a\n", (2, 1)),
+            ("a:\n  b: 1\n  \tc: 2\n", (3, 3)),
+            ("a:\n  - b: über\n\n\t- c\n", (4, 1)),
+        ] {
+            let problem = error(text);
+            assert_eq!(problem.position, Some(position), "{text:?}: {}", problem.message);
+            assert!(problem.message.contains("tab"), "{}", problem.message);
+            let (start, end) = problem.span.unwrap();
+            assert_eq!(&text[start..end], "\t");
+        }
+        assert!(parse("{\n\t\"a\": [\n\t\t1\n\t]\n}\n").is_ok(), "JSON may be indented with tabs");
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub mod device;
 pub mod document;
 pub mod explain;
 mod model;
+mod nearest;
 pub mod problem;
 pub mod quick;
 pub mod reach;

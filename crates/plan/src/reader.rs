@@ -4,6 +4,7 @@
 //! has and packetrig does not is named with [`Object::refuse`].
 
 use crate::document::{Node, Place, Value};
+use crate::nearest::nearest;
 use crate::{Problem, Severity};
 use std::cell::{Cell, RefCell};
 
@@ -87,10 +88,8 @@ impl<'a> Item<'a> {
 
     pub(crate) fn object(&self) -> Option<Object<'a>> {
         match &self.node.value {
-            Value::Object(members) => {
-                Some(Object { item: self.clone(), members, asked: RefCell::new(Vec::new()) })
-            }
-            Value::Null => Some(Object { item: self.clone(), members: &[], asked: RefCell::new(Vec::new()) }),
+            Value::Object(members) => Some(Object::of(self.clone(), members)),
+            Value::Null => Some(Object::of(self.clone(), &[])),
             _ => {
                 self.error("must be an object");
                 None
@@ -142,9 +141,26 @@ pub(crate) struct Object<'a> {
     pub(crate) item: Item<'a>,
     members: &'a [(String, Place, Node)],
     asked: RefCell<Vec<&'static str>>,
+    /// Names of OTG that packetrig refuses: nobody is advised to use them.
+    refused: RefCell<Vec<&'static str>>,
 }
 
 impl<'a> Object<'a> {
+    fn of(item: Item<'a>, members: &'a [(String, Place, Node)]) -> Self {
+        Self { item, members, asked: RefCell::default(), refused: RefCell::default() }
+    }
+
+    /// Keeps names of OTG that packetrig refuses out of all advice.
+    pub(crate) fn do_not_suggest(&self, names: &[&'static str]) {
+        self.refused.borrow_mut().extend(names);
+    }
+
+    /// Those of the names that packetrig supports.
+    fn supported(&self, names: &[&'static str]) -> Vec<&'static str> {
+        let refused = self.refused.borrow();
+        names.iter().copied().filter(|name| !refused.contains(name)).collect()
+    }
+
     /// A member that is there and not null.
     pub(crate) fn get(&self, name: &'static str) -> Option<Item<'a>> {
         self.asked.borrow_mut().push(name);
@@ -209,7 +225,10 @@ impl<'a> Object<'a> {
         let Some(item) = self.get(name) else { return default };
         let Some(text) = item.text() else { return default };
         words.iter().find(|word| **word == text).copied().unwrap_or_else(|| {
-            item.error(format!("`{text}` is not one of {}", words.join(", ")));
+            let words = self.supported(words);
+            let problem = Problem::error(&*item.path, format!("`{text}` is not one of {}", words.join(", ")));
+            let hint = nearest(text, &words).map(|near| format!("did you mean `{near}`?"));
+            item.note(Problem { hint, ..problem });
             default
         })
     }
@@ -246,12 +265,13 @@ impl<'a> Object<'a> {
     pub(crate) fn chosen(&self, name: &'static str) -> Option<Self> {
         match self.present(name) {
             Some(item) => item.object(),
-            None => Some(Self { item: self.item.clone(), members: &[], asked: RefCell::new(Vec::new()) }),
+            None => Some(Self::of(self.item.clone(), &[])),
         }
     }
 
     /// Keys of OTG that packetrig cannot honour: an error each, unless empty.
     pub(crate) fn refuse(&self, names: &[&'static str], why: &str) {
+        self.do_not_suggest(names);
         for name in names {
             if let Some(item) = self.get(name).filter(|item| !is_empty(item.node)) {
                 item.error(format!("not supported: {why}"));
@@ -270,7 +290,8 @@ impl<'a> Object<'a> {
 
     /// Reports keys that nobody asked for.
     pub(crate) fn close(self) {
-        let asked = self.asked.into_inner();
+        let asked = self.asked.borrow();
+        let known = self.supported(&asked);
         for (key, place, _) in self.members {
             if asked.contains(&key.as_str()) {
                 continue;
@@ -280,10 +301,10 @@ impl<'a> Object<'a> {
             let problem = Problem::error(path, format!("unknown field `{key}`"));
             let hint = if self.item.notes.is_full() {
                 None
-            } else if let Some(near) = nearest(key, &asked) {
+            } else if let Some(near) = nearest(key, &known) {
                 Some(format!("did you mean `{near}`?"))
             } else {
-                (!asked.is_empty()).then(|| format!("known here: {}", listed(&asked)))
+                (!known.is_empty()).then(|| format!("known here: {}", listed(&known)))
             };
             self.item.notes.add(place.locate(Problem { hint, ..problem }));
         }
@@ -308,25 +329,4 @@ fn is_empty(node: &Node) -> bool {
         Value::Object(members) => members.is_empty(),
         Value::Scalar(_) => false,
     }
-}
-
-/// The known word a typo is likely to mean.
-pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
-    (distance <= 1 + word.chars().count() / 4).then_some(best)
-}
-
-/// Levenshtein distance.
-fn edits(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }

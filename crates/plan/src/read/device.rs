@@ -88,6 +88,7 @@ fn refuse_twins(item: &Item<'_>, found: &Interface, before: &[Interface]) {
 
 fn connection(item: &Item<'_>, ports: &[Port]) -> Option<usize> {
     let object = item.object()?;
+    object.do_not_suggest(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");
     if choice != "port_name" {
         object.item.error(format!("`{choice}` is not supported: {NOT_YET}"));

@@ -2,7 +2,8 @@
 
 use super::port_named;
 use crate::device::Interface;
-use crate::reader::{Item, Object, nearest};
+use crate::nearest::nearest;
+use crate::reader::{Item, Object};
 use crate::{Port, Problem};
 use std::collections::HashMap;
 

@@ -21,7 +21,8 @@ mod size;
 mod tests;
 
 use crate::document;
-use crate::reader::{Item, Notes, Object, nearest};
+use crate::nearest::nearest;
+use crate::reader::{Item, Notes, Object};
 use crate::{Plan, Problems, ReadOptions, Severity};
 use std::collections::HashMap;
 

@@ -30,6 +30,7 @@ fn header(item: &Item<'_>, context: Context) -> Option<Header> {
     let union = item.object()?;
     let mut words: Vec<&'static str> = Kind::ALL.iter().map(|kind| kind.name()).collect();
     words.extend(UNSUPPORTED);
+    union.do_not_suggest(UNSUPPORTED);
     let choice = union.choice(&words, "ethernet");
     let kind = Kind::ALL.into_iter().find(|kind| kind.name() == choice);
     let Some(kind) = kind else {
@@ -144,6 +145,7 @@ fn is_placeholder(kind: Kind, field: &FieldDef, setting: &Setting) -> bool {
 fn options(header: &mut Header, object: &Object<'_>) {
     for item in object.items("options") {
         let Some(option) = item.object() else { continue };
+        option.do_not_suggest(&["custom", "timestamp"]);
         match option.choice(&["router_alert", "custom", "timestamp", "end_of_options"], "router_alert") {
             // RFC 2113: copied, number 20, four bytes, value 0.
             "router_alert" => header.append_options(&[0x94, 4, 0, 0]),

@@ -77,7 +77,30 @@ fn all_problems_come_at_once_each_with_its_path_and_line() {
 
 #[test]
 fn typos_get_a_hint() {
-    assert_eq!(error("siez: {fixed: 64}").hint.unwrap(), "did you mean `size`?");
+    for (members, meant) in [
+        ("siez: {fixed: 64}", "size"),
+        ("packet: [{upd: {}}]", "udp"),
+        ("packet: [{ipv4: {ttl: {value: 3}}}]", "time_to_live"),
+        ("packet: [{choice: upd}]", "udp"),
+    ] {
+        let hint = errors(&with(members)).into_iter().find_map(|problem| problem.hint);
+        assert_eq!(hint.unwrap(), format!("did you mean `{meant}`?"), "{members}");
+    }
+}
+
+#[test]
+fn advice_names_nothing_that_is_refused() {
+    let found = errors(&with("packet: [{pppoe: {}}, {choice: bgp}, {ipv6: {xyz: 1}}]"));
+    let said: Vec<String> = found
+        .iter()
+        .map(|problem| format!("{} {}", problem.message, problem.hint.as_deref().unwrap_or("")))
+        .collect();
+    assert!(said.iter().any(|text| text.contains("known here: ethernet, vlan")), "{said:?}");
+    assert!(said.iter().any(|text| text.contains("not one of ethernet, vlan")), "{said:?}");
+    assert!(said.iter().any(|text| text.contains("known here: version")), "{said:?}");
+    for refused in ["ppp,", "`ppp`", "gtpv1", "macsec", "cfm", "dst_usids", "metric_tags"] {
+        assert!(said.iter().all(|text| !text.contains(refused)), "{refused} in {said:?}");
+    }
 }
 
 #[test]

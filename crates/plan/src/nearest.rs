@@ -1,0 +1,93 @@
+//! The known name that an unknown one is likely to mean.
+
+/// A name with few wrong, missing, additional or swapped letters; or one that is an abbreviation of the other.
+pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
+    if distance <= 1 + word.chars().count() / 4 {
+        return Some(best);
+    }
+    let by_initials = known.iter().find(|other| is_initials(word, other));
+    by_initials.copied().or_else(|| shortest_expansion(word, known))
+}
+
+/// Whether a word is the first letters of the words in a name: `ttl` of `time_to_live`.
+fn is_initials(word: &str, name: &str) -> bool {
+    let initials = name.split('_').filter_map(|part| part.chars().next());
+    name.contains('_') && initials.eq(word.chars())
+}
+
+/// The name that differs least in length among those that abbreviate the word or that the word abbreviates.
+fn shortest_expansion<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    let fits = |other: &&&str| is_abbreviation(word, other) || is_abbreviation(other, word);
+    known.iter().filter(fits).min_by_key(|other| other.len().abs_diff(word.len())).copied()
+}
+
+/// Whether `short` has two letters or more of `long`, in order, from the first one on: `src` of `source`.
+fn is_abbreviation(short: &str, long: &str) -> bool {
+    let mut rest = long.chars();
+    let starts_alike = short.chars().next() == long.chars().next();
+    short.chars().count() > 1 && starts_alike && short.chars().all(|letter| rest.any(|other| other == letter))
+}
+
+/// Optimal string alignment: the Levenshtein distance, with two swapped neighbours as one edit.
+fn edits(a: &str, b: &str) -> usize {
+    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
+    let mut before_last: Vec<usize> = Vec::new();
+    let mut last: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i; b.len() + 1];
+        for j in 1..=b.len() {
+            let replaced = last[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            row[j] = replaced.min(last[j] + 1).min(row[j - 1] + 1);
+            let is_swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if is_swapped {
+                row[j] = row[j].min(before_last[j - 2] + 1);
+            }
+        }
+        before_last = std::mem::replace(&mut last, row);
+    }
+    last[b.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NAMES: [&str; 8] =
+        ["ethernet", "udp", "tcp", "time_to_live", "total_length", "protocol", "src", "identification"];
+
+    #[test]
+    fn typing_errors_are_seen_through() {
+        for (typed, meant) in
+            [("upd", "udp"), ("etherent", "ethernet"), ("tpc", "tcp"), ("ethernett", "ethernet")]
+        {
+            assert_eq!(nearest(typed, &NAMES), Some(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn abbreviations_are_known_and_so_is_what_they_stand_for() {
+        for (typed, meant) in
+            [("ttl", "time_to_live"), ("proto", "protocol"), ("source", "src"), ("id", "identification")]
+        {
+            assert_eq!(nearest(typed, &NAMES), Some(meant), "{typed}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_suggested_for_a_word_that_is_like_none() {
+        for typed in ["flaws", "x", "", "sctp_chunk"] {
+            assert_eq!(nearest(typed, &NAMES), None, "{typed}");
+        }
+        assert_eq!(nearest("udp", &[]), None);
+    }
+
+    #[test]
+    fn an_edit_is_a_letter_replaced_added_removed_or_swapped_with_its_neighbour() {
+        for (a, b, distance) in
+            [("", "abc", 3), ("abc", "abc", 0), ("abc", "acb", 1), ("kitten", "sitting", 3)]
+        {
+            assert_eq!((edits(a, b), edits(b, a)), (distance, distance), "{a} {b}");
+        }
+    }
+}
