@@ -41,6 +41,18 @@ fn every_byte_arrives_as_it_is_in_the_file_without_tags() {
 }
 
 #[test]
+fn without_a_receiver_a_warning_comes_first_and_the_verdict_is_inconclusive() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let (_directory, file) = stored(&mixture(12, 100_000));
+    let (file, tx) = (file.display().to_string(), lab.location(0));
+    let arguments = ["replay", &file, "--tx", &tx, "--out", "{out}", "--store", "{out}-store"];
+    let finished = Running::start(&arguments, "").finish();
+    assert_eq!(finished.code, Some(7), "{}", finished.stderr);
+    let warning = finished.stderr.find("the verdict will be INCONCLUSIVE (exit code 7)");
+    assert!(warning < finished.stderr.find("run: running") && warning.is_some(), "{}", finished.stderr);
+}
+
+#[test]
 fn with_tags_every_frame_that_has_room_is_verified() {
     let frames = mixture(1200, 100_000);
     let Some(finished) = replayed(&frames, &[]) else { return };

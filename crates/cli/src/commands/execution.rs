@@ -6,7 +6,7 @@ use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::identity;
-use crate::output::{Output, remark};
+use crate::output::{Output, Style, remark};
 use crate::progress::Progress;
 use crate::{fleet_place, results, speeds};
 use packetrig_fleet::RunId;
@@ -14,7 +14,7 @@ use packetrig_fleet::controller::{OnLoss, Policies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, Verdict};
 use packetrig_node::{EnginePlane, Ground, Here, RunOptions};
-use packetrig_plan::{Location, Plan, ReadOptions, Site};
+use packetrig_plan::{Location, Plan, ReadOptions, Site, Stream};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
@@ -103,6 +103,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
         return on_fleet(request, &place, output);
     }
     let plan = plan::read(&request.document)?;
+    warn_if_nothing_is_measured(request, &plan);
     // Where results go is settled first: a run whose result cannot be kept is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
     let mut options = options(request, &plan, &catalogue)?;
@@ -120,6 +121,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
 fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Output) -> Result<Exit, Error> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
     let plan = plan::read_with(&request.document, reading)?;
+    warn_if_nothing_is_measured(request, &plan);
     let catalogue = open_catalogue(request.store.as_deref())?;
     let options = options(request, &plan, &catalogue)?;
     signal::latch()?;
@@ -142,6 +144,17 @@ fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Out
             charged.shelf.give_up()?;
             Err(error)
         }
+    }
+}
+
+/// Such a run is allowed, and its verdict can only be INCONCLUSIVE: the user is told before it starts.
+fn warn_if_nothing_is_measured(request: &Request, plan: &Plan) {
+    let is_measured = |stream: &Stream| stream.metrics.enable && !stream.rx.is_empty();
+    if !request.quiet && !plan.streams.is_empty() && !plan.streams.iter().any(is_measured) {
+        let warning = Style::of_remarks().doubtful("warning:");
+        remark(format_args!(
+            "{warning} no port receives and measures these frames (`--rx`): the verdict will be INCONCLUSIVE (exit code 7)"
+        ));
     }
 }
 
