@@ -38,7 +38,7 @@ pub(crate) struct Execution {
     /// On a fleet: when a node is lost, the others go on to the end of the plan instead of stopping
     #[arg(long)]
     pub(crate) go_on: bool,
-    /// Print the plan as YAML and stop
+    /// Check the plan, print it as YAML and stop
     #[arg(long)]
     pub(crate) print_plan: bool,
     /// Print the report as JSON instead of tables

@@ -158,6 +158,18 @@ fn warn_if_nothing_is_measured(request: &Request, plan: &Plan) {
     }
 }
 
+/// Prints the document if it is a plan that can run; otherwise its problems are the error.
+pub(crate) fn print_plan(
+    document: &Document,
+    fleet: &FleetPlace,
+    output: &mut Output,
+) -> Result<Exit, Error> {
+    let fleet = fleet_of(fleet, &document.text)?.is_some();
+    plan::read_with(document, ReadOptions { fleet, ..ReadOptions::default() })?;
+    output.text(&document.text);
+    Ok(Exit::Ok)
+}
+
 /// The fleet a plan is for: the one that is named; or the usual one, if there is one and the plan's ports are not here.
 pub(crate) fn fleet_of(
     arguments: &FleetPlace,

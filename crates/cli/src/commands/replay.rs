@@ -17,8 +17,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     let survey = survey(&arguments.file, &rewrite).map_err(packetrig_node::Error::Engine)?;
     let document = document(&arguments, rewrite, &survey)?;
     if arguments.execution.print_plan {
-        output.text(&document.text);
-        return Ok(Exit::Ok);
+        return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
     if !arguments.execution.quiet {
         say(&arguments, &survey);

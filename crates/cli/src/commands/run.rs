@@ -15,8 +15,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
         None => from_flags(&arguments)?,
     };
     if arguments.execution.print_plan {
-        output.text(&document.text);
-        return Ok(Exit::Ok);
+        return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
     let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
     execution::execute(&request, output)

@@ -237,6 +237,18 @@ fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_plan_that_cannot_run_is_not_printed() {
+    let file = plan(&SMALL_PLAN.replace("pps: 1000", "ppps: 1000"));
+    let small = ["run", "--tx", "eth1", "--rx", "eth2", "--size", "10", "--print-plan"];
+    let from_file = ["run", file.path().to_str().unwrap(), "--print-plan"];
+    for arguments in [&small[..], &from_file] {
+        let ended = packetrig(arguments);
+        assert_eq!((ended.code, ended.results.as_str()), (3, ""), "{arguments:?}: {}", ended.remarks);
+        assert!(ended.remarks.contains("is not a plan that can run"), "{}", ended.remarks);
+    }
+}
+
+#[test]
 fn an_unknown_run_is_a_users_mistake() {
     let store = tempfile::tempdir().unwrap();
     let place = store.path().to_str().unwrap();
