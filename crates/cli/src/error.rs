@@ -76,6 +76,9 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Store(#[from] packetrig_store::Error),
+    /// World: past runs cannot be kept where they would be.
+    #[error("{0}; name a directory that can be written with --store")]
+    UnusableStore(packetrig_store::Error),
     /// By whose fault, the error below says.
     #[error(transparent)]
     Flows(#[from] packetrig_store::flows::Error),
@@ -123,7 +126,7 @@ impl Error {
             Self::Export(error) => of_export(error),
             Self::Meter(error) => of_meter(error),
             Self::Probe(error) => of_probe(error),
-            Self::Store(error) => of_store(error),
+            Self::Store(error) | Self::UnusableStore(error) => of_store(error),
             Self::Flows(error) => of_flows(error),
             Self::Collect(error) => of_collect(error),
             Self::Broker(error) => of_broker(error),

@@ -12,7 +12,7 @@ use crate::{Error, migrations};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
-use rusqlite::{Connection, ErrorCode, Row, params};
+use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, thread};
@@ -72,6 +72,36 @@ impl Catalogue {
             Ok(()) => Ok(Self { place, connection }),
             Err(found) => Err(Error::TooNew { path, found, known: migrations::newest() }),
         }
+    }
+
+    /// Opens the catalogue in `place` for reading, creating nothing; `None` if there is none. A directory that cannot be
+    /// written is no obstacle.
+    pub fn open_to_read(place: &Path) -> Result<Option<Self>, Error> {
+        let path = place.join("catalogue.sqlite");
+        if !path.try_exists().map_err(Error::file("find", &path))? {
+            return Ok(None);
+        }
+        match Self::open(place) {
+            Err(Error::File { .. } | Error::Catalogue { .. }) => Self::open_read_only(place).map(Some),
+            opened => opened.map(Some),
+        }
+    }
+
+    /// Reads a catalogue to which nobody here can write. SQLite needs to write for its write-ahead log unless it is told that
+    /// the file does not change.
+    fn open_read_only(place: &Path) -> Result<Self, Error> {
+        let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
+        let path = place.join("catalogue.sqlite");
+        let error = |source| Error::Catalogue { path: path.clone(), source };
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_URI;
+        let escaped = path.to_string_lossy().replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+        let connection =
+            Connection::open_with_flags(format!("file:{escaped}?immutable=1"), flags).map_err(error)?;
+        let found = migrations::version(&connection).map_err(error)?;
+        if found > migrations::newest() {
+            return Err(Error::TooNew { path, found, known: migrations::newest() });
+        }
+        Ok(Self { place, connection })
     }
 
     /// Begins a run: a directory for what it writes while it goes on.

@@ -51,11 +51,16 @@ pub(crate) fn newest() -> u32 {
     u32::try_from(STEPS.len()).unwrap_or(u32::MAX)
 }
 
+/// The version of the tables.
+pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
+    connection.pragma_query_value(None, "user_version", |row| row.get(0))
+}
+
 /// Brings the tables to the newest version. The inner error is a version newer than that.
 pub(crate) fn apply(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
     // Immediate: two processes that open a new catalogue at once take turns.
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let version: u32 = step.pragma_query_value(None, "user_version", |row| row.get(0))?;
+    let version = version(&step)?;
     if version > newest() {
         return Ok(Err(version));
     }

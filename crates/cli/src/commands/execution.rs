@@ -236,7 +236,22 @@ fn show_result(
 pub(crate) fn open_catalogue(directory: Option<&Path>) -> Result<Catalogue, Error> {
     let place =
         directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
-    Ok(Catalogue::open(&place)?)
+    Catalogue::open(&place).map_err(unusable_store)
+}
+
+/// The same for reading past runs: nothing is created, and `None` says that there are none yet.
+pub(crate) fn open_catalogue_to_read(directory: Option<&Path>) -> Result<Option<Catalogue>, Error> {
+    let place =
+        directory.map_or_else(packetrig_store::default_place, |directory| Ok(directory.to_owned()))?;
+    Ok(Catalogue::open_to_read(&place)?)
+}
+
+fn unusable_store(error: packetrig_store::Error) -> Error {
+    use packetrig_store::Error as Store;
+    match error {
+        Store::File { .. } | Store::Catalogue { .. } => Error::UnusableStore(error),
+        error => error.into(),
+    }
 }
 
 /// Captures are written where they shall stay: they may be too large to copy.

@@ -1,6 +1,6 @@
 //! `packetrig report`: past runs from the catalogue.
 
-use super::execution::open_catalogue;
+use super::execution::open_catalogue_to_read;
 use crate::args::{Form, Report as Arguments, ReportAction};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -23,7 +23,7 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
         }
         Some(ReportAction::Show { id, form, store }) => show(store.directory.as_deref(), &id, &form, output)?,
         Some(ReportAction::Path { id, store }) => {
-            let found = find(&open_catalogue(store.directory.as_deref())?, &id)?;
+            let found = find(&existing_catalogue(store.directory.as_deref(), &id)?, &id)?;
             output.line(found.directory.display());
         }
     }
@@ -31,7 +31,8 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
 }
 
 fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> Result<(), Error> {
-    let runs = open_catalogue(store)?.list(most)?;
+    let catalogue = open_catalogue_to_read(store)?;
+    let runs = catalogue.map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     if json {
         return output.json(&runs);
     }
@@ -58,7 +59,7 @@ fn row(run: &Summary) -> Vec<String> {
 }
 
 fn show(store: Option<&Path>, id: &str, form: &Form, output: &mut Output) -> Result<(), Error> {
-    let catalogue = open_catalogue(store)?;
+    let catalogue = existing_catalogue(store, id)?;
     let id = find(&catalogue, id)?.run.0;
     let (summary, report) = catalogue.show(&id)?;
     if form.json {
@@ -72,6 +73,11 @@ fn show(store: Option<&Path>, id: &str, form: &Form, output: &mut Output) -> Res
         output.line(format_args!("Files: {}", summary.directory.display()));
     }
     Ok(())
+}
+
+/// The catalogue in which a run is looked for; without one there is no such run.
+fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<Catalogue, Error> {
+    Ok(open_catalogue_to_read(store)?.ok_or_else(|| StoreError::Unknown(id.to_owned()))?)
 }
 
 /// The run with that id, or the newest for `last`.

@@ -4,7 +4,7 @@
 mod golden;
 mod runner;
 
-use runner::{Ended, packetrig, packetrig_with_input};
+use runner::{Ended, packetrig, packetrig_at_home, packetrig_with_input};
 
 const SMALL_PLAN: &str = include_str!("small.yaml");
 
@@ -234,6 +234,32 @@ fn a_run_on_an_interface_that_is_not_there_leaves_nothing_behind() {
     let listed = packetrig(&["report", "--store", place]);
     assert_eq!((listed.code, listed.results.as_str()), (0, "no runs yet; `packetrig demo` makes one\n"));
     assert_eq!(std::fs::read_dir(store.path().join("runs")).unwrap().count(), 0);
+}
+
+/// Where not even root can create a directory.
+const READ_ONLY_HOME: &str = "/proc";
+
+#[test]
+fn a_home_that_cannot_be_written_is_an_error_that_names_the_flag_for_another_place() {
+    let ended = packetrig_at_home(READ_ONLY_HOME, &["run", "--tx", "nosuch0", "--quiet"]);
+    assert_eq!(ended.code, 4, "{}", ended.remarks);
+    for part in ["cannot create /proc/packetrig", "--store"] {
+        assert!(ended.remarks.contains(part), "{part} in {}", ended.remarks);
+    }
+}
+
+#[test]
+fn looking_at_past_runs_creates_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    for home in [home.path().to_str().unwrap(), READ_ONLY_HOME] {
+        let listed = packetrig_at_home(home, &["report"]);
+        assert_eq!((listed.code, listed.results.as_str()), (0, "no runs yet; `packetrig demo` makes one\n"));
+        for action in ["show", "path"] {
+            let ended = packetrig_at_home(home, &["report", action, "last"]);
+            assert_eq!(ended.code, 2, "{}", ended.remarks);
+        }
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
 }
 
 #[test]

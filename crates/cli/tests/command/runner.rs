@@ -18,6 +18,11 @@ pub(crate) fn packetrig(arguments: &[&str]) -> Ended {
     ended(&command(arguments).stdin(Stdio::null()).output().unwrap())
 }
 
+pub(crate) fn packetrig_at_home(home: &str, arguments: &[&str]) -> Ended {
+    let mut command = command(arguments);
+    ended(&command.env("HOME", home).env("XDG_DATA_HOME", home).stdin(Stdio::null()).output().unwrap())
+}
+
 pub(crate) fn packetrig_with_input(arguments: &[&str], input: &[u8]) -> Ended {
     let mut command = command(arguments);
     let mut child =
