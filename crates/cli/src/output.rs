@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
 
 /// Standard output and standard error of a command.
 #[derive(Debug)]
@@ -28,6 +29,11 @@ impl<W: Write> Output<W> {
     /// How results may be coloured.
     pub(crate) fn style(&self) -> Style {
         self.style
+    }
+
+    /// The same, with lines of any length if `wide`.
+    pub(crate) fn style_for_tables(&self, wide: bool) -> Style {
+        if wide { self.style.with_width(None) } else { self.style }
     }
 
     /// Whether the reader has gone: more is written for nobody.
@@ -71,21 +77,35 @@ pub(crate) fn remark(text: impl Display) {
     drop(writeln!(io::stderr(), "{text}"));
 }
 
-/// Colours, if the reader is a terminal that wants them.
+/// Colours and a width, if the reader is a terminal that has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Style {
     coloured: bool,
+    /// Characters in a line; `None` where lines may be of any length.
+    width: Option<usize>,
 }
 
 impl Style {
     /// No colours.
     #[cfg(test)]
-    pub(crate) const PLAIN: Self = Self { coloured: false };
+    pub(crate) const PLAIN: Self = Self { coloured: false, width: None };
 
-    fn of(stream: &impl IsTerminal) -> Self {
+    fn of(stream: &(impl IsTerminal + AsFd)) -> Self {
         let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
             || std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self { coloured: stream.is_terminal() && !unwanted }
+        let is_terminal = stream.is_terminal();
+        let width = if is_terminal { terminal_width(stream) } else { None };
+        Self { coloured: is_terminal && !unwanted, width }
+    }
+
+    /// Characters in a line; `None` where lines may be of any length.
+    pub(crate) const fn width(self) -> Option<usize> {
+        self.width
+    }
+
+    /// The same for lines of this length.
+    pub(crate) const fn with_width(self, width: Option<usize>) -> Self {
+        Self { width, ..self }
     }
 
     /// The style of standard error.
@@ -117,6 +137,13 @@ impl Style {
     fn paint(self, text: &str, code: &str) -> String {
         if self.coloured { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
+}
+
+/// The width of a terminal: what the user says in `COLUMNS`, or what the terminal says.
+fn terminal_width(terminal: &impl AsFd) -> Option<usize> {
+    let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok());
+    told.filter(|columns| *columns > 0)
+        .or_else(|| packetrig_sys::terminal::columns(terminal).map(usize::from))
 }
 
 #[cfg(test)]
@@ -162,6 +189,6 @@ mod tests {
     #[test]
     fn a_plain_style_adds_nothing() {
         assert_eq!(Style::PLAIN.bad("FAIL"), "FAIL");
-        assert_eq!(Style { coloured: true }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
+        assert_eq!(Style { coloured: true, width: None }.bad("FAIL"), "\u{1b}[1;31mFAIL\u{1b}[0m");
     }
 }

@@ -14,6 +14,44 @@ pub(crate) fn table(header: &[&str], rows: impl IntoIterator<Item = Vec<String>>
     text.lines().flat_map(|line| [" ", line.trim_end(), "\n"]).collect()
 }
 
+/// A table that is no wider than `width`: columns are left out in the order of `least_important`, and a line below says how
+/// many and what has them all. A name stands for all columns that have it.
+pub(crate) fn fitted_table(
+    width: Option<usize>,
+    header: &[&str],
+    rows: &[Vec<String>],
+    least_important: &[&str],
+    all_are_in: &str,
+) -> String {
+    let mut left_out: &[&str] = &[];
+    for count in 0..=least_important.len() {
+        left_out = &least_important[..count];
+        if width.is_none_or(|width| table_width(header, rows, left_out) <= width) {
+            break;
+        }
+    }
+    let is_shown = |index: usize| !left_out.contains(&header[index]);
+    let shown: Vec<usize> = (0..header.len()).filter(|index| is_shown(*index)).collect();
+    let names: Vec<&str> = shown.iter().map(|index| header[*index]).collect();
+    let cells = |row: &Vec<String>| shown.iter().filter_map(|index| row.get(*index).cloned()).collect();
+    let mut text = table(&names, rows.iter().map(cells));
+    if shown.len() < header.len() {
+        let more = header.len() - shown.len();
+        let columns = if more == 1 { "1 column does" } else { &format!("{more} columns do") };
+        text.extend([format!("  {columns} not fit; {all_are_in} shows all\n")]);
+    }
+    text
+}
+
+/// The length of the longest line of a table without these columns.
+fn table_width(header: &[&str], rows: &[Vec<String>], left_out: &[&str]) -> usize {
+    let column = |index: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(index)).map(String::as_str);
+        cells.chain([header[index]]).map(|text| text.chars().count()).max().unwrap_or(0) + 2
+    };
+    (0..header.len()).filter(|index| !left_out.contains(&header[*index])).map(column).sum()
+}
+
 fn aligned(index: usize, text: &str) -> Cell {
     let alignment = if index == 0 { CellAlignment::Left } else { CellAlignment::Right };
     Cell::new(text).set_alignment(alignment)
@@ -22,6 +60,21 @@ fn aligned(index: usize, text: &str) -> Cell {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_are_left_out_from_the_least_important_one_on_until_the_table_fits() {
+        let rows = [vec!["a".to_owned(), "1".to_owned(), "22".to_owned(), "333".to_owned()]];
+        let of = |width| {
+            fitted_table(width, &["stream", "sent", "late", "lost"], &rows, &["late", "sent"], "--wide")
+        };
+        let shown = |width| of(width).lines().next().unwrap().trim_start().to_owned();
+        assert_eq!(shown(None), "stream  sent  late  lost");
+        assert_eq!(shown(Some(26)), "stream  sent  late  lost");
+        assert_eq!(shown(Some(25)), "stream  sent  lost");
+        assert_eq!(shown(Some(3)), "stream  lost", "the others are too important to be left out");
+        assert!(of(Some(25)).ends_with("\n  1 column does not fit; --wide shows all\n"));
+        assert!(!of(None).contains("--wide"));
+    }
 
     #[test]
     fn names_stand_left_and_numbers_right() {

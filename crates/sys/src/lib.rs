@@ -31,6 +31,7 @@ pub mod qdisc;
 pub mod sched;
 pub mod signal;
 pub mod stamping;
+pub mod terminal;
 pub mod udp;
 pub mod userns;
 pub mod xdp;

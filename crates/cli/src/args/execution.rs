@@ -44,6 +44,9 @@ pub(crate) struct Execution {
     /// Print the report as JSON instead of tables
     #[arg(long)]
     pub(crate) json: bool,
+    /// Show all columns of the results, however narrow the terminal
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) wide: bool,
     /// No progress on standard error
     #[arg(long, short)]
     pub(crate) quiet: bool,

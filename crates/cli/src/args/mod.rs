@@ -221,6 +221,9 @@ pub(crate) enum ReportAction {
         id: String,
         #[command(flatten)]
         form: Form,
+        /// Show all columns, however narrow the terminal
+        #[arg(long)]
+        wide: bool,
         #[command(flatten)]
         store: Store,
     },

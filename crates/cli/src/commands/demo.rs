@@ -3,7 +3,7 @@
 //! Transmitter and receiver are ports in network namespaces, the device under test stands between them. From there on
 //! it is a run like any other. The lab goes with the process, whatever happens.
 
-use super::execution::{self, Request};
+use super::execution::{self, Request, ResultFormat};
 use crate::args::{BackEndName, Demo as Arguments, Device};
 use crate::document::Document;
 use crate::error::Error;
@@ -133,7 +133,7 @@ fn request(arguments: &Arguments, document: Document) -> Request {
     request.capture = arguments.capture;
     // On its cables nothing is gained by another, and what it shows shall not depend on a calibration.
     request.back_end = Some(arguments.back_end.unwrap_or(BackEndName::Packet).into());
-    request.json = arguments.json;
+    request.format = ResultFormat::of_flags(arguments.json, false);
     request
 }
 

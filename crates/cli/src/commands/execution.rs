@@ -26,6 +26,26 @@ use std::path::{Path, PathBuf};
 /// How long receivers wait for stragglers, unless told otherwise.
 pub(crate) const DRAIN: Nanos = Nanos::from_millis(200);
 
+/// How results are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ResultFormat {
+    Json,
+    /// Tables with the columns that the terminal has room for.
+    Tables,
+    /// Tables with all columns.
+    WideTables,
+}
+
+impl ResultFormat {
+    pub(crate) const fn of_flags(json: bool, wide: bool) -> Self {
+        match (json, wide) {
+            (true, _) => Self::Json,
+            (false, true) => Self::WideTables,
+            (false, false) => Self::Tables,
+        }
+    }
+}
+
 /// What shall be executed, and how.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -45,7 +65,7 @@ pub(crate) struct Request {
     pub(crate) drain: Nanos,
     /// What the plan leaves to chance is drawn from this; drawn itself, if not given.
     pub(crate) seed: Option<u64>,
-    pub(crate) json: bool,
+    pub(crate) format: ResultFormat,
     pub(crate) quiet: bool,
     /// The fleet, if not the usual one.
     pub(crate) fleet: FleetPlace,
@@ -67,7 +87,7 @@ impl Request {
             criteria: CriteriaFlags::default(),
             drain: DRAIN,
             seed: None,
-            json: false,
+            format: ResultFormat::Tables,
             quiet: false,
             fleet: FleetPlace::default(),
             policies: Policies::default(),
@@ -85,7 +105,7 @@ impl Request {
             back_end: arguments.back_end.map(Into::into),
             criteria: arguments.criteria,
             drain: arguments.drain,
-            json: arguments.json,
+            format: ResultFormat::of_flags(arguments.json, arguments.wide),
             quiet: arguments.quiet,
             fleet: arguments.fleet,
             policies: Policies {
@@ -222,10 +242,13 @@ fn show_result(
         fs::create_dir_all(out).map_err(|source| Error::Write { what: what(), source })?;
         files::write_run(out, report, &request.document.text)?;
     }
-    if request.json {
+    if request.format == ResultFormat::Json {
         output.text(files::json(report));
     } else {
-        output.text(results::render(report, output.style()));
+        output.text(results::render(
+            report,
+            output.style_for_tables(request.format == ResultFormat::WideTables),
+        ));
         let directory = request.out.as_deref().unwrap_or(directory);
         output.line(format_args!("Files: {}", directory.display()));
     }

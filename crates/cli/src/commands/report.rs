@@ -5,8 +5,8 @@ use crate::args::{Form, Report as Arguments, ReportAction};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::count;
-use crate::output::Output;
-use crate::table::table;
+use crate::output::{Output, Style};
+use crate::table::fitted_table;
 use crate::{identity, results};
 use packetrig_store::{Catalogue, Error as StoreError, Summary, files};
 use std::path::Path;
@@ -21,7 +21,10 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
         Some(ReportAction::List { store, most, json }) => {
             list(store.directory.as_deref(), most, json, output)?;
         }
-        Some(ReportAction::Show { id, form, store }) => show(store.directory.as_deref(), &id, &form, output)?,
+        Some(ReportAction::Show { id, form, wide, store }) => {
+            let style = output.style_for_tables(wide);
+            show(store.directory.as_deref(), &id, (&form, style), output)?;
+        }
         Some(ReportAction::Path { id, store }) => {
             let found = find(&existing_catalogue(store.directory.as_deref(), &id)?, &id)?;
             output.line(found.directory.display());
@@ -41,7 +44,9 @@ fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> R
         return Ok(());
     }
     let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
-    output.text(table(&header, runs.iter().map(row)));
+    let rows: Vec<_> = runs.iter().map(row).collect();
+    let least_important = ["streams", "ended", "sent", "lost", "name"];
+    output.text(fitted_table(output.style().width(), &header, &rows, &least_important, "`--json`"));
     Ok(())
 }
 
@@ -58,7 +63,12 @@ fn row(run: &Summary) -> Vec<String> {
     ]
 }
 
-fn show(store: Option<&Path>, id: &str, form: &Form, output: &mut Output) -> Result<(), Error> {
+fn show(
+    store: Option<&Path>,
+    id: &str,
+    (form, style): (&Form, Style),
+    output: &mut Output,
+) -> Result<(), Error> {
     let catalogue = existing_catalogue(store, id)?;
     let id = find(&catalogue, id)?.run.0;
     let (summary, report) = catalogue.show(&id)?;
@@ -69,7 +79,7 @@ fn show(store: Option<&Path>, id: &str, form: &Form, output: &mut Output) -> Res
     } else if form.junit {
         output.text(files::junit(&report));
     } else {
-        output.text(results::render(&report, output.style()));
+        output.text(results::render(&report, style));
         output.line(format_args!("Files: {}", summary.directory.display()));
     }
     Ok(())

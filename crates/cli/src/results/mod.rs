@@ -14,6 +14,8 @@ use std::collections::HashSet;
 
 /// Rows shown per table; the CSV has them all.
 const MOST_ROWS: usize = 64;
+/// What shows the columns that do not fit.
+const ALL_COLUMNS: &str = "`packetrig report show last --wide`";
 /// Characters of a name shown in a table.
 const LONGEST_NAME: usize = 32;
 
@@ -25,12 +27,12 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
             text.extend(["\n", &style.bold(title), "\n", &body]);
         }
     };
-    section("Streams", streams::counts(report));
-    section("Sending", streams::sending(report));
-    section("Latency and jitter (one-way)", streams::latency(report));
-    section("Nodes", nodes::nodes(report));
+    section("Streams", streams::counts(report, style));
+    section("Sending", streams::sending(report, style));
+    section("Latency and jitter (one-way)", streams::latency(report, style));
+    section("Nodes", nodes::nodes(report, style));
     section("Load", nodes::load(report));
-    section("Ports", whole::ports(report));
+    section("Ports", whole::ports(report, style));
     section("Ledger (frames)", whole::ledger(report));
     section("Outages (time since the start)", judged::outages(report));
     section("Port events (time since the start)", judged::events(report));

@@ -1,8 +1,9 @@
 //! What concerns a run over several nodes: their clocks, how far apart they began, what arrived of the whole load.
 
-use super::{MOST_ROWS, left_out, short};
+use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
 use crate::numbers::{count, scaled};
-use crate::table::table;
+use crate::output::Style;
+use crate::table::fitted_table;
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{LoadFactor, NodeReport, RunReport, SkewReport};
 use packetrig_units::Nanos;
@@ -10,12 +11,14 @@ use packetrig_units::Nanos;
 const UNKNOWN: &str = "–";
 
 /// A row per node and what follows from them together; nothing of a run on one node.
-pub(super) fn nodes(report: &RunReport) -> String {
+pub(super) fn nodes(report: &RunReport, style: Style) -> String {
     if report.nodes.len() < 2 {
         return String::new();
     }
     let header = ["node", "ports", "sent", "received", "clock", "offset", "bound", "start", "bound"];
-    let mut text = table(&header, report.nodes.iter().take(MOST_ROWS).map(row));
+    let rows: Vec<_> = report.nodes.iter().take(MOST_ROWS).map(row).collect();
+    let least_important = ["ports", "bound", "offset", "start"];
+    let mut text = fitted_table(style.width(), &header, &rows, &least_important, ALL_COLUMNS);
     text.push_str(&left_out(report.nodes.len(), "nodes", "nodes.csv"));
     let coverage = report.coverage;
     text.extend([format!("  reported: {} of {} nodes\n", coverage.reported, coverage.expected)]);

@@ -1,15 +1,16 @@
 //! Tables with one row per stream.
 
-use super::{MOST_ROWS, left_out, short};
+use super::{ALL_COLUMNS, MOST_ROWS, left_out, short};
 use crate::numbers::{count, percent, scaled, signed, time};
-use crate::table::table;
+use crate::output::Style;
+use crate::table::fitted_table;
 use packetrig_fleet::report::{LatencyReport, MeanRate, RunReport, Sent, Spread, StreamReport};
 use packetrig_stats::jitter::JitterSummary;
 
 const UNKNOWN: &str = "–";
 
 /// What was sent, what arrived, what is missing.
-pub(super) fn counts(report: &RunReport) -> String {
+pub(super) fn counts(report: &RunReport, style: Style) -> String {
     let header = [
         "stream",
         "sent",
@@ -26,7 +27,19 @@ pub(super) fn counts(report: &RunReport) -> String {
         "corrupt",
         "received at",
     ];
-    rows(report, &header, |stream| Some(count_row(stream)))
+    let least_important = [
+        "extent",
+        "longest",
+        "loss s",
+        "bursts",
+        "corrupt",
+        "altered",
+        "received at",
+        "reord.",
+        "dupl.",
+        "loss",
+    ];
+    rows(report, (style, &header, &least_important), |stream| Some(count_row(stream)))
 }
 
 fn count_row(stream: &StreamReport) -> Vec<String> {
@@ -53,7 +66,7 @@ fn count_row(stream: &StreamReport) -> Vec<String> {
 }
 
 /// How well the schedule was kept.
-pub(super) fn sending(report: &RunReport) -> String {
+pub(super) fn sending(report: &RunReport, style: Style) -> String {
     let header = [
         "stream",
         "planned",
@@ -67,7 +80,9 @@ pub(super) fn sending(report: &RunReport) -> String {
         "p99",
         "max",
     ];
-    rows(report, &header, |stream| stream.sent.as_ref().map(send_row))
+    let least_important =
+        ["layer 1", "p99", "rate error", "send error p50", "max", "layer 2", "unsent", "frames/s"];
+    rows(report, (style, &header, &least_important), |stream| stream.sent.as_ref().map(send_row))
 }
 
 fn send_row(sent: &Sent) -> Vec<String> {
@@ -88,7 +103,7 @@ fn send_row(sent: &Sent) -> Vec<String> {
 }
 
 /// How long frames were under way, and how much that varied.
-pub(super) fn latency(report: &RunReport) -> String {
+pub(super) fn latency(report: &RunReport, style: Style) -> String {
     // Only nodes with clocks of their own leave a doubt about them.
     let has_clocks =
         report.streams.iter().any(|stream| stream.latency.is_some_and(|times| times.error.clock.is_some()));
@@ -108,7 +123,19 @@ pub(super) fn latency(report: &RunReport) -> String {
         "IPDV mean",
     ];
     header.extend(has_clocks.then_some("of it clocks"));
-    rows(report, &header, |stream| {
+    let least_important = [
+        "p99.99",
+        "IPDV mean",
+        "p90",
+        "RFC 3550",
+        "p99.9",
+        "of it clocks",
+        "mean",
+        "PDV p99.9",
+        "min",
+        "error (p99)",
+    ];
+    rows(report, (style, &header, &least_important), |stream| {
         let latency = stream.latency.as_ref()?;
         let mut row = latency_row(latency, stream.jitter.as_ref());
         row.extend(
@@ -137,18 +164,24 @@ fn latency_row(latency: &LatencyReport, jitter: Option<&JitterSummary>) -> Vec<S
     row
 }
 
-/// A table over the streams for which `cells` has something to say; nothing if there is none.
-fn rows(report: &RunReport, header: &[&str], cells: impl Fn(&StreamReport) -> Option<Vec<String>>) -> String {
+/// A table over the streams for which `cells` has something to say; nothing if there is none. Where it is too wide, columns are
+/// left out from the least important one on.
+fn rows(
+    report: &RunReport,
+    (style, header, least_important): (Style, &[&str], &[&str]),
+    cells: impl Fn(&StreamReport) -> Option<Vec<String>>,
+) -> String {
     let row = |stream: &StreamReport| {
         let cells = cells(stream)?;
         Some([short(&stream.name)].into_iter().chain(cells).collect::<Vec<_>>())
     };
-    let rows: Vec<_> = report.streams.iter().filter_map(row).collect();
+    let mut rows: Vec<_> = report.streams.iter().filter_map(row).collect();
     if rows.is_empty() {
         return String::new();
     }
     let more = left_out(rows.len(), "streams", "streams.csv");
-    table(header, rows.into_iter().take(MOST_ROWS)) + &more
+    rows.truncate(MOST_ROWS);
+    fitted_table(style.width(), header, &rows, least_important, ALL_COLUMNS) + &more
 }
 
 fn known(value: Option<u64>) -> String {

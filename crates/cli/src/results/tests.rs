@@ -193,6 +193,20 @@ fn nodes_are_shown_when_there_are_several() {
 }
 
 #[test]
+fn tables_are_as_wide_as_the_terminal_and_whole_where_there_is_none() {
+    let mut report = report();
+    report.streams.push(stream("a name of thirty-two characters!"));
+    report.nodes = vec![node("alpha", None), node("beta", None)];
+    let narrow = render(&report, Style::PLAIN.with_width(Some(80)));
+    let tables = narrow.split("Ledger").next().unwrap().lines().skip(1);
+    for line in tables {
+        assert!(line.chars().count() <= 80, "{} characters: {line}", line.chars().count());
+    }
+    assert!(narrow.contains("lost") && !narrow.contains("extent") && narrow.contains("--wide"), "{narrow}");
+    assert!(rendered(&report).contains("extent") && !rendered(&report).contains("--wide"));
+}
+
+#[test]
 fn caveats_that_matter_come_first() {
     let text = rendered(&report());
     let (late, quiet) = (text.find("1 % late").unwrap(), text.find("LRO stays on").unwrap());

@@ -1,15 +1,15 @@
 //! What concerns the run as a whole: ports, the ledger, captures, caveats.
 
 use super::merged::{Remark, merge};
-use super::{MOST_ROWS, left_out};
+use super::{ALL_COLUMNS, MOST_ROWS, left_out};
 use crate::numbers::{count, scaled};
 use crate::output::Style;
-use crate::table::table;
+use crate::table::fitted_table;
 use packetrig_fleet::report::{MeanRate, PortReport, RunReport};
 use packetrig_stats::ledger::Account;
 
 /// What the ports counted, what ran on them, and why.
-pub(super) fn ports(report: &RunReport) -> String {
+pub(super) fn ports(report: &RunReport, style: Style) -> String {
     let header = [
         "port",
         "location",
@@ -23,11 +23,12 @@ pub(super) fn ports(report: &RunReport) -> String {
         "ring drops",
         "stamps tx/rx",
     ];
-    let rows: Vec<_> = report.ports.iter().map(port_row).collect();
+    let rows: Vec<_> = report.ports.iter().take(MOST_ROWS).map(port_row).collect();
     if rows.is_empty() {
         return String::new();
     }
-    let mut text = table(&header, rows.into_iter().take(MOST_ROWS));
+    let least_important = ["driver", "stamps tx/rx", "back end", "at", "location", "foreign"];
+    let mut text = fitted_table(style.width(), &header, &rows, &least_important, ALL_COLUMNS);
     text.push_str(&left_out(report.ports.len(), "ports", "ports.csv"));
     let mut reasons: Vec<String> = report.ports.iter().map(why).collect();
     reasons.dedup();
