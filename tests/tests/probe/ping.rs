@@ -34,6 +34,20 @@ fn every_probe_to_a_kernel_is_accounted_and_timed() {
 }
 
 #[test]
+fn a_target_can_be_named_and_the_report_has_its_address() {
+    let Some(stations) = Stations::cabled() else { return };
+    let arguments = ["probe", "ping", "localhost", "-c", "3", "-i", "50ms", "--json"];
+    let allow = ["--allow", "127.0.0.0/8", "--allow", "::1/128"];
+    let inside = stations.netns(0);
+    let finished = inside.run_in(|| Running::start(&[&arguments[..], &allow].concat(), "").finish()).unwrap();
+    let said: Value = serde_json::from_str(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", finished.stdout, finished.stderr));
+    assert_eq!((finished.code, six(counts(&said))), (Some(0), [3, 3, 0, 0, 0, 0]), "{said}");
+    let address = finished.stderr.lines().find_map(|line| line.strip_prefix("probe: localhost is ")).unwrap();
+    assert!(said.to_string().contains(&format!("\"{address}\"")), "{said}");
+}
+
+#[test]
 fn ports_that_are_open_closed_or_echo_are_told_apart() {
     let Some(stations) = Stations::cabled() else { return };
     let far = stations.netns(1);

@@ -28,7 +28,7 @@ pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};
 pub(crate) use meter::{Format as MeterFormat, KeyPart, Meter, Source};
 pub(crate) use probe::{
     Allowed, Asking, Bounds, CalibrateProbes, ContentFlags, MannerFlags, OneWay, Ping, Probe, ProbeCaps,
-    Reflect, ScheduleFlags, SendProbes, SessionFlags, Stamp, To, Wish,
+    ProbeTarget, Reflect, ScheduleFlags, SendProbes, SessionFlags, Stamp, To, Wish,
 };
 pub(crate) use probe::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, Oneprobe, Outlet};
 pub(crate) use quantities::Size;

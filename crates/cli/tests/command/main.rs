@@ -275,6 +275,30 @@ fn a_plan_that_cannot_run_is_not_printed() {
 }
 
 #[test]
+fn the_target_of_probes_can_be_a_name_whose_address_is_told_and_judged() {
+    let allowed = packetrig(&["probe", "allowed", "localhost"]);
+    assert_eq!(allowed.code, 0, "{}", allowed.remarks);
+    let address = allowed.remarks.trim().strip_prefix("probe: localhost is ").unwrap();
+    assert!(address.parse::<std::net::IpAddr>().unwrap().is_loopback());
+    assert!(allowed.results.contains(&format!("localhost ({address}):")), "{}", allowed.results);
+    let forbidden = plan("never = [\"127.0.0.0/8\", \"::1/128\"]\n");
+    let permit = forbidden.path().to_str().unwrap();
+    let refused = packetrig(&["probe", "allowed", "localhost", "--permit", permit]);
+    assert_eq!(refused.code, 8, "{}", refused.remarks);
+    assert!(refused.remarks.contains(address), "the address is what is judged: {}", refused.remarks);
+}
+
+#[test]
+fn a_name_without_an_address_is_a_users_mistake() {
+    for command in ["allowed", "ping", "stamp", "oneprobe", "capacity", "available"] {
+        let ended = packetrig(&["probe", command, "nosuch.invalid"]);
+        assert_eq!((ended.code, ended.results.as_str()), (2, ""), "{command}: {}", ended.remarks);
+        let said = "cannot find the address of `nosuch.invalid`";
+        assert!(ended.remarks.contains(said), "{command}: {}", ended.remarks);
+    }
+}
+
+#[test]
 fn an_unknown_run_is_a_users_mistake() {
     let store = tempfile::tempdir().unwrap();
     let place = store.path().to_str().unwrap();

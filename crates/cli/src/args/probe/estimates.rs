@@ -1,16 +1,15 @@
 //! `packetrig probe capacity` and `available` as typed.
 
-use super::{Bounds, Outlet};
+use super::{Bounds, Outlet, ProbeTarget};
 use clap::{Args, ValueEnum};
 use packetrig_units::{BitRate, FrameSize, Nanos};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct Capacity {
-    /// Address of the target
+    /// Address or name of the target
     #[arg(value_name = "TARGET")]
-    pub(crate) target: IpAddr,
+    pub(crate) target: ProbeTarget,
     /// How to find the probes that other traffic left alone
     #[arg(long, value_enum, default_value_t = CapacityMethod::Pair)]
     pub(crate) method: CapacityMethod,
@@ -29,9 +28,9 @@ pub(crate) struct Capacity {
 
 #[derive(Args, Debug)]
 pub(crate) struct Available {
-    /// Address of a target that runs `packetrig probe reflect`
+    /// Address or name of a target that runs `packetrig probe reflect`
     #[arg(value_name = "TARGET")]
-    pub(crate) target: IpAddr,
+    pub(crate) target: ProbeTarget,
     /// Port of its reflector; without it nothing can be said, because answers may have waited on their way back
     #[arg(long, value_name = "PORT")]
     pub(crate) reflector: Option<u16>,

@@ -12,6 +12,7 @@ mod outlet;
 mod ping;
 mod send;
 mod stamp;
+mod target;
 
 pub(crate) use asking::Asking;
 pub(crate) use bounds::Bounds;
@@ -25,9 +26,9 @@ pub(crate) use outlet::Outlet;
 pub(crate) use ping::Ping;
 pub(crate) use send::{ContentFlags, ScheduleFlags, SendProbes};
 pub(crate) use stamp::{Reflect, SessionFlags, Stamp};
+pub(crate) use target::{ProbeTarget, ProbeTargetPort};
 
 use clap::{Args, Subcommand};
-use std::net::IpAddr;
 
 /// Probes sent when planned, and what they measure.
 #[derive(Debug, Subcommand)]
@@ -58,9 +59,9 @@ pub(crate) enum Probe {
 
 #[derive(Args, Debug)]
 pub(crate) struct Allowed {
-    /// Address of the target
+    /// Address or name of the target
     #[arg(value_name = "TARGET")]
-    pub(crate) target: IpAddr,
+    pub(crate) target: ProbeTarget,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
     /// Print JSON

@@ -1,23 +1,22 @@
 //! `packetrig probe oneprobe` as typed.
 
-use super::{Bounds, Outlet};
+use super::{Bounds, Outlet, ProbeTarget};
 use clap::Args;
 use packetrig_units::Nanos;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct Oneprobe {
-    /// Address of a web server; nothing of ours runs there
+    /// Address or name of a web server; nothing of ours runs there
     #[arg(value_name = "TARGET")]
-    pub(crate) target: IpAddr,
+    pub(crate) target: ProbeTarget,
     /// Port of the server
     #[arg(long, value_name = "PORT", default_value_t = 80)]
     pub(crate) port: u16,
     /// What to ask for; something larger than 20 kB lets connections last
     #[arg(long, value_name = "PATH", default_value = "/")]
     pub(crate) path: String,
-    /// Name of the server, for the Host header [default: its address]
+    /// Name of the server, for the Host header [default: the target as typed]
     #[arg(long, value_name = "NAME")]
     pub(crate) host: Option<String>,
     /// Probes: pairs of data segments

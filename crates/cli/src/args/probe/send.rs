@@ -1,10 +1,9 @@
 //! `packetrig probe send` as typed.
 
-use super::{Bounds, MannerFlags};
+use super::{Bounds, MannerFlags, ProbeTarget};
 use clap::Args;
 use packetrig_plan::Location;
 use packetrig_units::{FrameSize, Nanos};
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 #[derive(Args, Debug)]
@@ -12,9 +11,9 @@ pub(crate) struct SendProbes {
     /// Interface that probes leave through: IF or NAMESPACE/IF
     #[arg(value_name = "IF")]
     pub(crate) interface: Location,
-    /// Address of a target; several take turns, train by train
+    /// Address or name of a target; several take turns, train by train
     #[arg(long, value_name = "TARGET", required = true, num_args = 1..=16)]
-    pub(crate) to: Vec<IpAddr>,
+    pub(crate) to: Vec<ProbeTarget>,
     #[command(flatten)]
     pub(crate) schedule: ScheduleFlags,
     #[command(flatten)]

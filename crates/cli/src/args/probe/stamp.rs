@@ -1,6 +1,6 @@
 //! `packetrig probe stamp` and `packetrig probe reflect` as typed.
 
-use super::{Asking, Bounds};
+use super::{Asking, Bounds, ProbeTargetPort};
 use clap::Args;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 #[derive(Args, Debug)]
 pub(crate) struct Stamp {
-    /// Address of a reflector, with a port if it is not 862
-    #[arg(value_name = "TARGET", value_parser = target)]
-    pub(crate) target: SocketAddr,
+    /// Address or name of a reflector, with a port if it is not 862
+    #[arg(value_name = "TARGET", value_parser = named_target)]
+    pub(crate) target: ProbeTargetPort,
     #[command(flatten)]
     pub(crate) asking: Asking,
     #[command(flatten)]
@@ -64,6 +64,11 @@ pub(crate) struct Reflect {
     pub(crate) bounds: Bounds,
 }
 
+fn named_target(text: &str) -> Result<ProbeTargetPort, String> {
+    ProbeTargetPort::parse(text, packetrig_probe::session::PORT)
+}
+
+/// The address of a reflector, which cannot be a name where the name of an interface can stand, too.
 pub(super) fn target(text: &str) -> Result<SocketAddr, String> {
     let plain = || text.parse().map(|ip| SocketAddr::new(ip, packetrig_probe::session::PORT));
     text.parse().or_else(|_| plain()).map_err(|_| {

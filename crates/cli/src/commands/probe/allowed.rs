@@ -10,10 +10,11 @@ use serde_json::json;
 
 pub(super) fn perform(arguments: &Allowed, output: &mut Output) -> Result<Exit, Error> {
     let permit = bounds::permit(&arguments.bounds)?;
-    let limits = bounds::permitted(&permit, arguments.target)?.limits();
+    bounds::tell_addresses([&arguments.target]);
+    let limits = bounds::permitted(&permit, arguments.target.address)?.limits();
     if arguments.json {
         output.json(&json!({
-            "target": arguments.target,
+            "target": arguments.target.address,
             "probes_per_s": limits.probes_per_s,
             "bits_per_s": limits.bits_per_s,
             "burst": limits.burst,

@@ -1,8 +1,9 @@
 //! Whom a command may probe: the owner's file, widened by what was typed.
 
-use crate::args::Bounds;
+use crate::args::{Bounds, ProbeTarget};
 use crate::error::Error;
 use crate::identity;
+use crate::output::remark;
 use packetrig_probe::{Permit, Permitted};
 use packetrig_sys::clock;
 use std::io::ErrorKind;
@@ -27,9 +28,21 @@ pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
 }
 
 /// Refuses a target that is named twice: the limits are those of a target, not of a name.
-pub(super) fn distinct(targets: &[IpAddr]) -> Result<(), Error> {
-    let twice = targets.iter().enumerate().find(|(nth, target)| targets[..*nth].contains(target));
+pub(super) fn distinct(targets: &[ProbeTarget]) -> Result<(), Error> {
+    let is_before = |nth: usize, target: &ProbeTarget| {
+        targets[..nth].iter().any(|before| before.address == target.address)
+    };
+    let twice = targets.iter().enumerate().find(|(nth, target)| is_before(*nth, target));
     twice.map_or(Ok(()), |(_, target)| Err(Error::Usage(format!("{target} is named twice"))))
+}
+
+/// Tells the user which addresses the system's resolver gave for names: limits are for addresses, and so are results.
+pub(super) fn tell_addresses<'a>(targets: impl IntoIterator<Item = &'a ProbeTarget>) {
+    for target in targets {
+        if let Some(name) = &target.name {
+            remark(format_args!("probe: {name} is {}", target.address));
+        }
+    }
 }
 
 /// The proof that an address may be probed now.

@@ -1,8 +1,8 @@
 //! `packetrig probe capacity` and `available`: a target asked with trains, and what an estimator makes of them.
 
 use super::outset::Outset;
-use super::{asking, mechanism};
-use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating};
+use super::{asking, bounds, mechanism};
+use crate::args::{Available, AvailableMethod, Capacity, CapacityMethod, Estimating, ProbeTarget};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, scaled};
@@ -20,7 +20,6 @@ use packetrig_prober::trains::{Arrival, End, Trains};
 use packetrig_store::probes;
 use packetrig_sys::{clock, signal};
 use serde_json::json;
-use std::net::IpAddr;
 
 /// Fleets of streams at most.
 const FLEETS: usize = 30;
@@ -36,7 +35,7 @@ enum Whom {
 /// What a command wants.
 struct Inquiry<'a> {
     what: &'static str,
-    target: IpAddr,
+    target: &'a ProbeTarget,
     whom: Whom,
     flags: &'a Estimating,
     /// Of trains, unless the flags say otherwise.
@@ -50,7 +49,7 @@ pub(super) fn capacity(arguments: &Capacity, output: &mut Output) -> Result<Exit
         (None, None) => Whom::Echo,
     };
     let inquiry =
-        Inquiry { what: "capacity", target: arguments.target, whom, flags: &arguments.common, longest: 50 };
+        Inquiry { what: "capacity", target: &arguments.target, whom, flags: &arguments.common, longest: 50 };
     let (method, count) = (arguments.method, arguments.count as usize);
     inquiry.perform(output, |shape| of_capacity(method, count, shape))
 }
@@ -65,7 +64,7 @@ pub(super) fn available(arguments: &Available, output: &mut Output) -> Result<Ex
     };
     let inquiry = Inquiry {
         what: "available",
-        target: arguments.target,
+        target: &arguments.target,
         whom: Whom::Reflector(port),
         flags: &arguments.common,
         longest: 100,
@@ -108,7 +107,8 @@ impl Inquiry<'_> {
     ) -> Result<Exit, Error> {
         self.flags.write.iter().try_for_each(|file| asking::tabular(file))?;
         let choose = mechanism::choose_for_trains;
-        let outset = Outset::new(&self.flags.bounds, &self.flags.outlet, self.target, choose)?;
+        bounds::tell_addresses([self.target]);
+        let outset = Outset::new(&self.flags.bounds, &self.flags.outlet, self.target.address, choose)?;
         let mut header = outset.header()?;
         signal::latch()?;
         let arrival = if matches!(self.whom, Whom::Reflector(_)) { Arrival::Far } else { Arrival::Near };
@@ -182,7 +182,7 @@ impl Inquiry<'_> {
         let way = if trains.arrival == Arrival::Far { "there" } else { "there_and_back" };
         if self.flags.json {
             return output.json(&json!({
-                "target": self.target,
+                "target": self.target.address,
                 "what": self.what,
                 "way": way,
                 "mechanism": trains.dispatcher.mechanism(),

@@ -1,8 +1,9 @@
 //! `packetrig probe oneprobe`: loss, reordering and round trips of both directions from a web server's answers.
 
+use super::bounds;
 use super::mechanism::{self, Chosen};
 use super::outset::Outset;
-use crate::args::Oneprobe;
+use crate::args::{Oneprobe, ProbeTarget};
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::{count, percent};
@@ -14,9 +15,11 @@ use packetrig_units::Nanos;
 use serde_json::json;
 
 pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit, Error> {
-    let outset = Outset::new(&arguments.bounds, &arguments.outlet, arguments.target, mechanism::choose)?;
+    let ProbeTarget { address, name } = &arguments.target;
+    bounds::tell_addresses([&arguments.target]);
+    let outset = Outset::new(&arguments.bounds, &arguments.outlet, *address, mechanism::choose)?;
     signal::latch()?;
-    let host = arguments.host.clone().unwrap_or_else(|| match arguments.target {
+    let host = arguments.host.as_ref().or(name.as_ref()).cloned().unwrap_or_else(|| match address {
         std::net::IpAddr::V4(ip) => ip.to_string(),
         std::net::IpAddr::V6(ip) => format!("[{ip}]"),
     });
@@ -71,7 +74,7 @@ fn tell(
     let (data, handshake) = (Spread::of(&report.round_trips), Spread::of(&report.handshakes));
     if arguments.json {
         return output.json(&json!({
-            "target": arguments.target,
+            "target": arguments.target.address,
             "port": arguments.port,
             "mechanism": by.mechanism,
             "why": by.why,

@@ -19,12 +19,13 @@ use serde_json::json;
 
 pub(super) fn perform(arguments: &Ping, output: &mut Output) -> Result<Exit, Error> {
     let asking = &arguments.asking;
+    bounds::tell_addresses(&arguments.targets);
     bounds::distinct(&arguments.targets)?;
     let permit = bounds::permit(&asking.bounds)?;
     let ways: Vec<Way> = arguments
         .targets
         .iter()
-        .map(|target| asking::way(asking, &permit, *target))
+        .map(|target| asking::way(asking, &permit, target.address))
         .collect::<Result<_, _>>()?;
     let _loopback = asking::open_loopback(&ways)?;
     let port = OwnPort::hold(arguments, &ways)?;

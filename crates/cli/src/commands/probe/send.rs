@@ -24,6 +24,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     arguments.write.iter().try_for_each(|file| Form::of(file).map(drop))?;
     let seed = arguments.schedule.seed.unwrap_or_else(identity::seed);
     let schedule = schedule::schedule(&arguments.schedule, &arguments.content, seed)?;
+    bounds::tell_addresses(&arguments.to);
     bounds::distinct(&arguments.to)?;
     let permit = bounds::permit(&arguments.bounds)?;
     let chosen = mechanism::choose(&arguments.manner, &arguments.interface);
@@ -31,7 +32,7 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     let mut header =
         circumstances::header(&arguments.interface, chosen.mechanism, &chosen.manner, Some(&schedule))?;
     (header.seed, header.why) = (seed, chosen.why.clone());
-    header.targets = arguments.to.iter().map(ToString::to_string).collect();
+    header.targets = arguments.to.iter().map(|target| target.address.to_string()).collect();
     header.about = arguments.content.about.clone().or_else(|| permit.about.clone());
     header.remarks = aims.first().map(|aim| aim.dispatcher.remarks().to_vec()).unwrap_or_default();
     signal::latch()?;
@@ -50,7 +51,7 @@ fn aims(
     let (namespace, name) = (arguments.interface.namespace.as_deref(), &arguments.interface.interface);
     let (mut aims, mut loopbacks) = (Vec::new(), Vec::new());
     for target in &arguments.to {
-        let permitted = bounds::permitted(permit, *target)?;
+        let permitted = bounds::permitted(permit, target.address)?;
         let way = path::find(namespace, permitted, Some(name))?;
         if schedule.longest_frame() as usize > way.longest_frame() {
             let most = way.longest_frame() + 4;

@@ -27,7 +27,8 @@ pub(super) struct Wanted {
 }
 
 pub(super) fn perform(arguments: &Stamp, output: &mut Output) -> Result<Exit, Error> {
-    let wanted = Wanted { target: arguments.target, compares_clocks: false };
+    bounds::tell_addresses([&arguments.target.target]);
+    let wanted = Wanted { target: arguments.target.address(), compares_clocks: false };
     session(wanted, &arguments.session, &arguments.asking, output)
 }
 
