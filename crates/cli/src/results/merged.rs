@@ -9,14 +9,14 @@ const FEW: usize = 3;
 
 /// Something that is said about a stream, port or node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Remark<'a> {
+pub(super) struct ReportRemark<'a> {
     pub(super) subject: &'a str,
     pub(super) text: &'a str,
 }
 
 /// The lines for these remarks, in the order in which their kinds are first said.
-pub(super) fn merge(report: &RunReport, remarks: &[Remark<'_>]) -> Vec<String> {
-    let mut kinds: Vec<(String, Vec<Remark<'_>>)> = Vec::new();
+pub(super) fn merge(report: &RunReport, remarks: &[ReportRemark<'_>]) -> Vec<String> {
+    let mut kinds: Vec<(String, Vec<ReportRemark<'_>>)> = Vec::new();
     for remark in remarks {
         let kind = kind(remark.text);
         match kinds.iter_mut().find(|(known, _)| *known == kind) {
@@ -27,7 +27,7 @@ pub(super) fn merge(report: &RunReport, remarks: &[Remark<'_>]) -> Vec<String> {
     kinds.iter().flat_map(|(_, same)| lines(report, same)).collect()
 }
 
-fn lines(report: &RunReport, same: &[Remark<'_>]) -> Vec<String> {
+fn lines(report: &RunReport, same: &[ReportRemark<'_>]) -> Vec<String> {
     if same.len() <= FEW {
         return same.iter().map(|remark| format!("{}: {}", remark.subject, remark.text)).collect();
     }
@@ -43,8 +43,8 @@ fn lines(report: &RunReport, same: &[Remark<'_>]) -> Vec<String> {
 }
 
 /// What the remarks say together: the total and the worst where each begins with a count, otherwise an example.
-fn summary(report: &RunReport, same: &[Remark<'_>]) -> String {
-    let Remark { subject, text } = same[0];
+fn summary(report: &RunReport, same: &[ReportRemark<'_>]) -> String {
+    let ReportRemark { subject, text } = same[0];
     if same.iter().all(|remark| remark.text == text) {
         return text.to_owned();
     }

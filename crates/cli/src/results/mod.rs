@@ -8,7 +8,7 @@ mod whole;
 
 use crate::identity;
 use crate::output::Style;
-use merged::{Remark, merge};
+use merged::{ReportRemark, merge};
 use packetrig_fleet::report::{RunReport, Verdict};
 use std::collections::HashSet;
 
@@ -82,7 +82,7 @@ fn reasons(report: &RunReport) -> Vec<String> {
     let (mut remarks, mut others) = (Vec::new(), Vec::new());
     for reason in all {
         match about_stream(reason) {
-            Some(end) => remarks.push(Remark { subject: &reason[..end], text: &reason[end + 2..] }),
+            Some(end) => remarks.push(ReportRemark { subject: &reason[..end], text: &reason[end + 2..] }),
             None => others.push(reason.clone()),
         }
     }

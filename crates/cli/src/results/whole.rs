@@ -1,6 +1,6 @@
 //! What concerns the run as a whole: ports, the ledger, captures, caveats.
 
-use super::merged::{Remark, merge};
+use super::merged::{ReportRemark, merge};
 use super::{ALL_COLUMNS, MOST_ROWS, left_out};
 use crate::numbers::{count, scaled};
 use crate::output::Style;
@@ -154,7 +154,7 @@ pub(super) fn caveats(report: &RunReport, style: Style) -> String {
         let mark = if matters { style.doubtful("matters") } else { "note   ".to_owned() };
         let chosen = report.caveats.iter().filter(|caveat| caveat.matters == matters);
         let remarks: Vec<_> =
-            chosen.map(|caveat| Remark { subject: &caveat.subject, text: &caveat.text }).collect();
+            chosen.map(|caveat| ReportRemark { subject: &caveat.subject, text: &caveat.text }).collect();
         lines.extend(merge(report, &remarks).iter().map(|line| format!("  {mark}  {line}\n")));
     }
     let more = left_out(lines.len(), "caveats", "report.json");
