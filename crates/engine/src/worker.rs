@@ -1,7 +1,7 @@
 //! Worker threads: one owns each half of a port and does nothing else.
 //!
 //! Orders come in through a channel that is looked at between steps; counts go out ten times a second through a mutex
-//! that the worker only tries to take. An error or a panic ends the worker and is found by whoever looks next.
+//! that nobody holds for longer than a copy takes. An error or a panic ends the worker and is found by whoever looks next.
 //!
 //! Invariant: a worker is always joined; dropping its handle tells it to quit and waits.
 
@@ -13,6 +13,7 @@ use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::port::{RxCounters, TxCounters};
 use packetrig_sys::sched;
 use packetrig_units::{MonoTime, Nanos};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -21,8 +22,10 @@ use std::thread::JoinHandle;
 const ATTENTION: Nanos = Nanos::from_millis(5);
 /// Waiting for orders ends this long before the next frame is due: the kernel may wake us late.
 const NEAR: Nanos = Nanos::from_millis(1);
-/// How often counts are published.
+/// How often counts are published: at every multiple of this on the clock, so that all workers do at nearly one instant.
 const PUBLISH: Nanos = Nanos::from_millis(100);
+/// Publications that are kept.
+const KEPT: usize = 4;
 
 /// Something to be done by a worker between two steps; gives the answer, to be sent when its effect is published.
 type Favour<W> = Box<dyn FnOnce(&mut W) -> Box<dyn FnOnce()> + Send>;
@@ -36,7 +39,26 @@ enum Order<W> {
 #[derive(Debug)]
 struct Shared<S> {
     done: AtomicBool,
-    latest: Mutex<Option<S>>,
+    /// The last publications, the oldest first.
+    published: Mutex<VecDeque<Publication<S>>>,
+}
+
+/// Counts as of an instant.
+#[derive(Clone, Debug)]
+pub(crate) struct Publication<S> {
+    /// Of a sender: everything that was sent by then is counted. Of a receiver: nothing that came after it is counted.
+    pub(crate) at: MonoTime,
+    pub(crate) counts: S,
+}
+
+impl<S> Shared<S> {
+    fn publish(&self, publication: Publication<S>) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        if published.len() == KEPT {
+            published.pop_front();
+        }
+        published.push_back(publication);
+    }
 }
 
 /// A running half of a port: `W` is what it owns, `S` what it publishes.
@@ -60,6 +82,11 @@ pub(crate) trait Work: Send + 'static {
         false
     }
     fn counts(&mut self) -> Result<Self::Counts, Error>;
+    /// How long after the common instant it publishes. Senders do so after receivers: what has arrived is then among what was
+    /// sent.
+    const PUBLISH_AFTER: Nanos = Nanos::ZERO;
+    /// Whether its counts hold at the earliest at the time they are given, not at the latest.
+    const COUNTS_FROM: bool = false;
 }
 
 impl<W: Work> Worker<W, W::Counts> {
@@ -67,7 +94,10 @@ impl<W: Work> Worker<W, W::Counts> {
     pub(crate) fn start(name: String, work: W, clock: Box<dyn Clock>) -> Result<Self, Error> {
         let (orders, inbox) = crossbeam_channel::bounded(16);
         let (ready, is_ready) = crossbeam_channel::bounded(1);
-        let shared = Arc::new(Shared { done: AtomicBool::new(false), latest: Mutex::new(None) });
+        let shared = Arc::new(Shared {
+            done: AtomicBool::new(false),
+            published: Mutex::new(VecDeque::with_capacity(KEPT)),
+        });
         let thread = {
             let shared = Arc::clone(&shared);
             std::thread::Builder::new()
@@ -121,7 +151,15 @@ impl<W: Work> Worker<W, W::Counts> {
     where
         W::Counts: Clone,
     {
-        self.shared.latest.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.published().pop_back().map(|publication| publication.counts)
+    }
+
+    /// The last publications, the oldest first.
+    pub(crate) fn published(&self) -> VecDeque<Publication<W::Counts>>
+    where
+        W::Counts: Clone,
+    {
+        self.shared.published.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Finds a worker that has ended by itself, which is an error.
@@ -161,6 +199,13 @@ fn run<W: Work>(
     // Without the right to it we are a thread like any other, and what that costs is counted where it is lost.
     sched::request_precedence().unwrap_or(());
     let mut publish_at = clock.now();
+    let publish = |work: &mut W| -> Result<(), Error> {
+        let before = clock.now();
+        let counts = work.counts()?;
+        let at = if W::COUNTS_FROM { before } else { clock.now() };
+        shared.publish(Publication { at, counts });
+        Ok(())
+    };
     let mut woken_by = None;
     loop {
         match woken_by.take().map_or_else(|| inbox.try_recv(), Ok) {
@@ -170,7 +215,7 @@ fn run<W: Work>(
             }
             Ok(Order::Ask(favour)) => {
                 let reply = favour(&mut work);
-                *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work.counts()?);
+                publish(&mut work)?;
                 reply();
             }
             Ok(Order::Quit) | Err(TryRecvError::Disconnected) => return Ok(work),
@@ -183,15 +228,12 @@ fn run<W: Work>(
         let (is_done, was_done) = (step == Step::Done, shared.done.load(Ordering::Relaxed));
         if is_done && !was_done {
             // Whoever sees that it is done has its last counts, too.
-            *shared.latest.lock().unwrap_or_else(PoisonError::into_inner) = Some(work.counts()?);
+            publish(&mut work)?;
         }
         shared.done.store(is_done, Ordering::Release);
         if now >= publish_at {
-            publish_at = now + PUBLISH;
-            let counts = work.counts()?;
-            if let Ok(mut latest) = shared.latest.try_lock() {
-                *latest = Some(counts);
-            }
+            publish_at = next_publication(now, W::PUBLISH_AFTER);
+            publish(&mut work)?;
         }
         let until = match step {
             Step::Busy => continue,
@@ -206,6 +248,12 @@ fn run<W: Work>(
             work.idle(clock, until)?;
         }
     }
+}
+
+/// The next common instant, and so much later.
+fn next_publication(now: MonoTime, after: Nanos) -> MonoTime {
+    let periods = now.as_nanos().saturating_sub(after.as_u64()) / PUBLISH.as_u64() + 1;
+    MonoTime::from_nanos(periods * PUBLISH.as_u64()) + after
 }
 
 /// Whoever prepares a steered run asks first.
@@ -243,6 +291,8 @@ impl Sending {
 
 impl Work for Sending {
     type Counts = TxLatest;
+    const PUBLISH_AFTER: Nanos = Nanos::from_millis(2);
+    const COUNTS_FROM: bool = true;
 
     fn control(&mut self, control: Control) {
         self.half.control(control);

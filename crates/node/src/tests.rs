@@ -137,6 +137,7 @@ fn result(node: &str, start: MonoTime) -> NodeResult {
         }],
         receive: vec![ReceiveResult {
             outages: packetrig_stats::outage::OutageList::default(),
+            quality: packetrig_stats::series::QualitySeries::default(),
             stream: 0,
             port: 1,
             counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },

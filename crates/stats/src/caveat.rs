@@ -32,6 +32,8 @@ pub enum Doubt {
     CaptureIncomplete,
     /// The run was stopped before its plan ended.
     Interrupted,
+    /// Receivers stopped while frames may have been under way.
+    StoppedListening,
     /// The interface could not be made quiet.
     NotQuiet,
     /// The load came near what the rig itself can do.

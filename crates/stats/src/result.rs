@@ -11,7 +11,7 @@ use crate::outage::OutageList;
 use crate::port::{PortInfo, RxCounters, TxCounters};
 use crate::port_event::PortEvent;
 use crate::ranges::NumberRanges;
-use crate::series::RateSeries;
+use crate::series::{QualitySeries, RateSeries};
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;
@@ -115,6 +115,9 @@ pub struct ReceiveResult {
     /// When frames were missing.
     #[serde(default)]
     pub outages: OutageList,
+    /// Losses and delays per second of the run.
+    #[serde(default)]
+    pub quality: QualitySeries,
 }
 
 /// Frames of a stream that arrived at a port where the plan does not expect them.

@@ -15,6 +15,7 @@ mod leaders;
 mod tests;
 
 use crate::outage::{OpenGaps, OutageList};
+use crate::series::QualitySeries;
 use density::Density;
 use leaders::Leaders;
 use packetrig_units::MonoTime;
@@ -103,6 +104,7 @@ pub struct SequenceWindow {
     last_arrival: Option<MonoTime>,
     gaps: OpenGaps,
     outages: OutageList,
+    quality: QualitySeries,
     finished: bool,
 }
 
@@ -131,6 +133,7 @@ impl SequenceWindow {
             last_arrival: None,
             gaps: OpenGaps::new(),
             outages: OutageList::with_room(room),
+            quality: QualitySeries::default(),
             finished: false,
         }
     }
@@ -230,11 +233,33 @@ impl SequenceWindow {
         self.outages.push(self.gaps.outage(from, to - 1));
         self.counts.longest_burst = self.counts.longest_burst.max(self.burst);
         let (first, last) = (second_of(from), second_of(to - 1));
+        self.lose_by_second(from, to, second_of);
         // A run of n frames touches every second between its ends, unless the stream is slower than one frame per second.
         let touched = (last - first + 1).min(to - from);
         let repeated = u64::from(self.last_loss_second == Some(first));
         self.counts.loss_seconds += touched - repeated;
         self.last_loss_second = Some(last);
+    }
+
+    /// Adds the lost frames `from..to` to the seconds in which they were due.
+    fn lose_by_second(&mut self, from: u64, to: u64, second_of: &impl Fn(u64) -> u64) {
+        let mut next = from;
+        while next < to {
+            let second = second_of(next);
+            // The first frame of a later second: times are in the order of numbers.
+            let (mut low, mut high) = (next + 1, to);
+            while low < high {
+                let middle = u64::midpoint(low, high);
+                if second_of(middle) > second { high = middle } else { low = middle + 1 }
+            }
+            self.quality.add_lost(second, low - next);
+            next = low;
+        }
+    }
+
+    /// Losses per second, and room for delays.
+    pub const fn quality_mut(&mut self) -> &mut QualitySeries {
+        &mut self.quality
     }
 
     /// The end: whatever was sent and not seen is lost. A second call changes nothing.

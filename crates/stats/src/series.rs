@@ -1,6 +1,6 @@
-//! Frames and bytes per second of a run.
+//! Frames and bytes, losses and delays per second of a run.
 
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Counts per whole second since an origin. A worker reserves room ahead, so that counting does not allocate; what comes
@@ -46,10 +46,91 @@ impl RateSeries {
     }
 }
 
+/// Lost frames by the second in which they were due, and delays by the second in which frames arrived, both since T.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QualitySeries {
+    /// Second 0, 1, 2 …; what has no room any more is left out.
+    pub seconds: Vec<QualitySecond>,
+    #[serde(skip)]
+    room: usize,
+}
+
+/// Losses and delays of one second.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QualitySecond {
+    /// Frames due in this second that were lost.
+    pub lost: u64,
+    /// Frames whose delay was measured.
+    pub delayed: u64,
+    /// Sum of their delays, in ns.
+    pub delay_total_ns: u64,
+    /// The longest of them.
+    pub delay_max: Nanos,
+}
+
+impl QualitySeries {
+    /// A series with room for this many seconds.
+    pub fn with_room(seconds: usize) -> Self {
+        Self { seconds: Vec::with_capacity(seconds), room: seconds }
+    }
+
+    fn second(&mut self, second: u64) -> Option<&mut QualitySecond> {
+        let second = usize::try_from(second).unwrap_or(usize::MAX);
+        if second >= self.seconds.len() && second < self.room {
+            self.seconds.resize(second + 1, QualitySecond::default());
+        }
+        self.seconds.get_mut(second)
+    }
+
+    /// Counts a delay of a frame that arrived at `at`.
+    pub fn add_delay(&mut self, origin: MonoTime, at: MonoTime, delay: Nanos) {
+        if let Some(second) = self.second(at.since(origin).as_u64() / 1_000_000_000) {
+            second.delayed += 1;
+            second.delay_total_ns = second.delay_total_ns.saturating_add(delay.as_u64());
+            second.delay_max = second.delay_max.max(delay);
+        }
+    }
+
+    /// Counts frames that were due in a second and lost.
+    pub fn add_lost(&mut self, second: u64, frames: u64) {
+        if let Some(second) = self.second(second) {
+            second.lost += frames;
+        }
+    }
+
+    /// Adds another series, second by second.
+    pub fn merge(&mut self, other: &Self) {
+        if self.seconds.len() < other.seconds.len() {
+            self.seconds.resize(other.seconds.len(), QualitySecond::default());
+        }
+        for (mine, theirs) in self.seconds.iter_mut().zip(&other.seconds) {
+            mine.lost += theirs.lost;
+            mine.delayed += theirs.delayed;
+            mine.delay_total_ns = mine.delay_total_ns.saturating_add(theirs.delay_total_ns);
+            mine.delay_max = mine.delay_max.max(theirs.delay_max);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_units::Nanos;
+
+    #[test]
+    fn losses_and_delays_go_into_their_second() {
+        let origin = MonoTime::from_nanos(500);
+        let mut series = QualitySeries::with_room(3);
+        series.add_lost(2, 5);
+        series.add_delay(origin, origin + Nanos::from_millis(1500), Nanos::new(40));
+        series.add_delay(origin, origin + Nanos::from_millis(1600), Nanos::new(60));
+        series.add_lost(9, 1);
+        let mut all = QualitySeries::default();
+        all.merge(&series);
+        all.merge(&series);
+        let found: Vec<_> =
+            all.seconds.iter().map(|s| (s.lost, s.delayed, s.delay_total_ns, s.delay_max.as_u64())).collect();
+        assert_eq!(found, [(0, 0, 0, 0), (0, 4, 200, 60), (10, 0, 0, 0)]);
+    }
 
     #[test]
     fn counts_go_into_their_second_and_none_is_lost() {

@@ -1,14 +1,17 @@
 //! A report as files: JSON, CSV, JUnit. Pure encoders, and one function that writes them all.
 
+mod compact;
 mod csv;
 mod junit;
 mod tables;
 
 pub use junit::junit;
-pub use tables::{nodes_csv, ports_csv, series_csv, streams_csv};
+pub use tables::{nodes_csv, outages_csv, ports_csv, quality_csv, receivers_csv, series_csv, streams_csv};
 
 use crate::{Error, disk};
+use compact::CompactArrays;
 use packetrig_fleet::report::RunReport;
+use serde::Serialize;
 use std::path::Path;
 
 /// Name of the report's file.
@@ -16,9 +19,11 @@ pub const REPORT: &str = "report.json";
 
 /// The report as JSON, for people and machines; `schema_version` says which form.
 pub fn json(report: &RunReport) -> String {
-    let mut text = serde_json::to_string_pretty(report).expect("a report has string keys only");
-    text.push('\n');
-    text
+    let mut bytes = Vec::new();
+    let mut serializer = serde_json::Serializer::with_formatter(&mut bytes, CompactArrays::default());
+    report.serialize(&mut serializer).expect("a report has string keys only");
+    bytes.push(b'\n');
+    String::from_utf8(bytes).expect("JSON is UTF-8")
 }
 
 /// Writes all files of a run into `directory`, which exists. Each is synced, and so are their names; none is there by half.
@@ -28,6 +33,9 @@ pub fn write_run(directory: &Path, report: &RunReport, document: &str) -> Result
         ("streams.csv", streams_csv(report)),
         ("ports.csv", ports_csv(report)),
         ("series.csv", series_csv(report)),
+        ("quality.csv", quality_csv(report)),
+        ("receivers.csv", receivers_csv(report)),
+        ("outages.csv", outages_csv(report)),
         ("junit.xml", junit(report)),
     ];
     if report.nodes.len() > 1 {

@@ -88,6 +88,7 @@ fn received() -> Received {
         last: Some(Nanos::from_secs(1)),
         rate: None,
         series: series(),
+        quality: packetrig_stats::series::QualitySeries::default(),
     }
 }
 
@@ -189,6 +190,7 @@ pub(crate) fn node_result(streams: usize, spread: u64) -> NodeResult {
         (0..spread).for_each(|n| latency.record(Nanos::new(value(n))));
         ReceiveResult {
             outages: packetrig_stats::outage::OutageList::default(),
+            quality: packetrig_stats::series::QualitySeries::default(),
             stream,
             port: 1,
             counts: StreamRxCounts::default(),

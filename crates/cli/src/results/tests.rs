@@ -47,6 +47,7 @@ fn stream(name: &str) -> StreamReport {
             last: None,
             rate: None,
             series: RateSeries::default(),
+            quality: packetrig_stats::series::QualitySeries::default(),
         }),
         loss: Some(Loss {
             expected: 1_000,
@@ -122,7 +123,7 @@ fn every_part_of_a_report_is_shown() {
         "-42 ppm",
         "12 345",
         "planned 1 000  handed over 1 000",
-        "10: in our sender 0, in our receiver 1, in the device under test or on the path 9",
+        "10: in our sender 0, in our receiver 1, while a port was not in order 0, in the device under test or on the path 9",
         "not checked, for want of a counter: arrived",
         "rx.pcapng: 990 frames, 4 frames missing",
         "Verdict: FAIL\n  stream a: 10 of 1000 frames lost",

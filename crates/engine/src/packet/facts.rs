@@ -51,13 +51,15 @@ pub(crate) struct Meter {
     start: Counters,
     /// Frames sent since then that are not the test's.
     aside: Arc<AtomicU64>,
+    /// Frames that arrived while the ring was opened: the ring has them or not.
+    while_opening: u64,
 }
 
 impl Meter {
     pub(crate) fn start(netns: &NetNs, index: u32) -> Result<Self, packetrig_sys::Error> {
         let mut links = Links::open(netns)?;
         let start = links.counters(index)?;
-        Ok(Self { links, index, start, aside: Arc::default() })
+        Ok(Self { links, index, start, aside: Arc::default(), while_opening: 0 })
     }
 
     /// The same without the frames that are counted there.
@@ -65,10 +67,18 @@ impl Meter {
         Self { aside: Arc::clone(aside), ..self }
     }
 
-    /// Starts anew from here.
+    /// Starts anew from here, where a ring has been opened since the first start.
     pub(crate) fn restart(&mut self) -> Result<(), packetrig_sys::Error> {
-        self.start = self.links.counters(self.index)?;
+        let start = self.links.counters(self.index)?;
+        self.while_opening = start.rx_frames.saturating_sub(self.start.rx_frames);
+        self.start = start;
         Ok(())
+    }
+
+    /// Frames that arrived, of which `accounted` are known to have been in the ring. Ring and meter cannot be opened at one
+    /// instant, so frames that came in between are taken to be where they balance.
+    pub(crate) fn arrived(&self, counters: &Counters, accounted: u64) -> u64 {
+        accounted.clamp(counters.rx_frames, counters.rx_frames + self.while_opening)
     }
 
     /// What was counted since the start; `None` once the interface is gone.

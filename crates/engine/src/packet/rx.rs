@@ -55,7 +55,9 @@ impl FrameRx for PacketRx {
         let interface = self.meter.read();
         Ok(RxCounters {
             // What arrived and was kept back is in no other account: there is nothing to compare with.
-            arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
+            arrived: interface
+                .filter(|_| !self.is_narrowed)
+                .map(|counters| self.meter.arrived(&counters, self.seen + ring.dropped)),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
             ring_dropped: ring.dropped,

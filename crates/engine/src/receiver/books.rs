@@ -120,7 +120,7 @@ impl Books {
         self.bytes += bytes;
         self.unnumbered += u64::from(!known.is_possible);
         let lane = &mut self.lanes[lane];
-        lane.take(&known, &frame);
+        lane.take(&known, &frame, self.start);
         lane.series.add(self.start, frame.at, 1, bytes);
     }
 

@@ -8,7 +8,7 @@ use packetrig_stats::jitter::Jitter;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::ReceiveResult;
 use packetrig_stats::sequence::{Arrival, SequenceWindow};
-use packetrig_stats::series::RateSeries;
+use packetrig_stats::series::{QualitySeries, RateSeries};
 use packetrig_units::{FrameSize, MonoTime, Nanos};
 use packetrig_wire::tag::{Found, TagKey};
 use packetrig_wire::{Verdict, foreign};
@@ -46,13 +46,15 @@ impl Lane {
     pub(super) fn new(spec: Arc<StreamSpec>, streams: usize) -> Self {
         let digits = if streams <= FINE_STREAMS { 3 } else { 2 };
         let whole = spec.source.template().map(|template| Take::whole(Arc::clone(template), spec.timeline));
+        let mut window = SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]);
+        *window.quality_mut() = QualitySeries::with_room(spec.series_room(streams));
         Self {
             takes: Takes::new(whole),
             started_at: 0,
             before_start: (0, 0),
             missing_before: 0,
             shift: None,
-            window: SequenceWindow::with_outages(OUTAGES[usize::from(streams > FINE_STREAMS)]),
+            window,
             counts: StreamRxCounts::default(),
             latency: Latency::with_digits(digits),
             jitter: Jitter::default(),
@@ -105,7 +107,7 @@ impl Lane {
         }
     }
 
-    pub(super) fn take(&mut self, known: &Known, frame: &RxFrame<'_>) {
+    pub(super) fn take(&mut self, known: &Known, frame: &RxFrame<'_>, start: MonoTime) {
         if !known.is_possible {
             self.counts.unnumbered += 1;
             return;
@@ -132,15 +134,15 @@ impl Lane {
             Verdict::Corrupt => self.counts.corrupt += 1,
         }
         if arrival != Arrival::Duplicate {
-            self.time(known, frame.at);
+            self.time(known, frame.at, start);
         }
     }
 
-    fn time(&mut self, known: &Known, at: MonoTime) {
+    fn time(&mut self, known: &Known, arrived: MonoTime, start: MonoTime) {
         // On the sender's clock, so that the time in the tag, which lacks its upper bits, is taken for the right one.
         let at = match (self.spec.sent_elsewhere, self.shift) {
-            (false, _) => at,
-            (true, Some(shift)) => shift.sender_time(at),
+            (false, _) => arrived,
+            (true, Some(shift)) => shift.sender_time(arrived),
             // Clocks of two nodes have nothing in common.
             (true, None) => return,
         };
@@ -152,6 +154,7 @@ impl Lane {
         }
         let latency = Nanos::new(u64::try_from(delay).unwrap_or(0));
         self.latency.record(latency);
+        self.window.quality_mut().add_delay(start, arrived, latency);
         if known.number >= self.started_at {
             self.counts.delays.record(latency);
         }
@@ -203,6 +206,7 @@ impl Lane {
             latency: timed.then_some(self.latency),
             series: self.series,
             outages: self.window.take_outages(),
+            quality: std::mem::take(self.window.quality_mut()),
         }
     }
 }

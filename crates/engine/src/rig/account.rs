@@ -103,7 +103,7 @@ impl Books<'_> {
             let (untagged, frames) = (sent.counts.untagged, sent.counts.frames);
             if untagged > 0 {
                 let text = format!(
-                    "{untagged} of {frames} frames carry no tag because none fits: not verified, and foreign to receivers"
+                    "{untagged} of {frames} frames carry no tag because none fits: receivers compare them by their content"
                 );
                 say(Doubt::Untagged, text, false);
             }

@@ -19,7 +19,7 @@ use packetrig_plan::device::Interface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::Sample;
-use packetrig_units::Nanos;
+use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::filter::Filter;
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
@@ -347,27 +347,40 @@ impl Bench {
         !matches!(&self.tx, Half::Working(worker) if !worker.is_done())
     }
 
-    /// Adds this port's latest counts; finds workers that failed.
-    pub(super) fn sample_into(&mut self, sample: &mut Sample) -> Result<(), Error> {
-        let (mut tx, mut rx) = (TxCounters::default(), RxCounters::default());
+    /// Adds what this port's sender counted last; finds a worker that failed. Says as of when that is, unless it is final.
+    pub(super) fn sample_sender(&mut self, sample: &mut Sample) -> Result<Option<MonoTime>, Error> {
+        let mut counters = TxCounters::default();
+        let mut at = None;
         if let Some(worker) = self.tx.working() {
             worker.check()?;
-            if let Some(latest) = worker.latest() {
-                sample.tx.extend(self.sends.iter().copied().zip(latest.streams));
-                tx = latest.port;
+            let is_final = worker.is_done();
+            if let Some(latest) = worker.published().pop_back() {
+                sample.tx.extend(self.sends.iter().copied().zip(latest.counts.streams));
+                counters = latest.counts.port;
+                at = Some(latest.at).filter(|_| !is_final);
             }
         }
-        if let Some(worker) = self.rx.working() {
-            worker.check()?;
-            if let Some(latest) = worker.latest() {
-                let streams = self.receives.iter().zip(latest.streams);
-                sample.rx.extend(streams.map(|(stream, counts)| (*stream, self.port, counts)));
-                rx = latest.port;
-                sample.latency = merge_latency(sample.latency, latest.latency);
-            }
-        }
+        sample.ports.push((self.port, counters, RxCounters::default()));
+        Ok(at)
+    }
+
+    /// Adds what this port's receiver had counted by `by`, or last; finds a worker that failed.
+    pub(super) fn sample_receiver(&mut self, sample: &mut Sample, by: Option<MonoTime>) -> Result<(), Error> {
         self.host.as_mut().map_or(Ok(()), Worker::check)?;
-        sample.ports.push((self.port, tx, rx));
+        let Some(worker) = self.rx.working() else { return Ok(()) };
+        worker.check()?;
+        let mut published = worker.published();
+        // What is older than all that is kept cannot be told any more.
+        while published.len() > 1 && published.back().is_some_and(|last| by.is_some_and(|by| last.at > by)) {
+            published.pop_back();
+        }
+        let Some(latest) = published.pop_back() else { return Ok(()) };
+        let streams = self.receives.iter().zip(latest.counts.streams);
+        sample.rx.extend(streams.map(|(stream, counts)| (*stream, self.port, counts)));
+        if let Some((.., counters)) = sample.ports.iter_mut().find(|(port, ..)| *port == self.port) {
+            *counters = latest.counts.port;
+        }
+        sample.latency = merge_latency(sample.latency, latest.counts.latency);
         Ok(())
     }
 

@@ -246,11 +246,17 @@ impl Rig {
         self.benches.iter_mut().try_for_each(|bench| bench.shift(&shifts))
     }
 
-    /// All counts as last published, at most about 100 ms old. Finds workers that failed.
+    /// All counts as published at one instant, about 100 ms ago at most. Finds workers that failed.
     pub fn sample(&mut self) -> Result<Sample, Error> {
         let mut sample = Sample { at: self.clock.now(), ..Sample::default() };
+        let mut sent_by: Option<MonoTime> = None;
         for bench in &mut self.benches {
-            bench.sample_into(&mut sample)?;
+            let at = bench.sample_sender(&mut sample)?;
+            sent_by = sent_by.into_iter().chain(at).min();
+        }
+        // Receivers as of no later instant, so that nothing has arrived that is not counted as sent.
+        for bench in &mut self.benches {
+            bench.sample_receiver(&mut sample, sent_by)?;
         }
         sample.captures.extend(self.captures().into_iter().map(|(port, capture)| CaptureState {
             port,

@@ -66,12 +66,15 @@ impl FrameRx for XdpFrames {
 
     fn counters(&mut self) -> Result<RxCounters, Error> {
         let interface = self.meter.read();
+        let ring_dropped = self.rings.dropped();
         Ok(RxCounters {
             // What was kept back is in the interface's count and in none of ours.
-            arrived: interface.filter(|_| !self.is_narrowed).map(|counters| counters.rx_frames),
+            arrived: interface
+                .filter(|_| !self.is_narrowed)
+                .map(|counters| self.meter.arrived(&counters, self.seen + ring_dropped)),
             dropped: interface.map(|counters| counters.rx_dropped),
             link_up: interface.map(|counters| counters.carrier),
-            ring_dropped: self.rings.dropped(),
+            ring_dropped,
             seen: self.seen,
             ..RxCounters::default()
         })

@@ -225,6 +225,7 @@ impl StreamRx for MockRx {
             lane.window.finish(*sent, |_| 0);
             streams.push(ReceiveResult {
                 outages: packetrig_stats::outage::OutageList::default(),
+                quality: packetrig_stats::series::QualitySeries::default(),
                 stream: lane.spec.number.into(),
                 port: self.port,
                 counts: Self::counts_of(lane),

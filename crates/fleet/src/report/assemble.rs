@@ -34,6 +34,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     let ports = port_rows(plan, &results);
     let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
     caveats.extend(findings.clock_doubts());
+    caveats.extend(findings.drain_doubts());
     let nodes = nodes::rows(&names(facts, &results), &results, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));

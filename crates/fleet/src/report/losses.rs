@@ -2,7 +2,9 @@
 
 use super::doubt::{EventReport, OutageSpan};
 use super::streams::{Findings, StreamReport};
+use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::content::ContentCounts;
+use packetrig_stats::latency::Latency;
 use packetrig_stats::outage::OutageList;
 use packetrig_stats::result::{MisdeliveredFrames, NodeResult, ReceiveResult};
 use packetrig_units::{MonoTime, Nanos};
@@ -144,7 +146,11 @@ impl Findings<'_> {
         let port = &self.plan.ports[received.port].name;
         for outage in outages {
             let span = OutageSpan::of(outage, node.started);
-            let in_doubt = span.frames_in_doubt(&events, last_expected);
+            let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, row) {
+                outage.frames
+            } else {
+                span.frames_in_doubt(&events, last_expected)
+            };
             times.in_doubt += in_doubt;
             let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
             if span.is_one_gap {
@@ -167,6 +173,44 @@ impl Findings<'_> {
         }
         keep_longest(&mut times.outages.listed);
         times
+    }
+
+    /// Whether frames may have been under way when the receiver stopped: delays were near the time for which it listened, or
+    /// frames came until the last moment.
+    fn stopped_listening_early(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> bool {
+        let (node, received) = row;
+        let Some((sender, _)) = self.sender(index) else { return false };
+        let listened =
+            node.ended.since(node.started).saturating_sub(sender.senders_done.since(sender.started));
+        let delay = received.latency.as_ref().and_then(Latency::max).unwrap_or(Nanos::ZERO);
+        let quiet = received.counts.last.map_or(listened, |last| node.ended.since(last));
+        delay + delay > listened || quiet < Nanos::new(listened.as_u64() / 10)
+    }
+
+    /// Streams at whose end frames may have been under way when receivers stopped.
+    pub(super) fn drain_doubts(self) -> Vec<Caveat> {
+        let of_stream = |index: usize| {
+            let rows = self.receivers(index);
+            let early = rows.iter().filter(|row| self.stopped_listening_early(index, **row));
+            let ends = early.filter_map(|(_, received)| {
+                let last = received.outages.outages.last().filter(|outage| outage.end.is_none())?;
+                Some((last.frames, received.latency.as_ref().and_then(Latency::max)))
+            });
+            ends.map(move |(frames, delay)| (index, frames, delay)).collect::<Vec<_>>()
+        };
+        let found = (0..self.plan.streams.len()).flat_map(of_stream);
+        let caveats = found.map(|(index, frames, delay)| {
+            let delay = delay.map_or_else(String::new, |delay| format!(": frames took up to {delay}"));
+            Caveat {
+                doubt: Doubt::StoppedListening,
+                subject: self.plan.streams[index].name.clone(),
+                text: format!(
+                    "the last {frames} frames may have been under way when receivers stopped{delay}; give `--drain` more time"
+                ),
+                matters: true,
+            }
+        });
+        caveats.collect()
     }
 
     /// When the last frame that was sent should have arrived, from T.
@@ -263,5 +307,5 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult
 
 /// How long frames of a stream took at most.
 fn delay_of(received: &ReceiveResult) -> Nanos {
-    received.latency.as_ref().and_then(packetrig_stats::latency::Latency::max).unwrap_or(CLOCKS_APART)
+    received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
 }

@@ -12,7 +12,7 @@ use packetrig_stats::jitter::JitterSummary;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, PortResult, ReceiveResult, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
-use packetrig_stats::series::RateSeries;
+use packetrig_stats::series::{QualitySeries, RateSeries};
 use packetrig_units::{MonoTime, Nanos, Ratio};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -73,6 +73,9 @@ pub struct Received {
     pub rate: Option<MeanRate>,
     /// Per second since T.
     pub series: RateSeries,
+    /// Losses and delays per second since T.
+    #[serde(default)]
+    pub quality: QualitySeries,
 }
 
 /// What is missing.
@@ -247,8 +250,13 @@ impl<'a> Findings<'a> {
     }
 
     fn share(self, stream: usize, row: (&NodeResult, &ReceiveResult), sent: Option<u64>) -> PortShare {
-        let received = received_of(&[row]);
         let of = &self.plan.streams[stream];
+        let mut received = received_of(&[row]);
+        if of.rx.len() == 1 {
+            // They are those of the whole stream; a report of a thousand streams need not have them twice.
+            received.series = RateSeries::default();
+            received.quality = QualitySeries::default();
+        }
         let sent = sent.filter(|_| of.metrics.enable && all_expect_all(of));
         PortShare {
             port: self.plan.ports[row.1.port].name.clone(),
@@ -380,6 +388,7 @@ fn rate_error_ppm(row: &SendResult, timeline: &Timeline) -> Option<i64> {
 fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
     let mut counts = StreamRxCounts::default();
     let mut series = RateSeries::default();
+    let mut quality = QualitySeries::default();
     let (mut first, mut last) = (None::<Nanos>, None::<Nanos>);
     for (node, row) in rows {
         counts.frames += row.counts.frames;
@@ -393,6 +402,7 @@ fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
         first = first.into_iter().chain(row.counts.first.map(from_start)).min();
         last = last.into_iter().chain(row.counts.last.map(from_start)).max();
         series.merge(&row.series);
+        quality.merge(&row.quality);
     }
     let instant = |length: Nanos| MonoTime::from_nanos(length.as_u64());
     Received {
@@ -406,5 +416,6 @@ fn received_of(rows: &[(&NodeResult, &ReceiveResult)]) -> Received {
         first,
         last,
         series,
+        quality,
     }
 }

@@ -78,6 +78,7 @@ fn received(port: usize, unique: u64) -> ReceiveResult {
     };
     ReceiveResult {
         outages: packetrig_stats::outage::OutageList::default(),
+        quality: packetrig_stats::series::QualitySeries::default(),
         stream: 0,
         port,
         counts,

@@ -150,6 +150,7 @@ fn received_hundred() -> ReceiveResult {
     let sequence = SequenceCounts { unique: 100, ..SequenceCounts::default() };
     ReceiveResult {
         outages: packetrig_stats::outage::OutageList::default(),
+        quality: packetrig_stats::series::QualitySeries::default(),
         stream: 0,
         port: 1,
         counts: StreamRxCounts { frames: 100, sequence, ..StreamRxCounts::default() },

@@ -83,22 +83,20 @@ fn row(plan: &Plan, flow: &Flow, way: &Way, live: &Live, wall: WallClock<'_>) ->
             let ns = |at: Option<MonoTime>| at.map_or(0.0, |at| wall(at) as f64);
             (ns(arrived.first), ns(arrived.last))
         }),
-        latency: flow.latency.then(|| latency(latest, &way.streams)),
+        latency: flow.latency.then(|| latency(latest, &way.streams)).flatten(),
         ..bare
     }
 }
 
-fn latency(latest: &Sample, streams: &[usize]) -> Latency {
+/// `None` if no frame had a send time: what was not measured is absent.
+fn latency(latest: &Sample, streams: &[usize]) -> Option<Latency> {
     let mut delays = Delays::default();
     for (_, counts) in streams.iter().flat_map(|stream| received(latest, *stream)) {
         delays.merge(&counts.delays);
     }
     let ns = |time: Nanos| time.as_u64() as f64;
-    Latency {
-        minimum: ns(delays.min),
-        average: ns(delays.mean().unwrap_or_default()),
-        maximum: ns(delays.max),
-    }
+    let average = ns(delays.mean()?);
+    Some(Latency { minimum: ns(delays.min), average, maximum: ns(delays.max) })
 }
 
 /// Counts of several streams together.

@@ -53,6 +53,14 @@ const STREAM_COLUMNS: &[&str] = &[
     "first_rx_ns",
     "last_rx_ns",
     "latency_clock_bound_ns",
+    "bursts",
+    "in_doubt",
+    "longest_outage_ns",
+    "misdelivered",
+    "flooded",
+    "reflected",
+    "untagged_compared",
+    "untagged_lost",
 ];
 
 /// One line per stream.
@@ -63,7 +71,111 @@ pub fn streams_csv(report: &RunReport) -> String {
         row.extend(sent_cells(stream));
         row.extend(received_cells(stream));
         row.extend(time_cells(stream));
+        row.extend(loss_cells(stream));
         csv.row(row);
+    }
+    csv.into_text()
+}
+
+fn loss_cells(stream: &StreamReport) -> Vec<String> {
+    let (outages, astray) = (stream.outages.as_ref(), stream.misdelivery.as_ref());
+    let contents = stream.contents;
+    vec![
+        cell(stream.loss.and_then(|loss| loss.bursts)),
+        cell(stream.loss.map(|loss| loss.in_doubt)),
+        cell(outages.and_then(|outages| outages.longest).map(ns)),
+        cell(astray.map(|astray| astray.instead)),
+        cell(astray.map(|astray| astray.flooded)),
+        cell(astray.map(|astray| astray.reflected)),
+        cell(contents.map(|contents| contents.compared)),
+        cell(contents.map(|contents| contents.lost)),
+    ]
+}
+
+/// One line per listed outage: the longest of each stream, times since T.
+pub fn outages_csv(report: &RunReport) -> String {
+    let columns = ["stream", "port", "first", "last", "frames", "gaps", "begin_ns", "end_ns", "in_doubt"];
+    let mut csv = Csv::new(&columns);
+    for stream in &report.streams {
+        for row in stream.outages.iter().flat_map(|outages| &outages.listed) {
+            csv.row(vec![
+                stream.name.clone(),
+                row.port.clone(),
+                row.first.to_string(),
+                row.last.to_string(),
+                row.frames.to_string(),
+                row.gaps.to_string(),
+                cell(row.begin.map(ns)),
+                cell(row.end.map(ns)),
+                row.in_doubt.to_string(),
+            ]);
+        }
+    }
+    csv.into_text()
+}
+
+/// One line per stream and receiving port.
+pub fn receivers_csv(report: &RunReport) -> String {
+    let columns = [
+        "stream",
+        "port",
+        "received",
+        "received_bytes",
+        "unique",
+        "expected",
+        "lost",
+        "bursts",
+        "duplicates",
+        "reordered",
+        "altered",
+        "corrupt",
+        "unnumbered",
+        "latency_mean_ns",
+        "latency_p99_ns",
+        "latency_max_ns",
+    ];
+    let mut csv = Csv::new(&columns);
+    for stream in &report.streams {
+        for share in &stream.per_port {
+            let (got, loss) = (&share.received, share.loss);
+            csv.row(vec![
+                stream.name.clone(),
+                share.port.clone(),
+                got.frames.to_string(),
+                got.bytes.to_string(),
+                got.sequence.unique.to_string(),
+                cell(loss.map(|loss| loss.expected)),
+                cell(loss.map(|loss| loss.lost)),
+                cell(loss.and_then(|loss| loss.bursts)),
+                got.sequence.duplicates.to_string(),
+                got.sequence.reordered.to_string(),
+                got.altered.to_string(),
+                got.corrupt.to_string(),
+                got.unnumbered.to_string(),
+                cell(share.latency.map(|latency| ns(latency.mean))),
+                cell(share.latency.map(|latency| ns(latency.p99))),
+                cell(share.latency.map(|latency| ns(latency.max))),
+            ]);
+        }
+    }
+    csv.into_text()
+}
+
+/// Losses and delays of each second since T: one line per stream and second in which there was either.
+pub fn quality_csv(report: &RunReport) -> String {
+    let mut csv = Csv::new(&["stream", "second", "lost", "delayed", "latency_mean_ns", "latency_max_ns"]);
+    for stream in &report.streams {
+        let seconds = stream.received.iter().flat_map(|got| got.quality.seconds.iter().enumerate());
+        for (second, of) in seconds.filter(|(_, of)| of.lost + of.delayed > 0) {
+            csv.row(vec![
+                stream.name.clone(),
+                second.to_string(),
+                of.lost.to_string(),
+                of.delayed.to_string(),
+                cell(of.delay_total_ns.checked_div(of.delayed)),
+                cell((of.delayed > 0).then(|| ns(of.delay_max))),
+            ]);
+        }
     }
     csv.into_text()
 }
