@@ -243,7 +243,8 @@ impl<T: FrameTx, C: Clock> Sender<T, C> {
                     PeekMut::pop(top);
                     continue;
                 }
-                if instant > catch_up.schedule_time(now) {
+                let allowed = if lane.frames.are_scheduled() { catch_up.schedule_time(now) } else { now };
+                if instant > allowed {
                     return None;
                 }
                 if lane.frames.were_missing() {
@@ -314,7 +315,9 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
             return Ok(if self.stopped.is_some() { Step::Done } else { idle });
         };
         self.heed_gate(start, now);
-        if let Some(Reverse((due, _))) = self.due.peek() {
+        if let Some(Reverse((due, lane))) = self.due.peek()
+            && self.lanes[*lane].frames.are_scheduled()
+        {
             self.catch_up.look(*due, now);
         }
         self.build_batch(start);
@@ -324,10 +327,11 @@ impl<T: FrameTx, C: Clock> StreamTx for Sender<T, C> {
         }
         Ok(match self.due.peek() {
             None => Step::Done,
-            Some(Reverse((due, _))) => match self.catch_up.release_time(*due, now) {
-                release if release <= now => Step::Busy,
-                release => Step::IdleUntil(release),
-            },
+            Some(Reverse((due, lane))) => {
+                let is_scheduled = self.lanes[*lane].frames.are_scheduled();
+                let release = if is_scheduled { self.catch_up.release_time(*due, now) } else { *due };
+                if release <= now { Step::Busy } else { Step::IdleUntil(release) }
+            }
         })
     }
 

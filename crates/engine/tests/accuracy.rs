@@ -331,6 +331,75 @@ fn frames_of_another_run_are_foreign() {
     assert_eq!(receiver.finish(&[0]).streams[0].counts.frames, 0);
 }
 
+/// Gives these frames, one each millisecond.
+struct Arrivals {
+    frames: std::vec::IntoIter<Vec<u8>>,
+    at: MonoTime,
+}
+
+impl packetrig_engine::port::FrameRx for Arrivals {
+    fn receive(
+        &mut self,
+        most: usize,
+        sink: &mut dyn FnMut(packetrig_engine::port::RxFrame<'_>),
+    ) -> Result<usize, packetrig_engine::Error> {
+        let frames: Vec<_> = self.frames.by_ref().take(most).collect();
+        for bytes in &frames {
+            self.at = self.at + Nanos::from_millis(1);
+            let stamp = packetrig_stats::port::StampKind::Software;
+            sink(packetrig_engine::port::RxFrame { bytes, full_len: bytes.len(), at: self.at, stamp });
+        }
+        Ok(frames.len())
+    }
+
+    fn wait(&mut self, _: Nanos) -> Result<(), packetrig_engine::Error> {
+        Ok(())
+    }
+
+    fn counters(&mut self) -> Result<packetrig_stats::port::RxCounters, packetrig_engine::Error> {
+        Ok(packetrig_stats::port::RxCounters::default())
+    }
+
+    fn clock_bound(&self) -> Nanos {
+        Nanos::ZERO
+    }
+}
+
+#[test]
+fn an_impossible_number_is_damage_of_that_frame_alone() {
+    use packetrig_engine::stream::{Control, RxJob, StreamRx};
+    let spec = stream(0, 128, timeline(1000, Shape::Frames(1_000_000)));
+    let template = Arc::clone(spec.source.template().unwrap());
+    let frame = |number: u64| {
+        let time = START.as_nanos() + number.min(1000) * 1_000_000;
+        let stamp = packetrig_wire::tag::Stamp { key: KEY, stream: 0, time };
+        let mut bytes = vec![0; 128];
+        let len = template.render(number, stamp, &mut bytes);
+        bytes.truncate(len);
+        bytes
+    };
+    // 900 000 is a number of this stream, but it is due in a quarter of an hour.
+    let numbers = (0..100).chain([900_000]).chain(100..200);
+    let frames: Vec<Vec<u8>> = numbers.map(frame).collect();
+    let mut receiver =
+        packetrig_engine::receiver::Receiver::new(Arrivals { frames: frames.into_iter(), at: START });
+    let job = RxJob {
+        elsewhere: Vec::new(),
+        earlier_runs: Vec::new(),
+        port: 0,
+        key: KEY,
+        streams: vec![spec],
+        taps: Vec::new(),
+        has_devices: false,
+    };
+    receiver.arm(job).unwrap();
+    receiver.control(Control::StartAt(START));
+    receiver.step(START).unwrap();
+    let counts = receiver.finish(&[200]).streams.remove(0).counts;
+    assert_eq!((counts.sequence.unique, counts.unnumbered), (200, 1));
+    assert_eq!((counts.sequence.reordered, counts.sequence.lost), (0, 0));
+}
+
 #[test]
 fn an_injected_failure_comes_out() {
     let tx_mood = Mood { fail_at: Some(10), ..Mood::default() };

@@ -64,6 +64,11 @@ impl Frames {
         }
     }
 
+    /// Whether the time that was asked for last is that of the schedule: not when to look again, nor at once.
+    pub(crate) fn are_scheduled(&self) -> bool {
+        self.are_paced() && !self.were_missing()
+    }
+
     /// Whether the next one was not read yet when its time was asked for, so that it has to be asked for again.
     pub(crate) fn were_missing(&self) -> bool {
         matches!(self, Self::Played(playing) if playing.is_waiting)

@@ -145,7 +145,18 @@ fn all_files_are_written_and_nothing_else() {
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
     names.sort();
-    assert_eq!(names, ["junit.xml", "plan.yaml", "ports.csv", "report.json", "series.csv", "streams.csv"]);
+    let wanted = [
+        "junit.xml",
+        "outages.csv",
+        "plan.yaml",
+        "ports.csv",
+        "quality.csv",
+        "receivers.csv",
+        "report.json",
+        "series.csv",
+        "streams.csv",
+    ];
+    assert_eq!(names, wanted);
     assert_eq!(fs::read_to_string(directory.path().join("plan.yaml")).unwrap(), "flows: []");
     let nowhere = write_run(&directory.path().join("nowhere"), &report("r1"), "");
     assert!(nowhere.unwrap_err().to_string().contains("nowhere/plan.yaml"));
