@@ -334,7 +334,7 @@ fn frames_of_another_run_are_foreign() {
 /// Gives these frames, one each millisecond.
 struct Arrivals {
     frames: std::vec::IntoIter<Vec<u8>>,
-    at: MonoTime,
+    at: packetrig_units::MonoTime,
 }
 
 impl packetrig_engine::port::FrameRx for Arrivals {
