@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 pub struct Document(Value);
 
 impl Document {
-    /// Ports at these locations, nothing to send yet.
+    /// Ports at these locations, nothing to send yet. A busy machine may hold the sender up: that is no fault of what is tested.
     pub fn new(locations: &[String]) -> Self {
         let port = |(n, location)| json!({"name": format!("port {n}"), "location": location});
         let ports: Vec<Value> = locations.iter().enumerate().map(port).collect();
-        Self(json!({"ports": ports, "flows": []}))
+        Self(json!({"ports": ports, "flows": [], "x_criteria": {"max_late": "5s"}}))
     }
 
     /// With one more flow.

@@ -12,7 +12,7 @@
 mod catch_up;
 mod peaks;
 
-pub(crate) use catch_up::{BURST, CatchUp};
+pub(crate) use catch_up::CatchUp;
 pub(crate) use peaks::Peaks;
 
 use crate::Error;

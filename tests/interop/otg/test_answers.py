@@ -182,6 +182,28 @@ def test_large_numbers_have_no_exponent(server, talk):
         assert word not in text
 
 
+def test_latency_of_frames_without_room_for_a_time_is_absent(talk):
+    made = config()
+    added = flow(made, packets=20, size=64)
+    added.packet.ethernet().ipv4().tcp()
+    added.metrics.latency.enable = True
+    row = talk.run(made)["f1"].serialize("dict")
+    assert row["frames_rx"] == 20 and "latency" not in row
+
+
+def test_no_more_has_arrived_than_was_sent_while_a_flow_runs(talk):
+    made = config()
+    udp(flow(made, pps=20_000))
+    talk.set(made)
+    talk.start()
+    talk.sent("f1", 1)
+    rows = [talk.flow() for _ in range(200)]
+    talk.stop()
+    assert rows[-1].frames_rx > rows[0].frames_rx
+    ahead = [(row.frames_tx, row.frames_rx) for row in rows if row.frames_rx > row.frames_tx]
+    assert ahead == []
+
+
 def test_what_is_not_asked_for_is_not_there(talk):
     made = config()
     udp(flow(made, packets=10))

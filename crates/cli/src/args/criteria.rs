@@ -7,7 +7,7 @@ use packetrig_units::{Nanos, Share};
 
 /// Limits, each also in a plan's `x_criteria`, where flags come before it.
 #[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "Criteria for PASS (`packetrig help run` has the defaults)")]
+#[command(next_help_heading = "Criteria for PASS")]
 pub(crate) struct CriteriaFlags {
     /// Largest share of lost frames of a stream [default: 0%]
     #[arg(long, value_name = "PERCENT")]

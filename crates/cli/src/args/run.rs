@@ -18,11 +18,11 @@ pub(crate) struct Run {
     /// OTG document (YAML or JSON); `-` reads standard input
     #[arg(value_name = "PLAN")]
     pub(crate) plan: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) execution: Execution,
     /// Seed of what the plan leaves to chance [default: drawn, and named in the report]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) execution: Execution,
     // Last, because its heading holds for everything after it.
     #[command(flatten)]
     pub(crate) flags: FromFlags,

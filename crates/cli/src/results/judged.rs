@@ -4,7 +4,7 @@
 use super::{left_out, short};
 use crate::numbers::count;
 use crate::output::Style;
-use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, RunReport};
+use packetrig_fleet::report::{CriterionLine, CriterionResult, OutageRow, PortReport, RunReport};
 
 /// Outages shown; the report file has more.
 const MOST_OUTAGES: usize = 10;
@@ -93,6 +93,19 @@ pub(super) fn events(report: &RunReport) -> String {
         }
     }
     text
+}
+
+/// The most frames that ports sent within short times.
+pub(super) fn peaks(report: &RunReport) -> String {
+    let line = |port: &PortReport| {
+        let peaks = port.peaks?;
+        let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(count);
+        Some(format!(
+            "  {}: at most {one} frames in 1 ms, {ten} in 10 ms, {hundred} in 100 ms\n",
+            port.info.name
+        ))
+    };
+    report.ports.iter().filter_map(line).take(super::MOST_ROWS).collect()
 }
 
 /// Frames that arrived where none were expected, and frames of other runs.

@@ -34,6 +34,7 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
     section("Load", nodes::load(report));
     section("Ports", whole::ports(report, style));
     section("Ledger (frames)", whole::ledger(report));
+    section("Peaks", judged::peaks(report));
     section("Outages (time since the start)", judged::outages(report));
     section("Port events (time since the start)", judged::events(report));
     section("Frames that went astray", judged::astray(report));

@@ -11,7 +11,7 @@ use packetrig_stats::port_event::{PortEvent, PortEventKind};
 use packetrig_units::{MonoTime, Nanos};
 
 /// What a sender that was held up may send at once, in time of its schedule.
-pub(crate) const BURST: Nanos = Nanos::from_millis(10);
+const BURST: Nanos = Nanos::from_millis(10);
 /// While it catches up, this part of the time that passes is made good.
 const QUARTER: u64 = 4;
 /// Stalls that are kept apart; later ones extend the last.

@@ -8,7 +8,7 @@ use super::tables::{self, Compiled};
 use crate::Error;
 use crate::gate::{Gate, MOST_AHEAD};
 use crate::packet::{Claim, Meter};
-use crate::sender::{BURST, CatchUp, GRACE, LATE_AFTER, Peaks};
+use crate::sender::{CatchUp, GRACE, LATE_AFTER, Peaks};
 use crate::stream::{Control, SendingRecord, Step, StreamSpec, StreamTx, TxJob};
 use packetrig_plan::timeline::Shape;
 use packetrig_stats::content::ContentCounts;
@@ -119,30 +119,31 @@ impl LiveSender {
         (self.stopped, self.lease_ended, self.runs) = (Some(since), true, None);
     }
 
-    /// Pushes the runs that are due before the grant ends.
-    fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
-        let (Some(live), Some(runs), Some(start)) = (&mut self.live, &mut self.runs, self.start) else {
-            return Ok(());
-        };
+    /// Until when the program may be given frames.
+    fn granted_until(&mut self, waiting: u64, start: MonoTime, now: MonoTime) -> MonoTime {
         // A lease that ends sooner ends what is granted: nothing is due after it.
         let until = match self.gate.left() {
             None => now.max(start) + GRANT,
             Some(left) => now + left.min(MOST_AHEAD),
         };
-        // A program that is behind gets no more to do: otherwise it would send all of it at once.
-        let begun = self.waiting.len().saturating_sub(usize::try_from(live.waiting()).unwrap_or(usize::MAX));
+        let begun = self.waiting.len().saturating_sub(usize::try_from(waiting).unwrap_or(usize::MAX));
         self.waiting.drain(..begun);
-        if self.waiting.front().is_some_and(|oldest| *oldest + BURST < now) {
-            return Ok(());
-        }
+        // A program that is behind never has more than one grant to do: it sends all that it has at once.
+        self.waiting.front().map_or(until, |oldest| until.min(*oldest + GRANT))
+    }
+
+    /// Pushes the runs that are due before the grant ends.
+    fn plan_ahead(&mut self, now: MonoTime) -> Result<(), Error> {
+        let (Some(live), Some(start)) = (&self.live, self.start) else { return Ok(()) };
+        let waiting = live.waiting();
+        let until = self.granted_until(waiting, start, now);
+        let (Some(live), Some(runs)) = (&mut self.live, &mut self.runs) else { return Ok(()) };
         if let Some(due) = runs.next_due() {
             self.catch_up.look(due, now);
         }
         let lag = self.catch_up.lag(now);
-        let mut room = RUNS - live.waiting();
-        while room > 0 {
+        for _ in waiting..RUNS {
             let Some(run) = runs.next(until - lag) else { break };
-            room -= 1;
             let shape = self.compiled.shapes[run.lane].get(&run.size);
             let shape = *shape.ok_or(Error::Bug("a frame has a size its template does not name"))?;
             let cutoff =
