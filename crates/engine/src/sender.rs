@@ -4,7 +4,7 @@
 //!  streams: next due instants in a heap -> those due now -> render into ring slots -> one flush per batch
 //! ```
 //! Frame `n` is due at `start + timeline.due(n)`, computed from the origin each time. A sender that is behind
-//! counts what is late and catches up by the rule of [`catch_up`]; it never moves the schedule. A stream with a time limit ends at
+//! counts what is late and catches up by the rule of `catch_up`; it never moves the schedule. A stream with a time limit ends at
 //! that time (plus [`GRACE`]), whatever is left unsent.
 //!
 //! Invariant: frames of a stream leave in order, without gaps in their numbers.

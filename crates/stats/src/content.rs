@@ -52,8 +52,12 @@ mod tests {
     #[test]
     fn each_frame_that_arrived_answers_for_one_that_was_sent() {
         let (mut sent, mut here) = (ContentCounts::with_room(), ContentCounts::with_room());
-        [1, 1, 1, 2, 3].into_iter().for_each(|hash| sent.add(hash));
-        [1, 1, 3, 3, 9].into_iter().for_each(|hash| here.add(hash));
+        for hash in [1, 1, 1, 2, 3] {
+            sent.add(hash);
+        }
+        for hash in [1, 1, 3, 3, 9] {
+            here.add(hash);
+        }
         assert_eq!(here.take_matching(&sent), 3);
         assert_eq!(here.take_matching(&sent), 1, "the second copy of 3 was left for another stream");
     }
@@ -61,7 +65,9 @@ mod tests {
     #[test]
     fn contents_beyond_the_room_are_counted_as_not_told_apart() {
         let mut counts = ContentCounts::with_room();
-        (0..MOST_CONTENTS as u64 + 5).for_each(|hash| counts.add(hash));
+        for hash in 0..MOST_CONTENTS as u64 + 5 {
+            counts.add(hash);
+        }
         assert_eq!(counts.uncounted, 5);
     }
 }

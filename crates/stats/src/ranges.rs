@@ -111,7 +111,9 @@ mod tests {
         #[test]
         fn it_is_a_set(numbers in prop::collection::vec(0u64..300, 0..300), from in 0u64..300, length in 0u64..300) {
             let mut set = NumberRanges::default();
-            numbers.iter().for_each(|number| set.add(*number));
+            for number in &numbers {
+                set.add(*number);
+            }
             let oracle: BTreeSet<u64> = numbers.iter().copied().collect();
             prop_assert_eq!(set.numbers, oracle.len() as u64);
             prop_assert_eq!(set.repeated, (numbers.len() - oracle.len()) as u64);

@@ -27,14 +27,14 @@ fn criterion(line: &CriterionLine, style: Style) -> String {
         return text;
     }
     for subject in line.subjects.iter().take(MOST_SHOWN) {
-        text.push_str(&format!(
+        text.extend([format!(
             "             {:<7}  {}: {}\n",
             subject.result, subject.subject, subject.measured
-        ));
+        )]);
     }
     let all = line.failed + line.unknown;
     if all > MOST_SHOWN {
-        text.push_str(&format!("             … and {} more, see report.json\n", all - MOST_SHOWN));
+        text.extend([format!("             … and {} more, see report.json\n", all - MOST_SHOWN)]);
     }
     text
 }
@@ -53,7 +53,7 @@ pub(super) fn outages(report: &RunReport) -> String {
     let outages: u64 = all.map(|(_, of)| of.count).sum();
     let shown: u64 = rows.iter().map(|(_, row)| row.gaps).sum();
     if outages > shown {
-        text.push_str(&format!("  … and {} more, see outages.csv\n", count(outages - shown)));
+        text.extend([format!("  … and {} more, see outages.csv\n", count(outages - shown))]);
     }
     text
 }
@@ -86,10 +86,10 @@ pub(super) fn events(report: &RunReport) -> String {
         for event in port.events.iter().take(MOST_SHOWN) {
             let until = event.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
             let name = &port.info.name;
-            text.push_str(&format!("  {name}: from {} to {until}: {}\n", event.from, event.what));
+            text.extend([format!("  {name}: from {} to {until}: {}\n", event.from, event.what)]);
         }
         if let Some(more) = port.events.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
-            text.push_str(&format!("  {}: … and {more} more, see report.json\n", port.info.name));
+            text.extend([format!("  {}: … and {more} more, see report.json\n", port.info.name)]);
         }
     }
     text

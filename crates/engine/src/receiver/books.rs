@@ -1,6 +1,6 @@
 //! All streams at one receiver: which of them a frame belongs to, or why it belongs to none.
 
-use super::elsewhere::Elsewhere;
+use super::elsewhere::UnexpectedStream;
 use super::lane::{Known, Lane};
 use super::other_runs::OtherRuns;
 use crate::Error;
@@ -28,7 +28,7 @@ pub(super) struct Books {
     pub(super) lane_of: Vec<usize>,
     scratch: Vec<u8>,
     /// Streams that are expected at other ports, and where each is, as `lane_of` says it of lanes.
-    elsewhere: Vec<Elsewhere>,
+    elsewhere: Vec<UnexpectedStream>,
     elsewhere_of: Vec<usize>,
     other_runs: OtherRuns,
     /// Content of frames without a tag, if frames of a file are expected.
@@ -48,10 +48,10 @@ impl Books {
     pub(super) fn open(job: RxJob) -> Self {
         let streams = job.streams.len();
         let lane_of = places_by_number(job.streams.iter().map(|spec| spec.number));
-        let elsewhere: Vec<_> = job.elsewhere.into_iter().map(Elsewhere::new).collect();
+        let elsewhere: Vec<_> = job.elsewhere.into_iter().map(UnexpectedStream::new).collect();
         let is_recorded = |spec: &Arc<StreamSpec>| matches!(spec.source, Source::Recorded(_));
         Self {
-            elsewhere_of: places_by_number(elsewhere.iter().map(Elsewhere::stream_number)),
+            elsewhere_of: places_by_number(elsewhere.iter().map(UnexpectedStream::stream_number)),
             elsewhere,
             other_runs: OtherRuns::new(job.earlier_runs),
             contents: job.streams.iter().any(is_recorded).then(ContentCounts::with_room),
@@ -93,8 +93,8 @@ impl Books {
     }
 
     pub(super) fn add(&mut self, streams: Vec<Arc<StreamSpec>>, elsewhere: Vec<Arc<StreamSpec>>) {
-        self.elsewhere.extend(elsewhere.into_iter().map(Elsewhere::new));
-        self.elsewhere_of = places_by_number(self.elsewhere.iter().map(Elsewhere::stream_number));
+        self.elsewhere.extend(elsewhere.into_iter().map(UnexpectedStream::new));
+        self.elsewhere_of = places_by_number(self.elsewhere.iter().map(UnexpectedStream::stream_number));
         let all = self.lanes.len() + streams.len();
         let longest = longest_headers(&streams).max(self.scratch.len());
         self.scratch.resize(longest, 0);

@@ -10,14 +10,14 @@ use packetrig_wire::{Verdict, foreign};
 use std::sync::Arc;
 
 /// A stream that is expected at other ports.
-pub(super) struct Elsewhere {
+pub(super) struct UnexpectedStream {
     spec: Arc<StreamSpec>,
     frames: u64,
     to_groups: u64,
     numbers: NumberRanges,
 }
 
-impl Elsewhere {
+impl UnexpectedStream {
     pub(super) fn new(spec: Arc<StreamSpec>) -> Self {
         Self { spec, frames: 0, to_groups: 0, numbers: NumberRanges::default() }
     }

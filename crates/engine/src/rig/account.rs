@@ -17,7 +17,7 @@ use packetrig_units::{Nanos, Ratio};
 use std::sync::Arc;
 
 /// A receiver's final word.
-pub(super) struct Received {
+pub(super) struct ReceiverResult {
     pub(super) frames: ReceivedFrames,
     /// If it received at all.
     pub(super) counters: Option<RxCounters>,
@@ -25,7 +25,7 @@ pub(super) struct Received {
 }
 
 /// A sender's final word.
-pub(super) struct Sent {
+pub(super) struct SenderResult {
     pub(super) streams: Vec<SendResult>,
     pub(super) counters: TxCounters,
     pub(super) record: SendingRecord,

@@ -1,6 +1,6 @@
 //! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
 
-use super::account::{Received, Sent};
+use super::account::{ReceiverResult, SenderResult};
 use super::{Hold, OpenPort, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
@@ -385,7 +385,7 @@ impl Bench {
     }
 
     /// Ends the sender. What is in its ring still leaves; what is unsent stays unsent.
-    pub(super) fn finish_sender(&mut self, clock: &dyn Clock) -> Result<Sent, Error> {
+    pub(super) fn finish_sender(&mut self, clock: &dyn Clock) -> Result<SenderResult, Error> {
         if let Some(worker) = self.tx.working() {
             let mut tx = worker.quit()?.into_inner();
             tx.control(Control::Stop);
@@ -397,9 +397,9 @@ impl Bench {
             Half::Ended(tx) => {
                 let counters = tx.port_counters()?;
                 let record = tx.record();
-                Ok(Sent { streams: tx.finish(), counters, record })
+                Ok(SenderResult { streams: tx.finish(), counters, record })
             }
-            Half::Unused(tx) => Ok(Sent {
+            Half::Unused(tx) => Ok(SenderResult {
                 streams: Vec::new(),
                 counters: tx.port_counters()?,
                 record: SendingRecord::default(),
@@ -409,7 +409,11 @@ impl Bench {
     }
 
     /// Ends the receiver, once what has arrived is taken in. `totals`: frames sent, by stream of the plan.
-    pub(super) fn finish_receiver(&mut self, clock: &dyn Clock, totals: &[u64]) -> Result<Received, Error> {
+    pub(super) fn finish_receiver(
+        &mut self,
+        clock: &dyn Clock,
+        totals: &[u64],
+    ) -> Result<ReceiverResult, Error> {
         if let Some(worker) = self.rx.working() {
             let mut rx = worker.quit()?.into_inner();
             let give_up = clock.now() + LAST_LOOK;
@@ -421,11 +425,11 @@ impl Bench {
                 let counters = rx.port_counters()?;
                 let bound = rx.clock_bound();
                 let sent: Vec<u64> = self.receives.iter().map(|stream| totals[*stream]).collect();
-                Ok(Received { frames: rx.finish(&sent), counters: Some(counters), clock_bound: bound })
+                Ok(ReceiverResult { frames: rx.finish(&sent), counters: Some(counters), clock_bound: bound })
             }
             Half::Unused(rx) => {
                 let frames = ReceivedFrames::default();
-                Ok(Received { frames, counters: None, clock_bound: rx.clock_bound() })
+                Ok(ReceiverResult { frames, counters: None, clock_bound: rx.clock_bound() })
             }
             Half::Working(_) | Half::Lost => Err(Error::Bug("a receiver was finished twice")),
         }

@@ -347,7 +347,7 @@ impl Rig {
     }
 
     /// Ends the senders and notes what they sent; the rest of what they say, port by port.
-    fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::Sent>, Error> {
+    fn finish_senders(&mut self, result: &mut NodeResult) -> Result<Vec<account::SenderResult>, Error> {
         let mut all = Vec::with_capacity(self.benches.len());
         for bench in &mut self.benches {
             let mut sent = bench.finish_sender(&self.clock)?;

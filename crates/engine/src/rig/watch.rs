@@ -40,7 +40,7 @@ impl PortWatcher {
         let mut logs = BTreeMap::new();
         for (port, site) in ports {
             let links = Links::open(&site.netns)?;
-            let mut look = Look { port, index: site.index, links };
+            let mut look = PortLook { port, index: site.index, links };
             let asked = RealClock::new().now();
             if let Some(Observation::Present(state)) = look.observe() {
                 logs.insert(port, EventLog::new(state, asked));
@@ -92,7 +92,7 @@ fn lock(logs: &Mutex<BTreeMap<usize, EventLog>>) -> MutexGuard<'_, BTreeMap<usiz
     logs.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn watch(looks: &mut [Look], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
+fn watch(looks: &mut [PortLook], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Receiver<()>) {
     let clock = RealClock::new();
     loop {
         // The sender is dropped when the watch is over; the last look comes after that.
@@ -111,13 +111,13 @@ fn watch(looks: &mut [Look], logs: &Mutex<BTreeMap<usize, EventLog>>, quit: &Rec
 }
 
 #[derive(Debug)]
-struct Look {
+struct PortLook {
     port: usize,
     index: u32,
     links: Links,
 }
 
-impl Look {
+impl PortLook {
     /// `None` if the kernel did not answer, which says nothing of the interface.
     fn observe(&mut self) -> Option<Observation> {
         match self.links.state(self.index) {

@@ -8,7 +8,7 @@ const PARTS: usize = 10;
 
 /// The most frames within one length of time, counted in a tenth of it.
 #[derive(Clone, Debug)]
-struct Window {
+struct PeakWindow {
     part: Nanos,
     /// Frames of the latest parts, each at its number modulo [`PARTS`].
     parts: [u64; PARTS],
@@ -18,7 +18,7 @@ struct Window {
     most: u64,
 }
 
-impl Window {
+impl PeakWindow {
     const fn new(length: Nanos) -> Self {
         let part = Nanos::new(length.as_u64() / PARTS as u64);
         Self { part, parts: [0; PARTS], latest: 0, sum: 0, most: 0 }
@@ -44,46 +44,41 @@ fn place(number: u64) -> usize {
 /// See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct Peaks {
-    in_1ms: Window,
-    in_10ms: Window,
-    in_100ms: Window,
+    /// For 1, 10 and 100 ms.
+    windows: [PeakWindow; 3],
 }
 
 impl Default for Peaks {
     fn default() -> Self {
-        let window = |ms| Window::new(Nanos::from_millis(ms));
-        Self { in_1ms: window(1), in_10ms: window(10), in_100ms: window(100) }
+        Self { windows: [1, 10, 100].map(|ms| PeakWindow::new(Nanos::from_millis(ms))) }
     }
 }
 
 impl Peaks {
     /// Counts frames that were made at `at`.
     pub(crate) fn add(&mut self, at: MonoTime, frames: u64) {
-        for window in [&mut self.in_1ms, &mut self.in_10ms, &mut self.in_100ms] {
+        for window in &mut self.windows {
             window.add(at, frames);
         }
     }
 
-    /// Counts frames that were made at unknown instants of this time, as if evenly.
+    /// Counts frames that were made at unknown times between two instants, as if evenly.
     pub(crate) fn add_evenly(&mut self, from: MonoTime, to: MonoTime, frames: u64) {
-        let steps = (to.since(from).as_u64() / 1_000_000).clamp(1, 1000);
+        let span = to.since(from).as_u64();
+        let steps = (span / 1_000_000).clamp(1, 1000);
         let mut counted = 0;
         for step in 1..=steps {
-            let so_far =
-                u64::try_from(u128::from(frames) * u128::from(step) / u128::from(steps)).unwrap_or(frames);
-            self.add(from + Nanos::new(to.since(from).as_u64() / steps * step), so_far - counted);
+            let so_far = u128::from(frames) * u128::from(step) / u128::from(steps);
+            let so_far = u64::try_from(so_far).unwrap_or(frames);
+            self.add(from + Nanos::new(span / steps * step), so_far - counted);
             counted = so_far;
         }
     }
 
     /// What was found; nothing if nothing was sent.
     pub(crate) fn found(&self) -> Option<SendingPeaks> {
-        let peaks = SendingPeaks {
-            in_1ms: self.in_1ms.most,
-            in_10ms: self.in_10ms.most,
-            in_100ms: self.in_100ms.most,
-        };
-        (peaks.in_1ms > 0).then_some(peaks)
+        let [in_1ms, in_10ms, in_100ms] = self.windows.each_ref().map(|window| window.most);
+        (in_1ms > 0).then_some(SendingPeaks { in_1ms, in_10ms, in_100ms })
     }
 }
 

@@ -26,31 +26,31 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
     findings.compare_contents(&mut streams);
     let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
-    let lost = LossPlaces::new(total_lost(&streams), total_in_doubt(&streams), &reported);
-    ports::doubt_dropped(&mut streams, plan, &reported);
+    let while_sending: Vec<u64> =
+        (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
+    let in_doubt = total_in_doubt(&streams);
+    let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
+    ports::doubt_dropped(&mut streams, plan, &reported, &while_sending);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = port_rows(plan, &results);
-    let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
-    caveats.extend(findings.clock_doubts());
-    caveats.extend(findings.drain_doubts());
     let nodes = nodes::rows(&names(facts, &results), &results, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
+    let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
+    caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
-    let judgement = judge(
-        &Evidence {
-            streams: &streams,
-            imbalances: &imbalances,
-            caveats: &caveats,
-            captures: &captures,
-            coverage,
-            outcome: &outcome,
-            skew: skew.as_ref(),
-        },
-        &facts.criteria,
-    );
+    let evidence = Evidence {
+        streams: &streams,
+        imbalances: &imbalances,
+        caveats: &caveats,
+        captures: &captures,
+        coverage,
+        outcome: &outcome,
+        skew: skew.as_ref(),
+    };
+    let judgement = judge(&evidence, &facts.criteria);
     RunReport {
         schema_version: SCHEMA_VERSION,
         packetrig_version: env!("CARGO_PKG_VERSION").to_owned(),

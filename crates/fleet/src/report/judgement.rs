@@ -35,12 +35,12 @@ impl fmt::Display for CriterionResult {
 
 /// What was measured: the truth is between the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Range {
+pub(super) struct MeasuredRange {
     pub(super) least: u64,
     pub(super) most: u64,
 }
 
-impl Range {
+impl MeasuredRange {
     pub(super) const fn exactly(value: u64) -> Self {
         Self { least: value, most: value }
     }
@@ -122,7 +122,7 @@ impl CriterionLine {
 }
 
 /// A count of frames with its doubt, in words: `5 of 100 frames lost (5 %)`.
-pub(super) fn count_in_words(range: Range, whole: u64, what: &str) -> String {
+pub(super) fn count_in_words(range: MeasuredRange, whole: u64, what: &str) -> String {
     let all = format!("{} of {whole} frames {what} ({})", range.most, Ratio::new(range.most, whole));
     match range.most - range.least {
         0 => all,
@@ -131,7 +131,7 @@ pub(super) fn count_in_words(range: Range, whole: u64, what: &str) -> String {
 }
 
 /// A time with its doubt, in words.
-pub(super) fn time_in_words(range: Range) -> String {
+pub(super) fn time_in_words(range: MeasuredRange) -> String {
     let (least, most) = (Nanos::new(range.least), Nanos::new(range.most));
     if least == most { most.to_string() } else { format!("between {least} and {most}") }
 }
@@ -165,7 +165,7 @@ mod tests {
         fn faults_of_the_rig_never_fail_and_faults_of_the_device_never_pass(
             lost in 0u64..100, doubtful in 0u64..100, limit in 0u64..100, by_rig in 0u64..100, by_device in 0u64..100,
         ) {
-            let judge = |lost: u64, doubtful: u64| Range { least: lost - doubtful.min(lost), most: lost }.within(limit);
+            let judge = |lost: u64, doubtful: u64| MeasuredRange { least: lost - doubtful.min(lost), most: lost }.within(limit);
             let before = judge(lost, doubtful);
             let rig = judge(lost + by_rig, doubtful + by_rig);
             prop_assert!(rig != CriterionResult::Fail || before == CriterionResult::Fail);

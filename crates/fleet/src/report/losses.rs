@@ -91,6 +91,9 @@ pub struct ContentReport {
     pub lost: u64,
     /// Frames of too many different contents to compare.
     pub not_compared: u64,
+    /// Of `lost`, those that the rig or a link without carrier may have cost, at most.
+    #[serde(default)]
+    pub in_doubt: u64,
 }
 
 impl ContentReport {
@@ -101,7 +104,7 @@ impl ContentReport {
         // Contents that found no room at the receiver may be the missing ones.
         let compared = if arrived.uncounted == 0 { all } else { matched };
         let not_compared = sent.uncounted + (all - compared);
-        Self { compared, arrived: matched, lost: compared - matched, not_compared }
+        Self { compared, arrived: matched, lost: compared - matched, not_compared, in_doubt: 0 }
     }
 }
 
@@ -223,30 +226,25 @@ impl Findings<'_> {
     /// What happened to the sending and the receiving port of a stream that casts doubt on its losses, by the time at which frames
     /// should have arrived.
     fn events_at(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
-        let (node, received) = row;
-        let tolerated = self.criteria.max_late;
-        let of_port = |node: &NodeResult, port: usize| -> Vec<EventReport> {
-            let results = node.ports.iter().filter(move |result| result.port == port);
-            let events = results.flat_map(|result| &result.events);
-            let events = events.map(|event| EventReport::of(event, node.started));
-            events.filter(|event| event.casts_doubt(tolerated)).collect()
-        };
-        let mut events = of_port(node, received.port);
+        let mut events = self.port_events(row.0, row.1.port);
         events.retain(|event| !event.only_sending);
-        if let Some((sender, _)) = self.sender(index) {
-            let apart = self.clocks_apart(sender, node);
-            let sending = of_port(sender, self.plan.streams[index].tx).into_iter();
-            events.extend(sending.map(|event| event.widened(apart, apart + delay_of(received))));
-        }
+        events.extend(self.sending_events(index, row));
         events
     }
 
-    fn clocks_apart(self, sender: &NodeResult, receiver: &NodeResult) -> Nanos {
-        if sender.node == receiver.node {
-            return Nanos::ZERO;
-        }
-        let error = super::streams::error_of;
-        error(sender).zip(error(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
+    /// The part of it that happened to the sending port.
+    fn sending_events(self, index: usize, row: (&NodeResult, &ReceiveResult)) -> Vec<EventReport> {
+        let Some((sender, _)) = self.sender(index) else { return Vec::new() };
+        let apart = clocks_apart(sender, row.0);
+        let events = self.port_events(sender, self.plan.streams[index].tx).into_iter();
+        events.map(|event| event.widened(apart, apart + delay_of(row.1))).collect()
+    }
+
+    fn port_events(self, node: &NodeResult, port: usize) -> Vec<EventReport> {
+        let results = node.ports.iter().filter(|result| result.port == port);
+        let events = results.flat_map(|result| &result.events);
+        let events = events.map(|event| EventReport::of(event, node.started));
+        events.filter(|event| event.casts_doubt(self.criteria.max_late)).collect()
     }
 
     /// Compares frames without a tag by their content, stream by stream.
@@ -262,9 +260,24 @@ impl Findings<'_> {
             if let [port] = self.plan.streams[index].rx.as_slice()
                 && let Some(arrived) = arrived.get_mut(port)
             {
-                stream.contents = Some(ContentReport::of(&sent.untagged_contents, arrived));
+                let contents = ContentReport::of(&sent.untagged_contents, arrived);
+                // They have no numbers, so it is not known when they were lost.
+                let is_doubtful = self.has_doubtful_events(index, &self.receivers(index));
+                let in_doubt = if is_doubtful { contents.lost } else { 0 };
+                stream.contents = Some(ContentReport { in_doubt, ..contents });
             }
         }
+    }
+
+    /// Losses of stream `index` while its sending port was not in order, at most.
+    pub(super) fn lost_while_sending(self, index: usize) -> u64 {
+        let at_port = |row: (&NodeResult, &ReceiveResult)| -> u64 {
+            let events = self.sending_events(index, row);
+            let last_expected = self.last_expected(index, row.1);
+            let spans = row.1.outages.outages.iter().map(|outage| OutageSpan::of(outage, row.0.started));
+            spans.map(|span| span.frames_in_doubt(&events, last_expected)).sum()
+        };
+        self.receivers(index).into_iter().map(at_port).sum()
     }
 
     /// Whether anything happened to a port of this stream that casts doubt on its losses.
@@ -308,4 +321,13 @@ fn lost_at_all(astray: &MisdeliveredFrames, rows: &[(&NodeResult, &ReceiveResult
 /// How long frames of a stream took at most.
 fn delay_of(received: &ReceiveResult) -> Nanos {
     received.latency.as_ref().and_then(Latency::max).unwrap_or(CLOCKS_APART)
+}
+
+/// How far apart the clocks of two nodes may be.
+fn clocks_apart(sender: &NodeResult, receiver: &NodeResult) -> Nanos {
+    if sender.node == receiver.node {
+        return Nanos::ZERO;
+    }
+    let error = super::streams::error_of;
+    error(sender).zip(error(receiver)).map_or(CLOCKS_APART, |(one, other)| one + other)
 }

@@ -65,17 +65,16 @@ pub struct LossPlaces {
 
 impl LossPlaces {
     /// Splits `total` by what the ends of the run say they dropped themselves and by what was lost while a port was not in
-    /// order (`in_doubt`). An interface's own receive drops do not count: the kernel also counts frames there that it gave
+    /// order (`in_doubt`, of which `while_sending` because of a sending port). An interface's own receive drops do not count: the kernel also counts frames there that it gave
     /// us and then found no other use for.
-    pub(super) fn new(total: u64, in_doubt: u64, ports: &[&PortResult]) -> Self {
+    pub(super) fn new(total: u64, in_doubt: u64, while_sending: u64, ports: &[&PortResult]) -> Self {
         let at_work = |port: &&&PortResult| port.tx.handed_over + port.tx.refused > 0;
         let sender = ports.iter().filter(at_work).map(|port| sender_drops(port)).sum::<Option<u64>>();
         let sender = sender.map(|dropped| dropped.min(total));
         let left = total - sender.unwrap_or(0);
         let receiver = ports.iter().map(|port| receiver_drops(port)).sum::<u64>().min(left);
-        // What our interfaces dropped, they dropped at such times.
-        let explained = sender.unwrap_or(0) + receiver;
-        let in_doubt = in_doubt.saturating_sub(explained).min(left - receiver);
+        // What the sending interface dropped while it was not in order is counted there.
+        let in_doubt = in_doubt.saturating_sub(while_sending.min(sender.unwrap_or(0))).min(left - receiver);
         Self {
             total,
             sender,
@@ -99,21 +98,26 @@ fn receiver_drops(port: &PortResult) -> u64 {
 }
 
 /// Puts losses in doubt that the rig's own ports dropped at unknown times: as many of each stream as its ports dropped.
-pub(super) fn doubt_dropped(streams: &mut [StreamReport], plan: &Plan, ports: &[&PortResult]) {
-    let known: Vec<u64> = streams.iter().map(|stream| stream.loss.map_or(0, |loss| loss.in_doubt)).collect();
+/// `while_sending` is what each stream lost while its sending port was not in order, which explains drops of that port.
+pub(super) fn doubt_dropped(
+    streams: &mut [StreamReport],
+    plan: &Plan,
+    ports: &[&PortResult],
+    while_sending: &[u64],
+) {
+    let port = |index: usize| ports.iter().copied().find(move |port| port.port == index);
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
-        let Some(loss) = &mut stream.loss else { continue };
-        let port = |index: usize| ports.iter().copied().find(move |port| port.port == index);
-        let explained: u64 = plan
-            .streams
-            .iter()
-            .zip(&known)
-            .filter(|(other, _)| other.tx == of_plan.tx)
-            .map(|(_, known)| known)
-            .sum();
+        let same_port = plan.streams.iter().zip(while_sending).filter(|(other, _)| other.tx == of_plan.tx);
+        let explained: u64 = same_port.map(|(_, frames)| frames).sum();
         let by_sender = port(of_plan.tx).and_then(sender_drops).unwrap_or(0).saturating_sub(explained);
         let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| port(*rx)).map(receiver_drops).sum();
-        loss.in_doubt = (loss.in_doubt + by_sender + by_receivers).min(loss.lost);
+        let dropped = by_sender + by_receivers;
+        if let Some(loss) = &mut stream.loss {
+            loss.in_doubt = (loss.in_doubt + dropped).min(loss.lost);
+        }
+        if let Some(contents) = &mut stream.contents {
+            contents.in_doubt = (contents.in_doubt + dropped).min(contents.lost);
+        }
     }
 }
 

@@ -245,7 +245,9 @@ impl<'a> Findings<'a> {
 
     fn times_of(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> LossTimes {
         let mut all = LossTimes::default();
-        rows.iter().for_each(|row| all.add(self.loss_times(stream, *row)));
+        for row in rows {
+            all.add(self.loss_times(stream, *row));
+        }
         all
     }
 

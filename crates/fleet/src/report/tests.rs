@@ -1,4 +1,5 @@
 mod fleet;
+mod verdict;
 
 use super::*;
 use packetrig_plan::Plan;

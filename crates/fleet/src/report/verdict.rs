@@ -4,7 +4,7 @@
 //! INCONCLUSIVE: the rig cannot tell. A proven failure stays one whatever else is in doubt. docs/book/verdicts.md has the table.
 
 use super::judgement::{
-    CriterionLine, CriterionResult, Range, SubjectJudgement, allowed, count_in_words, time_in_words,
+    CriterionLine, CriterionResult, MeasuredRange, SubjectJudgement, allowed, count_in_words, time_in_words,
 };
 use super::{Coverage, Criteria, LatencyFigure, LatencyLimit, LatencyReport, SkewReport, StreamReport};
 use crate::outcome::Outcome;
@@ -168,15 +168,17 @@ impl StreamReport {
 
     fn judge_loss(&self, limit: Share) -> Option<(CriterionResult, String)> {
         let loss = self.loss?;
-        let unrecognised = self.contents.map_or(0, |contents| contents.lost);
-        let expected = loss.expected + self.contents.map_or(0, |contents| contents.compared);
-        let most = loss.lost + unrecognised;
-        let range = Range { least: most - loss.in_doubt.min(most), most };
+        let contents = self.contents.unwrap_or_default();
+        let expected = loss.expected + contents.compared;
+        let most = loss.lost + contents.lost;
+        let in_doubt = loss.in_doubt + contents.in_doubt;
+        let range = MeasuredRange { least: most - in_doubt.min(most), most };
         let stale = self.received.as_ref().map_or(0, |got| got.sequence.stale);
-        let mut words = count_in_words(range, expected, "lost");
-        if stale > 0 {
-            words.push_str(&format!("; {stale} frames came more than 65536 frames late and count as lost"));
-        }
+        let lost = count_in_words(range, expected, "lost");
+        let words = match stale {
+            0 => lost,
+            _ => format!("{lost}; {stale} frames came more than 65536 frames late and count as lost"),
+        };
         Some((range.within(allowed(limit, expected)), words))
     }
 
@@ -187,10 +189,10 @@ impl StreamReport {
         what: &str,
     ) -> Option<(CriterionResult, String)> {
         let received = self.received.as_ref().filter(|_| self.measured)?;
-        Some(self.judge_frames(limit, Range::exactly(count(received)), what))
+        Some(self.judge_frames(limit, MeasuredRange::exactly(count(received)), what))
     }
 
-    fn judge_frames(&self, limit: Share, frames: Range, what: &str) -> (CriterionResult, String) {
+    fn judge_frames(&self, limit: Share, frames: MeasuredRange, what: &str) -> (CriterionResult, String) {
         let received = self.received.as_ref().map_or(0, |received| received.frames);
         let expected = self.loss.map_or(received, |loss| loss.expected);
         (frames.within(allowed(limit, expected)), count_in_words(frames, expected, what))
@@ -201,7 +203,7 @@ impl StreamReport {
         let received = self.received.as_ref().filter(|_| self.measured)?;
         let loss = self.loss.filter(|loss| loss.extra > 0);
         let copies = received.sequence.duplicates + loss.map_or(0, |loss| loss.extra);
-        let frames = Range { least: copies, most: copies + received.sequence.stale };
+        let frames = MeasuredRange { least: copies, most: copies + received.sequence.stale };
         let what = match (loss, received.sequence.stale) {
             (Some(_), _) => {
                 "arrived more than once, or more than expected (is rx_tx_ratio right?)".to_owned()
@@ -227,7 +229,7 @@ impl StreamReport {
         let Some(astray) = &self.misdelivery else {
             return Some((CriterionResult::Pass, format!("0 of {} frames at other ports", loss.expected)));
         };
-        let range = Range::exactly(astray.frames - astray.to_groups);
+        let range = MeasuredRange::exactly(astray.frames - astray.to_groups);
         Some((range.within(allowed(limit, loss.expected)), astray.to_string()))
     }
 
@@ -239,7 +241,7 @@ impl StreamReport {
         // Stamps make a latency look longer than it is; two clocks make it look longer or shorter.
         let clock = latency.error.clock.unwrap_or(Nanos::ZERO).as_u64();
         let least = latency.error.p99().map_or(0, |error| value.saturating_sub(error.as_u64()));
-        let range = Range { least, most: value + clock };
+        let range = MeasuredRange { least, most: value + clock };
         Some((range.within(limit.limit.as_u64()), format!("{} {}", limit.figure, time_in_words(range))))
     }
 
@@ -248,7 +250,7 @@ impl StreamReport {
         let Some(jitter) = &self.jitter else {
             return Some((CriterionResult::Unknown, "jitter was not measured".to_owned()));
         };
-        let range = Range::exactly(jitter.rfc3550.as_u64());
+        let range = MeasuredRange::exactly(jitter.rfc3550.as_u64());
         Some((range.within(limit.as_u64()), time_in_words(range)))
     }
 
@@ -261,7 +263,7 @@ impl StreamReport {
             ));
         };
         let time = |time: Option<Nanos>| time.map_or(0, Nanos::as_u64);
-        let range = Range { least: time(outages.longest_certain), most: time(outages.longest) };
+        let range = MeasuredRange { least: time(outages.longest_certain), most: time(outages.longest) };
         Some((range.within(limit.as_u64()), format!("longest {}", time_in_words(range))))
     }
 

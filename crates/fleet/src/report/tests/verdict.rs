@@ -1,0 +1,205 @@
+//! What is blamed on the device: faults of the rig, of the device, and of both.
+
+use super::*;
+use packetrig_stats::content::ContentCounts;
+use packetrig_stats::outage::{Outage, OutageList};
+use packetrig_stats::port_event::{PortEvent, PortEventKind};
+use packetrig_stats::ranges::NumberRanges;
+use packetrig_stats::result::{CaptureResult, MisdeliveredFrames};
+use proptest::prelude::*;
+
+/// Frames `first..=last` of the stream of 1000 frames/s are lost.
+fn outage(first: u64, last: u64) -> Outage {
+    let arrival = |number: u64| Some(at(number + 1));
+    let begin = first.checked_sub(1).and_then(arrival);
+    Outage { first, last, frames: last + 1 - first, gaps: 1, begin, end: arrival(last + 1) }
+}
+
+fn event(what: PortEventKind, from: u64, until: u64) -> PortEvent {
+    PortEvent { what, from: at(from), until: Some(at(until)), only_sending: false }
+}
+
+/// A run that lost these frames, with these events at the sending and the receiving port.
+fn run_with(lost: &[(u64, u64)], sending: Vec<PortEvent>, receiving: Vec<PortEvent>) -> NodeResult {
+    let frames: u64 = lost.iter().map(|(first, last)| last + 1 - first).sum();
+    let mut node = node(&[1001 - frames]);
+    let mut outages = OutageList::with_room(16);
+    for (first, last) in lost {
+        outages.push(outage(*first, *last));
+    }
+    node.receive[0].outages = outages;
+    node.ports[0].events = sending;
+    node.ports[1].events = receiving;
+    node
+}
+
+fn report_of(node: NodeResult) -> RunReport {
+    assemble(&facts(), &plan(&["rx0"], ""), vec![node], Outcome::Complete { stopped: false })
+}
+
+fn verdict_of(node: NodeResult) -> &'static str {
+    report_of(node).verdict.word()
+}
+
+#[test]
+fn losses_are_judged_by_the_time_at_which_the_rig_was_not_in_order() {
+    use PortEventKind::{CarrierLost, Declared, SwitchedDown};
+    let cases = [
+        (&[][..], vec![event(SwitchedDown, 100, 200)], "PASS"),
+        (&[(110, 190)], vec![], "FAIL"),
+        (&[(110, 190)], vec![event(SwitchedDown, 100, 200)], "INCONCLUSIVE"),
+        (&[(110, 190)], vec![event(CarrierLost, 100, 200)], "INCONCLUSIVE"),
+        (&[(110, 190)], vec![event(Declared, 100, 200)], "FAIL"),
+        (&[(110, 190), (500, 500)], vec![event(SwitchedDown, 100, 200)], "FAIL"),
+        // It began before the link went down.
+        (&[(50, 190)], vec![event(SwitchedDown, 100, 200)], "FAIL"),
+        // It went on after the link was back.
+        (&[(110, 400)], vec![event(SwitchedDown, 100, 200)], "INCONCLUSIVE"),
+    ];
+    for (lost, events, wanted) in cases {
+        assert_eq!(verdict_of(run_with(lost, events.clone(), vec![])), wanted, "sending {lost:?} {events:?}");
+        assert_eq!(
+            verdict_of(run_with(lost, vec![], events.clone())),
+            wanted,
+            "receiving {lost:?} {events:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stalled_sender_casts_doubt_on_losses_only_if_it_was_later_than_tolerated() {
+    let stalled = |ms| {
+        let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(ms) };
+        vec![PortEvent { only_sending: true, ..event(what, 100, 200) }]
+    };
+    assert_eq!(verdict_of(run_with(&[(110, 190)], stalled(150), vec![])), "FAIL");
+    assert_eq!(verdict_of(run_with(&[(110, 190)], stalled(250), vec![])), "INCONCLUSIVE");
+    let mut late = node(&[1001]);
+    late.send[0].send_error = latency(&[1000, 2_000_000_000]);
+    assert_eq!(verdict_of(late), "INCONCLUSIVE");
+}
+
+#[test]
+fn frames_that_an_interface_took_and_did_not_send_are_not_blamed_on_the_device() {
+    let vanished = |frames: u64| {
+        let mut node = run_with(&[(110, 190)], vec![], vec![]);
+        node.ports[0].tx.on_wire = Some(1001 - frames);
+        node
+    };
+    assert_eq!(verdict_of(vanished(0)), "FAIL");
+    assert_eq!(verdict_of(vanished(40)), "FAIL", "41 of 81 are the device's all the same");
+    assert_eq!(verdict_of(vanished(81)), "INCONCLUSIVE");
+    // What vanished while the link was down explains no loss at another time.
+    let mut both =
+        run_with(&[(110, 190), (500, 509)], vec![event(PortEventKind::SwitchedDown, 100, 200)], vec![]);
+    both.ports[0].tx.on_wire = Some(1001 - 81);
+    assert_eq!(verdict_of(both), "FAIL");
+}
+
+#[test]
+fn what_was_asked_for_and_is_missing_forbids_pass_and_fails_nothing() {
+    let mut node = node(&[1001]);
+    node.captures.push(CaptureResult { port: 1, file: "rx.pcapng".into(), written: 3, dropped: 5 });
+    let report = report_of(node);
+    assert_eq!(report.verdict.word(), "INCONCLUSIVE");
+    assert!(report.verdict.reasons()[0].contains("3 of 8 frames are in the file"), "{:?}", report.verdict);
+}
+
+#[test]
+fn frames_without_a_tag_are_judged_by_their_content() {
+    let contents = |hashes: std::ops::Range<u64>| {
+        let mut counts = ContentCounts::default();
+        for hash in hashes {
+            counts.add(hash);
+        }
+        counts
+    };
+    let arrived = |hashes: std::ops::Range<u64>, ring_dropped| {
+        let mut node = node(&[901]);
+        node.send[0].counts.untagged = 100;
+        node.send[0].untagged_contents = contents(0..100);
+        node.receive[0].counts.sequence.lost = 0;
+        node.ports[1].untagged_contents = contents(hashes);
+        node.ports[1].rx.ring_dropped = ring_dropped;
+        node
+    };
+    assert_eq!(verdict_of(arrived(0..100, 0)), "PASS");
+    assert_eq!(verdict_of(arrived(0..99, 0)), "FAIL");
+    assert_eq!(verdict_of(arrived(0..99, 1)), "INCONCLUSIVE");
+    // Of what could not be compared nothing is known.
+    let mut unknown = arrived(0..100, 0);
+    unknown.send[0].counts.untagged = 101;
+    unknown.send[0].untagged_contents.uncounted = 1;
+    unknown.receive[0].counts.sequence.unique = 900;
+    assert_eq!(verdict_of(unknown), "INCONCLUSIVE");
+}
+
+#[test]
+fn frames_at_wrong_ports_are_told_apart_by_what_is_missing_at_the_right_one() {
+    let mut node = run_with(&[(110, 119)], vec![], vec![]);
+    let mut numbers = NumberRanges::default();
+    for number in (110..130) {
+        numbers.add(number);
+    }
+    let astray =
+        |port| MisdeliveredFrames { stream: 0, port, frames: 20, to_groups: 0, numbers: numbers.clone() };
+    node.misdelivered = vec![astray(0), MisdeliveredFrames { to_groups: 20, ..astray(1) }];
+    let report = report_of(node);
+    let found = report.streams[0].misdelivery.clone().unwrap();
+    assert_eq!(
+        (found.frames, found.reflected, found.instead, found.flooded, found.to_groups),
+        (40, 20, 10, 10, 20)
+    );
+    let line = report.judged.iter().find(|line| line.criterion == "misdelivery").unwrap();
+    assert_eq!(line.result, CriterionResult::Fail);
+}
+
+#[test]
+fn each_criterion_has_a_line_with_its_result() {
+    let limits = Criteria {
+        latency: vec![LatencyLimit { figure: LatencyFigure::Max, limit: Nanos::from_millis(1) }],
+        max_outage: Some(Nanos::from_millis(50)),
+        min_rate: Some(Share::WHOLE),
+        max_loss: Share::from_billionths(500_000_000),
+        ..Criteria::default()
+    };
+    let facts = RunFacts { criteria: limits, ..facts() };
+    let node = run_with(&[(110, 190)], vec![], vec![]);
+    let report = assemble(&facts, &plan(&["rx0"], ""), vec![node], Outcome::Complete { stopped: false });
+    let result =
+        |name: &str| report.judged.iter().find(|line| line.criterion == name).map(|line| line.result);
+    assert_eq!(result("loss"), Some(CriterionResult::Pass));
+    assert_eq!(result("latency max"), Some(CriterionResult::Fail));
+    assert_eq!(result("outage"), Some(CriterionResult::Fail));
+    assert_eq!(result("rate"), Some(CriterionResult::Fail));
+    assert_eq!(result("reordering"), None, "it has no limit");
+}
+
+proptest! {
+    #[test]
+    fn a_fault_of_the_rig_never_fails_and_one_of_the_device_never_passes(
+        lost in prop::collection::vec((0u64..90, 0u64..9), 0..4),
+        events in prop::collection::vec((0u64..1000, 1u64..300, prop::bool::ANY), 0..3),
+        more in (0u64..1000, 1u64..300, prop::bool::ANY),
+        device in 91u64..99,
+    ) {
+        let lost: Vec<(u64, u64)> = lost.iter().enumerate().map(|(n, (at, length))| {
+            let first = 200 * n as u64 + at;
+            (first, first + length)
+        }).collect();
+        let split = |events: &[(u64, u64, bool)], sending: bool| -> Vec<PortEvent> {
+            let of_side = events.iter().filter(|(.., side)| *side == sending);
+            of_side.map(|(from, length, _)| event(PortEventKind::SwitchedDown, *from, from + length)).collect()
+        };
+        let judged = |lost: &[(u64, u64)], events: &[(u64, u64, bool)]| {
+            verdict_of(run_with(lost, split(events, true), split(events, false)))
+        };
+        let before = judged(&lost, &events);
+        let with_rig_fault = judged(&lost, &[events.as_slice(), &[more]].concat());
+        prop_assert!(with_rig_fault != "FAIL" || before == "FAIL");
+        let worse = [lost.as_slice(), &[(900 + device, 900 + device)]].concat();
+        let with_device_fault = judged(&worse, &events);
+        prop_assert_ne!(with_device_fault, "PASS");
+        prop_assert!(before != "FAIL" || with_device_fault == "FAIL");
+    }
+}
