@@ -138,7 +138,7 @@ fn frames_without_a_tag_are_judged_by_their_content() {
 fn frames_at_wrong_ports_are_told_apart_by_what_is_missing_at_the_right_one() {
     let mut node = run_with(&[(110, 119)], vec![], vec![]);
     let mut numbers = NumberRanges::default();
-    for number in (110..130) {
+    for number in 110..130 {
         numbers.add(number);
     }
     let astray =
