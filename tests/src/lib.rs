@@ -8,9 +8,12 @@
 pub mod document;
 pub mod fuzz;
 pub mod hosts;
+pub mod judge;
+pub mod judged_run;
 pub mod permit;
 pub mod program;
 pub mod recording;
+pub mod rig_fault;
 pub mod skip;
 pub mod small_disk;
 pub mod station;

@@ -1,0 +1,48 @@
+//! Schedules with gaps: what was lost before the rig's fault cannot be told from the length of the gap.
+
+use super::account::{differences, wrong_verdict};
+use super::check_on_all;
+use super::table::UNKNOWN;
+use packetrig_sys::clock;
+use packetrig_tests::judge::Judge;
+use packetrig_tests::judged_run::{document, flow, lab};
+use packetrig_tests::program::Running;
+use packetrig_tests::rig_fault::{RigFault, await_frames};
+use serde_json::json;
+
+const KEY: u16 = 31_000;
+const IN_A_BURST: u64 = 200;
+const GAP_NS: u64 = 900_000_000;
+const QUIET_NS: u64 = 500_000_000;
+const FAULT_NS: u64 = 700_000_000;
+
+/// The interface goes down in the middle of a gap: the whole next burst is lost by the rig, and none of it before.
+fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
+    let Some(lab) = lab(back_end) else { return Vec::new() };
+    let Some(judge) = Judge::start(&lab, "") else { return Vec::new() };
+    let gap = json!({"choice": "nanoseconds", "nanoseconds": GAP_NS});
+    let bursts = json!({"bursts": 4, "packets": IN_A_BURST, "inter_burst_gap": gap});
+    let flow = flow("bursts", KEY).pps(5000).with("duration", json!({"choice": "burst", "burst": bursts}));
+    let flags = ["--quiet", "--back-end", back_end, "--max-late", "20s"];
+    let mut running = Running::run(&document(&lab, vec![flow]), &flags);
+    await_frames(&lab, &mut running, 2 * IN_A_BURST);
+    clock::sleep_until_ns(clock::monotonic_ns() + QUIET_NS);
+    fault.apply(&lab, &mut running, FAULT_NS);
+    let finished = running.finish();
+    let report = finished.report();
+    let mut found = differences(&report, "bursts", &judge.stop().stream(KEY), fault);
+    found.extend(wrong_verdict(finished.code, &report, UNKNOWN, false));
+    found
+}
+
+#[test]
+#[ignore = "product: what was lost before an event is told by interpolation, which is wrong for a gap"]
+fn a_receiver_that_goes_down_between_two_bursts_is_the_rigs_fault() {
+    check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxDown));
+}
+
+#[test]
+#[ignore = "product: what was lost before an event is told by interpolation, which is wrong for a gap"]
+fn a_carrier_lost_between_two_bursts_is_nobodys_proven_fault() {
+    check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxCarrierLost));
+}
