@@ -111,7 +111,7 @@ fn a_sender_that_catches_up_stays_below_a_policer_of_twice_the_rate() {
             rig_fault: RigFault::Stalled,
             fault_after: 5000,
             fault_ns: 1_500_000_000,
-            flags: &[],
+            flags: &["--max-late", "200ms"],
         };
         let Some(Judged { finished, log }) = run.run() else { return Vec::new() };
         let (report, truth) = (finished.report(), log.stream(KEY));

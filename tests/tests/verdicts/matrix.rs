@@ -45,7 +45,7 @@ fn run_once(row: &Row, back_end: &str, flows: Vec<Flow>, rules: &str) -> Option<
     let flows = flows.into_iter().map(|flow| flow.size(SIZE).pps(PPS).packets(3 * PPS)).collect();
     let is_stall = row.fault == RigFault::Stalled;
     // Only a stall is about lateness; elsewhere a busy machine must not make the verdict.
-    let flags: &[&str] = if is_stall { &[] } else { &["--max-late", "20s"] };
+    let flags: &[&str] = if is_stall { &["--max-late", "200ms"] } else { &["--max-late", "20s"] };
     let fault_ns = if is_stall { STALL_NS } else { FAULT_NS };
     JudgedRun { back_end, flows, rules, rig_fault: row.fault, fault_after, fault_ns, flags }.run()
 }
