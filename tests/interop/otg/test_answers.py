@@ -187,8 +187,8 @@ def test_latency_of_frames_without_room_for_a_time_is_absent(talk):
     added = flow(made, packets=20, size=64)
     added.packet.ethernet().ipv4().tcp()
     added.metrics.latency.enable = True
-    row = talk.run(made)["f1"].serialize("dict")
-    assert row["frames_rx"] == 20 and "latency" not in row
+    row = talk.run(made)["f1"]
+    assert row.frames_rx == 20 and "latency" not in row.serialize("dict")
 
 
 def test_no_more_has_arrived_than_was_sent_while_a_flow_runs(talk):

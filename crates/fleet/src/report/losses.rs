@@ -76,7 +76,15 @@ impl fmt::Display for MisdeliveryReport {
             f,
             "{frames} frames at ports where none is expected ({ports}): {instead} misdelivered, {flooded} flooded, {reflected} reflected"
         )?;
-        if *to_groups > 0 { write!(f, "; {to_groups} to group addresses") } else { Ok(()) }
+        if *to_groups > 0 {
+            write!(f, ", {to_groups} of them to group addresses")?;
+        }
+        let is_flood = *flooded > 0 && *instead == 0 && *reflected == 0;
+        if is_flood {
+            f.write_str(" (a switch floods what it has not learnt: see --max-misdelivered)")
+        } else {
+            Ok(())
+        }
     }
 }
 
