@@ -21,7 +21,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz clean \
-	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-truth eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -140,6 +140,10 @@ eval-tap: ## Measure the tap and its log beside bridge, tc mirred and tcpdump: l
 eval-probe: ## Measure probes: when trains and pairs leave beside trafgen and tcpreplay, capacity, answers beside peers (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh probe
+
+eval-truth: ## Measure verdicts: random faults of the rig and of the device beside an exact log (EVAL_QUICK=1: 60 scenarios; EVAL_SEED)
+	@scripts/setup.sh eval
+	eval/run.sh truth
 
 eval-loop: ## Measure how long contributors and CI wait: demo and tests cold and warm, one changed line (EVAL_QUICK=1: what is warm)
 	eval/loop.sh

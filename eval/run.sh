@@ -1,8 +1,8 @@
 #!/bin/sh
-# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute.
+# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `truth` five.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe"}
+name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe, truth"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 # Together: one selection of packages is one set of features.

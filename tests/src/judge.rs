@@ -3,8 +3,10 @@
 //! It is written in C and shares no code with the product (`tests/judge/forwarder.c`). It runs in a lab's device namespace, between
 //! `port0` and `port1`; further ports receive only what its rules send there.
 
+mod account;
 mod log;
 
+pub use account::{differences, has_result, is_whole};
 pub use log::{JudgeLog, JudgedFrame, JudgedOutage, JudgedStream};
 
 use crate::skip;

@@ -5,6 +5,7 @@ use crate::judge::{Judge, JudgeLog};
 use crate::program::{Finished, Running};
 use crate::rig_fault::{RigFault, await_frames};
 use crate::skip::{self, OwnLab};
+use packetrig_sys::clock;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use serde_json::json;
@@ -53,6 +54,8 @@ pub struct Judged {
     pub finished: Finished,
     /// What the device did.
     pub log: JudgeLog,
+    /// When the rig's fault began, on the monotonic clock.
+    pub fault_began_ns: Option<u64>,
 }
 
 impl JudgedRun<'_> {
@@ -62,11 +65,13 @@ impl JudgedRun<'_> {
         let judge = Judge::start(&lab, self.rules)?;
         let flags = [&["--quiet", "--back-end", self.back_end], self.flags].concat();
         let mut running = Running::run(&document(&lab, self.flows), &flags);
+        let mut fault_began_ns = None;
         if self.rig_fault != RigFault::None {
             await_frames(&lab, &mut running, self.fault_after);
+            fault_began_ns = Some(clock::monotonic_ns());
             self.rig_fault.apply(&lab, &mut running, self.fault_ns);
         }
         let finished = running.finish();
-        Some(Judged { finished, log: judge.stop() })
+        Some(Judged { finished, log: judge.stop(), fault_began_ns })
     }
 }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 /// What it says of a frame that left through a port.
 const LEAVING: [&str; 5] = ["sent", "copy", "flood", "reflect", "misdeliver"];
-const DROPPING: [&str; 4] = ["drop", "police", "arp_drop", "no_route"];
 /// The port where frames of `port0` should leave.
 const RIGHT_EXIT: &str = "port1";
 
@@ -17,8 +16,6 @@ pub struct JudgedFrame {
     pub left_ns: Vec<u64>,
     /// Copies that left at other ports.
     pub astray: u64,
-    /// A rule ended its way.
-    pub is_dropped: bool,
     /// Copies that left at the right port after a rule had changed a byte of the payload.
     pub corrupted: u64,
     /// Copies that left at the right port after a rule had changed the address.
@@ -125,7 +122,6 @@ impl JudgedFrame {
             "corrupt" => self.is_corrupt = true,
             "rewrite_mac" => self.is_other_address = true,
             "send_failed" => self.is_refused = true,
-            _ if DROPPING.contains(&name) => self.is_dropped = true,
             _ if LEAVING.contains(&name) && port == Some(RIGHT_EXIT) => {
                 self.left_ns.push(time.and_then(|time| time.parse().ok()).expect("a departure has a time"));
                 self.corrupted += u64::from(self.is_corrupt);
@@ -186,12 +182,10 @@ impl JudgedStream {
         self.count(|frame| !frame.is_delivered() && frame.is_refused)
     }
 
-    /// The most frames that the forwarder read within a time.
-    pub fn most_within(&self, length_ns: u64) -> u64 {
-        let times: Vec<u64> = self.0.iter().map(|frame| frame.received_ns).collect();
-        let within =
-            |(first, from): (usize, &u64)| times.partition_point(|at| *at < from + length_ns) - first;
-        times.iter().enumerate().map(within).max().unwrap_or(0) as u64
+    /// The longest time between two frames that the forwarder read before this time.
+    pub fn longest_pause_ns(&self, until_ns: u64) -> u64 {
+        let pairs = self.0.windows(2).filter(|pair| pair[1].received_ns < until_ns);
+        pairs.map(|pair| pair[1].received_ns - pair[0].received_ns).max().unwrap_or(0)
     }
 
     /// Runs of frames that did not leave at the right port.
@@ -237,7 +231,7 @@ mod tests {
         let stream = log.stream(7);
         assert_eq!((stream.received(), stream.delivered(), stream.left()), (5, 2, 3));
         assert_eq!((stream.lost_by_device(), stream.refused(), stream.astray()), (2, 1, 1));
-        assert_eq!((stream.most_within(1), stream.most_within(201), stream.most_within(1000)), (1, 3, 5));
+        assert_eq!((stream.longest_pause_ns(401), stream.longest_pause_ns(601)), (100, 200));
         assert_eq!(stream.corrupted(), 1, "the copy left before the change");
         assert_eq!(log.without_key().lost_by_device(), 1);
         let outages = [

@@ -1,10 +1,10 @@
 //! Schedules with gaps: what was lost before the rig's fault cannot be told from the length of the gap.
 
-use super::account::{differences, wrong_verdict};
+use super::account::wrong_verdict;
 use super::check_on_all;
 use super::table::UNKNOWN;
 use packetrig_sys::clock;
-use packetrig_tests::judge::Judge;
+use packetrig_tests::judge::{Judge, differences};
 use packetrig_tests::judged_run::{document, flow, lab};
 use packetrig_tests::program::Running;
 use packetrig_tests::rig_fault::{RigFault, await_frames};

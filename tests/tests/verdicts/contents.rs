@@ -1,9 +1,9 @@
 //! What is part of a verdict beside counts: frames without a tag, what was asked for and not done, other headers.
 
-use super::account::{differences, judgement, wrong_verdict};
+use super::account::{judgement, wrong_verdict};
 use super::table::{FAIL, PASS, UNKNOWN, Wanted};
 use super::{check_on_all, differs};
-use packetrig_tests::judge::Judge;
+use packetrig_tests::judge::{Judge, differences};
 use packetrig_tests::judged_run::{Judged, JudgedRun, document, flow, lab};
 use packetrig_tests::program::{Report, Running};
 use packetrig_tests::recording::{Recorded, arp, stored, udp};
@@ -94,7 +94,7 @@ fn rewritten(back_end: &str, flags: &[&str], wanted: Wanted) -> Vec<String> {
         fault_ns: 0,
         flags: &[&["--max-late", "20s"], flags].concat(),
     };
-    let Some(Judged { finished, log }) = run.run() else { return Vec::new() };
+    let Some(Judged { finished, log, .. }) = run.run() else { return Vec::new() };
     let (report, truth) = (finished.report(), log.stream(KEY));
     let mut found = differences(&report, "stream", &truth, RigFault::None);
     found.extend(differs("altered", report.number("stream", "/received/altered"), truth.rewritten()));

@@ -1,11 +1,11 @@
 //! Frames that are late, by the device or by the rig.
 
-use super::account::{differences, wrong_verdict};
+use super::account::wrong_verdict;
 use super::table::{PASS, UNKNOWN};
 use super::{check_on_all, differs};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::Flow;
-use packetrig_tests::judge::Judge;
+use packetrig_tests::judge::{Judge, differences};
 use packetrig_tests::judged_run::{Judged, JudgedRun, document, flow, lab};
 use packetrig_tests::program::{Finished, Report, Running};
 use packetrig_tests::rig_fault::RigFault;
@@ -14,6 +14,10 @@ use std::path::Path;
 const KEY: u16 = 32_000;
 /// A busy machine must not make the verdict.
 const ANY_LATENESS: [&str; 2] = ["--max-late", "20s"];
+
+/// The bucket of the policer holds frames for longer.
+const JUDGE_LATE_NS: u64 = 300_000_000;
+const MOST_TRIES: usize = 10;
 
 fn stream(pps: u64, packets: u64) -> Flow {
     flow("stream", KEY).pps(pps).packets(packets)
@@ -32,7 +36,7 @@ fn frames_that_take_longer_than_the_drain_are_waited_for() {
             fault_ns: 0,
             flags: &ANY_LATENESS,
         };
-        let Some(Judged { finished, log }) = run.run() else { return Vec::new() };
+        let Some(Judged { finished, log, .. }) = run.run() else { return Vec::new() };
         let report = finished.report();
         let mut found = differences(&report, "stream", &log.stream(KEY), RigFault::None);
         found.extend(wrong_verdict(finished.code, &report, PASS, false));
@@ -104,28 +108,32 @@ fn second_of_two(first: &Report, finished: &Finished, delivered: u64) -> Vec<Str
 #[test]
 fn a_sender_that_catches_up_stays_below_a_policer_of_twice_the_rate() {
     check_on_all(|back_end| {
-        let run = JudgedRun {
-            back_end,
-            flows: vec![stream(5000, 15_000)],
-            rules: "police rate=10000 bucket=4000",
-            rig_fault: RigFault::Stalled,
-            fault_after: 5000,
-            fault_ns: 1_500_000_000,
-            flags: &["--max-late", "200ms"],
-        };
-        let Some(Judged { finished, log }) = run.run() else { return Vec::new() };
+        let Some(Judged { finished, log, .. }) = policed(back_end) else { return Vec::new() };
         let (report, truth) = (finished.report(), log.stream(KEY));
         let mut found = differences(&report, "stream", &truth, RigFault::Stalled);
         found.extend(differs("dropped by the policer", truth.lost_by_device(), 0));
-        if !found.is_empty() {
-            let sent = (&report.0["ports"][0]["peaks"], &report.stream("stream")["sent"]["send_error"]);
-            let latency = &report.stream("stream")["latency"]["max"];
-            let most = truth.most_within(100_000_000);
-            found.push(format!(
-                "at the judge at most {most} in 100 ms; sent {sent:?}; latency at most {latency} ns"
-            ));
-        }
         found.extend(wrong_verdict(finished.code, &report, UNKNOWN, false));
         found
     });
+}
+
+/// A run that is stopped for a while. The policer goes by the time at which the judge reads frames, so a run during which the
+/// machine did not let the judge read is made again: its frames took long, without a rule that delays them.
+fn policed(back_end: &str) -> Option<Judged> {
+    let run = || JudgedRun {
+        back_end,
+        flows: vec![stream(5000, 15_000)],
+        rules: "police rate=10000 bucket=4000",
+        rig_fault: RigFault::Stalled,
+        fault_after: 5000,
+        fault_ns: 1_500_000_000,
+        flags: &["--max-late", "200ms"],
+    };
+    let is_in_time = |judged: &Judged| {
+        let report = judged.finished.report();
+        report.stream("stream")["latency"]["max"].as_u64().is_some_and(|latency| latency < JUDGE_LATE_NS)
+    };
+    let mut runs = (0..MOST_TRIES).map(|_| run().run());
+    let found = runs.find(|judged| judged.as_ref().is_none_or(is_in_time));
+    found.expect("a machine that lets the judge read in time once in ten runs")
 }

@@ -1,9 +1,10 @@
 //! The table, cell by cell. Streams of one run meet different faults of the device; the rig's fault meets them all.
 
-use super::account::{differences, has_event, has_result, is_whole, judgement, wrong_verdict};
+use super::account::{has_event, judgement, wrong_verdict};
 use super::check_on;
 use super::table::{BACK_ENDS, DEVICE_FAULTS, DeviceFault, FAIL, Row, Wanted, row_of};
 use packetrig_tests::document::Flow;
+use packetrig_tests::judge::{differences, has_result, is_whole};
 use packetrig_tests::judged_run::{Judged, JudgedRun, flow};
 use packetrig_tests::program::Report;
 use packetrig_tests::rig_fault::RigFault;
@@ -54,7 +55,7 @@ fn run_once(row: &Row, back_end: &str, flows: Vec<Flow>, rules: &str) -> Option<
 fn alone(row: &Row, back_end: &str) -> Vec<String> {
     let streams = [("one", FIRST_KEY), ("two", FIRST_KEY + 1)];
     let flows = streams.map(|(name, key)| flow(name, key));
-    let Some(Judged { finished, log }) = run(row, back_end, &flows, "") else { return Vec::new() };
+    let Some(Judged { finished, log, .. }) = run(row, back_end, &flows, "") else { return Vec::new() };
     let report = finished.report();
     let mut found = Vec::new();
     let is_whole = streams.iter().all(|(name, _)| is_whole(&report, name));
@@ -64,7 +65,7 @@ fn alone(row: &Row, back_end: &str) -> Vec<String> {
     }
     found.extend(missing_event(row, &report));
     found.extend(unexplained(&report));
-    named("alone", found)
+    named("alone", &report, found)
 }
 
 /// The rig's fault with all faults of the device, each on a stream of its own.
@@ -73,7 +74,7 @@ fn with_device(row: &Row, back_end: &str) -> Vec<String> {
     let flows: Vec<Flow> = keys().map(|(key, device)| flow(device.name, key)).collect();
     let with_rule = keys().filter(|(_, device)| !device.rule.is_empty());
     let rules: String = with_rule.map(|(key, device)| format!("{} key={key}\n", device.rule)).collect();
-    let Some(Judged { finished, log }) = run(row, back_end, &flows, &rules) else { return Vec::new() };
+    let Some(Judged { finished, log, .. }) = run(row, back_end, &flows, &rules) else { return Vec::new() };
     let report = finished.report();
     let mut found = Vec::new();
     for ((key, device), wanted) in keys().zip(row.wanted) {
@@ -82,10 +83,7 @@ fn with_device(row: &Row, back_end: &str) -> Vec<String> {
     }
     found.extend(wrong_verdict(finished.code, &report, FAIL, false));
     found.extend(missing_event(row, &report));
-    if !found.is_empty() {
-        found.push(events_of(&report));
-    }
-    named("with the device's faults", found)
+    named("with the device's faults", &report, found)
 }
 
 fn wrong_cell(report: &Report, device: &DeviceFault, wanted: Wanted) -> Vec<String> {
@@ -116,10 +114,9 @@ fn missing_event(row: &Row, report: &Report) -> Option<String> {
 }
 
 fn events_of(report: &Report) -> String {
-    let ports = report.0["ports"].as_array().unwrap();
-    let events: Vec<_> =
-        ports.iter().map(|port| format!("{}: {}", port["info"]["name"], port["events"])).collect();
-    format!("events: {}", events.join("; "))
+    let ports = report.0["ports"].as_array().unwrap().iter().map(|port| &port["events"]);
+    let streams = report.0["streams"].as_array().unwrap().iter().map(|stream| &stream["outages"]);
+    format!("events {:?}, outages {:?}", ports.collect::<Vec<_>>(), streams.take(2).collect::<Vec<_>>())
 }
 
 /// With a device without faults, nothing may be lost in it.
@@ -128,7 +125,11 @@ fn unexplained(report: &Report) -> Option<String> {
     (path > 0).then(|| format!("{path} frames lost in the device: {}", report.0["lost"]))
 }
 
-fn named(what: &str, found: Vec<String>) -> Vec<String> {
+/// Differences with the name of the run; what helps to understand them at the end.
+fn named(what: &str, report: &Report, mut found: Vec<String>) -> Vec<String> {
+    if !found.is_empty() {
+        found.push(events_of(report));
+    }
     found.into_iter().map(|one| format!("{what}: {one}")).collect()
 }
 

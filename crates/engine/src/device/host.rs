@@ -129,7 +129,7 @@ impl Host {
         if self.tx.pending() > 0 {
             match self.tx.kick() {
                 // The interface is down: it may come up again.
-                Err(error) if error.errno() == Some(NETDOWN) => {}
+                Err(error) if error.errno().is_some_and(crate::packet::is_link_lost) => {}
                 other => other?,
             }
             self.tx.reap();
@@ -145,9 +145,6 @@ impl Host {
         Ok(())
     }
 }
-
-/// `ENETDOWN`.
-const NETDOWN: i32 = 100;
 
 impl Work for Host {
     type Counts = HostLatest;

@@ -4,7 +4,7 @@
 //! given up and counted as refused.
 
 use crate::Error;
-use crate::packet::{Meter, NETDOWN, Patience, lost_on_transmit};
+use crate::packet::{Meter, Patience, is_link_lost, lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{Mode, XskTx};
@@ -44,8 +44,8 @@ impl FrameTx for SocketTx {
             self.socket.withdraw();
         }
         match kicked {
-            // The interface is down: it may come up again while patience lasts.
-            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
+            // It may come up again while patience lasts.
+            Err(error) if error.errno().is_some_and(is_link_lost) => Ok(()),
             other => Ok(other?),
         }
     }
