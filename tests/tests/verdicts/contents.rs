@@ -17,7 +17,7 @@ fn a_device_that_drops_the_frames_without_a_tag_fails() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
         let Some(judge) = Judge::start(&lab, "arp_drop") else { return Vec::new() };
-        let bytes = |n: u64| if n % 10 == 0 { udp(1, n, 200) } else { arp(1) };
+        let bytes = |n: u64| if n.is_multiple_of(10) { udp(1, n, 200) } else { arp(1) };
         let frames: Vec<_> = (0..1000).map(|n| Recorded { at: n * 1_000_000, bytes: bytes(n) }).collect();
         let (_directory, file) = stored(&frames);
         let (tx, rx) = (lab.location(0), lab.location(1));

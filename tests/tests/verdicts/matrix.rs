@@ -73,7 +73,8 @@ fn with_device(row: &Row, back_end: &str) -> Vec<String> {
     let keys = || (FIRST_KEY..).zip(&DEVICE_FAULTS);
     let flows: Vec<Flow> = keys().map(|(key, device)| flow(device.name, key)).collect();
     let with_rule = keys().filter(|(_, device)| !device.rule.is_empty());
-    let rules: String = with_rule.map(|(key, device)| format!("{} key={key}\n", device.rule)).collect();
+    let rules: Vec<String> = with_rule.map(|(key, device)| format!("{} key={key}", device.rule)).collect();
+    let rules = rules.join("\n");
     let Some(Judged { finished, log, .. }) = run(row, back_end, &flows, &rules) else { return Vec::new() };
     let report = finished.report();
     let mut found = Vec::new();

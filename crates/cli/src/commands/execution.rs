@@ -237,11 +237,8 @@ fn show_result(
     directory: &Path,
     output: &mut Output,
 ) -> Result<Exit, Error> {
-    if let Some(out) = &request.out {
-        let what = || format!("to {}", out.display());
-        fs::create_dir_all(out).map_err(|source| Error::Write { what: what(), source })?;
-        files::write_run(out, report, &request.document.text)?;
-    }
+    // A full disk must not hide what was found.
+    let copied = request.out.as_deref().map_or(Ok(()), |out| copy_to(out, request, report));
     if request.format == ResultFormat::Json {
         output.text(files::json(report));
     } else {
@@ -252,7 +249,21 @@ fn show_result(
         let directory = request.out.as_deref().unwrap_or(directory);
         output.line(format_args!("Files: {}", directory.display()));
     }
-    Ok(exit(report))
+    match (copied, exit(report)) {
+        (Err(error), Exit::Ok) => Err(error),
+        (Err(error), exit) => {
+            remark(format_args!("{error}"));
+            Ok(exit)
+        }
+        (Ok(()), exit) => Ok(exit),
+    }
+}
+
+/// Writes the files of the run to the directory that the user named, too.
+fn copy_to(out: &Path, request: &Request, report: &RunReport) -> Result<(), Error> {
+    fs::create_dir_all(out)
+        .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
+    Ok(files::write_run(out, report, &request.document.text)?)
 }
 
 /// The catalogue the user names, or the usual one.

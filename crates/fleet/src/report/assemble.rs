@@ -20,8 +20,8 @@ use std::collections::BTreeSet;
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
     let results = each_node_once(results);
-    let findings = Findings { plan, results: &results, criteria: &facts.criteria };
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
+    let findings = Findings { plan, results: &results, criteria: &facts.criteria, timelines: &timelines };
     let mut streams: Vec<StreamReport> =
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
     findings.compare_contents(&mut streams);

@@ -57,8 +57,10 @@ pub(super) struct OutageSpan {
     pub(super) begin: Nanos,
     /// Absent if no frame arrived after it.
     pub(super) end: Option<Nanos>,
+    /// Number of the first lost frame.
+    pub(super) first: u64,
     pub(super) frames: u64,
-    /// Frames were lost evenly over this time.
+    /// All frames from the first to the last are lost.
     pub(super) is_one_gap: bool,
 }
 
@@ -67,6 +69,7 @@ impl OutageSpan {
         Self {
             begin: outage.begin.map_or(Nanos::ZERO, |begin| begin.since(start)),
             end: outage.end.map(|end| end.since(start)),
+            first: outage.first,
             frames: outage.frames,
             is_one_gap: outage.gaps == 1,
         }
@@ -81,21 +84,15 @@ impl OutageSpan {
         self.end.is_none_or(|end| event.from < end) && event.until.is_none_or(|until| until > self.begin)
     }
 
-    /// How many of its frames these events may have cost, at most. `last_expected`: when the last frame of the stream should have
-    /// arrived, for an outage that has no end.
-    pub(super) fn frames_in_doubt(&self, events: &[EventReport], last_expected: Nanos) -> u64 {
+    /// How many of its frames these events may have cost, at most. `gone_before` says which number comes after the frames that
+    /// should have arrived before an instant: only what was lost by then is certain.
+    pub(super) fn frames_in_doubt(&self, events: &[EventReport], gone_before: &dyn Fn(Nanos) -> u64) -> u64 {
         let overlapping = events.iter().filter(|event| self.overlaps(event));
         let Some(from) = overlapping.map(|event| event.from).min() else { return 0 };
-        let end = self.end.unwrap_or(last_expected).max(self.begin);
-        let span = end.saturating_sub(self.begin).as_u64();
-        let before = from.saturating_sub(self.begin).as_u64().min(span);
-        if before == 0 || !self.is_one_gap {
+        if from <= self.begin || !self.is_one_gap {
             return self.frames;
         }
-        let lost_before = u128::from(self.frames) * u128::from(before) / u128::from(span.max(1));
-        // The frame at the edge is in doubt, too.
-        let certain = u64::try_from(lost_before).unwrap_or(u64::MAX).saturating_sub(1);
-        self.frames.saturating_sub(certain)
+        self.frames - gone_before(from).saturating_sub(self.first).min(self.frames)
     }
 }
 
@@ -116,21 +113,23 @@ mod tests {
 
     fn outage(begin: u64, end: Option<u64>, frames: u64) -> OutageSpan {
         let ms = Nanos::from_millis;
-        OutageSpan { begin: ms(begin), end: end.map(ms), frames, is_one_gap: true }
+        OutageSpan { begin: ms(begin), end: end.map(ms), first: begin, frames, is_one_gap: true }
     }
 
     #[test]
     fn only_what_was_lost_before_the_event_is_certain() {
-        let last = Nanos::from_millis(2000);
-        let doubtful = |outage: OutageSpan, events: &[EventReport]| outage.frames_in_doubt(events, last);
+        // A frame each millisecond.
+        let gone_before = |time: Nanos| time.as_u64() / 1_000_000;
+        let doubtful =
+            |outage: OutageSpan, events: &[EventReport]| outage.frames_in_doubt(events, &gone_before);
         let of_100 = outage(1000, Some(1100), 100);
         assert_eq!(doubtful(of_100, &[]), 0);
         assert_eq!(doubtful(of_100, &[event(500, Some(900))]), 0);
         assert_eq!(doubtful(of_100, &[event(1100, Some(1200))]), 0);
         assert_eq!(doubtful(of_100, &[event(900, Some(1001))]), 100, "it may have caused all of it");
-        assert_eq!(doubtful(of_100, &[event(1050, Some(1060))]), 51);
+        assert_eq!(doubtful(of_100, &[event(1050, Some(1060))]), 50);
         // At the end of a stream.
-        assert_eq!(doubtful(outage(1000, None, 1000), &[event(1500, None)]), 501);
+        assert_eq!(doubtful(outage(1000, None, 1000), &[event(1500, None)]), 500);
         let joined = OutageSpan { is_one_gap: false, ..of_100 };
         assert_eq!(doubtful(joined, &[event(1050, Some(1060))]), 100);
     }
@@ -145,7 +144,7 @@ mod tests {
             let events: Vec<_> = events.into_iter().map(|(from, length)| event(from, length.map(|l| from + l))).collect();
             let mut before = 0;
             for count in 0..=events.len() {
-                let now = outage.frames_in_doubt(&events[..count], Nanos::ZERO);
+                let now = outage.frames_in_doubt(&events[..count], &|time| time.as_u64() / 1_000_000);
                 prop_assert!(before <= now && now <= frames);
                 before = now;
             }

@@ -150,6 +150,7 @@ impl Findings<'_> {
         let (node, received) = row;
         let events = self.events_at(index, row);
         let last_expected = self.last_expected(index, received);
+        let gone_before = |time| self.gone_before(index, received, time);
         let OutageList { outages, gaps, longest, .. } = &received.outages;
         let mut times = LossTimes::default();
         times.outages.count = *gaps;
@@ -160,7 +161,7 @@ impl Findings<'_> {
             let in_doubt = if outage.end.is_none() && self.stopped_listening_early(index, row) {
                 outage.frames
             } else {
-                span.frames_in_doubt(&events, last_expected)
+                span.frames_in_doubt(&events, &gone_before)
             };
             times.in_doubt += in_doubt;
             let length = outage.length().unwrap_or_else(|| span.length_until(last_expected));
@@ -277,13 +278,23 @@ impl Findings<'_> {
         }
     }
 
+    /// The number after the frames of stream `index` that should have arrived before a time since T, however late they left and
+    /// however long they took; 0 if that is not known.
+    fn gone_before(self, index: usize, received: &ReceiveResult, time: Nanos) -> u64 {
+        let Some(timeline) = self.timelines.get(index) else { return 0 };
+        let is_recorded = self.plan.streams[index].frames.recording().is_some();
+        let Some((_, sent)) = self.sender(index).filter(|_| !is_recorded) else { return 0 };
+        let late = sent.send_error.max().unwrap_or(Nanos::ZERO);
+        timeline.due_before(time.saturating_sub(late + delay_of(received)))
+    }
+
     /// Losses of stream `index` while its sending port was not in order, at most.
     pub(super) fn lost_while_sending(self, index: usize) -> u64 {
         let at_port = |row: (&NodeResult, &ReceiveResult)| -> u64 {
             let events = self.sending_events(index, row);
-            let last_expected = self.last_expected(index, row.1);
+            let gone_before = |time| self.gone_before(index, row.1, time);
             let spans = row.1.outages.outages.iter().map(|outage| OutageSpan::of(outage, row.0.started));
-            spans.map(|span| span.frames_in_doubt(&events, last_expected)).sum()
+            spans.map(|span| span.frames_in_doubt(&events, &gone_before)).sum()
         };
         self.receivers(index).into_iter().map(at_port).sum()
     }

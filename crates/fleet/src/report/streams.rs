@@ -179,6 +179,8 @@ pub(super) struct Findings<'a> {
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [NodeResult],
     pub(super) criteria: &'a Criteria,
+    /// The schedules of the streams; empty if they had none.
+    pub(super) timelines: &'a [Timeline],
 }
 
 impl<'a> Findings<'a> {
