@@ -36,13 +36,11 @@ fn down_between_bursts(back_end: &str, fault: RigFault) -> Vec<String> {
 }
 
 #[test]
-#[ignore = "product: what was lost before an event is told by interpolation, which is wrong for a gap"]
 fn a_receiver_that_goes_down_between_two_bursts_is_the_rigs_fault() {
     check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxDown));
 }
 
 #[test]
-#[ignore = "product: what was lost before an event is told by interpolation, which is wrong for a gap"]
 fn a_carrier_lost_between_two_bursts_is_nobodys_proven_fault() {
     check_on_all(|back_end| down_between_bursts(back_end, RigFault::RxCarrierLost));
 }

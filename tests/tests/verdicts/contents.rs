@@ -37,7 +37,6 @@ fn a_device_that_drops_the_frames_without_a_tag_fails() {
 
 /// 6 MB of frames, and room for 2.
 #[test]
-#[ignore = "product: the results are lost with the files (exit code 4)"]
 fn a_capture_that_does_not_fit_its_disk_is_no_pass() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };

@@ -54,7 +54,6 @@ fn run_into(lab: &Lab, store: &Path, packets: u64, flags: &[&str]) -> Finished {
 
 /// The frames of the last 1.4 s are on their way when the rig stops listening, and it has measured how long that takes.
 #[test]
-#[ignore = "product: a drain shorter than the measured delay is no doubt"]
 fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
@@ -69,7 +68,6 @@ fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
 }
 
 #[test]
-#[ignore = "product: frames that arrive while the receiver is opened unbalance its ledger"]
 fn frames_of_an_earlier_run_are_named_and_damage_nothing() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
