@@ -129,7 +129,7 @@ impl Host {
         if self.tx.pending() > 0 {
             match self.tx.kick() {
                 // The interface is down: it may come up again.
-                Err(error) if error.errno().is_some_and(crate::packet::is_link_lost) => {}
+                Err(error) if error.errno() == Some(crate::packet::NETDOWN) => {}
                 other => other?,
             }
             self.tx.reap();

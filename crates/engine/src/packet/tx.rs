@@ -77,8 +77,12 @@ impl FrameTx for PacketTx {
         let kicked = self.ring.kick();
         self.mind_patience();
         match kicked {
+            Err(error) if error.errno().is_some_and(is_link_gone) => {
+                self.ring.withdraw();
+                Ok(())
+            }
             // It may come up again while patience lasts.
-            Err(error) if error.errno().is_some_and(is_link_lost) => Ok(()),
+            Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
             other => Ok(other?),
         }
     }
@@ -102,10 +106,13 @@ impl FrameTx for PacketTx {
     }
 }
 
-/// Whether the kernel refuses frames because the interface is down (`ENETDOWN`) or gone (`ENXIO`, `ENODEV`). That ends no run:
-/// what is not sent is counted as refused, and what was measured until then is kept.
-pub(crate) const fn is_link_lost(errno: i32) -> bool {
-    matches!(errno, 100 | 6 | 19)
+/// `ENETDOWN`.
+pub(crate) const NETDOWN: i32 = 100;
+
+/// Whether the kernel refuses frames because the interface is gone (`ENXIO`, `ENODEV`). That ends no run: what is not sent counts
+/// as refused, and what was measured until then is kept.
+pub(crate) const fn is_link_gone(errno: i32) -> bool {
+    matches!(errno, 6 | 19)
 }
 
 /// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
