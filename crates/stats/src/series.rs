@@ -55,8 +55,9 @@ pub struct QualitySeries {
     room: usize,
 }
 
-/// Losses and delays of one second.
+/// Losses and delays of one second. In files it is a list of its four numbers, in this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 4]", into = "[u64; 4]")]
 pub struct QualitySecond {
     /// Frames due in this second that were lost.
     pub lost: u64,
@@ -66,6 +67,18 @@ pub struct QualitySecond {
     pub delay_total_ns: u64,
     /// The longest of them.
     pub delay_max: Nanos,
+}
+
+impl From<[u64; 4]> for QualitySecond {
+    fn from([lost, delayed, delay_total_ns, delay_max]: [u64; 4]) -> Self {
+        Self { lost, delayed, delay_total_ns, delay_max: Nanos::new(delay_max) }
+    }
+}
+
+impl From<QualitySecond> for [u64; 4] {
+    fn from(second: QualitySecond) -> Self {
+        [second.lost, second.delayed, second.delay_total_ns, second.delay_max.as_u64()]
+    }
 }
 
 impl QualitySeries {
