@@ -129,7 +129,7 @@ impl Host {
         if self.tx.pending() > 0 {
             match self.tx.kick() {
                 // The interface is down: it may come up again.
-                Err(error) if error.errno() == Some(crate::packet::NETDOWN) => {}
+                Err(error) if error.errno() == Some(NETDOWN) => {}
                 other => other?,
             }
             self.tx.reap();
@@ -145,6 +145,9 @@ impl Host {
         Ok(())
     }
 }
+
+/// `ENETDOWN`.
+const NETDOWN: i32 = 100;
 
 impl Work for Host {
     type Counts = HostLatest;

@@ -19,7 +19,7 @@ pub(crate) use facts::{Meter, relatives};
 pub use rx::PacketRx;
 pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub use tx::PacketTx;
-pub(crate) use tx::{NETDOWN, Patience, is_link_gone, lost_on_transmit};
+pub(crate) use tx::{NETDOWN, Patience, lost_on_transmit};
 
 use crate::Error;
 use crate::device::Site;

@@ -77,11 +77,7 @@ impl FrameTx for PacketTx {
         let kicked = self.ring.kick();
         self.mind_patience();
         match kicked {
-            Err(error) if error.errno().is_some_and(is_link_gone) => {
-                self.ring.withdraw();
-                Ok(())
-            }
-            // It may come up again while patience lasts.
+            // The interface is down: it may come up again while patience lasts.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
             other => Ok(other?),
         }
@@ -108,12 +104,6 @@ impl FrameTx for PacketTx {
 
 /// `ENETDOWN`.
 pub(crate) const NETDOWN: i32 = 100;
-
-/// Whether the kernel refuses frames because the interface is gone (`ENXIO`, `ENODEV`). That ends no run: what is not sent counts
-/// as refused, and what was measured until then is kept.
-pub(crate) const fn is_link_gone(errno: i32) -> bool {
-    matches!(errno, 6 | 19)
-}
 
 /// The interface counts an attempt as dropped although the frame stays in the ring and goes out later; so no more is lost
 /// than what it took and did not transmit.

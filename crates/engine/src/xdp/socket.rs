@@ -4,7 +4,7 @@
 //! given up and counted as refused.
 
 use crate::Error;
-use crate::packet::{Meter, NETDOWN, Patience, is_link_gone, lost_on_transmit};
+use crate::packet::{Meter, NETDOWN, Patience, lost_on_transmit};
 use crate::port::FrameTx;
 use packetrig_stats::port::TxCounters;
 use packetrig_sys::xsk::{Mode, XskTx};
@@ -44,11 +44,7 @@ impl FrameTx for SocketTx {
             self.socket.withdraw();
         }
         match kicked {
-            Err(error) if error.errno().is_some_and(is_link_gone) => {
-                self.socket.withdraw();
-                Ok(())
-            }
-            // It may come up again while patience lasts.
+            // The interface is down: it may come up again while patience lasts.
             Err(error) if error.errno() == Some(NETDOWN) => Ok(()),
             other => Ok(other?),
         }
