@@ -129,6 +129,7 @@ fn stream(name: &str, measured: bool) -> StreamReport {
             p99: ns(4),
             p999: ns(5),
             p9999: ns(9),
+            early: ns(0),
             error,
         }),
         jitter: None,

@@ -76,6 +76,10 @@ pub struct LatencyReport {
     pub p99: Nanos,
     pub p999: Nanos,
     pub p9999: Nanos,
+    /// Most by which a frame arrived before it was sent, by the clocks as they are compared; zero if none did. Such a
+    /// frame counts as one without latency. More than the error of the clocks means that this error is wrong.
+    #[serde(default)]
+    pub early: Nanos,
     /// How far off each figure may be.
     pub error: LatencyError,
 }
@@ -108,7 +112,7 @@ impl LatencyError {
 
 impl LatencyReport {
     /// `None` for an empty distribution.
-    pub fn of(times: &Latency, error: LatencyError) -> Option<Self> {
+    pub fn of(times: &Latency, early: Nanos, error: LatencyError) -> Option<Self> {
         Some(Self {
             count: times.count(),
             min: times.min()?,
@@ -119,6 +123,7 @@ impl LatencyReport {
             p99: times.quantile(990_000)?,
             p999: times.quantile(999_000)?,
             p9999: times.quantile(999_900)?,
+            early,
             error,
         })
     }

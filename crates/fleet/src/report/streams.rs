@@ -284,7 +284,9 @@ impl<'a> Findings<'a> {
                 Some(all) => all.merge(times),
             }
         }
-        LatencyReport::of(&all?, LatencyError { clock, ..self.latency_error(stream, rows) })
+        let least = rows.iter().map(|(_, row)| row.counts.least_delay_ns.min(0)).min().unwrap_or(0);
+        let early = Nanos::new(least.unsigned_abs());
+        LatencyReport::of(&all?, early, LatencyError { clock, ..self.latency_error(stream, rows) })
     }
 
     fn clocks(self, stream: usize, rows: &[(&NodeResult, &ReceiveResult)]) -> Clocks {

@@ -86,9 +86,18 @@ fn stream_of(stream: &Value, frames: u64) -> Result<String> {
     );
     let (least, most, clocks) =
         (count("/latency/min")?, count("/latency/max")?, count("/latency/error/clock")?);
+    // Two kernels' clocks may show a frame that arrived before it was sent, but no earlier than their bound allows.
+    let early = count("/latency/early")?;
+    ensure!(
+        early <= clocks,
+        "a frame arrived {early} ns before it was sent; the clocks' bound is {clocks} ns"
+    );
     ensure!(clocks > 0, "latency between two clocks without their bound");
     // Wrong by an offset it would be seconds, or nothing at all.
-    ensure!(0 < least && least <= most && most < 1_000_000_000 + clocks, "latency of {least} to {most} ns");
+    ensure!(
+        (0 < least || early > 0) && least <= most && most < 1_000_000_000 + clocks,
+        "latency of {least} to {most} ns"
+    );
     Ok(format!(
         "stream: {received} of {sent} frames, latency {least} to {most} ns, of it clocks ± {clocks} ns"
     ))
@@ -106,7 +115,7 @@ mod tests {
             "outcome": {"state": "complete"},
             "nodes": [{"node": "a", "clock": {"source": "in-band", "offset_ns": offset, "bound": 300_000}}],
             "streams": [{"sent": {"frames": 9}, "received": {"frames": 9}, "loss": {"lost": 0},
-                         "latency": {"min": 5, "max": 7, "error": {"clock": 500_000}}}],
+                         "latency": {"min": 5, "max": 7, "early": 0, "error": {"clock": 500_000}}}],
         })
     }
 
@@ -143,7 +152,17 @@ mod tests {
         assert!(without("/streams/0/latency", Value::Null));
         assert!(without("/streams/0/latency/error/clock", Value::Null));
         assert!(without("/streams/0/latency/max", json!(80_000_000_000_u64)));
+        assert!(without("/streams/0/latency/min", json!(0)), "no frame was early, and one took no time");
+        assert!(without("/streams/0/latency/early", json!(500_001)), "earlier than the clocks' bound allows");
         assert!(without("/streams/0/received/frames", json!(8)));
+    }
+
+    #[test]
+    fn a_frame_may_be_early_within_the_bound_of_the_clocks() {
+        let mut report = report(-80_000_000);
+        report["streams"][0]["latency"] =
+            json!({"min": 0, "max": 7, "early": 400_000, "error": {"clock": 500_000}});
+        assert!(judge(&report, &witness(), 9).is_ok());
     }
 
     #[test]
