@@ -215,7 +215,7 @@ impl Keeper {
         loop {
             match self.inbox.recv_timeout(LOOK) {
                 // Who asked may have gone.
-                Ok(Order::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
+                Ok(Order::Reload(done)) => done.send(self.reload_twice(&child)).unwrap_or(()),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -227,6 +227,13 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// nats-server 2.15.2 lets the services that a new account imports work only from the second reload on: the messages
+    /// of a node that has just come in would go nowhere.
+    fn reload_twice(&self, child: &Child) -> Result<(), Error> {
+        self.reload(child)?;
+        self.reload(child)
     }
 
     /// Has the server read its configuration again, and waits until it says that it has.

@@ -10,7 +10,7 @@ mod listening;
 mod place;
 
 use self::listening::{Feeds, Tasks};
-use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw, header, place_of};
+use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw, header};
 use crate::connection::{Access, Troubles, open};
 use crate::runtime::Runtime;
 use crate::seal::{Checker, Keys, Sealer};
@@ -120,6 +120,7 @@ impl NatsEndpoint {
                 dropped: Arc::default(),
                 troubles,
                 known: Arc::default(),
+                known_changed: Arc::default(),
             };
             let tasks = Tasks::start(&own, &feeds).await?;
             Ok((own, feeds, tasks))
@@ -159,24 +160,28 @@ impl NatsEndpoint {
         Ok((subject::to_node(name), place))
     }
 
-    /// Which life of a node is there. One that was never heard is asked, on the very subject its letters go to.
+    /// Which life of a node is there. One that was never heard is asked, on the very subject its letters go to, and
+    /// answers on its own.
     fn place(&self, to: &NodeName) -> Result<u64, Error> {
         if let Some(place) = self.own.known().get(to) {
             return Ok(*place);
         }
-        let (client, mut headers, at) =
-            (self.own.client.clone(), self.own.headers(), subject::to_node(&to.0));
-        headers.insert(ASK, THERE_WORD);
-        let asking = async move { client.request_with_headers(at, headers, Bytes::new()).await };
-        let silent = || Error::Unanswered(format!("{to} does not say that it is there"));
-        let answer = self.runtime.wait(THERE, asking).ok_or_else(silent)?;
-        let answer = answer.map_err(|error| match error.kind() {
-            RequestErrorKind::NoResponders => Error::Unknown(to.clone()),
-            _ => silent(),
-        })?;
-        let place = place_of(&answer).ok_or_else(silent)?;
-        self.own.known().insert(to.clone(), place);
-        Ok(place)
+        let (own, node) = (self.own.clone(), to.clone());
+        let asking = async move {
+            let mut headers = own.headers();
+            headers.insert(ASK, THERE_WORD);
+            let question = own.client.request_with_headers(subject::to_node(&node.0), headers, Bytes::new());
+            tokio::select! {
+                place = own.wait_for(&node) => Ok(place),
+                // No node replies to the question itself; the server does if nobody listens.
+                Err(error) = question => match error.kind() {
+                    RequestErrorKind::NoResponders => Err(Error::Unknown(node)),
+                    _ => Err(silent(&node)),
+                },
+                else => Err(silent(&node)),
+            }
+        };
+        self.runtime.wait(THERE, asking).unwrap_or_else(|| Err(silent(to)))
     }
 
     /// Publishes it; `to` is one node and which life of it.
@@ -250,6 +255,10 @@ impl NatsEndpoint {
         }
         Ok(envelope)
     }
+}
+
+fn silent(node: &NodeName) -> Error {
+    Error::Unanswered(format!("{node} does not say that it is there"))
 }
 
 impl Endpoint for NatsEndpoint {

@@ -68,11 +68,52 @@ pub(crate) const CONTROLLER_LETTERS: [&str; 2] = ["rep.*", "lease.*"];
 /// See [`CONTROLLER_LETTERS`].
 pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
 
-/// What a node may do; everything else is denied. It may also answer what it is asked, where the question says.
+/// Subjects that end with the name of a node and lead from it to the controller.
+const FROM_NODES: [&str; 6] = ["join.", "hb.", "lease.", "rep.", "tm.*.", "res.*."];
+
+/// Where `node` may publish towards the controller; `*` stands for all nodes.
+pub(crate) fn from_node(node: &str) -> [String; 6] {
+    FROM_NODES.map(|at| format!("{at}{node}"))
+}
+
+/// What a node may publish and hear; the server denies everything else.
+///
+/// It has no right to answer where a question says: a node could ask itself with any subject to answer at.
 pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
-    let publish = ["join.", "hb.", "lease.", "rep.", "tm.*.", "res.*."].map(|at| format!("{at}{node}"));
-    let subscribe = [to_node(node), TO_ALL.to_owned(), presence(node), format!("{}.>", inbox(node))];
-    (publish.to_vec(), subscribe.to_vec())
+    let own_inbox = format!("{}.>", inbox(node));
+    let mut publish = from_node(node).to_vec();
+    publish.push(own_inbox.clone());
+    (publish, vec![to_node(node), TO_ALL.to_owned(), presence(node), own_inbox])
+}
+
+/// What the controller may publish and hear: commands, its own inbox, and the server's orders for the one stream and the
+/// one bucket that it has. It may not delete or empty a stream, and not speak for a node.
+pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
+    let name = NodeName::controller().0;
+    let own_inbox = format!("{}.>", inbox(&name));
+    let bucket = format!("KV_{RECORDS}");
+    let mut publish = vec![
+        TO_ALL.to_owned(),
+        to_node("*"),
+        presence(&name),
+        own_inbox.clone(),
+        format!("$KV.{RECORDS}.>"),
+        format!("$JS.API.DIRECT.GET.{bucket}.>"),
+        format!("$JS.API.STREAM.MSG.GET.{bucket}"),
+        format!("$JS.API.CONSUMER.NAMES.{RESULTS}"),
+        format!("$JS.ACK.{RESULTS}.>"),
+        "$JS.FC.>".to_owned(),
+    ];
+    for stream in [RESULTS, &bucket] {
+        publish.extend(["INFO", "CREATE", "UPDATE"].map(|order| format!("$JS.API.STREAM.{order}.{stream}")));
+        publish.extend(
+            ["INFO", "CREATE", "DELETE", "DURABLE.CREATE", "MSG.NEXT"]
+                .map(|order| format!("$JS.API.CONSUMER.{order}.{stream}.>")),
+        );
+    }
+    let mut subscribe = vec![own_inbox, presence("*")];
+    subscribe.extend(CONTROLLER_LETTERS.iter().chain(&CONTROLLER_TELEMETRY).map(|at| (*at).to_owned()));
+    (publish, subscribe)
 }
 
 /// Where all nodes say that they are there.

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Largest message: a segment, its headers, and room.
 const PAYLOAD: usize = 1 << 20;
+/// The account with the streams and the records.
+const CONTROL: &str = "CONTROL";
 /// Memory for what the server keeps only while it runs.
 const MEMORY: u64 = 64 << 20;
 
@@ -47,24 +49,46 @@ pub fn configuration(setup: &Setup) -> String {
             file(&security.key),
             file(&security.authority)
         ));
-        line(format_args!("authorization {{\n  users: ["));
-        line(format_args!(
-            "    {{ user: \"CN=controller\", permissions: {{ publish: \">\", subscribe: \">\" }} }}"
-        ));
+        line(format_args!("accounts {{\n{}", account_of_the_controller()));
         for node in &setup.nodes {
-            line(format_args!("{}", user(node)));
+            line(format_args!("{}", account_of(node)));
         }
-        line(format_args!("  ]\n}}"));
+        line(format_args!("}}"));
     }
     text
 }
 
-fn user(node: &NodeName) -> String {
-    let (publish, subscribe) = subject::permissions(&node.0);
+/// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
+fn account_of_the_controller() -> String {
+    let to_nodes = [subject::TO_ALL.to_owned(), subject::to_node("*")];
+    let to_nodes = to_nodes.map(|at| format!("{{ stream: {} }}", quoted(&at)));
+    let from_nodes = subject::from_node("*").map(|at| format!("{{ service: {} }}", quoted(&at)));
+    let exports: Vec<String> = to_nodes.into_iter().chain(from_nodes).collect();
+    let user = user("controller", subject::permissions_of_the_controller());
+    format!("  {CONTROL} {{\n    jetstream: enabled\n{user}\n    exports: [{}]\n  }}", exports.join(", "))
+}
+
+/// A node has an account of its own.
+///
+/// The server itself publishes confirmations at whatever subject the one that appended a segment wrote into it, without
+/// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
+fn account_of(node: &NodeName) -> String {
+    let import =
+        |kind: &str, at: &String| format!("{{ {kind}: {{ account: {CONTROL}, subject: {} }} }}", quoted(at));
+    let to_node = [subject::TO_ALL.to_owned(), subject::to_node(&node.0)];
+    let from_node = subject::from_node(&node.0);
+    let streams = to_node.iter().map(|at| import("stream", at));
+    let imports: Vec<String> = streams.chain(from_node.iter().map(|at| import("service", at))).collect();
+    let user = user(&node.0, subject::permissions(&node.0));
+    format!("  NODE_{node} {{\n{user}\n    imports: [{}]\n  }}", imports.join(", "))
+}
+
+/// The one user of an account, known by its certificate.
+fn user(name: &str, (publish, subscribe): (Vec<String>, Vec<String>)) -> String {
     let list = |subjects: &[String]| subjects.iter().map(|at| quoted(at)).collect::<Vec<_>>().join(", ");
     format!(
-        "    {{ user: {}, permissions: {{ publish: {{ allow: [{}] }}, subscribe: {{ allow: [{}] }}, allow_responses: true }} }}",
-        quoted(&format!("CN={node}")),
+        "    users: [\n      {{ user: {}, permissions: {{ publish: {{ allow: [{}] }}, subscribe: {{ allow: [{}] }} }} }}\n    ]",
+        quoted(&format!("CN={name}")),
         list(&publish),
         list(&subscribe)
     )
@@ -131,6 +155,6 @@ mod tests {
                 "{word} is not of the node"
             );
         }
-        assert_eq!(words.len(), 10, "{words:?}");
+        assert_eq!(words.len(), 11, "{words:?}");
     }
 }

@@ -72,10 +72,13 @@ impl Tasks {
 async fn letter_task(own: Own, mut subscriber: Subscriber, letters: Sender<Message>) {
     while let Some(message) = subscriber.next().await {
         own.hear(&message);
-        if header(&message, ASK).is_some() {
-            own.answer(&message).await;
-        } else if letters.send(message).is_err() {
-            return;
+        if header(&message, ASK).is_none() {
+            if letters.send(message).is_err() {
+                return;
+            }
+        } else if !own.is_controller() {
+            // The answer goes to the node's own subject: a reply subject is whatever was written into the question.
+            own.say_here().await;
         }
     }
 }
@@ -124,7 +127,7 @@ async fn presence_task(own: Own, mut subscriber: Subscriber, echo: tokio::sync::
                     echo.send(()).unwrap_or(());
                 }
             }
-            Some(NAME) if is_own_name => own.answer(&message).await,
+            Some(NAME) if is_own_name => own.answer_claim(&message).await,
             Some(HERE) if !is_own_name => own.hear(&message),
             _ => {}
         }

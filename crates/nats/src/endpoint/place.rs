@@ -12,9 +12,11 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::NodeName;
 use ring::rand::{SecureRandom, SystemRandom};
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+use tokio::sync::Notify;
 
 /// How long the server may take to confirm the subscriptions.
 pub(super) const PROOF: Duration = Duration::from_secs(5);
@@ -46,6 +48,8 @@ pub(super) struct Own {
     pub(super) troubles: Troubles,
     /// Nodes that were heard, and which life of them.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
+    /// Told whenever `known` changes.
+    pub(super) known_changed: Arc<Notify>,
 }
 
 impl Own {
@@ -61,6 +65,20 @@ impl Own {
     pub(super) fn hear(&self, message: &Message) {
         if let (Some(from), Some(place)) = (subject::speaker(&message.subject), place_of(message)) {
             self.known().insert(from, place);
+            self.known_changed.notify_waiters();
+        }
+    }
+
+    /// Waits until a node of that name is heard.
+    pub(super) async fn wait_for(&self, node: &NodeName) -> u64 {
+        loop {
+            let mut changed = pin!(self.known_changed.notified());
+            // Before the look, or a change between the look and the wait is missed.
+            changed.as_mut().enable();
+            if let Some(place) = self.known().get(node) {
+                return *place;
+            }
+            changed.await;
         }
     }
 
@@ -145,15 +163,31 @@ impl Own {
         self.client.flush().await.map_err(|error| Error::Down(error.to_string()))
     }
 
-    /// Answers a question of another endpoint.
-    pub(super) async fn answer(&self, question: &Message) {
-        if let Some(reply) = &question.reply
-            && !self.left.load(Ordering::Acquire)
-        {
-            let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
-            if let Err(error) = self.send(reply.to_string(), word, None).await {
-                self.troubles.add(error);
-            }
+    /// Tells the controller again, because it asked.
+    pub(super) async fn say_here(&self) {
+        if self.left.load(Ordering::Acquire) {
+            return;
+        }
+        if let Err(error) = self.send(subject::presence(&self.name.0), HERE, None).await {
+            self.troubles.add(error);
+        }
+    }
+
+    /// Tells another one that wants this name that the name is taken.
+    ///
+    /// Both have the same certificate, so the answer goes to an inbox of that name and nowhere else: the one that asks
+    /// writes the reply subject, and this place may have more rights than it.
+    pub(super) async fn answer_claim(&self, question: &Message) {
+        let own_inbox = format!("{}.", subject::inbox(&self.name.0));
+        let Some(reply) = question.reply.as_ref().filter(|reply| reply.starts_with(&own_inbox)) else {
+            return;
+        };
+        if self.left.load(Ordering::Acquire) {
+            return;
+        }
+        let word = if self.settled.load(Ordering::Acquire) { HERE } else { NAME };
+        if let Err(error) = self.send(reply.to_string(), word, None).await {
+            self.troubles.add(error);
         }
     }
 }

@@ -3,5 +3,7 @@
 mod conformance;
 mod faults;
 mod fleet;
+mod hostile;
 mod security;
 mod server;
+mod stranger;

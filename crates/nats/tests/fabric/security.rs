@@ -2,6 +2,7 @@
 
 use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::program;
+use crate::stranger::{Stranger, open_everything};
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Outgoing, SegmentId};
 use packetrig_fleet::message::{Body, Command, Grant, Head, NodeName, Nonce, PlanHash, Reply, RunId};
 use packetrig_nats::enrol::{self, JoinLine, enrol};
@@ -140,62 +141,24 @@ fn what_is_forged_or_replayed_changes_nothing() {
 }
 
 fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
-    let (seen, tap) = tap(fleet, "cmd.node.a");
+    let witness = fleet.member("witness");
+    open_everything(fleet);
+    let witness = Stranger::new(fleet, &witness);
+    let seen = witness.listen("cmd.node.a");
     let own = fleet.controller();
     let mut controller = join(&own, &NodeName::controller());
     for body in [commit(), grant()] {
         controller.post(&node("a"), body.clone()).expect("it works");
         assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
     }
-    let letters: Vec<_> = std::iter::from_fn(|| seen.recv_timeout(LONG.to_std()).ok())
-        .filter(|message| !message.payload.is_empty())
-        .take(2)
-        .collect();
+    let letters: Vec<_> =
+        seen.lock().expect("whole").iter().filter(|it| !it.payload.is_empty()).cloned().collect();
+    assert_eq!(letters.len(), 2, "the witness heard both before the agent had the second");
     for letter in letters.iter().chain(&letters) {
-        tap.say(letter.clone());
+        witness.repeat(letter.clone());
         assert!(matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repetition")));
     }
     assert_eq!(agent.refused(), 8);
-}
-
-/// Reads and repeats what passes the server at a subject.
-struct Tap {
-    runtime: tokio::runtime::Runtime,
-    client: async_nats::Client,
-}
-
-impl Tap {
-    fn say(&self, message: async_nats::Message) {
-        let headers = message.headers.unwrap_or_default();
-        let sending = self.client.publish_with_headers(message.subject, headers, message.payload);
-        self.runtime.block_on(sending).expect("it is sent");
-    }
-}
-
-fn tap(fleet: &Fleet, at: &'static str) -> (std::sync::mpsc::Receiver<async_nats::Message>, Tap) {
-    use futures_util::StreamExt;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.expect("a runtime");
-    let folder = fleet.place.path().join("authority");
-    let (heard, seen) = std::sync::mpsc::channel();
-    let client = runtime.block_on(async {
-        let options = async_nats::ConnectOptions::new()
-            .add_root_certificates(folder.join("authority.pem"))
-            .add_client_certificate(folder.join("controller.pem"), folder.join("controller.key"))
-            .require_tls(true);
-        let client = options.connect(format!("tls://{}", fleet.address())).await.expect("let in");
-        let mut passing = client.subscribe(at).await.expect("it may");
-        let echo = client.subscribe("tap.echo").await;
-        client.publish("tap.echo", "x".into()).await.expect("sent");
-        echo.expect("it may").next().await.expect("the server has both subscriptions");
-        tokio::spawn(async move {
-            while let Some(message) = passing.next().await {
-                heard.send(message).unwrap_or(());
-            }
-        });
-        client
-    });
-    (seen, Tap { runtime, client })
 }
 
 #[test]

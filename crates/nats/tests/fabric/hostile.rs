@@ -1,0 +1,109 @@
+//! A hostile node: it has a certificate of the fleet and speaks the server's own protocol, so no code of ours holds it back.
+//!
+//! A witness that may hear everything sees what the node's messages become. Whatever the node tries, nothing may pass the
+//! server on a subject that is not the node's own.
+
+use crate::fleet::{Fleet, fabric, node};
+use crate::server::program;
+use crate::stranger::{Stranger, open_everything};
+use async_nats::HeaderMap;
+use packetrig_fleet::fabric::{Endpoint, Fabric, Outgoing, SegmentId};
+use packetrig_fleet::message::{Body, Envelope, Head, NodeName, PlanHash, Reply, RunId};
+use packetrig_units::Nanos;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const SOON: Nanos = Nanos::from_millis(200);
+/// Time for a message of the node to pass the server, before the witness is asked.
+const PASSING: Duration = Duration::from_millis(300);
+
+/// Subjects of the controller, of other nodes and of the server that a node must not reach.
+const FOREIGN: [&str; 24] = [
+    "cmd.node.b",
+    "cmd.all",
+    "rep.b",
+    "lease.b",
+    "hb.b",
+    "tm.r.b",
+    "join.b",
+    "join.controller",
+    "res.r.b",
+    "_INBOX_b.x",
+    "_INBOX_controller.x",
+    "_INBOX.x",
+    "$JS.API.INFO",
+    "$JS.API.STREAM.LIST",
+    "$JS.API.STREAM.CREATE.evil",
+    "$JS.API.STREAM.DELETE.res",
+    "$JS.API.STREAM.PURGE.res",
+    "$JS.API.STREAM.PURGE.KV_fleet",
+    "$JS.API.CONSUMER.CREATE.res",
+    "$JS.ACK.res.c.1.1.1.1.1",
+    "$KV.fleet.ctl.lock",
+    "$SYS.REQ.SERVER.PING",
+    "$O.cap_b.C.x",
+    "evil",
+];
+
+/// Every way in which a node might have something published where it may not publish by itself.
+fn try_everything(hostile: &Stranger) {
+    for at in FOREIGN {
+        hostile.publish(at, None, HeaderMap::new(), "evil");
+        for own in ["join.a", "rep.a", "lease.a", "hb.a", "tm.r.a", "res.r.a"] {
+            for ask in ["", "name", "there", "here"] {
+                let mut headers = HeaderMap::new();
+                headers.insert("Packetrig-Ask", ask);
+                headers.insert("Packetrig-Place", "00000000000000ff");
+                hostile.publish(own, Some(at), headers, "evil");
+            }
+            let mut traced = HeaderMap::new();
+            traced.insert("Nats-Trace-Dest", at);
+            hostile.publish(own, None, traced, "evil");
+        }
+        // Whoever has a question with this reply subject in hand may answer there, where the server allows responses.
+        hostile.flush();
+        std::thread::sleep(Duration::from_millis(20));
+        hostile.publish(at, None, HeaderMap::new(), "evil");
+    }
+    hostile.flush();
+}
+
+#[test]
+fn a_hostile_node_reaches_no_subject_but_its_own() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b, witness) = (fleet.member("a"), fleet.member("b"), fleet.member("witness"));
+    let own = fleet.controller();
+    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let _results = own.incoming().expect("the stream is made");
+    let mut honest = fabric(&b).join(node("b")).expect("it joins");
+    open_everything(&fleet);
+    let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::new(&fleet, &witness));
+    let _own_questions = hostile.listen("join.a");
+    let seen = witness.listen(">");
+    witness.publish("witness.ready", None, HeaderMap::new(), "");
+    try_everything(&hostile);
+    std::thread::sleep(PASSING);
+    let is_own = |subject: &str| {
+        subject.rsplit('.').next() == Some("a")
+            || subject.starts_with("_INBOX_a.")
+            // The server's own way back to the account that a message came from.
+            || subject.starts_with("_R_.")
+            || subject.starts_with("$JS.EVENT.")
+            || subject.starts_with("_INBOX_witness.")
+            || subject == "witness.ready"
+    };
+    let reached: BTreeSet<String> =
+        seen.lock().expect("whole").iter().map(|message| message.subject.to_string()).collect();
+    assert!(reached.contains("witness.ready") && reached.contains("rep.a"), "the witness hears: {reached:?}");
+    let stray: Vec<&String> = reached.iter().filter(|at| !is_own(at)).collect();
+    assert!(stray.is_empty(), "subjects beyond the node's own: {stray:?}");
+    // The fleet is as usable as before.
+    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    honest.post(&NodeName::controller(), Body::Reply(head.clone(), Reply::Armed)).expect("it works");
+    let from_b = |letter: &Envelope| letter.from == node("b");
+    let reply = (0..200).find_map(|_| controller.receive(SOON).filter(from_b));
+    assert_eq!(reply.map(|letter| letter.body), Some(Body::Reply(head, Reply::Armed)));
+    let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
+    fabric(&b).outgoing(&node("b")).expect("it opens").append(&id, b"whole").expect("it is kept");
+}
