@@ -13,6 +13,7 @@
 use crate::message::{Body, Envelope, NodeName, RunId};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Why a fabric did not do it.
@@ -141,6 +142,11 @@ pub trait Incoming: Send {
     fn collect(&mut self, within: Nanos) -> Option<Delivery<Self::Token>>;
     /// It is stored for good: the fabric may forget it. Returns when the fabric has.
     fn confirm(&mut self, token: Self::Token) -> Result<(), Error>;
+    /// How many of each node, since this was asked last, came that nobody can say what they are, or that their node has
+    /// not sealed. They were dropped.
+    fn refused(&mut self) -> BTreeMap<NodeName, u64> {
+        BTreeMap::new()
+    }
 }
 
 /// A fabric.

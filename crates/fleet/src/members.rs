@@ -8,6 +8,7 @@
 
 use crate::hello::{Hello, PROTOCOL, Protocol};
 use crate::message::{Head, NodeName, RunId};
+use crate::reign::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,6 +18,9 @@ use std::fmt;
 pub const SUSPECT: Nanos = Nanos::from_secs(3);
 /// Silence after which it is lost.
 pub const LOST: Nanos = Nanos::from_secs(10);
+
+/// Earlier lives of a node that are remembered.
+const LIVES: usize = 4096;
 
 /// How recently a node was heard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -134,7 +138,9 @@ impl Members {
         }
         let mut changes = Vec::new();
         if member.hello.incarnation != hello.incarnation {
-            member.earlier.insert(member.hello.incarnation);
+            if member.earlier.len() < LIVES {
+                member.earlier.insert(member.hello.incarnation);
+            }
             changes.push(Change::Restarted { node: from.clone(), lost: member.hello.busy.clone() });
         }
         if member.presence != Presence::Fresh {
@@ -171,9 +177,10 @@ impl Members {
         self.nodes.iter()
     }
 
-    /// The highest epoch any node has seen: a controller's own must be above it.
+    /// The highest epoch any node has seen: a controller's own must be above it. What cannot be one does not count.
     pub fn highest_epoch(&self) -> u64 {
-        self.nodes.values().map(|member| member.hello.epoch).max().unwrap_or(0)
+        let epochs = self.nodes.values().map(|member| member.hello.epoch);
+        epochs.filter(|epoch| *epoch < LAST_EPOCH).max().unwrap_or(0)
     }
 
     /// Nodes that hold results nobody has collected: (node, run, attempt, segments).
@@ -281,6 +288,8 @@ mod tests {
             members.hear(&name(node), Hello { epoch, ..hello(1) }, at(0));
         }
         assert_eq!(members.highest_epoch(), 9);
+        members.hear(&name("d"), Hello { epoch: u64::MAX - 1, ..hello(1) }, at(0));
+        assert_eq!(members.highest_epoch(), 9, "no controller can come after that one");
     }
 
     #[test]

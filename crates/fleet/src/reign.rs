@@ -11,6 +11,10 @@
 use packetrig_units::{MonoTime, Nanos};
 use serde::{Deserialize, Serialize};
 
+/// Highest epoch there can be: more is nobody's, and there is always room for the next. A controller a second needs
+/// centuries to come here.
+pub const LAST_EPOCH: u64 = 1 << 53;
+
 /// The key of the lock.
 pub const LOCK: &str = "ctl.lock";
 
@@ -90,7 +94,9 @@ impl Candidate {
 
     /// A node has said which is the highest epoch it has seen.
     pub fn hear(&mut self, epoch: u64) {
-        self.heard = self.heard.max(epoch);
+        if epoch < LAST_EPOCH {
+            self.heard = self.heard.max(epoch);
+        }
     }
 
     /// The lock was read: its value and its revision, or nothing. `runs` says whether a process of this host does.
@@ -115,7 +121,7 @@ impl Candidate {
     fn lock(&self, stored: u64) -> Lock {
         Lock {
             holder: self.me.clone(),
-            epoch: stored.max(self.heard) + 1,
+            epoch: stored.min(LAST_EPOCH).max(self.heard) + 1,
             since_wall_ns: self.since_wall_ns,
             is_free: false,
         }
@@ -205,7 +211,7 @@ impl Reign {
     /// A node has said which is the highest epoch it has seen. One above this reign's raises it, as soon as that is
     /// written; the refresh that does it is due at once.
     pub fn hear(&mut self, epoch: u64, now: MonoTime) -> bool {
-        let rises = epoch > self.wanted;
+        let rises = epoch > self.wanted && epoch < LAST_EPOCH;
         if rises {
             (self.wanted, self.next) = (epoch + 1, now);
         }

@@ -10,6 +10,7 @@ use packetrig_fleet::fabric::Error;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ pub struct Access {
     pub patience: Duration,
     /// What is sealed or checked with; without them anybody is believed, which is for tests on one machine.
     pub keys: Option<Keys>,
+    /// Where a node keeps the proof of the highest epoch that it has seen; without a file it forgets it when it ends.
+    pub epoch_proof: Option<PathBuf>,
 }
 
 impl Access {
@@ -54,6 +57,7 @@ impl Access {
             results_room: 1 << 30,
             patience: Duration::from_secs(10),
             keys: None,
+            epoch_proof: None,
         }
     }
 }

@@ -1,19 +1,22 @@
 //! A place on the fabric: subscriptions that fill two queues, and messages out.
 //!
 //! One task reads each subscription ([`listening`]), so the engine's own queue stays short: letters go into a queue
-//! without bound, telemetry into one that drops and counts. Whoever receives decodes. [`place`] is who it is.
+//! bounded for each node ([`quota`]), telemetry into one that drops and counts. Whoever receives decodes. [`place`] is who it is.
 //!
 //! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own);
 //! before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
 
 mod listening;
 mod place;
+mod quota;
+mod trust;
 
 use self::listening::{Feeds, Tasks};
-use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw, header};
+use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
+use self::quota::LetterQuota;
+pub(crate) use self::trust::Seals;
 use crate::connection::{Access, Troubles, open};
 use crate::runtime::Runtime;
-use crate::seal::{Checker, Keys, Sealer};
 use crate::subject;
 use async_nats::{Message, RequestErrorKind};
 use bytes::Bytes;
@@ -36,9 +39,6 @@ const ROOM: Duration = Duration::from_secs(1);
 /// See [`ROOM`].
 const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 
-/// The seal of a letter of the controller, see [`crate::seal`].
-const SEAL: &str = "Packetrig-Seal";
-
 /// A place on the networked fabric; dropping it leaves.
 #[derive(Debug)]
 pub struct NatsEndpoint {
@@ -48,42 +48,12 @@ pub struct NatsEndpoint {
     posted: Posted,
     runtime: Runtime,
     letters: Receiver<Message>,
+    quota: LetterQuota,
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes while a place lives that hears nothing on it.
     _feeds: Feeds,
     /// Held for what happens when it is dropped.
     _tasks: Tasks,
-}
-
-/// What this place does with seals.
-enum Seals {
-    None,
-    Makes(Box<Sealer>),
-    Checks(Box<Checker>),
-}
-
-impl std::fmt::Debug for Seals {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::None => "None",
-            Self::Makes(_) => "Makes",
-            Self::Checks(_) => "Checks",
-        })
-    }
-}
-
-impl Seals {
-    fn new(keys: Option<Keys>, incarnation: u64) -> Result<Self, Error> {
-        Ok(match keys {
-            None => Self::None,
-            Some(Keys::Controller { signing, grants }) => {
-                Self::Makes(Box::new(Sealer::new(&signing, grants, incarnation)?))
-            }
-            Some(Keys::Node { controller, grants }) => {
-                Self::Checks(Box::new(Checker::new(controller, &grants, incarnation)))
-            }
-        })
-    }
 }
 
 /// How many there were of what may be dropped; each carries its number, so the other side knows what did not come.
@@ -105,10 +75,11 @@ impl NatsEndpoint {
         let within = PROOF * 4;
         let troubles = Troubles::default();
         let incarnation = draw()?;
-        let seals = Seals::new(access.keys.clone(), incarnation)?;
+        let seals = Seals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
-        let feeds = Feeds { letters: letters_in, telemetry: telemetry_in };
+        let quota = LetterQuota::default();
+        let feeds = Feeds { letters: letters_in, quota: quota.clone(), telemetry: telemetry_in };
         let joining = async move {
             let client = open(access, name.0.clone(), troubles.clone()).await?;
             let own = Own {
@@ -134,6 +105,7 @@ impl NatsEndpoint {
             posted: Posted::default(),
             runtime,
             letters,
+            quota,
             telemetry,
             _feeds: feeds,
             _tasks: tasks,
@@ -189,9 +161,7 @@ impl NatsEndpoint {
         let envelope = Envelope { from: self.own.name.clone(), body: body.clone() };
         let bytes = serde_json::to_vec(&envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = self.own.headers();
-        if let Seals::Makes(sealer) = &mut self.seals {
-            headers.insert(SEAL, sealer.seal(&at, to, body, &bytes)?);
-        }
+        self.seals.seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();
         if droppable {
             headers.insert(NUMBER, self.posted.of(body).to_string());
@@ -221,19 +191,19 @@ impl NatsEndpoint {
     /// The next raw message, letters first.
     fn next(&self, within: Nanos) -> Option<Message> {
         if let Ok(letter) = self.letters.try_recv() {
+            self.quota.give_back(&letter);
             return Some(letter);
         }
         select! {
-            recv(self.letters) -> letter => letter.ok(),
+            recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.give_back(letter)),
             recv(self.telemetry) -> sample => sample.ok(),
             default(within.to_std()) => None,
         }
     }
 
-    /// What it says, if it can be read and believed. A node's name is taken from the subject, which the server vouches
-    /// for; the controller's word is taken on its seal.
+    /// What it says, if it can be read and believed.
     fn read(&mut self, message: &Message) -> Option<Envelope> {
-        match self.believed(message) {
+        match self.seals.believe(&self.own.name, message) {
             Ok(envelope) => Some(envelope),
             Err(why) => {
                 self.refused += 1;
@@ -241,19 +211,6 @@ impl NatsEndpoint {
                 None
             }
         }
-    }
-
-    fn believed(&mut self, message: &Message) -> Result<Envelope, String> {
-        let bytes = &message.payload;
-        let mut envelope: Envelope = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
-        if let Seals::Checks(checker) = &mut self.seals {
-            checker.check(&message.subject, header(message, SEAL), &envelope.body, bytes)?;
-            envelope.from = NodeName::controller();
-        }
-        if self.own.is_controller() {
-            envelope.from = subject::speaker(&message.subject).ok_or("a subject without a name")?;
-        }
-        Ok(envelope)
     }
 }
 

@@ -3,6 +3,7 @@
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
 
 use crate::connection::{Access, Troubles, open};
+use crate::endpoint::Seals;
 use crate::runtime::Runtime;
 use crate::subject;
 use async_nats::Subscriber;
@@ -10,8 +11,10 @@ use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{Body, Envelope, NodeName};
+use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 use tokio::sync::Mutex;
 
 /// How long the server may take to be there.
@@ -22,10 +25,12 @@ const OPENING: Nanos = Nanos::from_secs(10);
 pub struct Observer {
     runtime: Runtime,
     heard: Arc<Mutex<Subscriber>>,
+    seals: std::sync::Mutex<Seals>,
 }
 
 impl Observer {
     pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
+        let seals = std::sync::Mutex::new(Seals::new(access.keys.clone(), 0, None)?);
         let opening = async move {
             // The controller's own certificate lets it hear everybody.
             let client = open(access, NodeName::controller().0, Troubles::default()).await?;
@@ -37,18 +42,22 @@ impl Observer {
         };
         let silent = || Error::Down("the server does not answer".to_owned());
         let heard = runtime.wait(OPENING.to_std(), opening).unwrap_or_else(|| Err(silent()))?;
-        Ok(Self { runtime, heard: Arc::new(Mutex::new(heard)) })
+        Ok(Self { runtime, heard: Arc::new(Mutex::new(heard)), seals })
     }
 
-    /// The next node that says it is there; `None` if none does within that time.
+    /// The next node that says it is there; `None` if none does within that time. What a node has not sealed is nobody's.
     pub fn next(&self, within: Nanos) -> Option<(NodeName, Hello)> {
-        let heard = Arc::clone(&self.heard);
-        let next = async move { heard.lock().await.next().await };
-        let message = self.runtime.wait(within.to_std(), next)??;
-        let envelope: Envelope = serde_json::from_slice(&message.payload).ok()?;
-        match envelope.body {
-            Body::Hello(hello) => Some((subject::speaker(&message.subject)?, *hello)),
-            _ => None,
+        let until = monotonic_ns().saturating_add(within.as_u64());
+        loop {
+            let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
+            let heard = Arc::clone(&self.heard);
+            let next = async move { heard.lock().await.next().await };
+            let message = self.runtime.wait(left, next)??;
+            let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
+            match seals.believe(&NodeName::controller(), &message) {
+                Ok(Envelope { from, body: Body::Hello(hello) }) => return Some((from, *hello)),
+                Ok(_) | Err(_) => {}
+            }
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use crate::connection::{Access, Troubles, open};
 use crate::runtime::Runtime;
-use crate::seal::{Keys, segment_name};
+use crate::seal::{Keys, MacKeys, is_segment_genuine, segment_name, segment_seal};
 use crate::subject::{self, RESULTS};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::message::{AckKind, Acker};
@@ -21,6 +21,7 @@ use packetrig_fleet::fabric::{Delivery, Error, Incoming, Outgoing, SEGMENT_ROOM,
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::Mutex;
@@ -39,6 +40,8 @@ const AHEAD: usize = 16;
 const UNCONFIRMED: i64 = 4096;
 /// Which segment it is, as JSON.
 const SEGMENT: &str = "Packetrig-Segment";
+/// The seal of its node on it.
+const SEAL: &str = "Packetrig-Seal";
 /// By it the server knows a repetition.
 const MESSAGE_ID: &str = "Nats-Msg-Id";
 /// The server's number for a stream that holds all it may.
@@ -82,6 +85,9 @@ impl Outgoing for NatsOutgoing {
         let at = subject::segment(&id.run.0, subject::word(&id.node)?);
         let json = serde_json::to_string(id).map_err(|error| Error::NotPermitted(error.to_string()))?;
         let mut headers = HeaderMap::new();
+        if let Some(Keys::Node { grants, .. }) = &self.keys {
+            headers.insert(SEAL, segment_seal(grants, &at, &json, body));
+        }
         headers.insert(SEGMENT, json);
         headers.insert(MESSAGE_ID, segment_name(&id.to_string(), self.keys.as_ref()));
         let body = Bytes::copy_from_slice(body);
@@ -135,6 +141,17 @@ async fn attempt(client: &Client, at: &str, headers: HeaderMap, body: Bytes) -> 
 pub struct NatsIncoming {
     runtime: Runtime,
     way: Arc<Way>,
+    keys: NodeKeys,
+    refused: BTreeMap<NodeName, u64>,
+}
+
+/// The keys of nodes; `None` believes anybody, which is for tests on one machine.
+struct NodeKeys(Option<MacKeys>);
+
+impl std::fmt::Debug for NodeKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeKeys")
+    }
 }
 
 /// What the runtime's tasks need of it.
@@ -165,6 +182,10 @@ impl NatsIncoming {
     pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
         let (patience, troubles) = (access.patience, Troubles::default());
         let seen = troubles.clone();
+        let keys = match &access.keys {
+            Some(Keys::Controller { grants, .. }) => NodeKeys(Some(Arc::clone(grants))),
+            Some(Keys::Node { .. }) | None => NodeKeys(None),
+        };
         let opening = async move {
             let config = stream_config(&access);
             let client = open(access, NodeName::controller().0, seen).await?;
@@ -178,7 +199,7 @@ impl NatsIncoming {
         let silent = || Error::Unanswered("the way for results cannot be opened".to_owned());
         let way = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
         let way = way.map_err(|error| troubles.refused_any().unwrap_or(error))?;
-        Ok(Self { runtime, way: Arc::new(way) })
+        Ok(Self { runtime, way: Arc::new(way), keys, refused: BTreeMap::new() })
     }
 }
 
@@ -250,10 +271,23 @@ impl Way {
     }
 }
 
-/// Which segment it is, if who sent it may send it.
-fn segment_of(message: &Message) -> Option<SegmentId> {
-    let id: SegmentId = serde_json::from_str(message.headers.as_ref()?.get(SEGMENT)?.as_str()).ok()?;
-    (subject::segment(&id.run.0, &id.node.0) == message.subject.as_str()).then_some(id)
+impl NodeKeys {
+    /// Which segment it is, if its node may send it there and has sealed it.
+    fn segment_of(&self, message: &Message) -> Option<SegmentId> {
+        let headers = message.headers.as_ref()?;
+        let json = headers.get(SEGMENT)?.as_str();
+        let id: SegmentId = serde_json::from_str(json).ok()?;
+        let subject = message.subject.as_str();
+        if subject::segment(&id.run.0, &id.node.0) != subject {
+            return None;
+        }
+        if let Some(keys) = &self.0 {
+            let seal = headers.get(SEAL)?.as_str();
+            let is_genuine = is_segment_genuine(&keys(&id.node)?, subject, json, &message.payload, seal);
+            return is_genuine.then_some(id);
+        }
+        Some(id)
+    }
 }
 
 impl Incoming for NatsIncoming {
@@ -265,12 +299,14 @@ impl Incoming for NatsIncoming {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
             let way = Arc::clone(&self.way);
             let message = self.runtime.wait(left, async move { way.next().await })?;
-            let id = segment_of(&message);
+            let id = self.keys.segment_of(&message);
+            let from = subject::speaker(&message.subject);
             let (message, acker) = message.split();
             if let Some(id) = id {
                 return Some(Delivery { id, body: message.payload.to_vec(), token: Token(acker) });
             }
             // Nobody can say what it is: it must not come for ever.
+            *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
             let ending = async move { acker.ack_with(AckKind::Term).await };
             drop(self.runtime.wait(ATTEMPT, ending));
         }
@@ -280,5 +316,9 @@ impl Incoming for NatsIncoming {
         let confirming = async move { token.0.double_ack().await };
         let done = self.runtime.wait(2 * ATTEMPT, confirming);
         done.ok_or_else(|| unanswered("a confirmation"))?.map_err(unanswered)
+    }
+
+    fn refused(&mut self) -> BTreeMap<NodeName, u64> {
+        std::mem::take(&mut self.refused)
     }
 }

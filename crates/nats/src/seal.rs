@@ -2,9 +2,15 @@
 //!
 //! A letter is signed (Ed25519) over its subject, the life of the node it is for, the life of the controller's place, a
 //! number that rises, and its bytes; the grant of a lease, which is frequent, carries an HMAC over the same with a key
-//! agreed at enrolment. What nodes say is not sealed: the server vouches for who said it.
+//! agreed at enrolment. What nodes say carries a MAC ([`node`]), and an epoch its controller's signature ([`epoch`]).
 //!
 //! Invariant: a node accepts each number of a controller's life once, in order, and only in the life it was meant for.
+
+mod epoch;
+mod node;
+
+pub(crate) use epoch::{EpochProofs, proven};
+pub(crate) use node::{NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
 
 use crate::subject;
 use base64::Engine as _;
@@ -12,7 +18,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD as BASE64;
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{Body, NodeName};
 use ring::hmac;
-use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -85,13 +91,15 @@ pub(crate) struct Sealer {
     known: BTreeMap<NodeName, (u64, hmac::Key)>,
     session: u64,
     number: u64,
+    /// The proof of the epoch that was spoken in last.
+    epoch: Option<(u64, String)>,
 }
 
 impl Sealer {
     pub(crate) fn new(signing: &[u8], grants: MacKeys, session: u64) -> Result<Self, Error> {
         let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
         let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
-        Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0 })
+        Ok(Self { key, grants, known: BTreeMap::new(), session, number: 0, epoch: None })
     }
 
     /// The seal on `bytes`, which say `body` to `to` or to everybody.
@@ -116,6 +124,17 @@ impl Sealer {
             _ => ('s', self.key.sign(&covered).as_ref().to_vec()),
         };
         Ok(format!("{kind}.{:016x}.{:016x}.{}", self.session, self.number, BASE64.encode(seal)))
+    }
+
+    /// The controller's public key.
+    pub(crate) fn public_key(&self) -> &[u8] {
+        self.key.public_key().as_ref()
+    }
+
+    /// The proof that goes with a letter of this epoch.
+    pub(crate) fn epoch_proof(&mut self, epoch: u64) -> &str {
+        let known = self.epoch.take().filter(|(known, _)| *known == epoch);
+        &self.epoch.insert(known.unwrap_or_else(|| (epoch, epoch::prove(&self.key, epoch)))).1
     }
 
     /// A node that came in anew has another key, and another life.
@@ -210,7 +229,6 @@ mod tests {
     use super::*;
     use packetrig_fleet::message::{Grant, Head, Nonce, PlanHash, RunId};
     use ring::rand::SystemRandom;
-    use ring::signature::KeyPair;
 
     const AT: &str = "cmd.node.a";
 

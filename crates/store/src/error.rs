@@ -90,6 +90,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a segment can never be stored, however often it comes.
+    pub const fn is_unreadable(&self) -> bool {
+        matches!(self, Self::BadSegment { .. } | Self::BadNode(_) | Self::BadId(_))
+    }
+
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |source| Self::File { what, path, source }

@@ -88,8 +88,8 @@ pub(crate) fn gather(
         }
     }
     gathered.counts = tally.counts;
-    let highest = rows.last().map_or(0, |last| last.number + 1);
-    gathered.missing += highest - u64::try_from(rows.len()).unwrap_or(highest);
+    let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
+    gathered.missing += highest.saturating_sub(u64::try_from(rows.len()).unwrap_or(highest));
     gathered.captures = captures.finish()?;
     gathered.last_sample = gathered.read(node, "counts", &interval);
     gathered.result = gathered.read(node, "result", &result);

@@ -29,6 +29,7 @@ pub mod probes;
 #[cfg(test)]
 mod sample;
 mod segments;
+mod set_aside;
 pub mod spool;
 
 pub use catalogue::{Catalogue, Summary, Unfinished};

@@ -97,7 +97,7 @@ pub(crate) fn file_name(number: u64) -> String {
     format!("{number:020}.seg")
 }
 
-fn check_node(node: &NodeName) -> Result<(), Error> {
+pub(crate) fn check_node(node: &NodeName) -> Result<(), Error> {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     if node.0.is_empty() || node.0.len() > 100 || node.0.starts_with('.') || !node.0.chars().all(fits) {
         return Err(Error::BadNode(node.clone()));

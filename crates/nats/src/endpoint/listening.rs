@@ -1,9 +1,10 @@
 //! The tasks behind an endpoint: each reads one subscription into a queue and does nothing else.
 //!
-//! Invariant: a letter that the server delivered reaches the queue; of telemetry, what does not is counted, also what
+//! Invariant: a letter that the server delivered reaches the queue, within the quota of its node; of telemetry, what does not is counted, also what
 //! was lost before it came here, for it is numbered where it is posted.
 
 use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
+use super::quota::LetterQuota;
 use crate::subject::{self, speaker};
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
@@ -18,6 +19,7 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Debug)]
 pub(super) struct Feeds {
     pub(super) letters: Sender<Message>,
+    pub(super) quota: LetterQuota,
     pub(super) telemetry: Sender<Message>,
 }
 
@@ -45,14 +47,14 @@ impl Tasks {
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
             for at in subject::CONTROLLER_LETTERS {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
+                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
             }
             for at in subject::CONTROLLER_TELEMETRY {
                 tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.telemetry.clone()));
             }
         } else {
             for at in [&*subject::to_node(name), subject::TO_ALL] {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.letters.clone()));
+                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
             }
         }
         let heard = if own.is_controller() { "*" } else { name };
@@ -69,11 +71,14 @@ impl Tasks {
     }
 }
 
-async fn letter_task(own: Own, mut subscriber: Subscriber, letters: Sender<Message>) {
+async fn letter_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
     while let Some(message) = subscriber.next().await {
         own.hear(&message);
         if header(&message, ASK).is_none() {
-            if letters.send(message).is_err() {
+            if !feeds.quota.take(&message) {
+                own.dropped.fetch_add(1, Ordering::Relaxed);
+                own.troubles.add(Error::NotPermitted(format!("{}: too many letters wait", message.subject)));
+            } else if feeds.letters.send(message).is_err() {
                 return;
             }
         } else if !own.is_controller() {

@@ -7,8 +7,10 @@ use crate::fleet::{Fleet, fabric, node};
 use crate::server::program;
 use crate::stranger::{Stranger, open_everything};
 use async_nats::HeaderMap;
-use packetrig_fleet::fabric::{Endpoint, Fabric, Outgoing, SegmentId};
-use packetrig_fleet::message::{Body, Envelope, Head, NodeName, PlanHash, Reply, RunId};
+use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
+use packetrig_fleet::hello::Hello;
+use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, PlanHash, Reply, RunId};
+use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -99,11 +101,75 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let stray: Vec<&String> = reached.iter().filter(|at| !is_own(at)).collect();
     assert!(stray.is_empty(), "subjects beyond the node's own: {stray:?}");
     // The fleet is as usable as before.
-    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let head = head(1);
     honest.post(&NodeName::controller(), Body::Reply(head.clone(), Reply::Armed)).expect("it works");
     let from_b = |letter: &Envelope| letter.from == node("b");
     let reply = (0..200).find_map(|_| controller.receive(SOON).filter(from_b));
     assert_eq!(reply.map(|letter| letter.body), Some(Body::Reply(head, Reply::Armed)));
     let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("b"), number: 0 };
     fabric(&b).outgoing(&node("b")).expect("it opens").append(&id, b"whole").expect("it is kept");
+}
+
+fn head(epoch: u64) -> Head {
+    Head { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+}
+
+/// Says hello with this epoch and gives back the one that the controller believes.
+fn believed(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint, epoch: u64) -> u64 {
+    agent
+        .post(&NodeName::controller(), Body::Hello(Box::new(Hello { epoch, ..Hello::default() })))
+        .expect("sent");
+    let hello = (0..200).find_map(|_| match controller.receive(SOON)?.body {
+        Body::Hello(hello) => Some(hello),
+        _ => None,
+    });
+    hello.expect("it comes").epoch
+}
+
+#[test]
+fn an_epoch_counts_only_with_the_signature_of_its_controller() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let member = fleet.member("a");
+    let place = tempfile::TempDir::new().expect("a place");
+    let access = Access { epoch_proof: Some(place.path().join("proof")), ..member.access().expect("whole") };
+    let join = || NatsFabric::new(access.clone()).expect("a runtime").join(node("a")).expect("it joins");
+    let own = fleet.controller();
+    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut agent = join();
+    assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 0, "nobody ever said so");
+    controller.post(&node("a"), Body::Command(head(5), Command::Arm)).expect("it works");
+    assert!((0..200).any(|_| agent.receive(SOON).is_some()));
+    assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 5);
+    assert_eq!(believed(&mut agent, &mut controller, 4), 4);
+    drop(agent);
+    assert_eq!(believed(&mut join(), &mut controller, 5), 5, "the proof outlives the node's process");
+}
+
+#[test]
+fn what_a_node_says_without_its_seal_is_nobodys_word() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, b) = (fleet.member("a"), fleet.member("b"));
+    let own = fleet.controller();
+    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut incoming = own.incoming().expect("it opens");
+    // The server lets it pass: the certificate is that of the node. Its keys are another's, or nobody's.
+    let keyless = Access { keys: None, ..a.access().expect("whole") };
+    let other = Access { keys: b.access().expect("whole").keys, ..keyless.clone() };
+    for access in [keyless, other] {
+        let fabric = NatsFabric::new(access).expect("a runtime");
+        let mut forger = fabric.join(node("a")).expect("it joins");
+        forger.post(&NodeName::controller(), Body::Reply(head(1), Reply::Armed)).expect("it is sent");
+        let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
+        fabric.outgoing(&node("a")).expect("it opens").append(&id, b"PASS").expect("the server keeps it");
+        assert!((0..10).all(|_| controller.receive(SOON).is_none()));
+        let mut refused = 0;
+        assert!((0..50).all(|_| {
+            refused += incoming.refused().values().sum::<u64>();
+            refused > 0 || incoming.collect(SOON).is_none()
+        }));
+        assert_eq!(refused, 1, "counted, and it does not come again");
+    }
+    assert_eq!(controller.refused(), 2);
 }

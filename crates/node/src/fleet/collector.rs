@@ -22,7 +22,16 @@ const TURN: Nanos = Nanos::from_millis(50);
 pub trait Shelf: Send {
     /// Stores a segment, again if it is there already. `None` if this shelf has nothing to do with its run: it is left for
     /// whoever has.
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, String>;
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError>;
+}
+
+/// Why a segment was not stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ShelfError {
+    /// For now: the disk is full, or the catalogue is in use. The fabric brings it again.
+    ForNow(String),
+    /// For ever: nobody can read it. What the shelf has room for was set aside; it must not come again.
+    Unreadable(String),
 }
 
 /// What is on the shelf of a node's part in a run.
@@ -54,6 +63,12 @@ pub(super) enum Told {
     Arrival(Box<Arrival>),
     /// Something could not be stored; it comes again.
     Trouble(String),
+    /// So many segments of a node will never be stored.
+    Refused {
+        node: NodeName,
+        count: u64,
+        why: String,
+    },
 }
 
 /// See the module.
@@ -94,14 +109,24 @@ impl Drop for Collector {
 
 fn collect<I: Incoming>(mut incoming: I, mut shelf: Box<dyn Shelf>, tell: &Sender<Told>, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
-        let Some(Delivery { id, body, token }) = incoming.collect(TURN) else { continue };
+        let delivery = incoming.collect(TURN);
+        for (node, count) in incoming.refused() {
+            let why = "not sealed by that node".to_owned();
+            // Whoever started this may be about to end it.
+            tell.send(Told::Refused { node, count, why }).unwrap_or(());
+        }
+        let Some(Delivery { id, body, token }) = delivery else { continue };
         let told = match shelf.store(&id, &body) {
             Ok(Some(shelved)) => match incoming.confirm(token) {
                 Ok(()) => Told::Arrival(Box::new(arrival(id, shelved))),
                 Err(error) => Told::Trouble(format!("segment {id}: {error}")),
             },
             Ok(None) => continue,
-            Err(error) => Told::Trouble(format!("segment {id} was not stored: {error}")),
+            Err(ShelfError::ForNow(error)) => Told::Trouble(format!("segment {id} was not stored: {error}")),
+            Err(ShelfError::Unreadable(why)) => match incoming.confirm(token) {
+                Ok(()) => Told::Refused { node: id.node, count: 1, why },
+                Err(error) => Told::Trouble(format!("segment {id}: {error}")),
+            },
         };
         // Whoever started this may be about to end it.
         tell.send(told).unwrap_or(());

@@ -16,6 +16,9 @@ use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use std::collections::{BTreeMap, VecDeque};
 
+/// Findings that a run tells of; nodes write some of them.
+const MOST_FINDINGS: usize = 1000;
+
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
     /// Of the attempt under way; results of others are not this run's.
@@ -34,6 +37,8 @@ pub(super) struct FleetCrew<'a, R> {
     is_deposed: bool,
     /// Troubles that were told already.
     told: Vec<String>,
+    /// Segments of each node that will never be stored.
+    refused: BTreeMap<NodeName, u64>,
 }
 
 impl<'a, R: Records> FleetCrew<'a, R> {
@@ -58,6 +63,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             marks: BTreeMap::new(),
             is_deposed: false,
             told: Vec::new(),
+            refused: BTreeMap::new(),
         }
     }
 
@@ -99,9 +105,19 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         }
     }
 
+    /// Tells of refused segments at the first, the tenth, the hundredth and so on: a node can send many.
+    fn refused(&mut self, node: &NodeName, count: u64, why: &str) {
+        let before = self.refused.get(node).copied().unwrap_or(0);
+        let all = before.saturating_add(count);
+        self.refused.insert(node.clone(), all);
+        if before.checked_ilog10() != all.checked_ilog10() {
+            self.find(format!("node {node}: {all} segments of results were refused and set aside ({why})"));
+        }
+    }
+
     /// Tells something once.
     fn find(&mut self, text: String) {
-        if !self.told.contains(&text) {
+        if self.told.len() < MOST_FINDINGS && !self.told.contains(&text) {
             self.news.push_back(News::Finding(text.clone()));
             self.told.push(text);
         }
@@ -116,6 +132,7 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         match self.collector.news() {
             Some(Told::Arrival(arrival)) => self.arrived(*arrival),
             Some(Told::Trouble(text)) => self.find(text),
+            Some(Told::Refused { node, count, why }) => self.refused(&node, count, &why),
             None => {}
         }
         Ok(self.news.pop_front())

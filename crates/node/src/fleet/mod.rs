@@ -12,7 +12,7 @@ mod shelf;
 mod tests;
 mod throne;
 
-pub use collector::{Shelf, Shelved};
+pub use collector::{Shelf, ShelfError, Shelved};
 pub use shelf::RunShelf;
 
 use crate::agent::now;

@@ -2,7 +2,7 @@
 //!
 //! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
 
-use super::collector::{Shelf, Shelved};
+use super::collector::{Shelf, ShelfError, Shelved};
 use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
@@ -87,8 +87,17 @@ impl RunShelf {
 }
 
 impl Shelf for RunShelf {
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, String> {
-        self.own().store(id, body).map(Some).map_err(|error| error.to_string())
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
+        let slot = self.own();
+        match slot.store(id, body) {
+            Ok(shelved) => Ok(Some(shelved)),
+            Err(error) if error.is_unreadable() => {
+                let why = error.to_string();
+                slot.catalogue.set_aside(id, body).map_err(|error| ShelfError::ForNow(error.to_string()))?;
+                Err(ShelfError::Unreadable(why))
+            }
+            Err(error) => Err(ShelfError::ForNow(error.to_string())),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Runs on several nodes in one process, on a data plane without frames.
 
-use super::{Charge, Fleet, Shelf, Shelved};
+use super::{Charge, Fleet, Shelf, ShelfError, Shelved};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
@@ -165,9 +165,10 @@ fn received_hundred() -> ReceiveResult {
 struct Memory(Arc<Mutex<BTreeMap<SegmentId, Segment>>>);
 
 impl Shelf for Memory {
-    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, String> {
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
         let key = Key { run: id.run.clone(), attempt: id.attempt, number: id.number };
-        let segment = Segment::decode(&key, body).map_err(|error| error.to_string())?;
+        let segment = Segment::decode(&key, body);
+        let segment = segment.map_err(|error| ShelfError::Unreadable(error.to_string()))?;
         let mut all = self.0.lock().unwrap();
         all.insert(id.clone(), segment);
         let of_node = |number| SegmentId { number, ..id.clone() };
@@ -179,7 +180,7 @@ impl Shelf for Memory {
         let result = (whole && !bytes.is_empty())
             .then(|| value::unpack::<NodeResult>(&bytes).map(Arc::new))
             .transpose()
-            .map_err(|error| error.to_string())?;
+            .map_err(|error| ShelfError::ForNow(error.to_string()))?;
         Ok(Some(Shelved { below, result, cut_short: None, ..Shelved::default() }))
     }
 }

@@ -1,0 +1,134 @@
+//! What this place does with seals: it makes its own, and believes what comes in by the others'.
+
+use super::place::{header, place_of};
+use crate::seal::{Checker, EpochProofs, Keys, NodeSealChecker, NodeSealer, Sealer, proven};
+use crate::subject;
+use async_nats::{HeaderMap, Message};
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::{Body, Envelope, NodeName};
+use std::path::PathBuf;
+
+/// The seal of a letter, see [`crate::seal`].
+const SEAL: &str = "Packetrig-Seal";
+/// Proof of the highest epoch that the one who speaks has seen.
+const EPOCH: &str = "Packetrig-Epoch";
+
+/// See the module.
+pub(crate) enum Seals {
+    /// Anybody is believed, which is for tests on one machine.
+    None,
+    Controller(Box<ControllerSeals>),
+    Node(Box<NodeSeals>),
+}
+
+pub(crate) struct ControllerSeals {
+    sealer: Sealer,
+    checker: NodeSealChecker,
+}
+
+pub(crate) struct NodeSeals {
+    sealer: NodeSealer,
+    checker: Checker,
+    proofs: EpochProofs,
+}
+
+impl std::fmt::Debug for Seals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::None => "None",
+            Self::Controller(_) => "Controller",
+            Self::Node(_) => "Node",
+        })
+    }
+}
+
+impl Seals {
+    pub(crate) fn new(
+        keys: Option<Keys>,
+        incarnation: u64,
+        epoch_file: Option<PathBuf>,
+    ) -> Result<Self, Error> {
+        Ok(match keys {
+            None => Self::None,
+            Some(Keys::Controller { signing, grants }) => Self::Controller(Box::new(ControllerSeals {
+                checker: NodeSealChecker::new(grants.clone()),
+                sealer: Sealer::new(&signing, grants, incarnation)?,
+            })),
+            Some(Keys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
+                sealer: NodeSealer::new(&grants, incarnation),
+                proofs: EpochProofs::load(controller.clone(), epoch_file),
+                checker: Checker::new(controller, &grants, incarnation),
+            })),
+        })
+    }
+
+    /// Adds to the headers what makes others believe `bytes`, which say `body` at `subject`.
+    pub(super) fn seal(
+        &mut self,
+        headers: &mut HeaderMap,
+        subject: &str,
+        to: Option<(&NodeName, u64)>,
+        body: &Body,
+        bytes: &[u8],
+    ) -> Result<(), Error> {
+        match self {
+            Self::None => {}
+            Self::Controller(own) => {
+                headers.insert(SEAL, own.sealer.seal(subject, to, body, bytes)?);
+                if let Body::Command(head, _) = body {
+                    headers.insert(EPOCH, own.sealer.epoch_proof(head.epoch));
+                }
+            }
+            Self::Node(own) => {
+                headers.insert(SEAL, own.sealer.seal(subject, bytes));
+                if let (Body::Hello(_), Some(proof)) = (body, own.proofs.proof()) {
+                    headers.insert(EPOCH, proof);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Who says what, if it can be believed; otherwise why not.
+    pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<Envelope, String> {
+        let bytes = &message.payload;
+        let envelope = || serde_json::from_slice::<Envelope>(bytes).map_err(|error| error.to_string());
+        let seal = header(message, SEAL);
+        if *own != NodeName::controller() {
+            let mut envelope = envelope()?;
+            if let Self::Node(seals) = self {
+                seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
+                seals.keep_proof(message);
+                envelope.from = NodeName::controller();
+            }
+            return Ok(envelope);
+        }
+        let from = subject::speaker(&message.subject).ok_or("a subject without a name")?;
+        let Self::Controller(seals) = self else { return Ok(Envelope { from, ..envelope()? }) };
+        let life = place_of(message).ok_or("no life of the node is named")?;
+        // Nothing of it is read before it is known to be from the node.
+        seals.checker.check(&from, life, &message.subject, seal, bytes)?;
+        let mut envelope = Envelope { from, ..envelope()? };
+        if let Body::Hello(hello) = &mut envelope.body {
+            hello.epoch = hello.epoch.min(seals.proven_epoch(message));
+        }
+        Ok(envelope)
+    }
+}
+
+impl ControllerSeals {
+    /// The highest epoch of which the one who speaks has a proof; zero without.
+    fn proven_epoch(&self, message: &Message) -> u64 {
+        let proof = header(message, EPOCH);
+        proof.and_then(|proof| proven(self.sealer.public_key(), proof)).unwrap_or(0)
+    }
+}
+
+impl NodeSeals {
+    fn keep_proof(&mut self, message: &Message) {
+        if let Some(proof) = header(message, EPOCH) {
+            // Without a file it is known as long as this life of the node lasts.
+            self.proofs.keep(proof).unwrap_or(());
+        }
+    }
+}

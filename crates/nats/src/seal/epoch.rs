@@ -1,0 +1,116 @@
+//! Proof of an epoch: the controller's signature over its number.
+//!
+//! A node tells every new controller which epoch it has seen, and the controller's own must be above it. A node that
+//! could name any number could name the last one, after which no controller can come. So a node shows what the
+//! controller of that epoch has signed, and without that it has seen none.
+
+use super::BASE64;
+use base64::Engine as _;
+use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+fn covered(epoch: u64) -> Vec<u8> {
+    let mut bytes = b"packetrig epoch 1\0".to_vec();
+    bytes.extend(epoch.to_be_bytes());
+    bytes
+}
+
+/// The proof as it is sent and kept.
+pub(crate) fn prove(key: &Ed25519KeyPair, epoch: u64) -> String {
+    format!("{epoch:x}.{}", BASE64.encode(key.sign(&covered(epoch))))
+}
+
+/// The epoch that `proof` shows to have been the controller's.
+pub(crate) fn proven(controller: &[u8], proof: &str) -> Option<u64> {
+    let (epoch, signature) = proof.split_once('.')?;
+    let epoch = u64::from_str_radix(epoch, 16).ok()?;
+    let signature = BASE64.decode(signature).ok()?;
+    UnparsedPublicKey::new(&ED25519, controller).verify(&covered(epoch), &signature).ok()?;
+    Some(epoch)
+}
+
+/// The highest proof that a node has seen, kept over its restarts.
+pub(crate) struct EpochProofs {
+    controller: Vec<u8>,
+    file: Option<PathBuf>,
+    highest: Option<(u64, String)>,
+}
+
+impl EpochProofs {
+    /// What is in `file`, if that is a proof of this controller.
+    pub(crate) fn load(controller: Vec<u8>, file: Option<PathBuf>) -> Self {
+        let kept = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
+        let proof = kept.map(|text| text.trim().to_owned());
+        let highest = proof.and_then(|proof| Some((proven(&controller, &proof)?, proof)));
+        Self { controller, file, highest }
+    }
+
+    /// Keeps a proof that came with a letter of the controller.
+    pub(crate) fn keep(&mut self, proof: &str) -> std::io::Result<()> {
+        if self.highest.as_ref().is_some_and(|(_, known)| known == proof) {
+            return Ok(());
+        }
+        let Some(epoch) = proven(&self.controller, proof) else { return Ok(()) };
+        if self.highest.as_ref().is_some_and(|(highest, _)| epoch <= *highest) {
+            return Ok(());
+        }
+        self.highest = Some((epoch, proof.to_owned()));
+        self.file.as_ref().map_or(Ok(()), |file| write(file, proof))
+    }
+
+    pub(crate) fn proof(&self) -> Option<&str> {
+        self.highest.as_ref().map(|(_, proof)| proof.as_str())
+    }
+}
+
+fn write(file: &Path, proof: &str) -> std::io::Result<()> {
+    let draft = file.with_extension("new");
+    let options = || fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
+    let mut out = options().open(&draft)?;
+    writeln!(out, "{proof}")?;
+    out.sync_all()?;
+    fs::rename(&draft, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::rand::SystemRandom;
+    use ring::signature::KeyPair;
+
+    fn key() -> Ed25519KeyPair {
+        let key = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
+        Ed25519KeyPair::from_pkcs8(key.as_ref()).expect("it is good")
+    }
+
+    #[test]
+    fn only_the_controller_proves_an_epoch() {
+        let (own, other) = (key(), key());
+        let public = own.public_key().as_ref();
+        let proof = prove(&own, 7);
+        assert_eq!(proven(public, &proof), Some(7));
+        assert_eq!(proven(public, &proof.replacen('7', "8", 1)), None);
+        assert_eq!(proven(public, &prove(&other, 7)), None);
+        assert_eq!(proven(public, "fffffffffffffffe."), None);
+        assert_eq!(proven(public, ""), None);
+    }
+
+    #[test]
+    fn the_highest_proof_is_kept_over_a_restart() {
+        let (own, place) = (key(), tempfile::TempDir::new().expect("a place"));
+        let (public, file) = (own.public_key().as_ref().to_vec(), place.path().join("proof"));
+        let mut proofs = EpochProofs::load(public.clone(), Some(file.clone()));
+        assert_eq!(proofs.proof(), None);
+        for epoch in [3, 9, 4] {
+            proofs.keep(&prove(&own, epoch)).expect("written");
+        }
+        proofs.keep("ffff.").expect("ignored");
+        let again = EpochProofs::load(public.clone(), Some(file.clone()));
+        assert_eq!(again.proof().and_then(|proof| proven(&public, proof)), Some(9));
+        fs::write(&file, "nonsense").expect("written");
+        assert_eq!(EpochProofs::load(public, Some(file)).proof(), None);
+    }
+}

@@ -1,0 +1,82 @@
+//! Segments that nobody can read, kept for whoever wants to know what a node sent.
+//!
+//! ```text
+//! <place>/set-aside/<node>/<sha256>.seg
+//! ```
+//! Invariant: a node fills no more of the disk with them than [`FILES`] files of [`BYTES`] bytes together; what is beyond
+//! is counted by the caller and dropped.
+
+use crate::catalogue::Catalogue;
+use crate::segments::check_node;
+use crate::spool::Segment;
+use crate::spool::segment::hex;
+use crate::{Error, disk};
+use packetrig_fleet::fabric::SegmentId;
+use std::fs;
+use std::path::Path;
+
+/// Most files kept of one node.
+const FILES: usize = 64;
+/// Most bytes kept of one node.
+const BYTES: u64 = 4 << 20;
+
+impl Catalogue {
+    /// Keeps a segment that cannot be read, if there is room for more of its node; says whether it did.
+    pub fn set_aside(&self, id: &SegmentId, bytes: &[u8]) -> Result<bool, Error> {
+        if check_node(&id.node).is_err() {
+            return Ok(false);
+        }
+        let directory = self.place().join("set-aside").join(&id.node.0);
+        disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
+        let name = format!("{}.seg", hex(&Segment::hash(bytes)));
+        let kept = kept(&directory).map_err(Error::file("read", &directory))?;
+        let is_known = directory.join(&name).exists();
+        if is_known || kept.files >= FILES || kept.bytes + bytes.len() as u64 > BYTES {
+            return Ok(is_known);
+        }
+        disk::write_whole(&directory, &name, bytes).map_err(Error::file("write", directory.join(&name)))?;
+        Ok(true)
+    }
+}
+
+#[derive(Debug, Default)]
+struct KeptFiles {
+    files: usize,
+    bytes: u64,
+}
+
+fn kept(directory: &Path) -> std::io::Result<KeptFiles> {
+    let mut kept = KeptFiles::default();
+    for entry in fs::read_dir(directory)? {
+        kept.files += 1;
+        kept.bytes += entry?.metadata()?.len();
+    }
+    Ok(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::{NodeName, RunId};
+
+    #[test]
+    fn a_node_has_room_for_some_and_each_is_kept_once() {
+        let place = tempfile::tempdir().unwrap();
+        let catalogue = Catalogue::open(place.path()).unwrap();
+        let id = |node: &str| SegmentId {
+            run: RunId("r".into()),
+            attempt: 1,
+            node: NodeName(node.into()),
+            number: 0,
+        };
+        let bytes = |number: usize| format!("nonsense {number}").into_bytes();
+        for _ in 0..2 {
+            let kept =
+                (0..FILES + 9).filter(|number| catalogue.set_aside(&id("a"), &bytes(*number)).unwrap());
+            assert_eq!(kept.count(), FILES);
+        }
+        assert!(catalogue.set_aside(&id("b"), &bytes(0)).unwrap(), "another node has its own room");
+        assert!(!catalogue.set_aside(&id("c"), &vec![7; 5 << 20]).unwrap(), "more than its room");
+        assert!(!catalogue.set_aside(&id("../d"), &bytes(0)).unwrap(), "no name for a directory");
+    }
+}
