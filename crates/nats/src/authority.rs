@@ -15,6 +15,7 @@ use crate::seal::{Keys, MAC_KEY};
 use crate::subject;
 use files::Files;
 use packetrig_fleet::message::NodeName;
+use packetrig_sys::clock::wall_clock_ns;
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
@@ -22,8 +23,10 @@ use rcgen::{
 use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 /// Why the authority did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -49,6 +52,9 @@ pub enum Error {
     /// User: the name belongs to another key.
     #[error("there is already a node called {0}, with another key; choose another name or remove that node")]
     Taken(NodeName),
+    /// User: a name that was never let in, or is not any more.
+    #[error("there is no node called {0} with this key in the fleet; ask for a join line")]
+    Unknown(NodeName),
     /// User: a secret that is unknown, used up, too old or taken back.
     #[error("this secret is not valid, or not any more; ask for a new join line")]
     Secret,
@@ -63,8 +69,34 @@ pub struct Admission {
     pub authority: String,
     /// The controller's public key (Ed25519), hexadecimal.
     pub controller: String,
-    /// The key for grants, hexadecimal.
+    /// The key for grants, hexadecimal; empty where only the certificate is renewed.
     pub grants: String,
+    /// When the certificate ends, in seconds since 1970.
+    #[serde(default)]
+    pub expires: u64,
+}
+
+/// A node that was let in.
+///
+/// Its certificate names it and when it was let in, so that the certificate of a node that was removed is worth nothing to
+/// the next one of that name, nor the other way round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmittedNode {
+    /// Its name.
+    pub name: NodeName,
+    /// Drawn when it was let in.
+    pub generation: String,
+}
+
+impl AdmittedNode {
+    /// The subject of its certificate.
+    pub fn common_name(&self) -> String {
+        if self.generation.is_empty() {
+            self.name.0.clone()
+        } else {
+            format!("{}.{}", self.name, self.generation)
+        }
+    }
 }
 
 /// See the module.
@@ -73,6 +105,21 @@ pub struct Authority {
     files: Files,
     /// Changes of the directory, one at a time.
     turn: Mutex<()>,
+}
+
+/// How long a certificate of a node, of the server or of the controller is good.
+const VALID_DAYS: u64 = 90;
+/// How long that of the authority is.
+const AUTHORITY_DAYS: u64 = 20 * 365;
+/// Clocks of nodes may be behind by so much.
+const SLACK: u64 = 24 * 3600;
+const DAY: u64 = 24 * 3600;
+
+/// One change of the directory at a time, in this process and in others.
+struct Turn<'a> {
+    _own: MutexGuard<'a, ()>,
+    /// Unlocked when it is closed.
+    _file: fs::File,
 }
 
 /// A public key that came from elsewhere: a point of P-256.
@@ -111,6 +158,8 @@ const AUTHORITY: &str = "authority";
 const CONTROLLER: &str = "controller";
 const SERVER: &str = "server";
 const SIGNING: &str = "signing.key";
+/// When the controller's certificate is to be made anew, in seconds since 1970.
+const CONTROLLER_DUE: &str = "controller.due";
 
 impl Authority {
     /// The authority in `directory`; it is made if it is not there.
@@ -125,17 +174,18 @@ impl Authority {
     /// The signing key is written last: with it the authority is complete.
     fn found(&self) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate)?;
-        let own = authority_parameters().self_signed(&key).map_err(certificate)?;
+        let parameters = valid_from(now(), AUTHORITY_DAYS, authority_parameters());
+        let own = parameters.self_signed(&key).map_err(certificate)?;
         self.files.write(&format!("{AUTHORITY}.key"), &key.serialize_pem())?;
         self.files.write(&format!("{AUTHORITY}.pem"), &own.pem())?;
-        self.issue_own(CONTROLLER, CertificateParams::default())?;
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new());
         let signing = signing.map_err(|_| Error::Certificate("no signing key".to_owned()))?;
         self.files.write(SIGNING, &hex(signing.as_ref()))
     }
 
-    fn turn(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+    fn turn(&self) -> Result<Turn<'_>, Error> {
+        let own = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(Turn { _own: own, _file: self.files.lock()? })
     }
 
     fn issuer(&self) -> Result<Issuer<'static, KeyPair>, Error> {
@@ -147,7 +197,7 @@ impl Authority {
     /// A certificate with a key of our own.
     fn issue_own(&self, name: &str, parameters: CertificateParams) -> Result<(), Error> {
         let key = KeyPair::generate().map_err(certificate)?;
-        let parameters = named(name, parameters);
+        let parameters = valid_from(now(), VALID_DAYS, named(name, parameters));
         let issued = parameters.signed_by(&key, &self.issuer()?).map_err(certificate)?;
         self.files.write(&format!("{name}.key"), &key.serialize_pem())?;
         self.files.write(&format!("{name}.pem"), &issued.pem())
@@ -160,7 +210,7 @@ impl Authority {
 
     /// The server's certificate for these addresses and names, made anew, for [`crate::broker::Setup`] and enrolment.
     pub fn server(&self, names: &[String]) -> Result<Security, Error> {
-        let turn = self.turn();
+        let turn = self.turn()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         self.issue_own(SERVER, parameters)?;
@@ -175,11 +225,15 @@ impl Authority {
 
     /// What the controller connects and seals with. Nodes that come later are found.
     pub fn controller(&self) -> Result<(Credentials, Keys), Error> {
+        let turn = self.turn()?;
+        self.keep_controller_valid()?;
         let credentials = Credentials {
+            renewed: std::sync::Arc::default(),
             authority: self.certificate()?,
             certificate: self.files.read(&format!("{CONTROLLER}.pem"))?,
             key: self.files.read(&format!("{CONTROLLER}.key"))?,
         };
+        drop(turn);
         let files = self.files.clone();
         let grants = move |node: &NodeName| Node::read(&files, node).ok()?.key();
         Ok((credentials, Keys::Controller { signing: self.signing()?, grants: std::sync::Arc::new(grants) }))
@@ -189,39 +243,78 @@ impl Authority {
         unhex(self.files.read(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
     }
 
-    /// Lets a node in by its public key (a point of P-256). The same key gets the same again; another one does not.
-    pub fn admit(&self, name: &NodeName, public_key: &[u8]) -> Result<Admission, Error> {
+    /// The controller's certificate is made anew in good time, with a key of its own. The caller has the turn.
+    fn keep_controller_valid(&self) -> Result<(), Error> {
+        let due = self.files.read(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
+        if now() >= due {
+            self.issue_own(CONTROLLER, CertificateParams::default())?;
+            self.files.write(CONTROLLER_DUE, &(now() + VALID_DAYS / 2 * DAY).to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
+    /// same key gets the same again; another one does not.
+    pub fn admit(
+        &self,
+        name: &NodeName,
+        public_key: &[u8],
+        secret: &str,
+        now: u64,
+    ) -> Result<Admission, Error> {
         if !subject::is_name(&name.0) || *name == NodeName::controller() {
             return Err(Error::Name(name.0.clone()));
         }
-        let turn = self.turn();
-        let node = match Node::read(&self.files, name) {
-            Ok(node) if node.public_key == hex(public_key) => node,
+        let turn = self.turn()?;
+        let (node, is_new) = match Node::read(&self.files, name) {
+            Ok(node) if node.public_key == hex(public_key) => (node, false),
             Ok(_) => return Err(Error::Taken(name.clone())),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                let node = Node { public_key: hex(public_key), grants: hex(&random::<MAC_KEY>()?) };
-                node.write(&self.files, name)?;
-                node
+                (Node::new(public_key)?, true)
             }
             Err(error) => return Err(error),
         };
+        // The secret first: whoever has none reserves no name. A secret that is used up in vain is asked for again.
+        self.use_up(secret, now)?;
+        if is_new {
+            node.write(&self.files, name)?;
+        }
         drop(turn);
-        let mut parameters = CertificateParams::default();
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let issued = named(&name.0, parameters).signed_by(&Point(public_key.to_vec()), &self.issuer()?);
+        let certificate = self.certify(name, &node, public_key, now)?;
         let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
         let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
+        Ok(Admission { controller: hex(signing.public_key().as_ref()), grants: node.grants, ..certificate })
+    }
+
+    /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
+    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+        let unknown = |_| Error::Unknown(name.clone());
+        let node = Node::read(&self.files, name).map_err(unknown)?;
+        if node.public_key != hex(public_key) {
+            return Err(Error::Unknown(name.clone()));
+        }
+        self.certify(name, &node, public_key, now)
+    }
+
+    /// An admission with the certificate and nothing else.
+    fn certify(&self, name: &NodeName, node: &Node, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+        let mut parameters = CertificateParams::default();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let admitted = AdmittedNode { name: name.clone(), generation: node.generation.clone() };
+        let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
+        let issued = parameters.signed_by(&Point(public_key.to_vec()), &self.issuer()?);
         Ok(Admission {
             certificate: issued.map_err(certificate)?.pem(),
             authority: self.certificate()?,
-            controller: hex(signing.public_key().as_ref()),
-            grants: node.grants,
+            controller: String::new(),
+            grants: String::new(),
+            expires: now + VALID_DAYS * DAY,
         })
     }
 
     /// Forgets a node. It is out when the broker has been told which are left.
     pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
-        let _turn = self.turn();
+        let _turn = self.turn()?;
         self.files.remove(&Node::file(name))
     }
 
@@ -230,6 +323,17 @@ impl Authority {
         let names = self.files.names(".node")?;
         Ok(names.into_iter().filter(|name| subject::is_name(name)).map(NodeName).collect())
     }
+
+    /// The same with the generation of each, for the broker.
+    pub fn admitted(&self) -> Result<Vec<AdmittedNode>, Error> {
+        let admitted = self.nodes()?.into_iter().filter_map(|name| match Node::read(&self.files, &name) {
+            Ok(node) => Some(Ok(AdmittedNode { name, generation: node.generation })),
+            // Removed a moment ago.
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => Some(Err(error)),
+        });
+        admitted.collect()
+    }
 }
 
 /// What is kept of a node.
@@ -237,9 +341,16 @@ impl Authority {
 struct Node {
     public_key: String,
     grants: String,
+    #[serde(default)]
+    generation: String,
 }
 
 impl Node {
+    fn new(public_key: &[u8]) -> Result<Self, Error> {
+        let generation = hex(&random::<8>()?);
+        Ok(Self { public_key: hex(public_key), grants: hex(&random::<MAC_KEY>()?), generation })
+    }
+
     fn file(name: &NodeName) -> String {
         format!("{name}.node")
     }
@@ -260,6 +371,19 @@ impl Node {
     fn key(&self) -> Option<[u8; MAC_KEY]> {
         unhex(&self.grants)?.try_into().ok()
     }
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    wall_clock_ns() / 1_000_000_000
+}
+
+/// Good from a little before `now` for so many days.
+fn valid_from(now: u64, days: u64, mut parameters: CertificateParams) -> CertificateParams {
+    let at = |seconds: u64| rcgen::date_time_ymd(1970, 1, 1) + Duration::from_secs(seconds);
+    parameters.not_before = at(now.saturating_sub(SLACK));
+    parameters.not_after = at(now + days * DAY);
+    parameters
 }
 
 /// Always the same, so that the certificate itself need not be read back.

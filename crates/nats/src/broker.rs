@@ -9,8 +9,8 @@ mod program;
 pub use configuration::{Security, configuration};
 pub use program::{INSTALL, MAJOR, OLDEST, find};
 
+use crate::authority::AdmittedNode;
 use crate::subject;
-use packetrig_fleet::message::NodeName;
 use packetrig_sys::child;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -85,7 +85,7 @@ pub struct Setup {
     /// Certificates; without them anybody who reaches the address may do anything, which is for tests on one machine.
     pub security: Option<Security>,
     /// Nodes that may connect, with security.
-    pub nodes: Vec<NodeName>,
+    pub nodes: Vec<AdmittedNode>,
 }
 
 /// A server that runs. Dropping it ends it.
@@ -155,8 +155,8 @@ impl Broker {
         std::mem::take(&mut own(&self.told).troubles)
     }
 
-    /// Lets exactly these nodes connect from now on. Who is connected and still named stays so.
-    pub fn allow(&mut self, nodes: Vec<NodeName>) -> Result<(), Error> {
+    /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut off.
+    pub fn allow(&mut self, nodes: Vec<AdmittedNode>) -> Result<(), Error> {
         self.setup.nodes = nodes;
         write(&self.setup)?;
         let (done, is_done) = channel();
@@ -181,7 +181,7 @@ fn own(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
 }
 
 fn write(setup: &Setup) -> Result<(), Error> {
-    if let Some(name) = setup.nodes.iter().find(|name| !subject::is_name(&name.0)) {
+    if let Some(name) = setup.nodes.iter().map(|node| &node.name).find(|name| !subject::is_name(&name.0)) {
         return Err(Error::Name(name.0.clone()));
     }
     let (directory, file) = (&setup.directory, path(setup));

@@ -7,11 +7,13 @@ use crate::seal::Keys;
 use crate::subject;
 use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use packetrig_fleet::fabric::Error;
+use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::{CertifiedKey, SigningKey};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// A dead server is noticed after two of these.
@@ -71,6 +73,8 @@ pub struct Credentials {
     pub certificate: String,
     /// Its key.
     pub key: String,
+    /// A newer certificate for the same key, as soon as there is one: connections that are opened from then on use it.
+    pub renewed: Arc<RwLock<Option<String>>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -148,8 +152,33 @@ fn tls(credentials: &Credentials) -> Result<rustls::ClientConfig, Error> {
         .with_safe_default_protocol_versions()
         .map_err(|_| unusable("version of TLS"))?
         .with_root_certificates(roots)
-        .with_client_auth_cert(certificates(&credentials.certificate), key)
+        .with_client_auth_cert(certificates(&credentials.certificate), key.clone_key())
         .map_err(|_| unusable("certificate"))
+        .and_then(|mut config| {
+            let key = rustls::crypto::ring::sign::any_supported_type(&key).map_err(|_| unusable("key"))?;
+            config.client_auth_cert_resolver =
+                Arc::new(NewestCertificate { credentials: credentials.clone(), key });
+            Ok(config)
+        })
+}
+
+/// Shows the server the newest certificate there is.
+#[derive(Debug)]
+struct NewestCertificate {
+    credentials: Credentials,
+    key: Arc<dyn SigningKey>,
+}
+
+impl ResolvesClientCert for NewestCertificate {
+    fn resolve(&self, _: &[&[u8]], _: &[rustls::SignatureScheme]) -> Option<Arc<CertifiedKey>> {
+        let renewed = self.credentials.renewed.read().unwrap_or_else(PoisonError::into_inner);
+        let pem = renewed.as_deref().unwrap_or(&self.credentials.certificate);
+        Some(Arc::new(CertifiedKey::new(certificates(pem), Arc::clone(&self.key))))
+    }
+
+    fn has_certs(&self) -> bool {
+        true
+    }
 }
 
 pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {

@@ -5,9 +5,10 @@
 //! issued before the secret, the name and the possession of the key are checked.
 
 mod client;
+mod deadline;
 mod server;
 
-pub use client::{Membership, enrol};
+pub use client::{Membership, enrol, renew};
 pub use server::{EnrolServer, OnJoin, join_line};
 
 use crate::authority::{self, Admission, Secret};
@@ -121,13 +122,19 @@ struct Question {
     secret: String,
     /// A point of P-256, hexadecimal.
     public_key: String,
-    /// Signature over name and secret with that key: the node has it.
+    /// Signature over [`Question::proven`] with that key: the node has it.
     proof: String,
+    /// The node is in the fleet and wants a new certificate; there is no secret.
+    #[serde(default)]
+    is_renewal: bool,
 }
 
-/// What is signed as proof.
-fn proven(name: &str, secret: &str) -> Vec<u8> {
-    format!("packetrig enrolment 1\0{name}\0{secret}").into_bytes()
+impl Question {
+    /// What is signed as proof. That of a renewal may be shown again: a certificate is of use to the key only.
+    fn proven(&self) -> Vec<u8> {
+        let purpose = if self.is_renewal { "renewal" } else { "enrolment" };
+        format!("packetrig {purpose} 1\0{}\0{}", self.name, self.secret).into_bytes()
+    }
 }
 
 /// What it is told.

@@ -10,6 +10,7 @@ use crate::results::{NatsIncoming, NatsOutgoing};
 use crate::runtime::Runtime;
 use packetrig_fleet::fabric::{Error, Fabric};
 use packetrig_fleet::message::NodeName;
+use std::sync::PoisonError;
 
 /// See the module. Clones are the same fabric.
 #[derive(Clone, Debug)]
@@ -30,6 +31,14 @@ impl NatsFabric {
     #[must_use]
     pub fn another(&self, access: Access) -> Self {
         Self { runtime: self.runtime.clone(), access }
+    }
+
+    /// Connections that are opened from now on use this certificate, for the same key.
+    pub fn renew(&self, certificate: &str) {
+        if let Some(credentials) = &self.access.credentials {
+            let mut renewed = credentials.renewed.write().unwrap_or_else(PoisonError::into_inner);
+            *renewed = Some(certificate.to_owned());
+        }
     }
 
     /// Listens to who is there, beside whoever is in charge.

@@ -114,7 +114,7 @@ impl Fleet {
     /// `fleet up`, until nodes can join.
     pub(crate) fn start_server(&mut self) {
         let server = self.server.display().to_string();
-        let arguments = ["fleet", "up", "--address", "10.9.0.1", "--server", &server];
+        let arguments = ["fleet", "up", "--address", "10.9.0.1", "--server", &server, "--uses", "100"];
         fs::remove_file(self.place().join("up.out")).ok();
         self.controller = Some(self.start(self.command(&self.control.name, "ctl", &arguments), "up"));
         await_that("the fleet is up", || self.said("up").contains("prig1:"), || self.said("up"));
@@ -130,7 +130,9 @@ impl Fleet {
         let text = format!("{more}\n[[port]]\ninterface = \"{INTERFACE}\"\nlabels = [\"{label}\"]\n{port}\n");
         fs::write(&owner, text).expect("there is room for an owner's file");
         let owner = owner.display().to_string();
-        let line = self.line.clone();
+        let line = self.place().join(format!("{node}.line"));
+        fs::write(&line, &self.line).expect("there is room for a line");
+        let line = line.display().to_string();
         let all = [&["agent", "--join", &line, "--name", node, "--owner", &owner], arguments].concat();
         let command = self.command(self.lab.ports()[number(node)].namespace(), node, &all);
         let child = self.start(command, node);

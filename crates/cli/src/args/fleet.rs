@@ -73,11 +73,11 @@ pub(crate) struct Up {
     /// Use this NATS cluster instead of a server of our own
     #[arg(long, value_name = "HOST:PORT,…", value_delimiter = ',')]
     pub(crate) cluster: Vec<String>,
-    /// How many nodes may join by the line that is printed
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    /// Number of nodes that may join by the line that is printed
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
-    /// For how long the line is good
-    #[arg(long, value_name = "TIME", default_value = "24h")]
+    /// How long the line is valid
+    #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) valid: Nanos,
 }
 
@@ -97,11 +97,11 @@ pub(crate) struct Status {
 pub(crate) struct Invite {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// How many nodes may join by it
-    #[arg(long, value_name = "N", default_value_t = 100)]
+    /// Number of nodes that may join by the line
+    #[arg(long, value_name = "N", default_value_t = 1)]
     pub(crate) uses: u32,
-    /// For how long it is good
-    #[arg(long, value_name = "TIME", default_value = "24h")]
+    /// How long the line is valid
+    #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) valid: Nanos,
     /// Instead: no line that was printed is good any more
     #[arg(long)]
@@ -131,12 +131,13 @@ pub(crate) struct CollectRuns {
 /// Be a node of a fleet.
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
-    packetrig agent --join prig1:… --name rack2\n  \
+    packetrig agent --join line.txt --name rack2\n  \
+    packetrig agent --join - --name rack2 < line.txt\n  \
     packetrig agent --owner owner.toml")]
 pub(crate) struct Agent {
-    /// The line that `packetrig fleet up` printed; needed once
-    #[arg(long, value_name = "LINE")]
-    pub(crate) join: Option<String>,
+    /// Join with the line in this file (`-`: standard input) that `packetrig fleet up` or `fleet invite` printed; needed once
+    #[arg(long, value_name = "FILE")]
+    pub(crate) join: Option<PathBuf>,
     /// Name of this node in plans [default: the host's name]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,

@@ -20,6 +20,17 @@ impl Files {
         Ok(Self(directory.to_owned()))
     }
 
+    /// Held while the directory is changed, by this process or another; it ends when the file is closed.
+    pub(crate) fn lock(&self) -> Result<fs::File, Error> {
+        let path = self.path("lock");
+        let open = || -> std::io::Result<fs::File> {
+            let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            file.lock()?;
+            Ok(file)
+        };
+        open().map_err(failed(&path))
+    }
+
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }

@@ -51,7 +51,7 @@ impl Authority {
     /// A new secret for so many nodes, until so many seconds after 1970.
     pub fn allow(&self, label: &str, uses: Option<u32>, until: Option<u64>) -> Result<Secret, Error> {
         let secret = hex(&random::<16>()?);
-        let _turn = self.turn();
+        let _turn = self.turn()?;
         let mut allowances = self.allowances()?;
         allowances.push(Allowance { label: label.to_owned(), hash: hash(&secret), uses, until });
         self.keep(&allowances)?;
@@ -60,22 +60,15 @@ impl Authority {
 
     /// Takes back the secrets of that label; says how many.
     pub fn revoke(&self, label: &str) -> Result<usize, Error> {
-        let _turn = self.turn();
+        let _turn = self.turn()?;
         let all = self.allowances()?;
         let (gone, left): (Vec<_>, Vec<_>) = all.into_iter().partition(|it| it.label == label);
         self.keep(&left)?;
         Ok(gone.len())
     }
 
-    /// Whether `secret` is good at `now` (seconds since 1970).
-    pub(crate) fn accepts(&self, secret: &str, now: u64) -> Result<bool, Error> {
-        let _turn = self.turn();
-        Ok(self.allowances()?.iter().any(|it| it.fits(secret, now)))
-    }
-
-    /// Uses `secret` up by one node.
-    pub(crate) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
-        let _turn = self.turn();
+    /// Uses `secret` up by one node at `now` (seconds since 1970). The caller has the turn.
+    pub(super) fn use_up(&self, secret: &str, now: u64) -> Result<(), Error> {
         let mut allowances = self.allowances()?;
         let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
         found.uses = found.uses.map(|left| left.saturating_sub(1));

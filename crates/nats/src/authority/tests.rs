@@ -26,16 +26,21 @@ fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
     assert_eq!(again.signing().expect("kept"), authority.signing().expect("kept"));
 }
 
+fn admit(authority: &Authority, name: &str, key: &[u8]) -> Result<Admission, Error> {
+    let secret = authority.allow("test", Some(1), None).expect("made");
+    authority.admit(&NodeName(name.into()), key, &secret.0, 1000)
+}
+
 #[test]
 fn a_name_belongs_to_the_key_that_came_first() {
     let (_place, authority) = authority();
     let (name, key) = (NodeName("a".into()), point());
-    let first = authority.admit(&name, &key).expect("it is free");
-    let again = authority.admit(&name, &key).expect("it is its own");
+    let first = admit(&authority, "a", &key).expect("it is free");
+    let again = admit(&authority, "a", &key).expect("it is its own");
     assert_eq!((&first.grants, &first.controller), (&again.grants, &again.controller));
-    assert!(matches!(authority.admit(&name, &point()), Err(Error::Taken(_))));
+    assert!(matches!(admit(&authority, "a", &point()), Err(Error::Taken(_))));
     for bad in ["controller", "A", "a.b", "", ">"] {
-        assert!(matches!(authority.admit(&NodeName(bad.into()), &key), Err(Error::Name(_))), "{bad}");
+        assert!(matches!(admit(&authority, bad, &key), Err(Error::Name(_))), "{bad}");
     }
     assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
     authority.remove(&name).expect("it is there");
@@ -43,16 +48,62 @@ fn a_name_belongs_to_the_key_that_came_first() {
 }
 
 #[test]
+fn whoever_has_no_good_secret_reserves_no_name() {
+    let (_place, authority) = authority();
+    let name = NodeName("a".into());
+    assert!(matches!(authority.admit(&name, &point(), "00", 1000), Err(Error::Secret)));
+    assert_eq!(authority.nodes().expect("listed"), []);
+    let once = authority.allow("bench", Some(1), None).expect("made");
+    authority.admit(&name, &point(), &once.0, 1000).expect("the name is free");
+    let second = authority.admit(&NodeName("b".into()), &point(), &once.0, 1000);
+    assert!(matches!(second, Err(Error::Secret)), "used up");
+    assert_eq!(authority.nodes().expect("listed"), [name]);
+}
+
+#[test]
+fn one_use_lets_one_in_however_many_ask_at_once() {
+    let (place, authority) = authority();
+    let once = authority.allow("bench", Some(1), None).expect("made");
+    // As two processes would: each with a hold of the directory of its own.
+    let let_in = std::thread::scope(|scope| {
+        let (directory, secret) = (&place.path().join("fleet"), &once.0);
+        let ask = |number: usize| {
+            let own = Authority::open(directory).expect("it is there");
+            own.admit(&NodeName(format!("n{number}")), &point(), secret, 1000).is_ok()
+        };
+        let asking: Vec<_> = (0..8).map(|number| scope.spawn(move || ask(number))).collect();
+        asking.into_iter().filter_map(|it| it.join().ok()).filter(|is_in| *is_in).count()
+    });
+    assert_eq!((let_in, authority.nodes().expect("listed").len()), (1, 1));
+}
+
+#[test]
+fn a_namesake_of_a_removed_node_has_another_generation() {
+    let (_place, authority) = authority();
+    let (name, key) = (NodeName("a".into()), point());
+    let generation = || authority.admitted().expect("listed").remove(0).common_name();
+    admit(&authority, "a", &key).expect("it is free");
+    let first = generation();
+    let renewed = authority.renew(&name, &key, 2000).expect("it is in the fleet");
+    assert_eq!((generation(), renewed.grants.as_str()), (first.clone(), ""), "no secret is given again");
+    assert!(renewed.expires > 2000);
+    assert!(matches!(authority.renew(&name, &point(), 2000), Err(Error::Unknown(_))), "another key");
+    authority.remove(&name).expect("it is there");
+    assert!(matches!(authority.renew(&name, &key, 2000), Err(Error::Unknown(_))), "removed");
+    admit(&authority, "a", &key).expect("it is free");
+    assert_ne!(generation(), first);
+}
+
+#[test]
 fn a_secret_is_good_as_often_and_as_long_as_it_says() {
     let (_place, authority) = authority();
     let once = authority.allow("bench", Some(1), Some(100)).expect("made");
-    assert!(authority.accepts(&once.0, 99).expect("asked"));
-    assert!(!authority.accepts(&once.0, 100).expect("asked"), "too late");
-    assert!(!authority.accepts("00", 99).expect("asked"), "unknown");
+    assert!(matches!(authority.use_up(&once.0, 100), Err(Error::Secret)), "too late");
+    assert!(matches!(authority.use_up("00", 99), Err(Error::Secret)), "unknown");
     authority.use_up(&once.0, 99).expect("good");
     assert!(matches!(authority.use_up(&once.0, 99), Err(Error::Secret)), "used up");
     let any = authority.allow("room", None, None).expect("made");
     authority.use_up(&any.0, u64::MAX).expect("good");
     assert_eq!(authority.revoke("room").expect("there"), 1);
-    assert!(!authority.accepts(&any.0, 0).expect("asked"), "taken back");
+    assert!(matches!(authority.use_up(&any.0, 0), Err(Error::Secret)), "taken back");
 }

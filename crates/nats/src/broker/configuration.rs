@@ -3,8 +3,8 @@
 //! Everything is denied that is not allowed here by name; nobody is let in without a certificate of the authority.
 
 use super::Setup;
+use crate::authority::AdmittedNode;
 use crate::subject;
-use packetrig_fleet::message::NodeName;
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -72,14 +72,16 @@ fn account_of_the_controller() -> String {
 ///
 /// The server itself publishes confirmations at whatever subject the one that appended a segment wrote into it, without
 /// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
-fn account_of(node: &NodeName) -> String {
+fn account_of(node: &AdmittedNode) -> String {
+    let common_name = node.common_name();
+    let node = &node.name;
     let import =
         |kind: &str, at: &String| format!("{{ {kind}: {{ account: {CONTROL}, subject: {} }} }}", quoted(at));
     let to_node = [subject::TO_ALL.to_owned(), subject::to_node(&node.0)];
     let from_node = subject::from_node(&node.0);
     let streams = to_node.iter().map(|at| import("stream", at));
     let imports: Vec<String> = streams.chain(from_node.iter().map(|at| import("service", at))).collect();
-    let user = user(&node.0, subject::permissions(&node.0));
+    let user = user(&common_name, subject::permissions(&node.0));
     format!("  NODE_{node} {{\n{user}\n    imports: [{}]\n  }}", imports.join(", "))
 }
 
@@ -120,6 +122,7 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_fleet::message::NodeName;
 
     fn setup(security: Option<Security>) -> Setup {
         Setup {
@@ -128,7 +131,7 @@ mod tests {
             directory: "/x".into(),
             store_room: 7,
             security,
-            nodes: vec![NodeName("a".into())],
+            nodes: vec![AdmittedNode { name: NodeName("a".into()), generation: "7f".into() }],
         }
     }
 
@@ -147,7 +150,7 @@ mod tests {
         let security = Security { certificate: file.clone(), key: file.clone(), authority: file };
         let text = configuration(&setup(Some(security)));
         assert!(text.contains("verify_and_map: true"));
-        let line = text.lines().find(|line| line.contains("CN=a\"")).expect("the node is there");
+        let line = text.lines().find(|line| line.contains("CN=a.7f\"")).expect("the node is there");
         let words: Vec<&str> = line.split('"').skip(3).step_by(2).collect();
         for word in &words {
             assert!(

@@ -1,6 +1,6 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
-use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, proven, say};
+use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
 use crate::authority::{hex, unhex};
 use crate::connection::{Access, Credentials, certificates};
 use crate::seal::Keys;
@@ -15,6 +15,7 @@ use rustls::{
     StreamOwned,
 };
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -36,7 +37,19 @@ pub struct Membership {
     authority: String,
     controller: String,
     grants: String,
+    /// Where certificates are renewed.
+    #[serde(default)]
+    enrol: String,
+    /// When the certificate ends, in seconds since 1970; 0 if that is not known.
+    #[serde(default)]
+    expires: u64,
+    /// Hash of the join line that was used.
+    #[serde(default)]
+    joined_by: String,
 }
+
+/// A certificate with less time left is renewed.
+const RENEW_BEFORE: u64 = 60 * 24 * 3600;
 
 impl std::fmt::Debug for Membership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -68,6 +81,21 @@ impl Membership {
         write().map_err(network(file.display().to_string()))
     }
 
+    /// Whether it is the one that `line` gave: the line need not be good any more.
+    pub fn came_by(&self, line: &JoinLine) -> bool {
+        self.joined_by == line_hash(line)
+    }
+
+    /// Whether its certificate should be renewed at `now`, in seconds since 1970.
+    pub const fn is_due(&self, now: u64) -> bool {
+        self.expires > 0 && now.saturating_add(RENEW_BEFORE) >= self.expires
+    }
+
+    /// Its certificate, PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
     /// How the fabric is reached with it.
     pub fn access(&self) -> Result<Access, Error> {
         let damaged = || Error::Here("the membership is damaged".to_owned());
@@ -77,6 +105,7 @@ impl Membership {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
+            renewed: Arc::default(),
         };
         let mut access = Access::to(String::new(), Some(credentials));
         access.servers = self.address.split(',').map(str::to_owned).collect();
@@ -97,9 +126,7 @@ pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> 
         None => KeyPair::generate().map_err(here)?,
     };
     let secret = line.secret.0.clone();
-    let proof = key.sign(&proven(&name.0, &secret)).map_err(here)?;
-    let question =
-        Question { name: name.0.clone(), secret, public_key: hex(key.der_bytes()), proof: hex(&proof) };
+    let question = question(name, secret, &key, false)?;
     match ask(line, &question)? {
         Answer::Refused(why) => Err(Error::Refused(why)),
         Answer::Admitted(admission) => {
@@ -116,9 +143,44 @@ pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> 
                 authority: admission.authority,
                 controller: admission.controller,
                 grants: admission.grants,
+                enrol: line.enrol.clone(),
+                expires: admission.expires,
+                joined_by: line_hash(line),
             })
         }
     }
+}
+
+/// The same membership with a new certificate for the same key, from the authority that it came from.
+pub fn renew(membership: &Membership) -> Result<Membership, Error> {
+    let key = KeyPair::from_pem(&membership.key).map_err(|error| Error::Here(error.to_string()))?;
+    let question = question(&membership.name, String::new(), &key, true)?;
+    let door = JoinLine {
+        address: membership.address.clone(),
+        enrol: membership.enrol.clone(),
+        authority: membership.fleet.clone(),
+        secret: crate::authority::Secret(String::new()),
+    };
+    match ask(&door, &question)? {
+        Answer::Refused(why) => Err(Error::Refused(why)),
+        Answer::Admitted(admission) => Ok(Membership {
+            certificate: admission.certificate,
+            expires: admission.expires,
+            ..membership.clone()
+        }),
+    }
+}
+
+/// A question with its proof.
+fn question(name: &NodeName, secret: String, key: &KeyPair, is_renewal: bool) -> Result<Question, Error> {
+    let public_key = hex(key.der_bytes());
+    let bare = Question { name: name.0.clone(), secret, public_key, proof: String::new(), is_renewal };
+    let proof = key.sign(&bare.proven()).map_err(|error| Error::Here(error.to_string()))?;
+    Ok(Question { proof: hex(&proof), ..bare })
+}
+
+fn line_hash(line: &JoinLine) -> String {
+    hex(&Sha256::digest(line.to_string()))
 }
 
 fn ask(line: &JoinLine, question: &Question) -> Result<Answer, Error> {

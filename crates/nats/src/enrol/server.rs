@@ -2,7 +2,8 @@
 //!
 //! Invariant: who is told that it is admitted is one the server (the broker) already knows.
 
-use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, proven, say};
+use super::deadline::DeadlineStream;
+use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
 use crate::authority::{Authority, Error as Refusal, Secret, unhex};
 use crate::broker::Security;
 use crate::connection::certificates;
@@ -144,8 +145,7 @@ fn listen_until(socket: &TcpListener, desk: &Arc<Desk>, end: &AtomicBool) {
 impl Desk {
     fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(STEP))?;
-        stream.set_write_timeout(Some(STEP))?;
+        let stream = DeadlineStream::new(stream, STEP);
         let connection = ServerConnection::new(Arc::clone(&self.config)).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
         let question: Question = hear(&mut stream)?;
@@ -158,18 +158,17 @@ impl Desk {
     fn answer(&self, question: &Question) -> Result<Answer, String> {
         let refused = |error: Refusal| error.to_string();
         let now = wall_clock_ns() / 1_000_000_000;
-        if !self.authority.accepts(&question.secret, now).map_err(refused)? {
-            return Err(Refusal::Secret.to_string());
-        }
-        let unproven = || "the key does not belong to who asks".to_owned();
+        let unproven = || "the key does not belong to the one that asks".to_owned();
         let key = unhex(&question.public_key).ok_or_else(unproven)?;
         let proof = unhex(&question.proof).ok_or_else(unproven)?;
         UnparsedPublicKey::new(&ECDSA_P256_SHA256_ASN1, &key)
-            .verify(&proven(&question.name, &question.secret), &proof)
+            .verify(&question.proven(), &proof)
             .map_err(|_| unproven())?;
         let name = NodeName(question.name.clone());
-        let admission = self.authority.admit(&name, &key).map_err(refused)?;
-        self.authority.use_up(&question.secret, now).map_err(refused)?;
+        if question.is_renewal {
+            return self.authority.renew(&name, &key, now).map(Answer::Admitted).map_err(refused);
+        }
+        let admission = self.authority.admit(&name, &key, &question.secret, now).map_err(refused)?;
         (self.on_join)(&name)?;
         Ok(Answer::Admitted(admission))
     }

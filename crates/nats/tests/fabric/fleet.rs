@@ -32,7 +32,7 @@ impl Fleet {
         let broker = Arc::new(Mutex::new(Broker::start(setup).expect("the server starts")));
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |_: &NodeName| {
-            let nodes = nodes.nodes().map_err(|error| error.to_string())?;
+            let nodes = nodes.admitted().map_err(|error| error.to_string())?;
             own.lock().expect("whole").allow(nodes).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));

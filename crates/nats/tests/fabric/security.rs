@@ -111,12 +111,34 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "of another fleet: {refused:?}");
     // A node that was taken out is out.
     let member = fleet.member("a");
-    drop(join(&fabric(&member), &node("a")));
+    let mut connected = join(&fabric(&member), &node("a"));
     fleet.authority.remove(&node("a")).expect("it is there");
-    let left = fleet.authority.nodes().expect("listed");
+    let left = fleet.authority.admitted().expect("listed");
     fleet.broker.lock().expect("whole").allow(left).expect("it is told");
+    assert!(!troubles(&mut connected).is_empty(), "it is cut off");
     let refused = fabric(&member).join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "removed: {refused:?}");
+    // A namesake comes in, and the old certificate is not good for its place.
+    let namesake = fleet.member("a");
+    let refused = fabric(&member).join(node("a")).err();
+    assert!(matches!(refused, Some(Error::NotPermitted(_))), "an older generation: {refused:?}");
+    join(&fabric(&namesake), &node("a"));
+}
+
+#[test]
+fn a_certificate_is_renewed_without_a_line_as_long_as_its_node_is_in_the_fleet() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let member = fleet.member("a");
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+    assert!(!member.is_due(now) && member.is_due(now + 80 * 24 * 3600));
+    let renewed = enrol::renew(&member).expect("it is in the fleet");
+    assert_ne!(renewed.certificate(), member.certificate());
+    let fabric = fabric(&member);
+    fabric.renew(renewed.certificate());
+    join(&fabric, &node("a"));
+    fleet.authority.remove(&node("a")).expect("it is there");
+    assert!(matches!(enrol::renew(&renewed), Err(enrol::Error::Refused(_))), "removed");
 }
 
 /// Whoever holds the server can publish anything: here somebody with the controller's certificate and no key, and

@@ -90,7 +90,9 @@ pub(crate) fn open_everything(fleet: &Fleet) {
     let file = directory.join("nats-server.conf");
     let text = std::fs::read_to_string(&file).expect("it is there");
     let open = "      { user: \"CN=witness\", permissions: { publish: \">\", subscribe: \">\" } }";
-    let text = text.replace("\"CN=witness\"", "\"CN=nobody\"");
+    let name = text.split('"').find(|word| word.starts_with("CN=witness")).expect("it is let in").to_owned();
+    let open = open.replace("CN=witness", &name);
+    let text = text.replace(&format!("\"{name}\""), "\"CN=nobody\"");
     let controller = text.lines().find(|line| line.contains("CN=controller")).expect("it is let in");
     let text = text.replace(controller, &format!("{controller}\n{open}"));
     std::fs::write(&file, text).expect("written");

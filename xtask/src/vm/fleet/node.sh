@@ -11,7 +11,8 @@ echo ready
 read -r line
 mkdir -p /run/node
 printf '[[port]]\ninterface = "eth1"\n' >/run/node/owner.toml
-"$program" agent --join "$line" --name "$name" --owner /run/node/owner.toml --store /run/node --spool 64 &
+echo "$line" >/run/node/line
+"$program" agent --join /run/node/line --name "$name" --owner /run/node/owner.toml --store /run/node --spool 64 &
 while read -r word number; do
     case $word in
     clock) sed -n "s/^now at \([0-9]*\) nsecs$/clock $number \1/p" /proc/timer_list ;;

@@ -10,7 +10,7 @@ use crate::output::{Output, remark};
 use packetrig_fleet::NodeName;
 use packetrig_nats::enrol::{self, JoinLine, Membership};
 use packetrig_node::supervisor::{self, Ended, Watch};
-use packetrig_sys::{kernel, sched, signal};
+use packetrig_sys::{clock, kernel, sched, signal};
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
@@ -69,23 +69,52 @@ pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Er
     }
 }
 
-/// Joins by the line, if one is given; else the node must have joined before.
+/// Joins by the line, if one is given that was not used yet; else the node must have joined before.
 fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| Membership::load(&file)).transpose()?;
-    let Some(line) = &arguments.join else {
-        return match earlier {
-            Some(_) => Ok(()),
-            None => Err(Error::Usage(
-                "this machine has joined no fleet; give the line that `packetrig fleet up` printed with --join".into(),
-            )),
-        };
+    let Some(line) = read_line(arguments, earlier.is_some())? else {
+        let none = "this machine has joined no fleet; give the file with the line that `packetrig fleet up` printed, with --join";
+        return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
+    if earlier.as_ref().is_some_and(|membership| membership.came_by(&line)) {
+        return Ok(());
+    }
     let name = arguments.name.clone().or_else(|| earlier.as_ref().map(|it| it.name.0.clone()));
     let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
-    let line: JoinLine = line.parse()?;
     let membership = enrol::enrol(&line, &name, earlier.as_ref())?;
     membership.save(&file)?;
     remark(format_args!("joined the fleet at {} as {name}", membership.address));
     Ok(())
+}
+
+/// The line to join by. A node that has joined needs neither the line nor its file again.
+fn read_line(arguments: &Agent, has_joined: bool) -> Result<Option<JoinLine>, Error> {
+    let Some(file) = &arguments.join else { return Ok(None) };
+    let name = file.display().to_string();
+    if name.starts_with("prig1:") {
+        return Err(Error::Usage(
+            "everybody on this machine can read the arguments of a program; write the line to a file and give that with --join, \
+             or `--join -` and the line on standard input"
+                .into(),
+        ));
+    }
+    if has_joined && !file.exists() {
+        return Ok(None);
+    }
+    let text = if name == "-" { std::io::read_to_string(std::io::stdin()) } else { fs::read_to_string(file) };
+    let text = text.map_err(|source| Error::ReadFile { name, source })?;
+    Ok(Some(text.trim().parse()?))
+}
+
+/// Renews the certificate when little of its time is left; says whether there is a new one. What fails now is tried again.
+fn renew(home: &Home) -> Result<Option<Membership>, Error> {
+    let file = home.membership();
+    let membership = Membership::load(&file)?;
+    if !membership.is_due(clock::wall_clock_ns() / 1_000_000_000) {
+        return Ok(None);
+    }
+    let renewed = enrol::renew(&membership)?;
+    renewed.save(&file)?;
+    Ok(Some(renewed))
 }

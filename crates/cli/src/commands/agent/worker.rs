@@ -34,6 +34,8 @@ use std::time::Duration;
 const KEEP_FREE: u64 = 256 << 20;
 /// Before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// How often the time left of the certificate is looked at.
+const RENEWAL: Duration = Duration::from_secs(6 * 3600);
 /// How often the wish to end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -86,10 +88,26 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
     let over = Arc::new(AtomicBool::new(false));
     watch_for_end(&over)?;
+    keep_certificate_valid(home, fabric)?;
     let mut planes = EnginePlane::for_node(node).under(gate.clone());
     let agent = Agent::leased(LeaseTerms::FLEET, past);
     serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     Ok(Exit::Ok)
+}
+
+/// Looks now and then whether the certificate has to be renewed. Connections that are open stay; the next one uses the new.
+fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> {
+    let home = home.clone();
+    let body = move || loop {
+        match super::renew(&home) {
+            Ok(Some(renewed)) => fabric.renew(renewed.certificate()),
+            Ok(None) => {}
+            Err(error) => remark(format_args!("the certificate of this node could not be renewed: {error}")),
+        }
+        std::thread::sleep(RENEWAL);
+    };
+    let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);
+    started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
 }
 
 /// Tries until the server answers; `None` if the user does not want to wait any more.

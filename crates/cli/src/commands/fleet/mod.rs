@@ -43,7 +43,7 @@ fn invite(arguments: &Invite, output: &mut Output) -> Result<Exit, Error> {
         return Ok(Exit::Ok);
     }
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
-    output.line(format_args!("packetrig agent --join {line}"));
+    output.line(format_args!("{line}"));
     Ok(Exit::Ok)
 }
 
@@ -62,6 +62,6 @@ fn remove(arguments: &Remove, output: &mut Output) -> Result<Exit, Error> {
         return Err(Error::Usage(format!("the fleet has no node called {node}")));
     }
     place.authority()?.remove(&node)?;
-    output.line(format_args!("{node} is forgotten; `packetrig fleet up` lets it in no more"));
+    output.line(format_args!("{node} is forgotten; `packetrig fleet up` cuts it off and lets it in no more"));
     Ok(Exit::Ok)
 }

@@ -45,7 +45,13 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
         door.address()
     ));
     let line = line(&authority, &addresses, arguments.uses, arguments.valid)?;
-    output.line(format_args!("\nOn each other machine:\n  packetrig agent --name NAME --join {line}\n"));
+    let nodes = if arguments.uses == 1 { "one node".to_owned() } else { format!("{} nodes", arguments.uses) };
+    output.line(format_args!(
+        "\nOn the other machine, with this line in a file (it lets {nodes} in within {}):\n\n{line}\n\n  \
+         packetrig agent --name NAME --join FILE\n\n\
+         `packetrig fleet invite` prints a line for the next one.\n",
+        arguments.valid
+    ));
     watch(&place, &broker, &authority);
     Ok(Exit::Ok)
 }
@@ -86,7 +92,7 @@ fn start_broker(
         directory: place.directory().join("broker"),
         store_room: STORE,
         security: Some(security.clone()),
-        nodes: authority.nodes()?,
+        nodes: authority.admitted()?,
     };
     Ok(Some(Broker::start(setup)?))
 }
@@ -125,7 +131,7 @@ fn open_door(
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         // Under the lock: of two that join at once, the later list has both.
         let mut broker = own(&broker);
-        let nodes = known.nodes().map_err(|error| error.to_string())?;
+        let nodes = known.admitted().map_err(|error| error.to_string())?;
         if let Some(broker) = broker.as_mut() {
             broker.allow(nodes).map_err(|error| error.to_string())?;
         }
@@ -137,7 +143,7 @@ fn open_door(
 
 /// Until the user wants it to end. Nodes that were forgotten meanwhile are not let in any more.
 fn watch(place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
-    let mut allowed = authority.nodes().unwrap_or_default();
+    let mut allowed = authority.admitted().unwrap_or_default();
     while signal::received().is_none() {
         std::thread::sleep(LOOK);
         let mut broker = own(broker);
@@ -145,7 +151,7 @@ fn watch(place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authori
         for trouble in broker.troubles() {
             remark(format_args!("the server in {}: {trouble}", place.directory().display()));
         }
-        let nodes = authority.nodes().unwrap_or_default();
+        let nodes = authority.admitted().unwrap_or_default();
         if nodes != allowed {
             if let Err(error) = broker.allow(nodes.clone()) {
                 remark(format_args!("the server could not be told of its nodes: {error}"));

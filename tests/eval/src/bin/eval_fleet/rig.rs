@@ -95,7 +95,7 @@ impl Rig {
         }
         let directory = tempfile::tempdir()?;
         let mut up = packetrig(directory.path());
-        up.args(["fleet", "up", "--address", "10.9.0.1"]);
+        up.args(["fleet", "up", "--address", "10.9.0.1", "--uses", "100"]);
         let up = logged(&mut up, directory.path(), "up")?;
         let mut rig = Self { up, agents: BTreeMap::new(), plans: 0, directory };
         let line = rig.wait_for_line()?;
@@ -127,7 +127,13 @@ impl Rig {
         std::fs::write(&owner, "[[port]]\ninterface = \"eth1\"\n")?;
         let mut agent = Command::new("ip");
         agent.args(["netns", "exec", &format!("n{node}")]).arg(binary());
-        agent.args(["agent", "--join", line, "--name", &format!("n{node}"), "--owner"]).arg(&owner);
+        let file = self.path(&format!("line{node}"));
+        std::fs::write(&file, line)?;
+        agent
+            .args(["agent", "--join"])
+            .arg(&file)
+            .args(["--name", &format!("n{node}"), "--owner"])
+            .arg(&owner);
         agent.args(arguments).env("XDG_DATA_HOME", self.path(&format!("n{node}")));
         logged(&mut agent, self.directory.path(), &format!("agent{node}"))
     }
