@@ -9,6 +9,7 @@
 
 use crate::run::Run;
 use packetrig_sys::clock;
+use packetrig_sys::netns::NetNs;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::program::{self, Report};
@@ -121,6 +122,16 @@ impl Fleet {
         let said = self.said("up");
         let line = said.split_whitespace().find(|word| word.starts_with("prig1:"));
         self.line = line.expect("it was just seen").into();
+    }
+
+    /// The line that lets nodes in.
+    pub(crate) fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// Does it where the controller is.
+    pub(crate) fn beside_controller<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        NetNs::open(&self.control.name).and_then(|netns| netns.run_in(work)).expect("the namespace is ours")
     }
 
     pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {

@@ -5,6 +5,7 @@
 
 mod broker;
 mod controllers;
+mod hostile;
 mod lab;
 mod nodes;
 mod refusals;

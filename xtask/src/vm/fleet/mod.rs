@@ -146,7 +146,9 @@ impl Rig<'_> {
     fn fleet(&self) -> Result<(Middle, String)> {
         let log = self.place.join("fleet.log");
         let mut command = self.packetrig();
-        command.args(["fleet", "up", "--uses", "2", "--address", HOST, "--server"]).arg(&self.programs.server);
+        command
+            .args(["fleet", "up", "--uses", "2", "--address", HOST, "--server"])
+            .arg(&self.programs.server);
         let middle = Middle(command.stdout(File::create(&log)?).spawn().context("packetrig does not run")?);
         let line = until("the fleet's line", || {
             let text = fs::read_to_string(&log)?;

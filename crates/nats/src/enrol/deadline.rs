@@ -1,0 +1,74 @@
+//! A connection that is over at an instant, however slowly the other side goes on.
+//!
+//! A deadline for each read alone would let somebody hold a place by sending a byte now and then.
+
+use packetrig_sys::clock::monotonic_ns;
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+#[derive(Debug)]
+pub(super) struct DeadlineStream {
+    stream: TcpStream,
+    until_ns: u64,
+}
+
+impl DeadlineStream {
+    pub(super) fn new(stream: TcpStream, within: Duration) -> Self {
+        let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+        Self { stream, until_ns: monotonic_ns().saturating_add(within) }
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        match self.until_ns.saturating_sub(monotonic_ns()) {
+            0 => Err(io::ErrorKind::TimedOut.into()),
+            left => Ok(Some(Duration::from_nanos(left))),
+        }
+    }
+}
+
+impl Read for DeadlineStream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(self.left()?)?;
+        self.stream.read(buffer)
+    }
+}
+
+impl Write for DeadlineStream {
+    fn write(&mut self, buffer: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(self.left()?)?;
+        self.stream.write(buffer)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    #[test]
+    fn a_byte_now_and_then_does_not_keep_it_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let mut slow = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        let (stream, _) = listener.accept().expect("it came");
+        let mut stream = DeadlineStream::new(stream, Duration::from_millis(200));
+        let dripping = std::thread::spawn(move || {
+            while slow.write_all(b"x").is_ok() {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let mut byte = [0];
+        let error = loop {
+            if let Err(error) = stream.read(&mut byte) {
+                break error;
+            }
+        };
+        assert!(matches!(error.kind(), io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock), "{error}");
+        drop(stream);
+        dripping.join().expect("it ends when nobody reads any more");
+    }
+}
