@@ -20,6 +20,7 @@ mod panic;
 mod progress;
 mod protocols;
 mod results;
+mod safe_text;
 mod speeds;
 mod table;
 

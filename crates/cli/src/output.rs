@@ -1,6 +1,7 @@
 //! The one way to write: results to standard output, remarks to standard error. A closed pipe (`packetrig … | head`)
 //! ends the writing, not the work; a full disk is reported at the end. Nothing here knows what it prints.
 
+use crate::safe_text::safe;
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
@@ -41,12 +42,14 @@ impl<W: Write> Output<W> {
         self.closed
     }
 
-    /// Writes a text as it is.
+    /// Writes a text, as far as it is [safe] for a terminal.
     pub(crate) fn text(&mut self, text: impl Display) {
         if self.closed {
             return;
         }
-        if let Err(error) = write!(self.results, "{text}").and_then(|()| self.results.flush()) {
+        let text = text.to_string();
+        let written = self.results.write_all(safe(&text).as_bytes());
+        if let Err(error) = written.and_then(|()| self.results.flush()) {
             self.closed = true;
             // The reader has seen enough: that is its good right.
             self.failed = Some(error).filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
@@ -72,9 +75,9 @@ impl<W: Write> Output<W> {
     }
 }
 
-/// Tells the user something beside the results. Lost when nobody listens.
+/// Tells the user something beside the results, as far as it is [safe] for a terminal. Lost when nobody listens.
 pub(crate) fn remark(text: impl Display) {
-    drop(writeln!(io::stderr(), "{text}"));
+    drop(writeln!(io::stderr(), "{}", safe(&text.to_string())));
 }
 
 /// Colours and a width, if the reader is a terminal that has them.

@@ -21,7 +21,8 @@ fn poison(line: &str) {
     let membership = enrol(&line, &name, None).expect("it is let in");
     let fabric = NatsFabric::new(membership.access().expect("whole")).expect("a runtime");
     let mut endpoint = fabric.join(name.clone()).expect("it joins");
-    let hello = Hello { epoch: u64::MAX - 1, incarnation: 7, ..Hello::default() };
+    let troubles = vec!["\u{1b}]0;owned\u{7}\nVerdict: PASS".to_owned()];
+    let hello = Hello { epoch: u64::MAX - 1, incarnation: 7, troubles, ..Hello::default() };
     let mut outgoing = fabric.outgoing(&name).expect("it opens");
     for number in 0..POISON {
         if number % 100 == 0 {
@@ -40,6 +41,7 @@ fn a_hostile_hello_and_unreadable_results_neither_brick_nor_slow_the_fleet() {
     for _ in 0..2 {
         let ended = fleet.begin(&["--packets", "2000"]).finish();
         assert_eq!(ended.code, Some(0), "{}", ended.complaints);
+        assert!(!ended.complaints.contains(['\u{1b}', '\u{7}']), "{:?}", ended.complaints);
         ended.report().assert_nothing_lost();
     }
     // What was refused is counted, named, and kept within the node's room.

@@ -10,6 +10,7 @@ pub(crate) use live::LiveLine;
 
 use self::tally::Tally;
 use crate::output::remark;
+use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_stats::result::Sample;
 use packetrig_units::{MonoTime, Nanos};
@@ -86,7 +87,7 @@ impl Progress {
     pub(crate) fn say(&self, text: &str) {
         match &self.view {
             View::Nothing => {}
-            View::Bar(bar) => bar.println(text),
+            View::Bar(bar) => bar.println(safe(&text.to_string())),
             View::Lines { .. } => remark(text),
         }
     }

@@ -115,8 +115,9 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         }
     }
 
-    /// Tells something once.
+    /// Tells something once, in one line: nodes write some of it, and none of that may look like a line of ours.
     fn find(&mut self, text: String) {
+        let text = text.replace(['\n', '\r'], " ");
         if self.told.len() < MOST_FINDINGS && !self.told.contains(&text) {
             self.news.push_back(News::Finding(text.clone()));
             self.told.push(text);
