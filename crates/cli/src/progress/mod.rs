@@ -87,7 +87,7 @@ impl Progress {
     pub(crate) fn say(&self, text: &str) {
         match &self.view {
             View::Nothing => {}
-            View::Bar(bar) => bar.println(safe(&text.to_string())),
+            View::Bar(bar) => bar.println(safe(text)),
             View::Lines { .. } => remark(text),
         }
     }
