@@ -16,7 +16,7 @@ fn its_files_are_its_owners_only_and_it_is_the_same_when_opened_again() {
     let (place, authority) = authority();
     authority.server(&["127.0.0.1".into()]).expect("a certificate");
     let directory = place.path().join("fleet");
-    for entry in std::fs::read_dir(&directory).expect("it is there") {
+    for entry in fs::read_dir(&directory).expect("it is there") {
         let entry = entry.expect("readable");
         let mode = entry.metadata().expect("readable").permissions().mode() & 0o777;
         assert_eq!(mode, 0o600, "{:?}", entry.file_name());
@@ -65,8 +65,9 @@ fn one_use_lets_one_in_however_many_ask_at_once() {
     let (place, authority) = authority();
     let once = authority.allow("bench", Some(1), None).expect("made");
     // As two processes would: each with a hold of the directory of its own.
+    let directory = &place.path().join("fleet");
+    let secret = &once.0;
     let let_in = std::thread::scope(|scope| {
-        let (directory, secret) = (&place.path().join("fleet"), &once.0);
         let ask = |number: usize| {
             let own = Authority::open(directory).expect("it is there");
             own.admit(&NodeName(format!("n{number}")), &point(), secret, 1000).is_ok()
