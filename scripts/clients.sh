@@ -25,19 +25,23 @@ if [ "${CLIENTS_LOCKED:-}" != "$what" ] && command -v flock >/dev/null 2>&1; the
 fi
 
 # python_environment NAME ARGUMENT…: a Python environment with what pip installs by these arguments, made anew when they change.
+# A change of a file among the arguments counts, too.
 python_environment() {
     place="$cache/$1"
     shift
-    if [ "$(cat "$place/ready" 2>/dev/null || true)" != "$*" ]; then
+    made_of="$* $(for argument in "$@"; do [ ! -f "$argument" ] || cksum <"$argument"; done)"
+    if [ "$(cat "$place/ready" 2>/dev/null || true)" != "$made_of" ]; then
         rm -rf "$place"
         python3 -m venv "$place" >&2
         "$place/bin/pip" install --quiet --disable-pip-version-check --retries 1 --timeout 20 "$@" >&2
-        echo "$*" >"$place/ready"
+        echo "$made_of" >"$place/ready"
     fi
 }
 
-python_with() {
-    python_environment "$@"
+# locked_python LIST: the interpreter of an environment with the packages of scripts/python-LIST.txt and no others, each of
+# the hash that is written there.
+locked_python() {
+    python_environment "python-$1" --no-deps --require-hashes --requirement "$PWD/scripts/python-$1.txt"
     echo "$place/bin/python"
 }
 
@@ -69,8 +73,8 @@ case $what in
 nextest) cargo_tool cargo-nextest 0.9.148 ;;
 deny) cargo_tool cargo-deny 0.20.2 ;;
 nats) go_program nats-server v2.15.2 github.com/nats-io/nats-server/v2 ;;
-snappi) python_with snappi-1.62.0 snappi==1.62.0 pytest==8.4.2 scapy==2.6.1 ;;
-old) python_with snappi-1.27.1 snappi==1.27.1 ;;
+snappi) locked_python snappi ;;
+old) locked_python old ;;
 gosnappi)
     want_go
     # Named after its sources: another version of them is another program.
@@ -90,7 +94,7 @@ stamp)
     fi
     echo "$place/bin/stamp-suite"
     ;;
-readers) python_with flow-readers duckdb==1.4.4 polars==1.44.2 chdb==3.7.2 kafka-python==2.3.1 ;;
+readers) locked_python readers ;;
 kafka)
     command -v java >/dev/null 2>&1 || { echo "there is no java" >&2; exit 1; }
     list="$PWD/tests/interop/flows/kafka-4.1.2.sha256"
