@@ -100,6 +100,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
         format!("$KV.{RECORDS}.>"),
         format!("$JS.API.DIRECT.GET.{bucket}.>"),
         format!("$JS.API.STREAM.MSG.GET.{bucket}"),
+        "$JS.API.INFO".to_owned(),
         format!("$JS.API.CONSUMER.NAMES.{RESULTS}"),
         format!("$JS.ACK.{RESULTS}.>"),
         "$JS.FC.>".to_owned(),
@@ -110,6 +111,8 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
             ["INFO", "CREATE", "DELETE", "DURABLE.CREATE", "MSG.NEXT"]
                 .map(|order| format!("$JS.API.CONSUMER.{order}.{stream}.>")),
         );
+        // A consumer without a name is made here.
+        publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
     let mut subscribe = vec![own_inbox, presence("*")];
     subscribe.extend(CONTROLLER_LETTERS.iter().chain(&CONTROLLER_TELEMETRY).map(|at| (*at).to_owned()));

@@ -3,7 +3,7 @@
 use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::program;
 use crate::stranger::{Stranger, open_everything};
-use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Outgoing, SegmentId};
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, Records, SegmentId};
 use packetrig_fleet::message::{Body, Command, Grant, Head, NodeName, Nonce, PlanHash, Reply, RunId};
 use packetrig_nats::enrol::{self, JoinLine, enrol};
 use packetrig_nats::{Access, Credentials, NatsEndpoint, NatsFabric};
@@ -64,6 +64,34 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     controller.post(&node("a"), commit()).expect("it works");
     assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(commit()));
     assert_eq!((agent.refused(), agent.troubles()), (0, vec![]));
+}
+
+#[test]
+fn the_controllers_rights_are_enough_for_its_records_and_results() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let own = fleet.controller();
+    let mut records = own.records().expect("it may");
+    let first = records.create("run.a", b"1").expect("it may");
+    assert_eq!(records.get("run.a").expect("it may").map(|record| record.value), Some(b"1".to_vec()));
+    assert_eq!(records.replace("run.a", first + 7, b"2"), Err(Error::Stale("run.a".into())));
+    records.replace("run.a", first, b"2").expect("it may");
+    assert_eq!(records.keys("run.").expect("it may"), ["run.a"]);
+    records.remove("run.a").expect("it may");
+    assert_eq!(records.get("run.a").expect("it may"), None);
+    // It makes the stream.
+    drop(own.incoming().expect("it may"));
+    let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
+    let mut outgoing = fabric(&fleet.member("a")).outgoing(&node("a")).expect("it opens");
+    outgoing.append(&id, b"x").expect("it is kept");
+    // The second one takes over from the first, what that had not confirmed comes again.
+    for _ in 0..2 {
+        let mut incoming = own.incoming().expect("it may");
+        assert_eq!(incoming.collect(LONG).map(|delivery| delivery.id), Some(id.clone()));
+    }
+    let mut incoming = own.incoming().expect("it may");
+    let delivery = incoming.collect(LONG).expect("it comes");
+    incoming.confirm(delivery.token).expect("it may");
 }
 
 #[test]
