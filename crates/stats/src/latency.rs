@@ -3,17 +3,68 @@
 use hdrhistogram::Histogram;
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// The longest time told apart; longer ones count as this in quantiles. Minimum, maximum and mean stay exact.
 const LONGEST: u64 = 100_000_000_000;
 
-/// Distribution of times from 1 ns to 100 s. Memory is fixed: about 200 kB at three significant digits, 28 kB at two.
-/// Serialised as its exact figures and the (value, count) pairs that are not empty.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// Distribution of times from 1 ns to 100 s. While it counts its memory is fixed: about 200 kB at three significant digits, 28 kB
+/// at two. Serialised as its exact figures and the (value, count) pairs that are not empty; one that was read takes no more
+/// memory than these pairs until something is added to it, because a hundred bytes of a foreign file must not take 200 kB.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(into = "Sparse", try_from = "Sparse")]
 pub struct Latency {
-    histogram: Histogram<u64>,
+    times: Times,
     exact: Exact,
+}
+
+#[derive(Clone, Debug)]
+enum Times {
+    Counting(Histogram<u64>),
+    Read { digits: u8, buckets: Vec<(u64, u64)> },
+}
+
+impl Times {
+    fn digits(&self) -> u8 {
+        match self {
+            Self::Counting(histogram) => histogram.sigfig(),
+            Self::Read { digits, .. } => *digits,
+        }
+    }
+
+    fn histogram(&self) -> Cow<'_, Histogram<u64>> {
+        match self {
+            Self::Counting(histogram) => Cow::Borrowed(histogram),
+            Self::Read { digits, buckets } => {
+                let mut histogram = empty(*digits);
+                for (value, count) in buckets {
+                    histogram.saturating_record_n((*value).clamp(1, LONGEST), *count);
+                }
+                Cow::Owned(histogram)
+            }
+        }
+    }
+
+    /// To be added to. Never allocates for one that counts.
+    fn counting(&mut self) -> &mut Histogram<u64> {
+        if let Self::Read { .. } = self {
+            *self = Self::Counting(self.histogram().into_owned());
+        }
+        let Self::Counting(histogram) = self else { unreachable!("it was just made to count") };
+        histogram
+    }
+}
+
+fn empty(digits: u8) -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, digits.clamp(1, 3))
+        .expect("bounds 1..LONGEST and 1 to 3 digits are legal")
+}
+
+impl PartialEq for Latency {
+    fn eq(&self, other: &Self) -> bool {
+        let is_same = self.exact == other.exact && self.times.digits() == other.times.digits();
+        is_same && self.buckets().eq(other.buckets())
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,15 +82,13 @@ impl Exact {
 impl Latency {
     /// An empty distribution with `digits` significant digits (1 to 3; others are brought into range).
     pub fn with_digits(digits: u8) -> Self {
-        let histogram = Histogram::new_with_bounds(1, LONGEST, digits.clamp(1, 3))
-            .expect("bounds 1..LONGEST and 1 to 3 digits are legal");
-        Self { histogram, exact: Exact::EMPTY }
+        Self { times: Times::Counting(empty(digits)), exact: Exact::EMPTY }
     }
 
     /// Takes in one time. Never allocates.
     pub fn record(&mut self, time: Nanos) {
         let ns = time.as_u64();
-        self.histogram.saturating_record(ns.clamp(1, LONGEST));
+        self.times.counting().saturating_record(ns.clamp(1, LONGEST));
         self.exact.count += 1;
         self.exact.sum += u128::from(ns);
         self.exact.min = self.exact.min.min(ns);
@@ -52,7 +101,7 @@ impl Latency {
             return;
         }
         let ns = time.as_u64();
-        self.histogram.saturating_record_n(ns.clamp(1, LONGEST), count);
+        self.times.counting().saturating_record_n(ns.clamp(1, LONGEST), count);
         self.exact.count += count;
         self.exact.sum += u128::from(ns) * u128::from(count);
         self.exact.min = self.exact.min.min(ns);
@@ -61,11 +110,12 @@ impl Latency {
 
     /// Adds another distribution to this one; the coarser resolution of the two is what remains.
     pub fn merge(&mut self, other: &Self) {
-        for pair in other.histogram.iter_recorded() {
-            self.histogram.saturating_record_n(pair.value_iterated_to().min(LONGEST), pair.count_at_value());
+        for (value, count) in other.buckets() {
+            self.times.counting().saturating_record_n(value.as_u64().min(LONGEST), count);
         }
-        self.exact.count += other.exact.count;
-        self.exact.sum += other.exact.sum;
+        // Foreign figures may be as large as their types allow.
+        self.exact.count = self.exact.count.saturating_add(other.exact.count);
+        self.exact.sum = self.exact.sum.saturating_add(other.exact.sum);
         self.exact.min = self.exact.min.min(other.exact.min);
         self.exact.max = self.exact.max.max(other.exact.max);
     }
@@ -93,16 +143,17 @@ impl Latency {
 
     /// The time at or below which `millionths` of the samples lie: 999 900 is p99.99.
     pub fn quantile(&self, millionths: u32) -> Option<Nanos> {
-        let value = self.histogram.value_at_quantile(f64::from(millionths) / 1e6);
+        let value = self.times.histogram().value_at_quantile(f64::from(millionths) / 1e6);
         // The histogram rounds up to the end of its bucket; the exact ends are known better.
         self.some(value.clamp(self.exact.min.min(self.exact.max), self.exact.max))
     }
 
     /// (upper end of a bucket, samples in it), ascending, empty buckets left out.
     pub fn buckets(&self) -> impl Iterator<Item = (Nanos, u64)> {
-        self.histogram
-            .iter_recorded()
-            .map(|pair| (Nanos::new(pair.value_iterated_to()), pair.count_at_value()))
+        let histogram = self.times.histogram();
+        let recorded = histogram.iter_recorded();
+        let pairs = recorded.map(|pair| (Nanos::new(pair.value_iterated_to()), pair.count_at_value()));
+        pairs.collect::<Vec<_>>().into_iter()
     }
 
     fn some(&self, ns: u64) -> Option<Nanos> {
@@ -125,7 +176,7 @@ struct Sparse {
 impl From<Latency> for Sparse {
     fn from(latency: Latency) -> Self {
         Self {
-            digits: latency.histogram.sigfig(),
+            digits: latency.times.digits(),
             count: latency.exact.count,
             sum: latency.exact.sum.to_string(),
             min: latency.exact.min,
@@ -139,20 +190,13 @@ impl TryFrom<Sparse> for Latency {
     type Error = String;
 
     fn try_from(sparse: Sparse) -> Result<Self, String> {
-        let mut latency = Self::with_digits(sparse.digits);
-        for (value, count) in &sparse.buckets {
-            latency.histogram.saturating_record_n((*value).clamp(1, LONGEST), *count);
-        }
-        if latency.histogram.len() != sparse.count {
-            return Err(format!(
-                "a distribution of {} samples has buckets for {}",
-                sparse.count,
-                latency.histogram.len()
-            ));
+        let samples = sparse.buckets.iter().fold(0, |sum: u64, (_, count)| sum.saturating_add(*count));
+        if samples != sparse.count {
+            return Err(format!("a distribution of {} samples has buckets for {samples}", sparse.count));
         }
         let sum = sparse.sum.parse().map_err(|_| format!("`{}` is not a sum", sparse.sum))?;
-        latency.exact = Exact { count: sparse.count, sum, min: sparse.min, max: sparse.max };
-        Ok(latency)
+        let exact = Exact { count: sparse.count, sum, min: sparse.min, max: sparse.max };
+        Ok(Self { times: Times::Read { digits: sparse.digits.clamp(1, 3), buckets: sparse.buckets }, exact })
     }
 }
 
@@ -181,6 +225,20 @@ mod tests {
         assert_eq!(latency.max(), Some(Nanos::new(200_000_000_000)));
         assert_eq!(latency.min(), Some(Nanos::ZERO));
         assert_eq!(latency.mean(), Some(Nanos::new(100_000_000_000)));
+    }
+
+    #[test]
+    fn one_that_was_read_takes_memory_when_something_is_added_to_it() {
+        let counted = of(&[5, 70_000, 70_000]);
+        let text = serde_json::to_string(&counted).unwrap();
+        let mut read: Latency = serde_json::from_str(&text).unwrap();
+        assert!(matches!(&read.times, Times::Read { buckets, .. } if buckets.len() == 2));
+        assert_eq!((read.quantile(500_000), read.clone()), (counted.quantile(500_000), counted));
+        assert!(matches!(read.times, Times::Read { .. }), "asking adds nothing");
+        read.record(Nanos::new(6));
+        assert!(matches!(read.times, Times::Counting(_)));
+        assert_eq!(read, of(&[5, 70_000, 70_000, 6]));
+        assert!(serde_json::from_str::<Latency>(&text.replace("\"count\":3", "\"count\":4")).is_err());
     }
 
     proptest! {
