@@ -34,8 +34,7 @@ pub type Open = Box<dyn FnMut() -> Result<Box<dyn Outgoing>, fabric::Error> + Se
 pub struct Uplink {
     spool: Spool,
     journal: Option<(RunId, u32, Journal)>,
-    /// Captures larger than this stay on the node.
-    capture_room: u64,
+    captures: CaptureAllowance,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -67,7 +66,8 @@ impl Shared {
 }
 
 impl Uplink {
-    /// Begins to hand over what waits in `spool`, as segments of `node`.
+    /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files together, no more
+    /// than `capture_room` bytes leave it.
     pub fn start(spool: Spool, node: NodeName, capture_room: u64, open: Open) -> Result<Self, Error> {
         let shared = Arc::new(Shared::default());
         let carrier = Carrier {
@@ -80,7 +80,7 @@ impl Uplink {
         };
         let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
         let thread = Some(thread.map_err(Error::Thread)?);
-        Ok(Self { spool, journal: None, capture_room, shared, thread })
+        Ok(Self { spool, journal: None, captures: CaptureAllowance::new(capture_room), shared, thread })
     }
 
     /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
@@ -131,11 +131,12 @@ impl Uplink {
         let Some((run, attempt, mut journal)) = self.journal.take() else {
             return Err(Error::NoJournal);
         };
-        let mut left = Vec::new();
+        let (mut left, mut kept_files) = (Vec::new(), Vec::new());
         for capture in &result.captures {
             let path = Path::new(&capture.file);
-            if let Err(why) = keep_capture(&mut journal, path, self.capture_room) {
-                left.push(format!("{} stays on the node: {why}", path.display()));
+            match keep_capture(&mut journal, path, (&run, &mut self.captures)) {
+                Ok(()) => kept_files.push(path),
+                Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
             }
         }
         let kept = journal.result(result);
@@ -144,6 +145,10 @@ impl Uplink {
         self.shared.own().remarks.extend(left);
         self.announce();
         kept.and(last)?;
+        for file in kept_files {
+            // The spool has it until the controller does. A second copy would fill the owner's disk run by run.
+            std::fs::remove_file(file).unwrap_or(());
+        }
         Ok(self.spool.finished(&run, attempt).unwrap_or_default())
     }
 
@@ -175,13 +180,97 @@ impl Uplink {
     }
 }
 
-fn keep_capture(journal: &mut Journal, path: &Path, room: u64) -> Result<(), String> {
+fn keep_capture(
+    journal: &mut Journal,
+    path: &Path,
+    (run, allowance): (&RunId, &mut CaptureAllowance),
+) -> Result<(), String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    if size > room {
-        return Err(format!("its {size} B are more than the {room} B that are sent"));
-    }
+    allowance.take(run, size)?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
+}
+
+/// What the owner allows to leave the node with the captures of a run: all files and all attempts together.
+#[derive(Debug)]
+struct CaptureAllowance {
+    per_run: u64,
+    run: Option<RunId>,
+    used: u64,
+}
+
+impl CaptureAllowance {
+    const fn new(per_run: u64) -> Self {
+        Self { per_run, run: None, used: 0 }
+    }
+
+    /// Takes `bytes` of it, or says why they stay. What was refused by the spool afterwards counts all the same: part of it may
+    /// have left.
+    fn take(&mut self, run: &RunId, bytes: u64) -> Result<(), String> {
+        if self.run.as_ref() != Some(run) {
+            self.run = Some(run.clone());
+            self.used = 0;
+        }
+        let after = self.used.saturating_add(bytes);
+        if after > self.per_run {
+            let Self { per_run, used, .. } = self;
+            return Err(format!(
+                "with its {bytes} B the captures of the run would be more than the {per_run} B that are sent; {used} B are"
+            ));
+        }
+        self.used = after;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::PlanHash;
+    use packetrig_stats::result::CaptureResult;
+
+    #[test]
+    fn all_captures_of_a_run_share_one_allowance_over_its_attempts() {
+        let (first, second) = (RunId("a".into()), RunId("b".into()));
+        let mut allowance = CaptureAllowance::new(1000);
+        assert!(allowance.take(&first, 600).is_ok());
+        let why = allowance.take(&first, 600).unwrap_err();
+        assert!(why.contains("600 B") && why.contains("1000 B"), "{why}");
+        assert!(allowance.take(&first, 400).is_ok(), "a smaller one fits");
+        assert!(allowance.take(&first, 1).is_err());
+        assert!(allowance.take(&second, 1000).is_ok());
+        assert!(CaptureAllowance::new(0).take(&first, 1).is_err());
+        assert!(CaptureAllowance::new(u64::MAX).take(&first, u64::MAX).is_ok());
+    }
+
+    /// Sends nothing anywhere.
+    fn nowhere() -> Open {
+        Box::new(|| Err(fabric::Error::Down("nowhere".into())))
+    }
+
+    #[test]
+    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
+        let place = tempfile::tempdir().unwrap();
+        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
+        let spool = Spool::open(&place.path().join("spool"), limits, Box::new(|_| None)).unwrap();
+        let mut uplink = Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap();
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+        uplink.begin(&head).unwrap();
+        let mut result = NodeResult::default();
+        for name in ["one.pcapng", "two.pcapng", "three.pcapng"] {
+            let file = place.path().join(name);
+            std::fs::write(&file, vec![7; 100_000]).unwrap();
+            let file = file.to_string_lossy().into_owned();
+            result.captures.push(CaptureResult { port: 0, file, written: 1, dropped: 0 });
+        }
+        uplink.finish(&result).unwrap();
+        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::Kind::Capture).count();
+        assert_eq!(captures, 2, "200 kB of 300 kB");
+        let told = uplink.troubles().join("\n");
+        assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
+        let is_there = |name| place.path().join(name).exists();
+        assert_eq!(["one.pcapng", "two.pcapng", "three.pcapng"].map(is_there), [false, false, true]);
+    }
 }
 
 impl Drop for Uplink {
