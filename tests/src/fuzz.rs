@@ -5,9 +5,11 @@
 
 mod flow_collect;
 mod flow_parse;
+mod segment;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
 pub use flow_parse::{flow_parse, frames};
+pub use segment::segment;
 
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};

@@ -6,11 +6,13 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod full_disk;
 pub mod fuzz;
 pub mod hosts;
 pub mod judge;
 pub mod judged_run;
 pub mod permit;
+pub mod private_files;
 pub mod program;
 pub mod recording;
 pub mod rig_fault;

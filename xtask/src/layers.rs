@@ -19,7 +19,7 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("fleet", &["units", "plan", "stats"]),
     ("probe", &["units", "wire", "stats"]),
     ("prober", &["units", "wire", "stats", "plan", "sys", "engine", "probe"]),
-    ("store", &["units", "wire", "stats", "flow", "fleet", "probe"]),
+    ("store", &["units", "wire", "stats", "flow", "sys", "fleet", "probe"]),
     ("node", &["units", "wire", "stats", "plan", "sys", "engine", "fleet", "store"]),
     ("meter", &["units", "wire", "stats", "flow", "sys", "engine"]),
     ("server", &["units", "plan", "stats", "fleet", "store"]),
@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &["sys"]),
-    ("tests", &["units", "wire", "plan", "flow", "sys", "testkit"]),
+    ("tests", &["units", "wire", "stats", "plan", "flow", "sys", "fleet", "store", "testkit"]),
     (
         "eval",
         &[
@@ -70,6 +70,21 @@ const FENCED: &[(&str, &[&str])] = &[
 
 /// Only `sys` may do these; everybody else is told the time.
 const CLOCKS: &[&str] = &["Instant::now", "SystemTime::now"];
+
+/// Calls that make files and directories with the mode that the umask leaves: what others must not read may be in them.
+/// `sys::private_files` makes them in their place.
+const OPEN_FILES: &[&str] = &[
+    "File::create",
+    "fs::write(",
+    "fs::copy(",
+    "fs::create_dir",
+    ".create(true)",
+    ".create_new(true)",
+    "DirBuilder",
+    "UnixListener::bind(",
+];
+/// The one file that may call them.
+const PRIVATE_FILES: &str = "crates/sys/src/private_files.rs";
 
 pub(crate) fn check() -> Result<Checked> {
     let metadata = metadata::read()?;
@@ -112,10 +127,10 @@ fn dependencies(room: &str, package: &Package) -> Vec<String> {
 }
 
 fn source(room: &str, file: &str, text: &str) -> Vec<String> {
+    let mut found = open_files(file, text);
     if room == "sys" {
-        return Vec::new();
+        return found;
     }
-    let mut found = Vec::new();
     let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
     if is_root && !text.contains("#![forbid(unsafe_code)]") {
         found.push(format!("{file}: the crate root must say #![forbid(unsafe_code)]"));
@@ -125,6 +140,19 @@ fn source(room: &str, file: &str, text: &str) -> Vec<String> {
         CLOCKS.iter().filter(|clock| text.contains(**clock) && !file.ends_with("xtask/src/layers.rs"));
     found.extend(clocks.map(|clock| format!("{file}: {clock}: only sys reads a clock")));
     found
+}
+
+/// Files that others could read. Tests may make what they like.
+fn open_files(file: &str, text: &str) -> Vec<String> {
+    let is_test = file.ends_with("tests.rs") || file.contains("/tests/");
+    if is_test || !file.contains("crates/") || file.ends_with(PRIVATE_FILES) {
+        return Vec::new();
+    }
+    let code = text.split_once("mod tests {").map_or(text, |(code, _tests)| code);
+    // `BulkFile::create` is another function.
+    let is_call = |(at, _): (usize, &str)| !code[..at].ends_with(|before: char| before.is_alphanumeric());
+    let calls = OPEN_FILES.iter().filter(|call| code.match_indices(**call).any(is_call));
+    calls.map(|call| format!("{file}: {call}: files are made by packetrig_sys::private_files only")).collect()
 }
 
 fn rust_files(folder: &Path) -> Result<Vec<PathBuf>> {
@@ -187,5 +215,15 @@ mod tests {
         let clock = ["std::time::", "Instant::now()"].concat();
         assert_eq!(source("wire", "crates/wire/src/tag.rs", &clock).len(), 1);
         assert_eq!(source("sys", "crates/sys/src/clock.rs", &clock).len(), 0);
+    }
+
+    #[test]
+    fn files_that_others_could_read_are_found_outside_tests() {
+        let make = "File::create(path)?; std::fs::create_dir_all(path)?; BulkFile::create(path)?;";
+        assert_eq!(source("sys", "/x/crates/sys/src/bulk.rs", make).len(), 2);
+        assert_eq!(source("sys", "/x/crates/sys/src/private_files.rs", make).len(), 0);
+        let in_tests = format!("fn a() {{}}\n#[cfg(test)]\nmod tests {{ {make} }}");
+        assert_eq!(source("wire", "/x/crates/wire/src/tag.rs", &in_tests).len(), 0);
+        assert_eq!(source("wire", "/x/crates/wire/src/tag/tests.rs", make).len(), 0);
     }
 }

@@ -235,6 +235,7 @@ fn of_store(error: &packetrig_store::Error) -> Exit {
     use packetrig_store::Error as Store;
     match error {
         Store::NoPlace | Store::Unknown(_) | Store::Ambiguous { .. } => Exit::Usage,
+        Store::UnderWay { .. } => Exit::Busy,
         Store::Taken(_) | Store::BadId(_) => Exit::Bug,
         _ => Exit::World,
     }

@@ -10,6 +10,7 @@ use crate::args;
 use crate::error::Error;
 use packetrig_nats::authority::Authority;
 use packetrig_nats::{Access, NatsFabric};
+use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -72,7 +73,7 @@ impl FleetPlace {
     pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
         let what = || self.file().display().to_string();
-        fs::write(self.file(), text).map_err(|source| Error::Write { what: what(), source })
+        private_files::write(&self.file(), text).map_err(|source| Error::Write { what: what(), source })
     }
 
     /// Refuses to go on where no fleet was made.

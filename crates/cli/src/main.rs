@@ -27,9 +27,11 @@ mod table;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
 use clap::Parser;
+use packetrig_sys::private_files;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    private_files::tighten_process();
     panic::report_briefly();
     panic::guarded(command).into()
 }

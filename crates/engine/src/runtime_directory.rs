@@ -2,10 +2,9 @@
 //! root, a directory of the user's own below the directory for temporary files for everybody else.
 
 use packetrig_sys::caps::{Rights, outer_user};
-use packetrig_sys::process;
-use std::fs::DirBuilder;
+use packetrig_sys::{private_files, process};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// Names another directory for the files.
@@ -27,7 +26,7 @@ pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     create_directory(directory)?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}", process::own()));
-    std::fs::write(&draft, bytes).and_then(|()| std::fs::rename(&draft, path))
+    private_files::write(Path::new(&draft), bytes).and_then(|()| std::fs::rename(&draft, path))
 }
 
 /// Removes a file that may be gone already.
@@ -41,7 +40,7 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
 /// In a directory where everybody may create one, another user may have been first: such a directory is not used.
 fn create_directory(directory: &Path) -> io::Result<()> {
     let base = directory.parent().unwrap_or(directory);
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    private_files::create_directories(directory)?;
     if std::fs::symlink_metadata(base)?.uid() == Rights::current().user {
         return Ok(());
     }

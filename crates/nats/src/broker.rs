@@ -11,7 +11,7 @@ pub use program::{INSTALL, MAJOR, OLDEST, find};
 
 use crate::authority::AdmittedNode;
 use crate::subject;
-use packetrig_sys::child;
+use packetrig_sys::{child, private_files};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -185,10 +185,10 @@ fn write(setup: &Setup) -> Result<(), Error> {
         return Err(Error::Name(name.0.clone()));
     }
     let (directory, file) = (&setup.directory, path(setup));
-    fs::create_dir_all(directory).map_err(world(directory.display().to_string()))?;
+    private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
     // A server that reads it meanwhile finds the old one or the new one.
     let new = file.with_extension("new");
-    fs::write(&new, configuration(setup)).map_err(world(new.display().to_string()))?;
+    private_files::write(&new, configuration(setup)).map_err(world(new.display().to_string()))?;
     fs::rename(&new, &file).map_err(world(file.display().to_string()))
 }
 
@@ -284,8 +284,7 @@ impl Keeper {
 
     fn start(&self) -> Result<Child, Error> {
         let log = self.log();
-        let writer = fs::OpenOptions::new().create(true).append(true).open(&log);
-        let writer = writer.map_err(world(log.display().to_string()))?;
+        let writer = private_files::append(&log).map_err(world(log.display().to_string()))?;
         let errors = writer.try_clone().map_err(world(log.display().to_string()))?;
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(path(&self.setup));

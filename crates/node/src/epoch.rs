@@ -1,5 +1,6 @@
 //! The highest epoch a node has seen, kept over its restarts.
 
+use packetrig_sys::private_files;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -16,7 +17,7 @@ pub fn read(path: &Path) -> io::Result<u64> {
 /// Writes it so that a crash leaves the old one or the new one.
 pub(crate) fn write(path: &Path, epoch: u64) -> io::Result<()> {
     let draft = path.with_extension("new");
-    let mut file = File::create(&draft)?;
+    let mut file = private_files::create(&draft)?;
     writeln!(file, "{epoch}")?;
     file.sync_all()?;
     fs::rename(&draft, path)?;

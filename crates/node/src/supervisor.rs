@@ -6,9 +6,9 @@
 //!
 //! Invariant: the worker never outlives its supervisor.
 
-use packetrig_sys::{clock, process};
+use packetrig_sys::{clock, private_files, process};
 use packetrig_units::Nanos;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -29,8 +29,7 @@ pub struct Watch(File);
 impl Watch {
     /// Opens the file, makes it if it is not there.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-        Ok(Self(file))
+        private_files::open_or_create(path).map(Self)
     }
 
     /// Says until when something may be sent.

@@ -1,17 +1,21 @@
 //! Past runs and runs under way, in SQLite.
 
+mod late;
 mod segments;
 mod unfinished;
 
+pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
 pub(crate) use segments::SegmentRow;
 pub use unfinished::Unfinished;
 
 use crate::draft::Draft;
 use crate::files::REPORT;
+use crate::room::ReportSize;
 use crate::{Error, migrations};
 use packetrig_fleet::RunId;
 use packetrig_fleet::report::{RunReport, SCHEMA_VERSION};
 use packetrig_stats::limit::RigLimit;
+use packetrig_sys::private_files;
 use rusqlite::{Connection, ErrorCode, OpenFlags, Row, params};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,11 +63,15 @@ impl Catalogue {
     /// Opens the catalogue in `place`, making it if there is none.
     pub fn open(place: &Path) -> Result<Self, Error> {
         let runs = place.join("runs");
-        fs::create_dir_all(&runs).map_err(Error::file("create", &runs))?;
+        private_files::create_directories(&runs).map_err(Error::file("create", &runs))?;
+        // An earlier version let others in. A directory of another user stays as it is.
+        private_files::tighten(&runs).unwrap_or(());
         // Directories are named in rows: the name must hold wherever the next command is given.
         let place = fs::canonicalize(place).map_err(Error::file("find", place))?;
         let path = place.join("catalogue.sqlite");
         let error = |source| Error::Catalogue { path: path.clone(), source };
+        // SQLite gives its other files the mode of this one.
+        private_files::open_or_create(&path).map_err(Error::file("open", &path))?;
         let mut connection = Connection::open(&path).map_err(error)?;
         write_ahead(&connection, PATIENCE).map_err(error)?;
         // A row that was committed survives a power cut.
@@ -104,14 +112,15 @@ impl Catalogue {
         Ok(Self { place, connection })
     }
 
-    /// Begins a run: a directory for what it writes while it goes on.
-    pub fn begin(&self, run: RunId) -> Result<Draft, Error> {
-        Draft::new(self, run)
+    /// Begins a run: a directory for what it writes while it goes on, with room set aside for its report.
+    pub fn begin(&self, run: RunId, size: ReportSize) -> Result<Draft, Error> {
+        Draft::new(self, run, size)
     }
 
     /// Stores a finished run in one go; returns its directory.
     pub fn record(&self, report: &RunReport, document: &str) -> Result<PathBuf, Error> {
-        Ok(self.begin(report.run.clone())?.commit(self, report.clone(), document)?.0)
+        let size = ReportSize { document_bytes: document.len() as u64, ..ReportSize::default() };
+        self.begin(report.run.clone(), size)?.commit(self, &mut report.clone(), document)
     }
 
     /// The newest runs first, at most `most`.
@@ -195,6 +204,19 @@ impl Catalogue {
             step.commit()
         };
         commit().map_err(|source| self.error(source))
+    }
+
+    /// Whether there is a row of the run with exactly this id.
+    pub(crate) fn is_listed(&self, id: &str) -> Result<bool, Error> {
+        let sql = "SELECT EXISTS (SELECT 1 FROM runs WHERE id = ?1)";
+        let found = self.connection.query_row(sql, params![id], |row| row.get(0));
+        found.map_err(|source| self.error(source))
+    }
+
+    /// As a full disk does.
+    #[cfg(test)]
+    pub(crate) fn refuse_writes(&self, refuse: bool) {
+        self.connection.pragma_update(None, "query_only", refuse).expect("a pragma of a connection");
     }
 
     pub(crate) fn place(&self) -> &Path {

@@ -1,5 +1,6 @@
 //! Files that are whole or not there.
 
+use packetrig_sys::private_files;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -11,7 +12,7 @@ pub(crate) const UNFINISHED: &str = "tmp";
 pub(crate) fn write_whole(directory: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary = directory.join(format!(".{name}.{UNFINISHED}"));
     let write = || {
-        let mut file = File::create(&temporary)?;
+        let mut file = private_files::create(&temporary)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, directory.join(name))
@@ -30,9 +31,20 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
     to.parent().map_or(Ok(()), sync)
 }
 
+/// The content of a file and its name outlast a power cut.
+pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    #[cfg(test)]
+    tests::note_sync(path);
+    path.parent().map_or(Ok(()), sync)
+}
+
 /// What was made, renamed or removed in `directory` outlasts a power cut.
 pub(crate) fn sync(directory: &Path) -> io::Result<()> {
-    File::open(directory)?.sync_all()
+    File::open(directory)?.sync_all()?;
+    #[cfg(test)]
+    tests::note_sync(directory);
+    Ok(())
 }
 
 /// Makes `directory` below `top`, which exists, and syncs every directory that got a new entry.
@@ -42,15 +54,30 @@ pub(crate) fn make_below(top: &Path, directory: &Path) -> io::Result<()> {
     }
     let parent = directory.parent().unwrap_or(top);
     make_below(top, parent)?;
-    match fs::create_dir(directory) {
+    match private_files::create_directory(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
         _ => sync(parent),
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use std::cell::RefCell;
+    use std::path::PathBuf;
+
+    thread_local! {
+        static SYNCED: RefCell<Vec<PathBuf>> = const { RefCell::new(Vec::new()) };
+    }
+
+    pub(super) fn note_sync(path: &Path) {
+        SYNCED.with_borrow_mut(|synced| synced.push(path.to_owned()));
+    }
+
+    /// What this thread has synced since it was asked last, in order.
+    pub(crate) fn synced() -> Vec<PathBuf> {
+        SYNCED.take()
+    }
 
     #[test]
     fn what_gets_its_name_is_there_and_what_cannot_get_it_stays() {

@@ -2,37 +2,56 @@
 
 use crate::catalogue::{Catalogue, Unfinished};
 use crate::gather::{Gathered, gather};
+use crate::kept::{self, CAPTURES, KeptRun, Owner, PARTIAL};
+use crate::room::{ReportRoom, ReportSize};
 use crate::segments::{Parcel, SEGMENTS, Stored};
 use crate::{Error, disk, files};
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_sys::private_files;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// A run's directory in the making. Dropped without [`Draft::commit`] it is removed, unless it is of a run that has a row
-/// from its beginning ([`Catalogue::begin_unfinished`]): that one stays until it is committed or given up.
+/// A run's directory in the making. Dropped without [`Draft::commit`] it is removed if nothing was captured; one that holds
+/// captures stays, and so does that of a run that has a row from its beginning ([`Catalogue::begin_unfinished`]).
 #[derive(Debug)]
 pub struct Draft {
     run: RunId,
     partial: PathBuf,
     directory: PathBuf,
     stays: bool,
+    room: ReportRoom,
+    _owner: Owner,
 }
 
 impl Draft {
-    pub(crate) fn new(catalogue: &Catalogue, run: RunId) -> Result<Self, Error> {
+    pub(crate) fn new(catalogue: &Catalogue, run: RunId, size: ReportSize) -> Result<Self, Error> {
         check_id(&run)?;
         let directory = catalogue.directory(&run);
         if directory.exists() {
             return Err(Error::Taken(run.0));
         }
-        let partial = directory.with_extension("partial");
-        match fs::create_dir(&partial) {
-            Ok(()) => Ok(Self { run, partial, directory, stays: false }),
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(Error::Taken(run.0)),
-            Err(error) => Err(Error::file("create", partial)(error)),
+        let partial = directory.with_extension(PARTIAL);
+        match private_files::create_directory(&partial) {
+            Ok(()) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                return Err(Error::Taken(run.0));
+            }
+            Err(error) => return Err(Error::file("create", partial)(error)),
         }
+        let draft = Self::open(run, partial.clone(), directory, size);
+        if draft.is_err() {
+            // Nothing is in it but what could not be made.
+            kept::remove_if_empty(&partial).unwrap_or(());
+        }
+        draft
+    }
+
+    fn open(run: RunId, partial: PathBuf, directory: PathBuf, size: ReportSize) -> Result<Self, Error> {
+        let owner = Owner::take(&partial).map_err(Error::file("lock", &partial))?;
+        let room = ReportRoom::set_aside(&partial, size)?;
+        Ok(Self { run, partial, directory, stays: false, room, _owner: owner })
     }
 
     /// The draft of a run that has a row, as another process left it.
@@ -41,11 +60,15 @@ impl Draft {
         let directory = catalogue.directory(&run);
         if !partial.exists() {
             // It was about to be committed: the directory had its name already, the row was not written.
-            let again =
-                if directory.exists() { fs::rename(&directory, &partial) } else { fs::create_dir(&partial) };
+            let again = if directory.exists() {
+                fs::rename(&directory, &partial)
+            } else {
+                private_files::create_directory(&partial)
+            };
             again.map_err(Error::file("restore", &partial))?;
         }
-        Ok(Self { run, partial, directory, stays: true })
+        let size = ReportSize { document_bytes: unfinished.plan.len() as u64, ..ReportSize::default() };
+        Self::open(run, partial, directory, size).map(Self::stay)
     }
 
     /// Stays when it is dropped: the catalogue knows of it.
@@ -99,54 +122,98 @@ impl Draft {
         &self.run
     }
 
-    /// Removes what there is of the run; it will have no report.
-    pub fn give_up(mut self, catalogue: &Catalogue) -> Result<(), Error> {
-        // The directory goes with the draft.
+    /// Ends a run that has no report. What was captured stays and is named, with all else there is of the run; without
+    /// captures nothing stays.
+    pub fn leave(mut self) -> Option<KeptRun> {
+        self.room = ReportRoom::default();
+        // What cannot be read cannot be known to be worth nothing: it stays, too.
+        let kept = KeptRun::read(self.run.clone(), &self.partial).ok();
+        kept.filter(|kept| !kept.captures.is_empty() || kept.segment_bytes > 0)
+    }
+
+    /// The same for a run that has a row, which is removed. Captures that nodes sent are put together.
+    pub fn give_up(mut self, catalogue: &Catalogue) -> Result<Option<KeptRun>, Error> {
+        if catalogue.captured_segments(&self.run)? == 0 {
+            // They say what a node counted, and of a run without a report nobody asks.
+            fs::remove_dir_all(self.partial.join(SEGMENTS)).unwrap_or(());
+        }
+        for (attempt, node) in catalogue.parts(&self.run)? {
+            // What cannot be put together stays in its segments.
+            drop(self.partial(catalogue, attempt, &node));
+        }
+        catalogue.forget_unfinished(&self.run)?;
         self.stays = false;
-        catalogue.forget_unfinished(&self.run)
+        Ok(self.leave())
     }
 
     /// Where they are, once there is one.
     pub(crate) fn captures(&self) -> PathBuf {
-        self.partial.join("captures")
+        self.partial.join(CAPTURES)
     }
 
     /// Where captures are written while the run goes on; made when asked for.
     pub fn capture_dir(&self) -> Result<PathBuf, Error> {
         let captures = self.captures();
-        fs::create_dir_all(&captures).map_err(Error::file("create", &captures))?;
+        private_files::create_directories(&captures).map_err(Error::file("create", &captures))?;
         Ok(captures)
     }
 
-    /// Writes the run's files, gives the directory its name, then writes the row in the catalogue it was begun in. Returns the directory and the
-    /// report as stored: its capture files are named as they now are.
+    /// Writes the run's files, gives the directory its name, then writes the row in the catalogue it was begun in. Returns
+    /// the directory; capture files are named in the report as they now are. When it fails everything stays as far as it
+    /// was written, and the error says where.
     pub fn commit(
         mut self,
         catalogue: &Catalogue,
-        mut report: RunReport,
+        report: &mut RunReport,
         document: &str,
-    ) -> Result<(PathBuf, RunReport), Error> {
-        let directory = self.directory.clone();
-        for capture in &mut report.captures {
-            if let Ok(inside) = Path::new(&capture.file).strip_prefix(&self.partial) {
-                capture.file = directory.join(inside).to_string_lossy().into_owned();
+    ) -> Result<PathBuf, Error> {
+        self.stays = true;
+        let Err(source) = self.store(catalogue, report, document) else { return Ok(self.directory.clone()) };
+        if self.directory.exists() {
+            // A directory of that name is one that has its row.
+            disk::rename(&self.directory, &self.partial).unwrap_or(());
+        }
+        let directory = if self.partial.exists() { &self.partial } else { &self.directory };
+        name_captures(report, &self.directory, directory);
+        Err(Error::NotStored { directory: directory.clone(), source: Box::new(source) })
+    }
+
+    fn store(&mut self, catalogue: &Catalogue, report: &mut RunReport, document: &str) -> Result<(), Error> {
+        // What the row promises is on the disk before it.
+        for capture in &report.captures {
+            let file = Path::new(&capture.file);
+            if file.is_absolute() && file.exists() {
+                disk::sync_file(file).map_err(Error::file("sync", file))?;
             }
         }
-        files::write_run(&self.partial, &report, document)?;
-        disk::rename(&self.partial, &directory).map_err(Error::file("rename to", &directory))?;
-        self.stays = true;
-        catalogue.insert(&report, &directory)?;
+        name_captures(report, &self.partial, &self.directory);
+        self.room.release_files();
+        files::write_run(&self.partial, report, document)?;
+        Owner::remove_trace(&self.partial);
+        disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
+        self.room.release_row(&self.directory);
+        catalogue.insert(report, &self.directory)?;
         // They are in the report and in captures/ now. Rows stay, so that what comes again is known.
-        fs::remove_dir_all(directory.join(SEGMENTS)).unwrap_or(());
-        Ok((directory, report))
+        fs::remove_dir_all(self.directory.join(SEGMENTS)).unwrap_or(());
+        Ok(())
     }
 }
 
 impl Drop for Draft {
     fn drop(&mut self) {
+        self.room = ReportRoom::default();
         if !self.stays {
-            // A run that gave no report leaves nothing; what cannot be removed is never listed.
-            fs::remove_dir_all(&self.partial).unwrap_or(());
+            // A run that captured nothing and gave no report leaves nothing; what cannot be removed is shown by `kept`.
+            kept::remove_if_empty(&self.partial).unwrap_or(());
+        }
+    }
+}
+
+/// Capture files have moved with their directory.
+fn name_captures(report: &mut RunReport, from: &Path, to: &Path) {
+    for capture in &mut report.captures {
+        if let Ok(inside) = Path::new(&capture.file).strip_prefix(from) {
+            capture.file = to.join(inside).to_string_lossy().into_owned();
         }
     }
 }

@@ -30,6 +30,38 @@ pub enum Error {
         /// Why.
         source: rusqlite::Error,
     },
+    /// World: a run is not begun whose report would have no room.
+    #[error(
+        "no room for the report of a run: {} has {free} bytes free, and it may take {wanted}; make room, or name another directory with --store",
+        path.display()
+    )]
+    NoRoom {
+        /// Where it would be.
+        path: PathBuf,
+        /// What it may take.
+        wanted: u64,
+        /// What there is.
+        free: u64,
+    },
+    /// World: the report, or its row. Nothing of the run was removed.
+    #[error(
+        "the report could not be stored: {source}; what there is of the run, captures and all, was kept in {}",
+        directory.display()
+    )]
+    NotStored {
+        /// Where everything is.
+        directory: PathBuf,
+        /// Why.
+        source: Box<Self>,
+    },
+    /// User: what is to be discarded is in use.
+    #[error("run `{run}` is under way: process {process} is at it")]
+    UnderWay {
+        /// Which.
+        run: RunId,
+        /// Whose it is.
+        process: u32,
+    },
     /// User: written by a newer packetrig.
     #[error("{} is of version {found}, this packetrig knows up to {known}; use a newer packetrig", path.display())]
     TooNew {
@@ -77,6 +109,16 @@ pub enum Error {
         id: SegmentId,
         /// Why it is not.
         source: Broken,
+    },
+    /// Peer: results that no run here waits for, and more of them than are kept. The node has them still.
+    #[error("segment {id} was not stored: {kept} B of late results are kept, and {most} B are the limit")]
+    LateQuota {
+        /// Which.
+        id: SegmentId,
+        /// What is kept: of this node or, where that is not what is at its limit, of all.
+        kept: u64,
+        /// The limit.
+        most: u64,
     },
     /// Peer: stored before, and not the same. What was stored first is kept.
     #[error("segment {0} is stored with other bytes")]

@@ -19,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 mod captures;
 
+/// Most bytes of a value as it comes, packed.
+const MOST_PACKED: usize = 64 << 20;
+
 /// What a node's part in a run comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gathered {
@@ -90,6 +93,7 @@ pub(crate) fn gather(
     gathered.counts = tally.counts;
     let highest = rows.last().map_or(0, |last| last.number.saturating_add(1));
     gathered.missing += highest.saturating_sub(u64::try_from(rows.len()).unwrap_or(highest));
+    gathered.doubts.extend(captures.refused());
     gathered.captures = captures.finish()?;
     gathered.last_sample = gathered.read(node, "counts", &interval);
     gathered.result = gathered.read(node, "result", &result);
@@ -173,6 +177,11 @@ impl Value {
     fn take(&mut self, segment: Segment) {
         if segment.offset == 0 {
             self.pieces.clear();
+        }
+        if self.pieces.len().saturating_add(segment.payload.len()) > MOST_PACKED {
+            // Nobody's result: more than that is not held in memory for one node.
+            self.pieces = Vec::new();
+            return;
         }
         if u64::try_from(self.pieces.len()) != Ok(segment.offset) {
             // Pieces between are missing; the next value begins at 0.

@@ -8,7 +8,8 @@
 //! <store>/stray/<id>/segments/...               the same, of runs that are not known here
 //! ```
 //! Files are written into the partial directory, synced and renamed; then the row is written. A crash in between leaves
-//! a directory that no row names, never half a report that is listed. A run of a fleet has a row from its beginning, so
+//! a directory that no row names, never half a report that is listed. Room for the report is set aside when the run begins;
+//! captures are removed by nobody but the user ([`Catalogue::kept`], [`Catalogue::discard`]). A run of a fleet has a row from its beginning, so
 //! that who comes after a crash finds it ([`Unfinished`]), and each of its segments is a file first and a row then.
 //!
 //! A node has a directory of its own, the [`spool`].
@@ -23,18 +24,22 @@ mod error;
 pub mod files;
 pub mod flows;
 mod gather;
+mod kept;
 mod migrations;
 mod place;
 pub mod probes;
+mod room;
 #[cfg(test)]
 mod sample;
 mod segments;
 mod set_aside;
 pub mod spool;
 
-pub use catalogue::{Catalogue, Summary, Unfinished};
+pub use catalogue::{Catalogue, LateResults, MOST_LATE, MOST_LATE_OF_NODE, Summary, Unfinished};
 pub use draft::Draft;
 pub use error::Error;
 pub use gather::{Gathered, GatheredCapture};
+pub use kept::{KeptCapture, KeptRun};
 pub use place::default_place;
+pub use room::ReportSize;
 pub use segments::Stored;

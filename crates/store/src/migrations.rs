@@ -44,6 +44,12 @@ CREATE TABLE unfinished (
     directory TEXT NOT NULL,
     begun_at INTEGER NOT NULL
 ) STRICT;",
+    "CREATE TABLE late (
+    node TEXT PRIMARY KEY,
+    segments INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    refused INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;",
 ];
 
 /// The newest version of the tables.
@@ -58,6 +64,10 @@ pub(crate) fn version(connection: &Connection) -> rusqlite::Result<u32> {
 
 /// Brings the tables to the newest version. The inner error is a version newer than that.
 pub(crate) fn apply(connection: &mut Connection) -> rusqlite::Result<Result<(), u32>> {
+    if version(connection)? == newest() {
+        // Nothing is written: a full disk is no obstacle to reading.
+        return Ok(Ok(()));
+    }
     // Immediate: two processes that open a new catalogue at once take turns.
     let step = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let version = version(&step)?;

@@ -18,6 +18,9 @@ use std::path::{Path, PathBuf};
 /// Where they are in a run's directory.
 pub(crate) const SEGMENTS: &str = "segments";
 
+/// Where those of runs are that nobody knows here.
+pub(crate) const STRAY: &str = "stray";
+
 /// How a segment came to be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stored {
@@ -66,9 +69,12 @@ impl Parcel<'_> {
 
 impl Catalogue {
     /// Stores a segment for which the caller has no draft: what came too late for the report is kept beside it, and what
-    /// belongs to a run nobody knows here is kept apart. Then the node need not keep it for ever.
+    /// belongs to a run nobody knows here is kept apart. Then the node need not keep it for ever. Of each node, and in all, no
+    /// more is kept than [`MOST_LATE_OF_NODE`](crate::MOST_LATE_OF_NODE) and [`MOST_LATE`](crate::MOST_LATE).
     pub fn store_late(&self, id: &SegmentId, bytes: &[u8], at: u64) -> Result<Stored, Error> {
         check_id(&id.run)?;
+        check_node(&id.node)?;
+        Segment::decode(&key(id), bytes).map_err(|source| Error::BadSegment { id: id.clone(), source })?;
         if self.segment_hash(id)?.is_some_and(|known| known == hex(&Segment::hash(bytes))) {
             // Of a run that was committed, the files are gone.
             return Ok(Stored::Again);
@@ -78,8 +84,10 @@ impl Catalogue {
         let run = match under_way {
             Some(unfinished) if unfinished.directory.exists() => unfinished.directory,
             _ if listed.exists() => listed,
-            _ => self.place().join("stray").join(&id.run.0),
+            _ => self.place().join(STRAY).join(&id.run.0),
         };
+        let free = packetrig_sys::disk::free(self.place()).unwrap_or(u64::MAX);
+        self.charge_late(id, bytes.len(), free)?;
         disk::make_below(self.place(), &run).map_err(Error::file("create", &run))?;
         Parcel { id, bytes, at }.store(self, &run)
     }

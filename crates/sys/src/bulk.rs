@@ -7,6 +7,7 @@
 //!
 //! Invariant: bytes land at the offset they are given with, whichever way they go.
 
+use crate::private_files;
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -69,7 +70,7 @@ pub struct BulkFile {
 impl BulkFile {
     /// Makes the file anew; `direct` is whether to try direct writes.
     pub fn create(path: &Path, direct: bool) -> io::Result<Self> {
-        let file = File::create(path)?;
+        let file = private_files::create(path)?;
         let in_order = !file.metadata()?.is_file();
         let open_direct = || OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(path).ok();
         let direct = if direct && !in_order { open_direct() } else { None };

@@ -1,6 +1,9 @@
-//! How full disks are.
+//! How full disks are, and room on them that is taken before it is needed.
 
-use crate::Error;
+use crate::{Error, private_files};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use std::io::{self, Write as _};
 use std::path::Path;
 
 /// Bytes that an ordinary process may still write where `path` is.
@@ -10,9 +13,52 @@ pub fn free(path: &Path) -> Result<u64, Error> {
     Ok(facts.f_bavail.saturating_mul(facts.f_frsize))
 }
 
+/// Makes a file of `bytes` for which the disk has set room aside. Removing it gives the room back; where it cannot be made whole, it
+/// is removed.
+pub fn set_aside(path: &Path, bytes: u64) -> io::Result<()> {
+    let made = private_files::create(path).and_then(|mut file| {
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes.max(1)) {
+            // Some file systems set room aside only for what is written.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => write_zeros(&mut file, bytes),
+            Err(errno) => Err(errno.into()),
+            Ok(()) => Ok(()),
+        }
+    });
+    if made.is_err() {
+        // What was made of it takes room from others.
+        std::fs::remove_file(path).unwrap_or(());
+    }
+    made
+}
+
+fn write_zeros(file: &mut std::fs::File, mut bytes: u64) -> io::Result<()> {
+    let zeros = [0; 4096];
+    while bytes > 0 {
+        let piece = bytes.min(zeros.len() as u64);
+        file.write_all(&zeros[..usize::try_from(piece).unwrap_or(zeros.len())])?;
+        bytes -= piece;
+    }
+    // Only then a full disk shows.
+    file.sync_all()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn room_that_is_set_aside_is_in_use_and_too_much_leaves_nothing() {
+        use std::os::unix::fs::MetadataExt as _;
+        let base = tempfile::tempdir().unwrap();
+        let path = base.path().join("room");
+        set_aside(&path, 1 << 20).unwrap();
+        assert!(std::fs::metadata(&path).unwrap().blocks() * 512 >= 1 << 20);
+        set_aside(&path, 1 << 60).unwrap_err();
+        assert!(!path.exists());
+        let mut written = private_files::create(&path).unwrap();
+        write_zeros(&mut written, 100_000).unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 100_000);
+    }
 
     #[test]
     fn a_disk_has_some_room() {

@@ -26,6 +26,7 @@ pub mod packet;
 pub mod pcap;
 pub mod pktgen;
 pub mod ports;
+pub mod private_files;
 pub mod process;
 pub mod qdisc;
 pub mod sched;

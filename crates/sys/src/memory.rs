@@ -1,6 +1,78 @@
 //! Hints to the memory: what will be used soon, and what should lie on large pages.
 //!
-//! It owns nothing. Invariant: hints change the speed and nothing else.
+//! It owns nothing. Invariant: hints change the speed and nothing else. And an allocator that measures, for tests of how much
+//! memory foreign input may take.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+thread_local! {
+    static HELD: Cell<Held> = const { Cell::new(Held { now: 0, peak: 0 }) };
+}
+
+/// Bytes that the calling thread has allocated and not freed; those that it freed for another thread count as below zero.
+#[derive(Clone, Copy)]
+struct Held {
+    now: i64,
+    peak: i64,
+}
+
+/// The system's allocator, which notes what each thread holds. A test program names it as its global allocator.
+#[derive(Clone, Copy, Debug)]
+pub struct MeteredAllocator;
+
+impl MeteredAllocator {
+    /// The most bytes that `work` holds at one time on this thread, beyond what was held before; `None` where this is not
+    /// the allocator of the program.
+    pub fn peak_of(work: impl FnOnce()) -> Option<u64> {
+        let is_in_use = {
+            let before = HELD.get().now;
+            let probe = Box::new([0_u8; 64]);
+            let held = HELD.get().now - before;
+            drop(std::hint::black_box(probe));
+            held >= 64
+        };
+        let before = HELD.get().now;
+        HELD.set(Held { now: before, peak: before });
+        work();
+        is_in_use.then(|| u64::try_from(HELD.get().peak - before).unwrap_or(0))
+    }
+
+    fn note(bytes: usize, sign: i64) {
+        let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        // At the end of a thread nobody asks any more.
+        HELD.try_with(|held| {
+            let now = held.get().now + sign * bytes;
+            held.set(Held { now, peak: held.get().peak.max(now) });
+        })
+        .unwrap_or(());
+    }
+}
+
+// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract; counting touches only a
+// thread-local number that needs neither initialisation nor destruction, and allocates nothing.
+unsafe impl GlobalAlloc for MeteredAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Self::note(layout.size(), 1);
+        // SAFETY: the caller's layout, passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        Self::note(layout.size(), -1);
+        // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // Where it cannot grow in place, both are there for a while.
+        Self::note(size, 1);
+        // SAFETY: as for `dealloc`; the new size is the caller's.
+        let moved = unsafe { System.realloc(pointer, layout, size) };
+        Self::note(layout.size(), -1);
+        moved
+    }
+}
 
 /// Says that this will be used soon.
 #[inline]
@@ -46,6 +118,11 @@ pub fn one_heap() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_the_allocator_nothing_is_measured() {
+        assert_eq!(MeteredAllocator::peak_of(|| drop(vec![0_u8; 1000])), None);
+    }
 
     #[test]
     fn hints_change_nothing() {

@@ -4,7 +4,7 @@
 //! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller's is ever left in a foreign
 //! namespace. Sockets made inside stay in that namespace wherever they are used.
 
-use crate::Error;
+use crate::{Error, private_files};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -67,9 +67,10 @@ impl NetNs {
     /// A new namespace that others find by name, as `ip netns add` makes it. It stays until [`delete_named`].
     pub fn create_named(name: &str) -> Result<Self, Error> {
         let path = path_of(name)?;
-        std::fs::create_dir_all(DIRECTORY).map_err(|error| Error::call("mkdir", DIRECTORY, error))?;
+        private_files::create_public_directories(Path::new(DIRECTORY))
+            .map_err(|error| Error::call("mkdir", DIRECTORY, error))?;
         let object = path.display().to_string();
-        File::create_new(&path)
+        private_files::create_new(&path)
             .map_err(|error| Error::call("create", object.clone(), error).with_rights(RIGHTS))?;
         let mounted = in_thread(|| {
             unshare()?;

@@ -3,9 +3,11 @@
 //! Nothing is owned: the calling process moves in and stays until it ends, and everything made inside ends with it. It
 //! must be called before the process has a second thread.
 
-use crate::{Error, Unsupported, caps::Rights, link::Links, netns, netns::NetNs};
+use crate::{Error, Unsupported, caps::Rights, link::Links, netns, netns::NetNs, private_files};
 use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::thread::UnshareFlags;
+use std::fs::File;
+use std::io::Write as _;
 use std::path::Path;
 
 /// What [`enter_lab`] did.
@@ -32,7 +34,8 @@ pub fn enter_lab() -> Result<Entered, Error> {
         // /run belongs to the machine's root, who is nobody here: the whole of it is covered.
         mount_tmpfs("/run")?;
     }
-    std::fs::create_dir_all(directory).map_err(|error| Error::call("mkdir", netns::DIRECTORY, error))?;
+    private_files::create_public_directories(directory)
+        .map_err(|error| Error::call("mkdir", netns::DIRECTORY, error))?;
     mount_tmpfs(netns::DIRECTORY)?;
     raise_loopback()?;
     Ok(Entered { user_namespace })
@@ -43,7 +46,8 @@ fn enter_user_namespace() -> Result<(), Error> {
     unshare(UnshareFlags::NEWUSER, "a user namespace")?;
     let write = |file: &str, text: String| {
         let path = format!("/proc/self/{file}");
-        std::fs::write(&path, text).map_err(|error| refused(&path, &error))
+        let opened = File::options().write(true).open(&path);
+        opened.and_then(|mut file| file.write_all(text.as_bytes())).map_err(|error| refused(&path, &error))
     };
     // Group maps of ordinary users are accepted only once setgroups is given up.
     write("setgroups", "deny".into())?;

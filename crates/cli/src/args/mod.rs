@@ -227,7 +227,34 @@ pub(crate) enum ReportAction {
         #[command(flatten)]
         store: Store,
     },
-    /// Print the directory that holds the files of a run
+    /// List runs that have files and no report: under way, killed, or ended when the report could not be written
+    Unfinished {
+        #[command(flatten)]
+        store: Store,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove the files of a run that has no report, captures and all; a run that is under way is refused
+    Discard {
+        /// Run id or the beginning of one
+        #[arg(value_name = "ID")]
+        id: String,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// List results of nodes that came when no run waited for them, and how many were refused
+    Late {
+        #[command(flatten)]
+        store: Store,
+        /// Remove those of runs that are not known here, and make room for more
+        #[arg(long)]
+        discard: bool,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the directory that holds the files of a run, also of one without a report
     Path {
         /// Run id or the beginning of one; `last` is the newest
         #[arg(value_name = "ID")]

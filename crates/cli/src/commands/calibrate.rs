@@ -19,7 +19,7 @@ use packetrig_plan::quick::{Quick, QuickLength, QuickPattern, QuickSize};
 use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::search::ZeroLoss;
-use packetrig_sys::{clock, kernel, signal, userns};
+use packetrig_sys::{clock, kernel, private_files, signal, userns};
 use packetrig_testkit::{Lab, Middle};
 use packetrig_units::{FrameRate, FrameSize, Nanos, Rate, Ratio};
 
@@ -83,7 +83,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     output.text(show_rates(&bench.trials));
     if let Some(file) = &arguments.trials {
         let what = || format!("to {}", file.display());
-        std::fs::write(file, csv(&bench.trials)).map_err(|source| Error::Write { what: what(), source })?;
+        private_files::write(file, csv(&bench.trials))
+            .map_err(|source| Error::Write { what: what(), source })?;
     }
     Ok(Exit::Ok)
 }

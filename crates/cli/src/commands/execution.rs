@@ -1,5 +1,6 @@
 //! Executing a plan, however it was come by: the one path of `run` and `demo`.
 
+use super::kept::{name_kept, name_uncounted, report_size};
 use super::{fleet, plan};
 use crate::args::{CriteriaFlags, Execution, FleetPlace};
 use crate::document::Document;
@@ -18,9 +19,8 @@ use packetrig_plan::{Location, Plan, ReadOptions, Site, Stream};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
-use packetrig_sys::{clock, kernel, netns, signal};
+use packetrig_sys::{clock, kernel, netns, private_files, signal};
 use packetrig_units::Nanos;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How long receivers wait for stragglers, unless told otherwise.
@@ -127,14 +127,26 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     // Where results go is settled first: a run whose result cannot be kept is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
     let mut options = options(request, &plan, &catalogue)?;
-    let draft = catalogue.begin(options.run.clone())?;
+    let sending = speeds::sending_time(&plan);
+    let draft = catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
     // From here on Ctrl-C is a wish to end the run in good order, and a second one ends the process.
     signal::latch()?;
-    let progress = Progress::new(request.quiet, speeds::sending_time(&plan));
-    let report = run(&mut Here(EnginePlane::default()), request, options, progress)?;
-    let (directory, report) = draft.commit(&catalogue, report, &request.document.text)?;
-    show_result(request, &report, &directory, output)
+    let progress = Progress::new(request.quiet, sending);
+    let captures = options.capture_dir.clone().unwrap_or_default();
+    match run(&mut Here(EnginePlane::default()), request, options, progress) {
+        Ok(mut report) => {
+            let stored = draft.commit(&catalogue, &mut report, &request.document.text);
+            show_result(request, &report, stored, output)
+        }
+        Err(error) => {
+            match draft.leave() {
+                Some(kept) => name_kept(Some(&kept)),
+                None => name_uncounted(&captures, &[]),
+            }
+            Err(error)
+        }
+    }
 }
 
 /// The same on a fleet, of which this process takes charge for so long.
@@ -148,12 +160,13 @@ fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Out
     let mut progress = Progress::new(request.quiet, speeds::sending_time(&plan));
     let mut charged = fleet::take(place, catalogue, request.policies)?;
     charged.end_what_was_left(&mut |event| show(&mut progress, event))?;
-    charged.begin(&options, &request.document.text)?;
+    let size = report_size(&plan, speeds::sending_time(&plan), &request.document.text);
+    charged.begin(&options, &request.document.text, size)?;
     let id = options.run.clone();
     match run(&mut charged.fleet, request, options, progress) {
-        Ok(report) => {
-            let (directory, report) = charged.shelf.commit(report, &request.document.text)?;
-            show_result(request, &report, &directory, output)
+        Ok(mut report) => {
+            let stored = charged.shelf.commit(&mut report, &request.document.text);
+            show_result(request, &report, stored, output)
         }
         // Nodes may have something of it: it is not forgotten.
         Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
@@ -161,7 +174,7 @@ fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Out
             Err(error)
         }
         Err(error) => {
-            charged.shelf.give_up()?;
+            name_kept(charged.shelf.give_up()?.as_ref());
             Err(error)
         }
     }
@@ -234,7 +247,7 @@ fn options(request: &Request, plan: &Plan, catalogue: &Catalogue) -> Result<RunO
 fn show_result(
     request: &Request,
     report: &RunReport,
-    directory: &Path,
+    stored: Result<PathBuf, packetrig_store::Error>,
     output: &mut Output,
 ) -> Result<Exit, Error> {
     // A full disk must not hide what was found.
@@ -246,22 +259,29 @@ fn show_result(
             report,
             output.style_for_tables(request.format == ResultFormat::WideTables),
         ));
-        let directory = request.out.as_deref().unwrap_or(directory);
-        output.line(format_args!("Files: {}", directory.display()));
-    }
-    match (copied, exit(report)) {
-        (Err(error), Exit::Ok) => Err(error),
-        (Err(error), exit) => {
-            remark(format_args!("{error}"));
-            Ok(exit)
+        let directory = request.out.as_deref().filter(|_| copied.is_ok()).or_else(|| stored.as_deref().ok());
+        if let Some(directory) = directory {
+            output.line(format_args!("Files: {}", directory.display()));
         }
-        (Ok(()), exit) => Ok(exit),
     }
+    for directory in stored.iter().chain(&request.out) {
+        name_uncounted(&directory.join("captures"), &report.captures);
+    }
+    let failures = [stored.map(drop).map_err(unusable_store), copied];
+    let exit = exit(report);
+    let mut failures = failures.into_iter().filter_map(Result::err).peekable();
+    while let Some(error) = failures.next() {
+        if exit == Exit::Ok && failures.peek().is_none() {
+            return Err(error);
+        }
+        remark(format_args!("{}", error.chain()));
+    }
+    Ok(exit)
 }
 
 /// Writes the files of the run to the directory that the user named, too.
 fn copy_to(out: &Path, request: &Request, report: &RunReport) -> Result<(), Error> {
-    fs::create_dir_all(out)
+    private_files::create_directories(out)
         .map_err(|source| Error::Write { what: format!("to {}", out.display()), source })?;
     Ok(files::write_run(out, report, &request.document.text)?)
 }
@@ -296,7 +316,7 @@ fn capture_dir(request: &Request, draft: &Draft, plan: &Plan) -> Result<PathBuf,
     };
     let captures = if wanted { out.join("captures") } else { out.clone() };
     let what = || format!("to {}", captures.display());
-    fs::create_dir_all(&captures).map_err(|source| Error::Write { what: what(), source })?;
+    private_files::create_directories(&captures).map_err(|source| Error::Write { what: what(), source })?;
     captures.canonicalize().map_err(|source| Error::Write { what: what(), source })
 }
 

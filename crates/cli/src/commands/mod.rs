@@ -9,6 +9,7 @@ mod doctor;
 mod execution;
 mod fleet;
 mod flows;
+mod kept;
 mod log;
 mod meter;
 mod plan;

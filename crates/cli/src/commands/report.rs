@@ -1,6 +1,7 @@
 //! `packetrig report`: past runs from the catalogue.
 
 use super::execution::open_catalogue_to_read;
+use super::kept;
 use crate::args::{Form, Report as Arguments, ReportAction};
 use crate::error::Error;
 use crate::exit::Exit;
@@ -26,8 +27,21 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
             show(store.directory.as_deref(), &id, (&form, style), output)?;
         }
         Some(ReportAction::Path { id, store }) => {
-            let found = find(&existing_catalogue(store.directory.as_deref(), &id)?, &id)?;
-            output.line(found.directory.display());
+            let catalogue = existing_catalogue(store.directory.as_deref(), &id)?;
+            let directory = match find(&catalogue, &id) {
+                Err(Error::Store(StoreError::Unknown(_))) => catalogue.find_kept(&id)?.directory,
+                found => found?.directory,
+            };
+            output.line(directory.display());
+        }
+        Some(ReportAction::Unfinished { store, json }) => {
+            unfinished(store.directory.as_deref(), json, output)?;
+        }
+        Some(ReportAction::Late { store, discard, json }) => {
+            kept::late(open_catalogue_to_read(store.directory.as_deref())?.as_ref(), discard, json, output)?;
+        }
+        Some(ReportAction::Discard { id, store }) => {
+            kept::discard(&existing_catalogue(store.directory.as_deref(), &id)?, &id, output)?;
         }
     }
     Ok(Exit::Ok)
@@ -35,18 +49,34 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
 
 fn list(store: Option<&Path>, most: usize, json: bool, output: &mut Output) -> Result<(), Error> {
     let catalogue = open_catalogue_to_read(store)?;
-    let runs = catalogue.map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
+    let runs = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), |catalogue| catalogue.list(most))?;
     if json {
         return output.json(&runs);
     }
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), Catalogue::kept)?;
     if runs.is_empty() {
         output.line("no runs yet; `packetrig demo` makes one");
-        return Ok(());
+        kept::list(&kept, output);
+        return kept::name_late(catalogue.as_ref(), output);
     }
     let header = ["run", "started (UTC)", "name", "verdict", "ended", "streams", "sent", "lost"];
     let rows: Vec<_> = runs.iter().map(row).collect();
     let least_important = ["streams", "ended", "sent", "lost", "name"];
     output.text(fitted_table(output.style().width(), &header, &rows, &least_important, "`--json`"));
+    kept::list(&kept, output);
+    kept::name_late(catalogue.as_ref(), output)
+}
+
+fn unfinished(store: Option<&Path>, json: bool, output: &mut Output) -> Result<(), Error> {
+    let catalogue = open_catalogue_to_read(store)?;
+    let kept = catalogue.as_ref().map_or_else(|| Ok(Vec::new()), Catalogue::kept)?;
+    if json {
+        return output.json(&kept);
+    }
+    if kept.is_empty() {
+        output.line("every run has its report");
+    }
+    kept::list(&kept, output);
     Ok(())
 }
 

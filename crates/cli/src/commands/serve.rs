@@ -3,6 +3,7 @@
 
 use super::execution::open_catalogue;
 use super::fleet::FleetRigs;
+use super::kept::{name_kept, report_size};
 use crate::args::Serve;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -131,7 +132,8 @@ impl Rigs for MachineRigs {
         let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
-        let draft = catalogue.begin(run.clone()).map_err(|error| world(&error.into()))?;
+        let size = report_size(plan, None, &document);
+        let draft = catalogue.begin(run.clone(), size).map_err(|error| world(&error.into()))?;
         let options = RunOptions {
             run,
             name: "serve".to_owned(),
@@ -188,11 +190,11 @@ impl Keeping {
         Self { catalogue: Arc::new(Mutex::new(catalogue)), current: Mutex::default() }
     }
 
-    fn begin(&self, draft: Draft, report: RunReport, document: String) {
+    fn begin(&self, draft: Draft, mut report: RunReport, document: String) {
         self.finish();
         let catalogue = Arc::clone(&self.catalogue);
         let keep = move || {
-            if let Err(error) = draft.commit(&own(&catalogue), report, &document) {
+            if let Err(error) = draft.commit(&own(&catalogue), &mut report, &document) {
                 remark(format!("the result of a run could not be kept: {error}"));
             }
         };
@@ -232,7 +234,10 @@ impl Running for ServedRun {
         match session.close() {
             Ok(report) if keep => keeping.begin(draft, report, document),
             Ok(_) => {}
-            Err(error) => remark(format!("a run ended badly: {error}")),
+            Err(error) => {
+                remark(format!("a run ended badly: {error}"));
+                name_kept(draft.leave().as_ref());
+            }
         }
     }
 }

@@ -2,23 +2,57 @@
 //!
 //! All files of a recording begin with the same bytes. The oldest keeps them; what follows them in the others is
 //! appended to it. In pcapng the statistics that end each part may stand between frames: those that come last count.
+//!
+//! Invariant: a file that has its name is on the disk for good, and no frame is removed before it is in another file.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Makes one file of `parts`, oldest first, which are gone afterwards. `head` is how many bytes they have in common.
+/// Makes one file of `parts`, oldest first, which are gone afterwards. `head` is how many bytes they have in common. When
+/// it fails, what was not appended is still in the parts.
 pub(super) fn join(parts: &[PathBuf], head: u64, into: &Path) -> io::Result<()> {
     let Some((oldest, others)) = parts.split_first() else { return Ok(()) };
-    if !others.is_empty() {
-        let mut all = OpenOptions::new().append(true).open(oldest)?;
-        for part in others {
-            let mut part_file = File::open(part)?;
-            part_file.seek(SeekFrom::Start(head))?;
-            io::copy(&mut part_file, &mut all)?;
-            fs::remove_file(part)?;
-        }
+    for part in others {
+        append(part, head, oldest)?;
+        fs::remove_file(part)?;
     }
+    File::open(oldest)?.sync_all()?;
     // Only now: whoever reads an earlier file of that name keeps what he has opened.
-    fs::rename(oldest, into)
+    fs::rename(oldest, into)?;
+    into.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+fn append(part: &Path, head: u64, all: &Path) -> io::Result<()> {
+    let mut all = OpenOptions::new().append(true).open(all)?;
+    let before = all.metadata()?.len();
+    let mut part = File::open(part)?;
+    part.seek(SeekFrom::Start(head))?;
+    let copied = io::copy(&mut part, &mut all);
+    if copied.is_err() {
+        // A full disk took some of it; half a frame must not stand at the end.
+        all.set_len(before)?;
+    }
+    copied.map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_appended_stays_where_it_is() {
+        let place = tempfile::tempdir().unwrap();
+        let path = |name: &str| place.path().join(name);
+        let parts = ["1", "2", "missing", "4"].map(path);
+        for part in parts.iter().filter(|part| !part.ends_with("missing")) {
+            fs::write(part, format!("head{}", part.file_name().unwrap().display())).unwrap();
+        }
+        join(&parts, 4, &path("all")).unwrap_err();
+        assert_eq!(fs::read_to_string(&parts[0]).unwrap(), "head12");
+        assert_eq!(fs::read_to_string(&parts[3]).unwrap(), "head4");
+        join(&[parts[0].clone(), parts[3].clone()], 4, &path("all")).unwrap();
+        assert_eq!(fs::read_to_string(path("all")).unwrap(), "head124");
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
+    }
 }

@@ -158,6 +158,19 @@ impl PortCapture {
         captured
     }
 
+    /// The run has failed: what was captured gets its name all the same, and a file without frames is removed.
+    pub(crate) fn abandon(&self) {
+        if !self.is_running() {
+            return;
+        }
+        // What fails here leaves the file as it is.
+        if let Ok(captured) = self.stop()
+            && captured.written == 0
+        {
+            std::fs::remove_file(&captured.file).unwrap_or(());
+        }
+    }
+
     /// What was captured last, unless it has begun since.
     pub fn last(&self) -> Option<Captured> {
         if let State::Stopped(captured) = &*self.state() { Some(captured.clone()) } else { None }
@@ -210,9 +223,16 @@ impl PortCapture {
     fn finish(&self, recorder: Recorder) -> Result<Captured, Error> {
         let file = &self.0.spec.file;
         let recorded = recorder.finish(RealClock::new().now())?;
-        join(&recorded.files, recorded.head, file)
-            .map_err(|source| Error::File { path: file.clone(), source })?;
-        Ok(captured(file.clone(), &recorded))
+        let Err(error) = join(&recorded.files, recorded.head, file) else {
+            return Ok(captured(file.clone(), &recorded));
+        };
+        // The run goes on to its report: frames that are in other files than they should be are no lost frames.
+        let parts: Vec<_> = recorded.files.iter().filter(|part| part.exists()).collect();
+        let first = parts.first().map_or(file, |part| *part).clone();
+        let mut captured = captured(first, &recorded);
+        let why = format!("{}: {error}; {} files are left as they are", file.display(), parts.len());
+        captured.failure = captured.failure.or(Some(why));
+        Ok(captured)
     }
 }
 

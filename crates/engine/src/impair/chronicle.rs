@@ -9,9 +9,9 @@ use super::{DIRECTIONS, Deeds, Place, Witness};
 use crate::Error;
 use crossbeam_channel::{Receiver, Sender, bounded};
 use packetrig_sys::clock::Offset;
+use packetrig_sys::private_files;
 use packetrig_wire::checksum;
 use serde::Serialize;
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
@@ -184,7 +184,7 @@ impl TruthFile {
     /// Makes the file anew, its first line being `header`. `offset` is how the wall clock is ahead of the monotonic one.
     pub fn create(path: &Path, header: &str, offset: Offset) -> Result<Self, Error> {
         let failed = |source| Error::File { path: path.to_owned(), source };
-        let mut file = BufWriter::with_capacity(1 << 18, File::create(path).map_err(failed)?);
+        let mut file = BufWriter::with_capacity(1 << 18, private_files::create(path).map_err(failed)?);
         writeln!(file, "{header}").map_err(failed)?;
         let (entries, taken) = bounded(WAY);
         let thread = std::thread::Builder::new()

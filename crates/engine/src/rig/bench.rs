@@ -19,6 +19,7 @@ use packetrig_plan::device::Interface;
 use packetrig_plan::{CaptureFormat, Plan};
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
 use packetrig_stats::result::Sample;
+use packetrig_sys::private_files;
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::filter::Filter;
 use packetrig_wire::tag::TagKey;
@@ -77,10 +78,10 @@ pub(super) struct Bench {
 
 /// Ends the workers and closes the rings of ports that are given back, all at once: the kernel lets a ring go only when no
 /// processor can be looking at it any more, and waiting for that ring by ring takes as many times as long. The interfaces
-/// stay held.
+/// stay held. Captures that are still under way get their names.
 pub(super) fn close(benches: &mut [Bench]) {
     std::thread::scope(|scope| {
-        for bench in benches {
+        for bench in &mut *benches {
             let tx = std::mem::replace(&mut bench.tx, Half::Lost);
             let rx = std::mem::replace(&mut bench.rx, Half::Lost);
             // Without a thread it is closed here and now.
@@ -89,6 +90,11 @@ pub(super) fn close(benches: &mut [Bench]) {
             drop(name().spawn_scoped(scope, move || drop(rx)));
         }
     });
+    for bench in benches {
+        // Those of a run that came to its result have ended. Recorders come back when taps and receivers are gone.
+        bench.taps.clear();
+        bench.captures.iter().for_each(PortCapture::abandon);
+    }
 }
 
 impl Bench {
@@ -169,7 +175,8 @@ impl Bench {
         for (format, snap_len, filter, overwrite) in wanted {
             let port = &plan.ports[self.port];
             let dir = options.capture_dir.as_ref().ok_or(Error::NoCaptureDirectory)?;
-            std::fs::create_dir_all(dir).map_err(|source| Error::File { path: dir.clone(), source })?;
+            private_files::create_directories(dir)
+                .map_err(|source| Error::File { path: dir.clone(), source })?;
             let mut again = 0;
             while used.contains(&file_name(&port.name, format, again)) {
                 again += 1;

@@ -1,9 +1,9 @@
 //! The authority's directory: small files, each whole or not there, readable by their owner only.
 
 use super::Error;
-use std::fs::{self, OpenOptions};
+use packetrig_sys::private_files;
+use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
@@ -16,7 +16,7 @@ fn failed(file: &Path) -> impl FnOnce(std::io::Error) -> Error {
 
 impl Files {
     pub(crate) fn open(directory: &Path) -> Result<Self, Error> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(failed(directory))?;
+        private_files::create_directories(directory).map_err(failed(directory))?;
         Ok(Self(directory.to_owned()))
     }
 
@@ -47,8 +47,7 @@ impl Files {
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
         let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
         let write = || -> std::io::Result<()> {
-            let options = || OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
-            let mut file = options().open(&new)?;
+            let mut file = private_files::create(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&new, &path)?;

@@ -16,10 +16,9 @@ use rustls::{
 };
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -72,8 +71,7 @@ impl Membership {
         let text = serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?;
         let new = file.with_extension("new");
         let write = || {
-            let mut out =
-                OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+            let mut out = packetrig_sys::private_files::create(&new)?;
             out.write_all(text.as_bytes())?;
             out.sync_all()?;
             fs::rename(&new, file)

@@ -7,7 +7,7 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
-use packetrig_store::{Catalogue, Draft, Error, Gathered, Stored, Unfinished};
+use packetrig_store::{Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, Stored, Unfinished};
 use packetrig_sys::clock;
 use serde_json::Value;
 use std::path::PathBuf;
@@ -42,9 +42,9 @@ impl RunShelf {
     }
 
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
-    pub fn begin(&self, unfinished: &Unfinished) -> Result<(), Error> {
+    pub fn begin(&self, unfinished: &Unfinished, size: ReportSize) -> Result<(), Error> {
         let mut slot = self.own();
-        slot.draft = Some(slot.catalogue.begin_unfinished(unfinished)?);
+        slot.draft = Some(slot.catalogue.begin_unfinished(unfinished, size)?);
         slot.begun = serde_json::from_str(&unfinished.record).unwrap_or_default();
         Ok(())
     }
@@ -71,18 +71,18 @@ impl RunShelf {
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
 
-    /// Writes the report of the run under way; gives its directory and the report as it was written.
-    pub fn commit(&self, report: RunReport, document: &str) -> Result<(PathBuf, RunReport), Error> {
+    /// Writes the report of the run under way; gives its directory. The report names captures where they then are.
+    pub fn commit(&self, report: &mut RunReport, document: &str) -> Result<PathBuf, Error> {
         let mut slot = self.own();
         let draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
         draft.commit(&slot.catalogue, report, document)
     }
 
-    /// The run under way will have no report.
-    pub fn give_up(&self) -> Result<(), Error> {
+    /// The run under way will have no report. Says what was kept of it, if anything was captured.
+    pub fn give_up(&self) -> Result<Option<KeptRun>, Error> {
         let mut slot = self.own();
         let draft = slot.draft.take();
-        draft.map_or(Ok(()), |draft| draft.give_up(&slot.catalogue))
+        draft.map_or(Ok(None), |draft| draft.give_up(&slot.catalogue))
     }
 }
 
@@ -123,7 +123,8 @@ impl Slot {
 /// need not send it for ever.
 fn settled(stored: Result<Stored, Error>) -> Result<(), Error> {
     match stored {
-        Ok(_) | Err(Error::Differs(_)) => Ok(()),
+        // What is beyond a quota stays with its node, which is told no higher number. The fabric need not hold it meanwhile.
+        Ok(_) | Err(Error::Differs(_) | Error::LateQuota { .. }) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -40,6 +40,24 @@ impl Catalogue {
         rows().map_err(|source| self.error(source))
     }
 
+    /// Every attempt and node of a run of which something is stored.
+    pub(crate) fn parts(&self, run: &RunId) -> Result<Vec<(u32, NodeName)>, Error> {
+        let rows = || {
+            let sql = "SELECT DISTINCT attempt, node FROM segments WHERE run = ?1 ORDER BY attempt, node";
+            let mut statement = self.connection.prepare(sql)?;
+            let read = |row: &rusqlite::Row<'_>| Ok((row.get(0)?, NodeName(row.get(1)?)));
+            statement.query_map(params![run.0], read)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        rows().map_err(|source| self.error(source))
+    }
+
+    /// How many pieces of captures are stored of a run.
+    pub(crate) fn captured_segments(&self, run: &RunId) -> Result<u64, Error> {
+        let sql = "SELECT COUNT(*) FROM segments WHERE run = ?1 AND kind = ?2";
+        let found = self.connection.query_row(sql, params![run.0, Kind::Capture.word()], |row| row.get(0));
+        found.map(i64::unsigned_abs).map_err(|source| self.error(source))
+    }
+
     /// What is stored of a node, in order.
     pub(crate) fn segments(
         &self,

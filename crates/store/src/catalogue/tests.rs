@@ -1,4 +1,5 @@
 use super::*;
+use crate::room::ReportSize;
 use crate::sample::report;
 use std::sync::Barrier;
 
@@ -65,12 +66,13 @@ fn an_id_is_used_once_and_stays_inside_the_store() {
 #[test]
 fn captures_move_with_the_run() {
     let (_place, catalogue) = store();
-    let draft = catalogue.begin(RunId("r".into())).unwrap();
+    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
     let file = draft.capture_dir().unwrap().join("rx.pcapng");
     fs::write(&file, "frames").unwrap();
     let mut report = report("r");
     report.captures[0].file = file.to_string_lossy().into_owned();
-    let (directory, stored) = draft.commit(&catalogue, report, "").unwrap();
+    let directory = draft.commit(&catalogue, &mut report, "").unwrap();
+    let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/rx.pcapng").to_string_lossy());
     assert_eq!(fs::read_to_string(&stored.captures[0].file).unwrap(), "frames");
     assert_eq!(catalogue.show("r").unwrap().1, stored);
@@ -79,9 +81,12 @@ fn captures_move_with_the_run() {
 #[test]
 fn a_run_without_a_report_leaves_nothing() {
     let (place, catalogue) = store();
-    let draft = catalogue.begin(RunId("r".into())).unwrap();
+    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
     draft.capture_dir().unwrap();
-    assert!(matches!(catalogue.begin(RunId("r".into())), Err(Error::Taken(_))), "under way");
+    assert!(
+        matches!(catalogue.begin(RunId("r".into()), ReportSize::default()), Err(Error::Taken(_))),
+        "under way"
+    );
     drop(draft);
     assert_eq!(fs::read_dir(place.path().join("new/runs")).unwrap().count(), 0);
     catalogue.record(&report("r"), "").unwrap();

@@ -3,6 +3,7 @@
 use super::Catalogue;
 use crate::Error;
 use crate::draft::Draft;
+use crate::room::ReportSize;
 use packetrig_fleet::RunId;
 use rusqlite::{Row, params};
 use std::path::PathBuf;
@@ -28,9 +29,9 @@ pub struct Unfinished {
 
 impl Catalogue {
     /// Begins a run that can be resumed by another process: like [`Catalogue::begin`], with a row.
-    pub fn begin_unfinished(&self, unfinished: &Unfinished) -> Result<Draft, Error> {
+    pub fn begin_unfinished(&self, unfinished: &Unfinished, size: ReportSize) -> Result<Draft, Error> {
         // Should the row fail, the directory goes with the draft.
-        let draft = self.begin(unfinished.run.clone())?;
+        let draft = self.begin(unfinished.run.clone(), size)?;
         let runs = self.place.join("runs");
         crate::disk::sync(&runs).map_err(Error::file("sync", &runs))?;
         let sql = "INSERT INTO unfinished (run, attempt, epoch, record, plan, directory, begun_at)

@@ -10,7 +10,8 @@
 use super::Error;
 use super::encode::Table;
 use crate::disk;
-use std::fs::{self, File, OpenOptions};
+use packetrig_sys::private_files;
+use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
@@ -70,7 +71,7 @@ fn claim(directory: &Path, table: Table) -> Result<(File, PathBuf, PathBuf), Err
         let name = format!("{}-{number:06}.parquet", table.name());
         let (hidden, path) = (directory.join(format!(".{name}.partial")), directory.join(&name));
         number += 1;
-        match OpenOptions::new().write(true).create_new(true).open(&hidden) {
+        match private_files::create_new(&hidden) {
             // Whoever finished it before renamed it before we made ours: now it is seen.
             Ok(_) if path.exists() => drop(fs::remove_file(&hidden)),
             Ok(file) => return Ok((file, hidden, path)),

@@ -77,7 +77,8 @@ impl ParquetSink {
     /// A sink into a directory, which is made.
     pub fn new(options: ParquetOptions) -> Result<Self, Error> {
         let directory = &options.directory;
-        std::fs::create_dir_all(directory).map_err(Error::file("create", directory))?;
+        packetrig_sys::private_files::create_directories(directory)
+            .map_err(Error::file("create", directory))?;
         Ok(Self {
             options,
             rows: Vec::new(),

@@ -4,6 +4,7 @@ use super::GatheredCapture;
 use crate::spool::Segment;
 use crate::{Error, disk};
 use packetrig_fleet::NodeName;
+use packetrig_sys::private_files;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
@@ -14,7 +15,15 @@ pub(super) struct Captures {
     /// What their files begin with.
     prefix: String,
     open: Vec<Capture>,
+    node: NodeName,
+    /// Pieces that were left out.
+    refused: u64,
 }
+
+/// Open files of one node: a run has a few for each port.
+const MOST_FILES: usize = 256;
+/// Far beyond what an engine writes into one; a piece far behind makes a file that looks endless.
+const MOST_BYTES: u64 = 1 << 40;
 
 struct Capture {
     name: String,
@@ -32,11 +41,26 @@ impl Captures {
         let begins = |long: &NodeName, short: &NodeName| long.0.starts_with(&format!("{short}-"));
         let is_doubtful = nodes.iter().any(|other| begins(other, node) || begins(node, other));
         let prefix = format!("{node}{}", if is_doubtful { '=' } else { '-' });
-        Self { directory, prefix, open: Vec::new() }
+        Self { directory, prefix, open: Vec::new(), node: node.clone(), refused: 0 }
     }
 
-    /// Writes a piece where it belongs.
+    /// What of the node's captures was not taken, in words.
+    pub(super) fn refused(&self) -> Option<String> {
+        let pieces = self.refused;
+        let why = format!("more than {MOST_FILES} captures, or beyond {MOST_BYTES} B of one");
+        (pieces > 0).then(|| format!("{}: {pieces} pieces of captures were not taken: {why}", self.node))
+    }
+
+    /// Writes a piece where it belongs. What no capture can be is counted and left out: it is the node's fault, and others'
+    /// results must not want for it.
     pub(super) fn take(&mut self, segment: &Segment) -> Result<(), Error> {
+        let length = u64::try_from(segment.payload.len()).unwrap_or(u64::MAX);
+        let is_known = self.open.iter().any(|capture| capture.name == segment.name);
+        let is_new_one_too_many = !is_known && self.open.len() >= MOST_FILES;
+        if is_new_one_too_many || segment.offset.saturating_add(length) > MOST_BYTES {
+            self.refused += 1;
+            return Ok(());
+        }
         let at = match self.open.iter().position(|capture| capture.name == segment.name) {
             Some(at) => at,
             None => self.begin(&segment.name)?,
@@ -45,7 +69,6 @@ impl Captures {
         let capture = &mut self.open[at];
         let written = capture.file.write_all_at(&segment.payload, segment.offset);
         written.map_err(Error::file("write", path))?;
-        let length = u64::try_from(segment.payload.len()).unwrap_or(u64::MAX);
         capture.bytes += length;
         if segment.last {
             capture.size = Some(segment.offset.saturating_add(length));
@@ -61,9 +84,9 @@ impl Captures {
             // Two names that differ only in what was replaced.
             file_name.insert(self.prefix.len(), '_');
         }
-        fs::create_dir_all(&self.directory).map_err(Error::file("create", &self.directory))?;
+        private_files::create_directories(&self.directory).map_err(Error::file("create", &self.directory))?;
         let path = self.temporary(&file_name);
-        let file = File::create(&path).map_err(Error::file("create", &path))?;
+        let file = private_files::create(&path).map_err(Error::file("create", &path))?;
         self.open.push(Capture { name: name.to_owned(), file_name, file, bytes: 0, size: None });
         Ok(self.open.len() - 1)
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::room::ReportSize;
 use crate::sample::{node_result, report, sample};
 use crate::spool::segment::{Broken, PAYLOAD_ROOM};
 use crate::spool::{Entry, Journal, Limits, Spool};
@@ -37,7 +38,7 @@ fn begun() -> Unfinished {
 fn bench() -> Bench {
     let place = tempfile::tempdir().unwrap();
     let catalogue = Catalogue::open(place.path()).unwrap();
-    let draft = catalogue.begin_unfinished(&begun()).unwrap();
+    let draft = catalogue.begin_unfinished(&begun(), ReportSize::default()).unwrap();
     Bench { place, catalogue, draft }
 }
 
@@ -106,7 +107,8 @@ fn a_result_and_a_capture_of_several_megabytes_come_through_as_they_were() {
 
     let mut report = report(&run().0);
     report.captures = gathered.result.unwrap().captures;
-    let (directory, stored) = bench.draft.commit(&bench.catalogue, report, "flows: []").unwrap();
+    let directory = bench.draft.commit(&bench.catalogue, &mut report, "flows: []").unwrap();
+    let stored = report;
     assert_eq!(stored.captures[0].file, directory.join("captures/a-rx.pcapng").to_string_lossy());
     assert!(fs::read(&stored.captures[0].file).unwrap() == capture);
     assert!(!directory.join(SEGMENTS).exists());
@@ -169,7 +171,7 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
     drop((draft, catalogue));
 
     let catalogue = Catalogue::open(place.path()).unwrap();
-    assert!(matches!(catalogue.begin(run()), Err(Error::Taken(_))));
+    assert!(matches!(catalogue.begin(run(), ReportSize::default()), Err(Error::Taken(_))));
     let [found] = &catalogue.unfinished().unwrap()[..] else { panic!("one is unfinished") };
     let (draft, resumed) = catalogue.resume(&run()).unwrap();
     assert_eq!(resumed, *found);
@@ -186,7 +188,7 @@ fn a_controller_that_was_killed_goes_on_where_it_was() {
     assert_eq!((bench.below("a"), bench.store(&sent[0])), (1, Stored::Again));
     bench.store(&sent[1]);
     assert!(bench.assemble("a").unwrap().result.is_some());
-    bench.draft.commit(&bench.catalogue, report(&run().0), &resumed.plan).unwrap();
+    bench.draft.commit(&bench.catalogue, &mut report(&run().0), &resumed.plan).unwrap();
     assert!(matches!(bench.catalogue.resume(&run()), Err(Error::NotUnfinished(_))));
     assert_eq!(bench.catalogue.find(&run().0).unwrap().run, run());
 }
@@ -203,7 +205,7 @@ fn a_crash_between_the_name_and_the_row_of_a_run_is_mended() {
     let (draft, _) = catalogue.resume(&run()).unwrap();
     let bench = Bench { place, catalogue, draft };
     assert!(bench.assemble("a").is_some());
-    bench.draft.commit(&bench.catalogue, report(&run().0), "").unwrap();
+    bench.draft.commit(&bench.catalogue, &mut report(&run().0), "").unwrap();
     assert!(bench.catalogue.find(&run().0).is_ok());
 }
 
@@ -231,8 +233,26 @@ fn a_crash_between_a_segments_file_and_its_row_is_mended_by_the_repeat() {
 #[test]
 fn a_run_that_is_given_up_leaves_nothing() {
     let Bench { place, catalogue, draft } = bench();
-    draft.give_up(&catalogue).unwrap();
+    let sent = sent("a", |journal| drop(journal.interval(&sample(1))));
+    draft.store_segment(&catalogue, &sent[0].0, &sent[0].1, 5).unwrap();
+    assert_eq!(draft.give_up(&catalogue).unwrap(), None);
     assert_eq!(catalogue.unfinished().unwrap(), []);
+    assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
+fn captures_of_a_run_that_is_given_up_are_put_together_and_kept() {
+    let Bench { place, catalogue, draft } = bench();
+    let capture = Entry::Capture { name: "rx.pcapng", offset: 0, last: true };
+    let sent = sent("a", |journal| drop(journal.append(capture, &[7; 500])));
+    for (id, bytes) in &sent {
+        draft.store_segment(&catalogue, id, bytes, 5).unwrap();
+    }
+    let kept = draft.give_up(&catalogue).unwrap().unwrap();
+    assert_eq!(kept.captures[0].file.file_name().unwrap(), "a-rx.pcapng");
+    assert_eq!(fs::read(&kept.captures[0].file).unwrap(), [7; 500]);
+    assert_eq!((catalogue.unfinished().unwrap(), catalogue.kept().unwrap().len()), (vec![], 1));
+    catalogue.discard(&run().0).unwrap();
     assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
 }
 
@@ -327,7 +347,7 @@ fn what_comes_late_is_kept_beside_the_report_and_what_nobody_knows_apart() {
         "while it is under way, to its draft"
     );
     assert!(node_directory(draft.partial_directory(), 1, &node("a")).join(file_name(1)).exists());
-    let (directory, _) = draft.commit(&catalogue, report(&run().0), "").unwrap();
+    let directory = draft.commit(&catalogue, &mut report(&run().0), "").unwrap();
     let (id, bytes) = &sent[0];
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::New);
     assert_eq!(catalogue.store_late(id, bytes, 5).unwrap(), Stored::Again);
@@ -363,4 +383,70 @@ proptest! {
             prop_assert_eq!(gathered.result.unwrap().receive, node_result(2, seconds).receive);
         }
     }
+}
+
+#[test]
+fn late_results_have_a_quota_by_node_and_in_all_and_both_are_counted() {
+    use crate::{MOST_LATE, MOST_LATE_OF_NODE};
+    let place = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(place.path()).unwrap();
+    let late = |name: &str| {
+        let (id, bytes) = sent(name, |_| ()).remove(0);
+        catalogue.store_late(&id, &bytes, 5)
+    };
+    // As if all but one small segment of its share had come.
+    let share = usize::try_from(MOST_LATE_OF_NODE).unwrap();
+    let (id, _) = sent("a", |_| ()).remove(0);
+    catalogue.charge_late(&id, share - 5000, u64::MAX).unwrap();
+    assert_eq!(late("a").unwrap(), Stored::New);
+    let (other, bytes) = sent("a", |journal| drop(journal.interval(&sample(1)))).remove(1);
+    for _ in 0..3 {
+        let error = catalogue.store_late(&other, &bytes, 5).unwrap_err();
+        assert!(matches!(error, Error::LateQuota { most: MOST_LATE_OF_NODE, .. }), "{error}");
+    }
+    assert_eq!(catalogue.watermark(&run(), 1, &node("a")).unwrap(), 1, "the node keeps it");
+    assert_eq!(late("b").unwrap(), Stored::New, "another node has its own share");
+    for number in 0..3 {
+        let id = SegmentId { node: node(&format!("n{number}")), ..id.clone() };
+        catalogue.charge_late(&id, share - 5000, u64::MAX).unwrap_or(());
+    }
+    let id = SegmentId { node: node("last"), ..id.clone() };
+    assert!(catalogue.charge_late(&id, share - 5000, u64::MAX).is_err());
+    catalogue.charge_late(&id, 10_000, u64::MAX).unwrap();
+    assert!(matches!(late("c"), Err(Error::LateQuota { most: MOST_LATE, .. })));
+    let counted = catalogue.late().unwrap();
+    assert_eq!((counted[0].segments, counted[0].refused), (2, 3), "{counted:?}");
+    assert!(counted.iter().map(|late| late.bytes).sum::<u64>() <= MOST_LATE);
+    catalogue.discard_late().unwrap();
+    let nearly_full = catalogue.charge_late(&id, 10_000, 100 << 20);
+    assert!(matches!(nearly_full, Err(Error::LateQuota { .. })), "runs that are waited for need room, too");
+    catalogue.discard_late().unwrap();
+    assert_eq!(catalogue.late().unwrap(), []);
+    assert!(!place.path().join(STRAY).exists());
+    assert_eq!(late("a").unwrap(), Stored::New, "after the user made room");
+}
+
+#[test]
+fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
+    let bench = bench();
+    let sent = sent("a", |journal| {
+        let piece = |name: &str, offset| {
+            journal.append(Entry::Capture { name, offset, last: true }, &[1; 10]).unwrap();
+        };
+        let mut piece = piece;
+        piece("far.pcapng", u64::MAX - 5);
+        for number in 0..300 {
+            piece(&format!("{number}.pcapng"), 0);
+        }
+    });
+    for segment in &sent {
+        bench.store(segment);
+    }
+    let gathered = bench.assemble("a").unwrap();
+    assert_eq!(gathered.captures.len(), 256);
+    assert!(
+        gathered.doubts.iter().any(|doubt| doubt.contains("45 pieces of captures")),
+        "{:?}",
+        gathered.doubts
+    );
 }

@@ -24,6 +24,7 @@ pub use segment::{Key, Kind, Segment};
 
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
+use packetrig_sys::private_files;
 use part::Part;
 use segment::{HEADER, NAME_ROOM, PAYLOAD_ROOM};
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ impl Spool {
     /// Opens the spool in `directory`, making it if there is none, and puts it in order after a crash. `free` tells how
     /// much of a disk is free.
     pub fn open(directory: &Path, limits: Limits, free: Free) -> Result<Self, Error> {
-        fs::create_dir_all(directory).map_err(Error::file("create", directory))?;
+        private_files::create_directories(directory).map_err(Error::file("create", directory))?;
         let lock = lock(directory)?;
         let mut recovered = Recovered::default();
         let mut parts = BTreeMap::new();
@@ -290,7 +291,7 @@ impl State {
 
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join("lock");
-    let file = File::create(&path).map_err(Error::file("create", &path))?;
+    let file = private_files::create(&path).map_err(Error::file("create", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),

@@ -13,6 +13,7 @@ use super::error::Error;
 use super::segment::{Broken, Hash, Key, Kind, Segment};
 use crate::disk;
 use packetrig_fleet::RunId;
+use packetrig_sys::private_files;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
@@ -54,7 +55,7 @@ impl Part {
     /// Begins one; [`Error::Taken`] if there is one.
     pub(super) fn create(spool: &Path, run: RunId, attempt: u32) -> Result<Self, Error> {
         let directory = spool.join(format!("{run}.{attempt}"));
-        match fs::create_dir(&directory) {
+        match private_files::create_directory(&directory) {
             Ok(()) => disk::sync(spool).map_err(Error::file("sync", spool))?,
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 return Err(Error::Taken { run, attempt });

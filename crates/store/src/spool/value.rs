@@ -1,39 +1,101 @@
 //! Values as the bytes of segments: JSON, compressed.
+//!
+//! Who reads them may have them from a stranger. Invariant: reading takes time and memory in proportion to the compressed
+//! bytes, [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. It is read as it is
+//! unpacked: the text is nowhere as a whole.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, Read as _};
+use std::io::{self, BufReader, Read};
 
 /// Fast, and most of what can be gained: names of members repeat without end.
 const LEVEL: i32 = 3;
-/// Most bytes a value may have unpacked. A node's result of ten thousand streams has tens of MB.
-const MOST: u64 = 1 << 30;
+/// Most bytes of JSON in a value. A node's result of ten thousand streams has tens of MB.
+pub const MOST: u64 = 256 << 20;
+/// Most bytes of JSON for each byte it is packed in. Results of real runs have 5 to 30.
+pub const RATIO: u64 = 128;
+/// So much JSON may be in however few bytes.
+pub const FREE: u64 = 1 << 20;
+/// Most that a decoder remembers, as a power of two; level 3 needs 2^21.
+const WINDOW_LOG: u32 = 22;
+/// What the text passes through.
+const BUFFER: usize = 64 << 10;
+/// A frame of zstd whose content decoders skip (RFC 8878, 3.1.2).
+const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 
 /// `value` as bytes.
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
-    serde_json::to_writer(&mut encoder, value)?;
-    encoder.finish()
+    let mut counter = Counter { inner: &mut encoder, bytes: 0 };
+    serde_json::to_writer(&mut counter, value)?;
+    let text = counter.bytes;
+    let mut packed = encoder.finish()?;
+    pad(&mut packed, text);
+    Ok(packed)
+}
+
+/// A value that says the same very often is packed too well: a frame without meaning makes it long enough to be read.
+fn pad(packed: &mut Vec<u8>, text: u64) {
+    let length = u64::try_from(packed.len()).unwrap_or(u64::MAX);
+    let Some(missing) = text.div_ceil(RATIO).checked_sub(length).filter(|_| text > FREE) else { return };
+    let content = u32::try_from(missing).unwrap_or(u32::MAX);
+    packed.extend(SKIPPED);
+    packed.extend(content.to_le_bytes());
+    packed.resize(packed.len() + usize::try_from(content).unwrap_or(0), 0);
 }
 
 /// What [`pack`] made bytes of.
 pub fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<T> {
-    unpack_within(bytes, MOST)
+    let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+    let most = length.saturating_mul(RATIO).clamp(FREE, MOST);
+    let mut decoder = zstd::Decoder::with_buffer(bytes)?;
+    decoder.window_log_max(WINDOW_LOG)?;
+    let mut text = Limited { inner: decoder, left: most, most };
+    let value = serde_json::from_reader(BufReader::with_capacity(BUFFER, &mut text));
+    Ok(value?)
 }
 
-/// Bytes that say they are short and are not must not take all memory.
-fn unpack_within<T: DeserializeOwned>(bytes: &[u8], most: u64) -> io::Result<T> {
-    let mut text = Vec::new();
-    zstd::Decoder::new(bytes)?.take(most + 1).read_to_end(&mut text)?;
-    if u64::try_from(text.len()).unwrap_or(u64::MAX) > most {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("a value of more than {most} B")));
+/// Counts what is written.
+struct Counter<'a, W> {
+    inner: &'a mut W,
+    bytes: u64,
+}
+
+impl<W: io::Write> io::Write for Counter<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.bytes += u64::try_from(written).unwrap_or(u64::MAX);
+        Ok(written)
     }
-    Ok(serde_json::from_slice(&text)?)
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Gives no more than so many bytes; more are an error, not an end.
+struct Limited<R> {
+    inner: R,
+    left: u64,
+    most: u64,
+}
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        let bytes = u64::try_from(read).unwrap_or(u64::MAX);
+        self.left = self.left.checked_sub(bytes).ok_or_else(|| {
+            let why = format!("a value of more than {} B, too much for what it came in", self.most);
+            io::Error::new(io::ErrorKind::FileTooLarge, why)
+        })?;
+        Ok(read)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
 
     #[test]
     fn a_value_comes_back_and_a_cut_one_does_not() {
@@ -41,13 +103,46 @@ mod tests {
         let bytes = pack(&value).unwrap();
         assert_eq!(unpack::<Vec<u64>>(&bytes).unwrap(), value);
         assert!(unpack::<Vec<u64>>(&bytes[..bytes.len() - 9]).is_err());
+        let twice = [&bytes[..], &bytes[..]].concat();
+        assert!(unpack::<Vec<u64>>(&twice).is_err(), "one value, and nothing behind it");
     }
 
     #[test]
-    fn a_value_that_unpacks_without_end_is_refused() {
-        let bytes = pack(&"0".repeat(1 << 20)).unwrap();
-        assert!(bytes.len() < 1000);
-        let error = unpack_within::<String>(&bytes, 1 << 16).unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+    fn a_value_that_repeats_itself_comes_back_however_well_it_is_packed() {
+        let value = vec!["the same".to_owned(); 400_000];
+        let bytes = pack(&value).unwrap();
+        assert!(bytes.len() as u64 > 4_000_000 / RATIO && bytes.len() < 200_000, "{}", bytes.len());
+        assert_eq!(unpack::<Vec<String>>(&bytes).unwrap(), value);
+    }
+
+    /// Bytes of zstd that unpack to so many spaces and a number.
+    fn bomb(spaces: usize) -> Vec<u8> {
+        zstd::encode_all(&[&vec![b' '; spaces][..], b"7"].concat()[..], LEVEL).unwrap()
+    }
+
+    #[test]
+    fn a_small_segment_that_unpacks_to_a_gigabyte_is_refused() {
+        assert_eq!(unpack::<u64>(&bomb(1000)).unwrap(), 7);
+        let bytes = bomb(64 << 20);
+        assert!(bytes.len() < 10_000, "{}", bytes.len());
+        let error = unpack::<u64>(&bytes).unwrap_err();
+        assert!(error.to_string().contains("more than"), "{error}");
+        // The stated limit holds for bytes that are honest about their length, too.
+        let long = [bytes, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
+        assert_eq!(unpack::<u64>(&long).unwrap(), 7);
+        let frames = bomb(32 << 20).repeat(9);
+        let long =
+            [frames, SKIPPED.to_vec(), (3_u32 << 20).to_le_bytes().to_vec(), vec![0; 3 << 20]].concat();
+        let error = unpack::<Vec<u64>>(&long).unwrap_err();
+        assert!(!error.to_string().is_empty());
+    }
+
+    #[test]
+    fn a_decoder_that_wants_to_remember_much_is_refused() {
+        let mut encoder = zstd::Encoder::new(Vec::new(), 3).unwrap();
+        encoder.window_log(27).unwrap();
+        encoder.write_all(b"7").unwrap();
+        let error = unpack::<u64>(&encoder.finish().unwrap()).unwrap_err();
+        assert!(error.to_string().to_lowercase().contains("memory"), "{error}");
     }
 }

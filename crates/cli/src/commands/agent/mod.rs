@@ -24,7 +24,7 @@ impl Home {
         let usual = || Ok::<_, Error>(packetrig_store::default_place()?.join("agent"));
         let home = arguments.home.clone().map_or_else(usual, Ok)?;
         let failed = |source| Error::Write { what: home.display().to_string(), source };
-        fs::create_dir_all(&home).map_err(failed)?;
+        packetrig_sys::private_files::create_directories(&home).map_err(failed)?;
         Ok(Self(home))
     }
 

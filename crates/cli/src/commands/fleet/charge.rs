@@ -1,5 +1,6 @@
 //! Taking charge of a fleet, for `run`, `serve` and `fleet collect`; ends first what an earlier controller left.
 
+use crate::commands::kept::name_kept;
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
@@ -12,7 +13,7 @@ use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::{Charge, Fleet, RunShelf};
 use packetrig_node::{RunOptions, User};
 use packetrig_plan::{Plan, ReadOptions};
-use packetrig_store::{Catalogue, Unfinished};
+use packetrig_store::{Catalogue, ReportSize, Unfinished};
 use packetrig_sys::clock::{self, state};
 use packetrig_sys::{kernel, process, signal};
 use packetrig_units::Nanos;
@@ -83,9 +84,14 @@ fn key() -> [u8; 32] {
 }
 
 /// Begins a run that a later controller can find.
-pub(super) fn begin(shelf: &RunShelf, options: &RunOptions, document: &str) -> Result<(), Error> {
+pub(super) fn begin(
+    shelf: &RunShelf,
+    options: &RunOptions,
+    document: &str,
+    size: ReportSize,
+) -> Result<(), Error> {
     let begun = Begun { record: None, options: options.clone() };
-    shelf.begin(&Unfinished {
+    let unfinished = Unfinished {
         run: options.run.clone(),
         attempt: 1,
         epoch: 0,
@@ -93,14 +99,14 @@ pub(super) fn begin(shelf: &RunShelf, options: &RunOptions, document: &str) -> R
         plan: document.to_owned(),
         directory: std::path::PathBuf::new(),
         begun_at: clock::wall_clock_ns(),
-    })?;
-    Ok(())
+    };
+    Ok(shelf.begin(&unfinished, size)?)
 }
 
 impl Charged {
     /// See [`begin`].
-    pub(crate) fn begin(&self, options: &RunOptions, document: &str) -> Result<(), Error> {
-        begin(&self.shelf, options, document)
+    pub(crate) fn begin(&self, options: &RunOptions, document: &str, size: ReportSize) -> Result<(), Error> {
+        begin(&self.shelf, options, document, size)
     }
 
     /// Ends every run that an earlier controller of this catalogue left; gives their reports.
@@ -131,7 +137,7 @@ impl Charged {
         let found = self.fleet.unfinished()?.into_iter().find(|record| record.head.run == left.run);
         let Some(record) = found.or(record) else {
             // Nothing was said to any node.
-            self.shelf.give_up()?;
+            name_kept(self.shelf.give_up()?.as_ref());
             return Ok(None);
         };
         let mut wishes = || None;
@@ -139,10 +145,11 @@ impl Charged {
         let ended = self.fleet.inherit(record, &unfinished.plan, &options, user)?;
         let plan = Plan::read_with(&unfinished.plan, ReadOptions { seed: options.seed, fleet: true })
             .map_err(packetrig_node::Error::from)?;
-        let Ok(report) = ended.report(&plan) else {
-            self.shelf.give_up()?;
+        let Ok(mut report) = ended.report(&plan) else {
+            name_kept(self.shelf.give_up()?.as_ref());
             return Ok(None);
         };
-        Ok(Some(self.shelf.commit(report, &unfinished.plan)?.1))
+        self.shelf.commit(&mut report, &unfinished.plan)?;
+        Ok(Some(report))
     }
 }

@@ -1,6 +1,7 @@
 //! The ports of a fleet behind the OTG API: each configuration is a run on it like any other.
 
 use super::{Charged, take};
+use crate::commands::kept::{name_kept, report_size};
 use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
@@ -72,7 +73,7 @@ impl Rigs for FleetRigs {
             criteria: Criteria::default(),
         };
         let shelf = self.charged.0.clone();
-        super::charge::begin(&shelf, &options, &document)
+        super::charge::begin(&shelf, &options, &document, report_size(plan, None, &document))
             .map_err(|error| Refusal::internal(error.chain()))?;
         let ground = Shared(Arc::clone(&self.fleet));
         let opened = Session::open(ground, document.clone(), plan.clone(), options, move |event| sink(event));
@@ -101,8 +102,9 @@ impl Rigs for FleetRigs {
 }
 
 fn forget(shelf: &RunShelf) {
-    if let Err(error) = shelf.give_up() {
-        remark(format_args!("a run that did not begin could not be forgotten: {error}"));
+    match shelf.give_up() {
+        Ok(kept) => name_kept(kept.as_ref()),
+        Err(error) => remark(format_args!("a run that did not begin could not be forgotten: {error}")),
     }
 }
 
@@ -121,8 +123,8 @@ impl Running for ServedRun {
     fn close(self: Box<Self>, keep: bool) {
         let Self { session, shelf, document } = *self;
         match session.close() {
-            Ok(report) if keep => {
-                if let Err(error) = shelf.commit(report, &document) {
+            Ok(mut report) if keep => {
+                if let Err(error) = shelf.commit(&mut report, &document) {
                     remark(format_args!("the result of a run could not be kept: {error}"));
                 }
             }

@@ -13,7 +13,7 @@ use packetrig_probe::choice::{self, Calibration};
 use packetrig_probe::{Mechanism, Spread};
 use packetrig_prober::calibrate::{self, Extent, Found};
 use packetrig_sys::bpf::Attachment;
-use packetrig_sys::{signal, xdp};
+use packetrig_sys::{private_files, signal, xdp};
 use packetrig_testkit::Lab;
 use serde_json::json;
 use std::path::Path;
@@ -78,8 +78,8 @@ impl Bench {
 fn keep(place: &Path, kept: &Calibration) -> Result<(), Error> {
     let failed = |source| Error::Write { what: place.display().to_string(), source };
     let text = serde_json::to_string_pretty(kept).map_err(|error| failed(error.into()))?;
-    place.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
-    std::fs::write(place, text + "\n").map_err(failed)
+    place.parent().map_or(Ok(()), private_files::create_directories).map_err(failed)?;
+    private_files::write(place, text + "\n").map_err(failed)
 }
 
 fn text(found: &[Found]) -> String {

@@ -10,7 +10,7 @@ use crate::numbers::{count, percent};
 use crate::output::{Output, remark};
 use packetrig_probe::oneprobe::{Direction, Machine, Manner, Report, Request, Spread};
 use packetrig_prober::oneprobe::{End, Talk};
-use packetrig_sys::{clock, signal};
+use packetrig_sys::{clock, private_files, signal};
 use packetrig_units::Nanos;
 use serde_json::json;
 
@@ -47,7 +47,7 @@ pub(super) fn perform(arguments: &Oneprobe, output: &mut Output) -> Result<Exit,
             report.outcomes.iter().map(|one| serde_json::to_string(one).map(|line| line + "\n")).collect();
         let what = || format!("to {}", file.display());
         let lines = lines.map_err(|error| Error::Write { what: what(), source: error.into() })?;
-        std::fs::write(file, lines).map_err(|source| Error::Write { what: what(), source })?;
+        private_files::write(file, lines).map_err(|source| Error::Write { what: what(), source })?;
     }
     tell(arguments, report, end, &outset.chosen, output)?;
     Ok(match end {

@@ -4,6 +4,7 @@
 
 use super::{Error, INDEX, failed};
 use crate::capture::numbers::Numbers;
+use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -135,7 +136,7 @@ impl Index {
         let beside = directory.join(format!("{INDEX}.new"));
         let text: String = entries.iter().map(line).collect();
         let put = || {
-            let mut file = File::create(&beside)?;
+            let mut file = private_files::create(&beside)?;
             file.write_all(text.as_bytes())?;
             file.sync_all()?;
             fs::rename(&beside, &path)

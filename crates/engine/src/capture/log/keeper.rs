@@ -4,7 +4,7 @@ use super::index::{Entry, FileEntry, Index, Why};
 use super::{Error, INDEX, failed, files, survey};
 use crate::capture::numbers::Numbers;
 use crate::capture::record::{Full, Part, Shelf};
-use packetrig_sys::{clock, disk};
+use packetrig_sys::{clock, disk, private_files};
 use packetrig_units::Nanos;
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -58,7 +58,7 @@ pub struct Keeper {
 impl Keeper {
     /// Takes over a directory, which is made if it is not there: reads its index and mends what ended by force.
     pub fn open(directory: &Path, interface: &str, retention: Retention) -> Result<Self, Error> {
-        fs::create_dir_all(directory).map_err(failed("make", directory))?;
+        private_files::create_directories(directory).map_err(failed("make", directory))?;
         let lock = lock(directory)?;
         let free = disk::free(directory).unwrap_or(u64::MAX);
         if retention.when_full == WhenFull::Refuse && free < retention.file {
@@ -195,8 +195,7 @@ impl Drop for Keeper {
 
 fn lock(directory: &Path) -> Result<File, Error> {
     let path = directory.join(LOCK);
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path);
-    let file = file.map_err(failed("make", &path))?;
+    let file = private_files::open_or_create(&path).map_err(failed("make", &path))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => Err(Error::InUse(directory.to_owned())),

@@ -16,7 +16,7 @@ pub(crate) struct FileSink {
 impl FileSink {
     pub(super) fn create(path: &Path) -> Result<Self, Error> {
         let failed = |source| Error::Target { target: format!("file:{}", path.display()), source };
-        Ok(Self { file: File::create(path).map_err(failed)?, length: 0 })
+        Ok(Self { file: packetrig_sys::private_files::create(path).map_err(failed)?, length: 0 })
     }
 
     /// What a full disk took of a message is cut off again, so that the next one can be read.

@@ -21,7 +21,7 @@ use super::rx::{Filter, LONGEST};
 use crate::bpf::{Attachment, Instruction, Map, MapKind, Place, Program, pin};
 use crate::link::Mac;
 use crate::netns::NetNs;
-use crate::{Error, clock, sched};
+use crate::{Error, clock, private_files, sched};
 use std::path::{Path, PathBuf};
 use watch::Watch;
 
@@ -140,7 +140,7 @@ impl Forwarding {
 
     /// Makes it findable in a directory of the BPF file system. With `stays`, forwarding goes on without this process.
     pub fn pin(&self, directory: &Path, stays: bool) -> Result<(), Error> {
-        std::fs::create_dir_all(directory)
+        private_files::create_directories(directory)
             .map_err(|error| Error::call("mkdir", directory.display().to_string(), error))?;
         self.books.pin(&directory.join(BOOKS))?;
         if !stays {

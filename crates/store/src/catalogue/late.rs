@@ -1,0 +1,98 @@
+//! Results that come when no run waits for them, and how much of them is kept.
+//!
+//! Any node of the fleet may send such, of a run that ended without it or of one that nobody has heard of. They are
+//! counted by node when they are stored, so that no node takes the disk or the share of another.
+
+use super::Catalogue;
+use crate::segments::STRAY;
+use crate::{Error, migrations};
+use packetrig_fleet::NodeName;
+use packetrig_fleet::fabric::SegmentId;
+use rusqlite::params;
+use serde::Serialize;
+use std::fs;
+use std::io;
+
+/// Most bytes of late results of one node.
+pub const MOST_LATE_OF_NODE: u64 = 4 << 30;
+/// Most bytes of late results of all nodes.
+pub const MOST_LATE: u64 = 16 << 30;
+/// What they leave free on the disk, for runs that are waited for.
+const KEEP_FREE: u64 = 128 << 20;
+/// What the smallest of them takes on the disk, with its name.
+const LEAST: u64 = 4096;
+
+/// What came late of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LateResults {
+    /// The node.
+    pub node: NodeName,
+    /// Segments that are kept.
+    pub segments: u64,
+    /// Room they take on the disk.
+    pub bytes: u64,
+    /// How often one was refused, because too much was kept. The node has it still and sends it again.
+    pub refused: u64,
+}
+
+impl Catalogue {
+    /// What came late, by node.
+    pub fn late(&self) -> Result<Vec<LateResults>, Error> {
+        let is_older = migrations::version(&self.connection).is_ok_and(|found| found < migrations::newest());
+        if is_older {
+            // Opened for reading only: there is no such table.
+            return Ok(Vec::new());
+        }
+        let rows = || {
+            let sql = "SELECT node, segments, bytes, refused FROM late ORDER BY node";
+            let mut statement = self.connection.prepare(sql)?;
+            let read = |row: &rusqlite::Row<'_>| {
+                let count = |column| row.get::<_, i64>(column).map(i64::unsigned_abs);
+                let node = NodeName(row.get(0)?);
+                Ok(LateResults { node, segments: count(1)?, bytes: count(2)?, refused: count(3)? })
+            };
+            statement.query_map([], read)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        rows().map_err(|source| self.error(source))
+    }
+
+    /// Removes late results of runs that are not known here, and forgets how much of others was kept.
+    pub fn discard_late(&self) -> Result<(), Error> {
+        let stray = self.place().join(STRAY);
+        match fs::remove_dir_all(&stray) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(Error::file("remove", stray)(error));
+            }
+            _ => {}
+        }
+        let sql = "DELETE FROM segments WHERE run NOT IN (SELECT id FROM runs)
+             AND run NOT IN (SELECT run FROM unfinished);
+             DELETE FROM late;";
+        self.connection.execute_batch(sql).map_err(|source| self.error(source))
+    }
+
+    /// Counts a late segment, or that it was refused; `free` is what the disk has left. One that is stored again after its file or row was lost is counted
+    /// again: a crash in between costs its node that much of its share.
+    pub(crate) fn charge_late(&self, id: &SegmentId, bytes: usize, free: u64) -> Result<(), Error> {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX).max(LEAST);
+        let late = self.late()?;
+        let of_node = late.iter().find(|late| late.node == id.node).map_or(0, |late| late.bytes);
+        let of_all: u64 = late.iter().map(|late| late.bytes).sum();
+        let limits = [
+            (of_node, MOST_LATE_OF_NODE),
+            (of_all, MOST_LATE),
+            (of_all, of_all.saturating_add(free.saturating_sub(KEEP_FREE))),
+        ];
+        let beyond = limits.into_iter().find(|(kept, most)| kept.saturating_add(bytes) > *most);
+        let (segments, kept, refused) = if beyond.is_some() { (0, 0, 1) } else { (1, bytes, 0) };
+        let sql = "INSERT INTO late (node, segments, bytes, refused) VALUES (?1, ?2, ?3, ?4)
+             ON CONFLICT (node) DO UPDATE SET segments = segments + excluded.segments,
+             bytes = bytes + excluded.bytes, refused = refused + excluded.refused";
+        let row = params![id.node.0, segments, i64::try_from(kept).unwrap_or(i64::MAX), refused];
+        self.connection.execute(sql, row).map_err(|source| self.error(source))?;
+        match beyond {
+            Some((kept, most)) => Err(Error::LateQuota { id: id.clone(), kept, most }),
+            None => Ok(()),
+        }
+    }
+}

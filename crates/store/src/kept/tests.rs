@@ -1,0 +1,153 @@
+use super::*;
+use crate::room::ReportSize;
+use crate::sample::report;
+use crate::{Draft, disk};
+use packetrig_stats::result::CaptureResult;
+use std::os::unix::fs::PermissionsExt as _;
+
+fn store() -> (tempfile::TempDir, Catalogue) {
+    let place = tempfile::tempdir().unwrap();
+    let catalogue = Catalogue::open(place.path()).unwrap();
+    (place, catalogue)
+}
+
+/// A run that has captured something.
+fn captured(catalogue: &Catalogue) -> (Draft, PathBuf) {
+    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    let file = draft.capture_dir().unwrap().join("rx.pcapng");
+    fs::write(&file, "frames").unwrap();
+    (draft, file)
+}
+
+#[test]
+fn captures_of_a_run_without_a_report_stay_and_are_shown_until_they_are_discarded() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    let kept = draft.leave().unwrap();
+    assert_eq!(kept.captures, [KeptCapture { file: file.clone(), bytes: 6 }]);
+    let [shown] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    assert_eq!((&shown.run.0[..], shown.process, shown.has_report), ("r", None, false));
+    assert!(shown.begun_wall_ns > 1_700_000_000_000_000_000);
+    assert_eq!(fs::read_to_string(&file).unwrap(), "frames");
+    assert!(matches!(catalogue.discard("x"), Err(Error::Unknown(_))));
+    assert_eq!(catalogue.discard("r").unwrap().captures, kept.captures);
+    assert_eq!((catalogue.kept().unwrap(), kept.directory.exists()), (vec![], false));
+}
+
+#[test]
+fn a_panic_removes_no_capture_either() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    drop(draft);
+    assert!(file.exists());
+}
+
+#[test]
+fn empty_files_are_no_captures() {
+    let (place, catalogue) = store();
+    let draft = catalogue.begin(RunId("r".into()), ReportSize::default()).unwrap();
+    fs::write(draft.capture_dir().unwrap().join("rx.pcapng.part"), "").unwrap();
+    assert_eq!(draft.leave(), None);
+    assert_eq!(fs::read_dir(place.path().join("runs")).unwrap().count(), 0);
+}
+
+#[test]
+fn a_run_under_way_is_shown_with_its_process_and_not_discarded() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    let [shown] = &catalogue.kept().unwrap()[..] else { panic!("one is under way") };
+    assert_eq!(shown.process, Some(process::own()));
+    let error = catalogue.discard("r").unwrap_err();
+    assert!(matches!(error, Error::UnderWay { .. }) && file.exists(), "{error}");
+    let mut report = report("r");
+    report.captures[0].file = file.to_string_lossy().into_owned();
+    let directory = draft.commit(&catalogue, &mut report, "").unwrap();
+    assert_eq!(catalogue.kept().unwrap(), []);
+    let names = entries(&directory).unwrap().into_iter().map(|entry| entry.file_name());
+    assert!(names.into_iter().all(|name| !name.to_string_lossy().contains(ROOM) && name != OWNER));
+}
+
+#[test]
+fn a_row_that_cannot_be_written_leaves_everything_and_says_where() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    let mut report = report("r");
+    report.captures[0].file = file.to_string_lossy().into_owned();
+    catalogue.refuse_writes(true);
+    let error = draft.commit(&catalogue, &mut report, "").unwrap_err();
+    assert!(error.to_string().contains(&file.parent().unwrap().parent().unwrap().display().to_string()));
+    assert_eq!(report.captures[0].file, file.to_string_lossy(), "named where it is");
+    let [kept] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    assert!(kept.has_report && kept.captures[0].file == file, "{kept:?}");
+    catalogue.refuse_writes(false);
+    catalogue.discard("r").unwrap();
+}
+
+#[test]
+fn captures_are_on_the_disk_before_the_row_that_promises_them() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    let elsewhere = tempfile::tempdir().unwrap();
+    let named = elsewhere.path().join("named.pcapng");
+    fs::write(&named, "frames").unwrap();
+    let mut report = report("r");
+    report.captures.extend([file.clone(), named.clone()].map(|file| {
+        let file = file.to_string_lossy().into_owned();
+        CaptureResult { port: 0, file, written: 1, dropped: 0 }
+    }));
+    // The row fails, so that whatever was synced was synced before it.
+    catalogue.refuse_writes(true);
+    let partial = draft.partial_directory().to_owned();
+    disk::tests::synced();
+    draft.commit(&catalogue, &mut report, "").unwrap_err();
+    let synced = disk::tests::synced();
+    let runs = partial.parent().unwrap();
+    let wanted = [&file, &partial.join(CAPTURES), &named, elsewhere.path(), &partial, runs];
+    for path in wanted {
+        assert!(synced.iter().any(|synced| synced == path), "{} in {synced:?}", path.display());
+    }
+}
+
+#[test]
+fn a_report_that_cannot_be_written_leaves_everything() {
+    let (_place, catalogue) = store();
+    let (draft, file) = captured(&catalogue);
+    // Nothing can be renamed to the name of a directory.
+    fs::create_dir(draft.partial_directory().join("streams.csv")).unwrap();
+    let error = draft.commit(&catalogue, &mut report("r"), "").unwrap_err();
+    assert!(matches!(error, Error::NotStored { .. }) && file.exists(), "{error}");
+    assert_eq!(catalogue.kept().unwrap().len(), 1);
+    assert!(matches!(catalogue.find("r"), Err(Error::Unknown(_))));
+}
+
+#[test]
+fn a_crash_between_the_name_and_the_row_is_shown() {
+    let (place, catalogue) = store();
+    let directory = place.path().join("runs/whole");
+    fs::create_dir(&directory).unwrap();
+    crate::files::write_run(&directory, &report("whole"), "").unwrap();
+    let [kept] = &catalogue.kept().unwrap()[..] else { panic!("one is kept") };
+    assert!(kept.has_report && kept.directory == directory.canonicalize().unwrap(), "{kept:?}");
+}
+
+#[test]
+fn everything_in_a_store_is_its_owners_alone() {
+    let (place, catalogue) = store();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let (draft, _) = captured(&catalogue);
+    draft.commit(&catalogue, &mut report("r"), "").unwrap();
+    let (_kept, _) = captured(&Catalogue::open(&place.path().join("deep/store")).unwrap());
+    let mut waiting = vec![place.path().join("runs"), place.path().join("deep")];
+    waiting.push(place.path().join("catalogue.sqlite"));
+    waiting.push(place.path().join("catalogue.sqlite-wal"));
+    while let Some(path) = waiting.pop() {
+        let facts = fs::metadata(&path).unwrap();
+        if !path.ends_with("rx.pcapng") {
+            assert_eq!(facts.permissions().mode() & 0o077, 0, "{}", path.display());
+        }
+        if facts.is_dir() {
+            waiting.extend(entries(&path).unwrap().iter().map(fs::DirEntry::path));
+        }
+    }
+    disk::sync_file(&place.path().join("nowhere")).unwrap_err();
+}

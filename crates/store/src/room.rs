@@ -1,0 +1,156 @@
+//! Room for a report, set aside before the run begins: a capture that fills the disk cannot take it.
+
+use crate::Error;
+use packetrig_sys::disk;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A report of the smallest run has far less; doubts and reasons come on top of what the plan lets expect.
+const FLOOR: u64 = 2 << 20;
+/// What the catalogue takes for a row: pages of its tables and of its write-ahead log.
+const ROW: u64 = 256 << 10;
+/// The row of a stream, a port or a node in all files together.
+const PER_ROW: u64 = 6 << 10;
+/// What a second of one of them takes in all files together, without the name.
+const PER_SECOND: u64 = 320;
+/// Of a run without an end so much is set aside as this many seconds take.
+const ENDLESS: u64 = 600;
+/// Never more than this: a longer report has to find its room.
+const CEILING: u64 = 64 << 20;
+
+/// What a plan can bring into a report.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReportSize {
+    /// Its text.
+    pub document_bytes: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Ports.
+    pub ports: u64,
+    /// The longest name of a stream or port.
+    pub name_bytes: u64,
+    /// How long it sends and waits; `None` without an end.
+    pub seconds: Option<u64>,
+}
+
+impl ReportSize {
+    /// Bytes that its files may take.
+    pub fn bytes(&self) -> u64 {
+        let rows = self.streams.saturating_add(self.ports);
+        let seconds = self.seconds.map_or(ENDLESS, |seconds| seconds.saturating_add(60));
+        let per_second = PER_SECOND.saturating_add(self.name_bytes.saturating_mul(3));
+        let per_row = PER_ROW
+            .saturating_add(self.name_bytes.saturating_mul(16))
+            .saturating_add(seconds.saturating_mul(per_second));
+        let all = rows.saturating_mul(per_row).saturating_add(self.document_bytes).saturating_add(FLOOR);
+        all.min(CEILING)
+    }
+}
+
+/// Files whose only use is the room they take. Dropped, they are gone.
+#[derive(Debug, Default)]
+pub(crate) struct ReportRoom {
+    files: Option<PathBuf>,
+    row: Option<PathBuf>,
+}
+
+impl ReportRoom {
+    /// Sets room aside in `directory`; what a process before left there is replaced.
+    pub(crate) fn set_aside(directory: &Path, size: ReportSize) -> Result<Self, Error> {
+        let mut room = Self::default();
+        room.files = Some(make(directory, "files", size.bytes())?);
+        room.row = Some(make(directory, "row", ROW)?);
+        Ok(room)
+    }
+
+    /// Gives back what is for the files.
+    pub(crate) fn release_files(&mut self) {
+        release(&mut self.files);
+    }
+
+    /// Gives back what is for the row, which may have moved to `directory` meanwhile.
+    pub(crate) fn release_row(&mut self, directory: &Path) {
+        if let Some(name) = self.row.as_ref().and_then(|row| row.file_name()) {
+            self.row = Some(directory.join(name));
+        }
+        release(&mut self.row);
+    }
+}
+
+impl Drop for ReportRoom {
+    fn drop(&mut self) {
+        release(&mut self.files);
+        release(&mut self.row);
+    }
+}
+
+/// Names begin with this; they are no content of a run.
+pub(crate) const ROOM: &str = ".room-for-";
+
+fn make(directory: &Path, what: &str, bytes: u64) -> Result<PathBuf, Error> {
+    let path = directory.join(format!("{ROOM}{what}"));
+    let no_room = |source: io::Error| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            let free = disk::free(directory).unwrap_or(0);
+            Error::NoRoom { path: directory.to_owned(), wanted: bytes, free }
+        }
+        _ => Error::file("set room aside in", &path)(source),
+    };
+    disk::set_aside(&path, bytes).map_err(no_room)?;
+    Ok(path)
+}
+
+fn release(path: &mut Option<PathBuf>) {
+    if let Some(path) = path.take() {
+        // One that is gone takes no room.
+        std::fs::remove_file(path).unwrap_or(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::write_run;
+    use crate::sample::report;
+    use packetrig_stats::series::{QualitySecond, RateSeries};
+
+    #[test]
+    fn a_report_with_the_largest_numbers_fits_into_what_is_set_aside_for_it() {
+        let (seconds, streams) = (300, 40);
+        let mut long = RateSeries::default();
+        long.seconds = vec![(u64::MAX / 100_000, u64::MAX / 1000); seconds + 60];
+        let mut full = report("r");
+        let mut stream = full.streams[0].clone();
+        stream.sent.iter_mut().for_each(|sent| sent.series = long.clone());
+        let second = QualitySecond { lost: 9_999_999, delayed: 9_999_999, ..QualitySecond::default() };
+        if let Some(got) = &mut stream.received {
+            got.series = long.clone();
+            got.quality.seconds = vec![second; seconds + 60];
+        }
+        full.streams = vec![stream; streams];
+        full.ports[0].tx_series = long.clone();
+        full.ports[0].rx_series = long;
+        let place = tempfile::tempdir().unwrap();
+        write_run(place.path(), &full, "flows: []").unwrap();
+        let sizes =
+            std::fs::read_dir(place.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().len());
+        let size = ReportSize {
+            document_bytes: 9,
+            streams: streams as u64,
+            ports: 1,
+            name_bytes: full.streams[0].name.len() as u64,
+            seconds: Some(seconds as u64),
+        };
+        let written: u64 = sizes.sum();
+        assert!(written > 1 << 20, "{written}");
+        assert!(size.bytes() - FLOOR > written, "{} {written}", size.bytes() - FLOOR);
+        assert!(size.bytes() < 4 * written + 2 * FLOOR, "{} {written}", size.bytes());
+    }
+
+    #[test]
+    fn sizes_have_a_floor_and_a_ceiling() {
+        assert!(ReportSize::default().bytes() >= FLOOR);
+        let huge = ReportSize { streams: u64::MAX, seconds: Some(u64::MAX), ..ReportSize::default() };
+        assert_eq!(huge.bytes(), CEILING);
+    }
+}

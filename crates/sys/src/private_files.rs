@@ -1,0 +1,149 @@
+//! Files and directories that only their owner may read: 0600 and 0700, whatever the umask is.
+//!
+//! Captures, results, keys, spools and logs may hold what others must not see, so every room makes its files here;
+//! `xtask layers` finds those that do not. A regular file that is already there gets 0600 as well, because what is written into it
+//! is as private. Devices, pipes and existing directories stay as they are: the user named them.
+//!
+//! [`tighten_process`] gives the same to what libraries and children make (SQLite, `nats-server`).
+
+use rustix::fs::Mode;
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+
+/// What files get.
+pub const FILE_MODE: u32 = 0o600;
+/// What directories get.
+pub const DIRECTORY_MODE: u32 = 0o700;
+const PERMISSIONS: u32 = 0o7777;
+
+/// From here on, files of this process and of its children are private unless they are made public on purpose.
+pub fn tighten_process() {
+    rustix::process::umask(Mode::from_bits_truncate(0o077));
+}
+
+/// Makes the file, or empties the one that is there.
+pub fn create(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().write(true).create(true).truncate(true))
+}
+
+/// Makes the file; an error if there is one.
+pub fn create_new(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().write(true).create_new(true))
+}
+
+/// Opens the file for writing at its end, making it if there is none.
+pub fn append(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().append(true).create(true))
+}
+
+/// Opens the file for reading and writing as it is, making it if there is none.
+pub fn open_or_create(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
+}
+
+/// Makes the file with these bytes, or replaces those of the one that is there.
+pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    create(path)?.write_all(bytes.as_ref())
+}
+
+/// Makes the directory; an error if there is one.
+pub fn create_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).create(path)
+}
+
+/// Makes the directory and those above it that are missing.
+pub fn create_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(DIRECTORY_MODE).recursive(true).create(path)
+}
+
+/// Makes a directory for everybody to look into, such as `/run/netns`, and those above it that are missing.
+pub fn create_public_directories(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().mode(0o755).recursive(true).create(path)?;
+    std::fs::set_permissions(path, Permissions::from_mode(0o755))
+}
+
+/// Takes away what others may do with a file or directory that an earlier version made.
+pub fn tighten(path: &Path) -> io::Result<()> {
+    let facts = std::fs::symlink_metadata(path)?;
+    let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
+    if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
+        return Ok(());
+    }
+    std::fs::set_permissions(path, Permissions::from_mode(wanted))
+}
+
+fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.mode(FILE_MODE).open(path)?;
+    let facts = file.metadata()?;
+    if facts.is_file() && facts.permissions().mode() & PERMISSIONS != FILE_MODE {
+        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
+    }
+    Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        std::fs::metadata(path).unwrap().permissions().mode() & PERMISSIONS
+    }
+
+    #[test]
+    fn files_and_directories_are_private_also_where_the_file_was_not() {
+        let base = tempfile::tempdir().unwrap();
+        let deep = base.path().join("a/b");
+        create_directories(&deep).unwrap();
+        create_directories(&deep).unwrap();
+        create_directory(&deep).unwrap_err();
+        let file = deep.join("f");
+        std::fs::write(&file, "old").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        write(&file, "new").unwrap();
+        append(&file).unwrap().write_all(b"er").unwrap();
+        create_new(&file).unwrap_err();
+        drop(open_or_create(&file).unwrap());
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer");
+        let modes = [base.path().join("a"), deep.clone(), file].map(|path| mode(&path));
+        assert_eq!(modes, [0o700, 0o700, 0o600]);
+        drop(create_new(&deep.join("g")).unwrap());
+        assert_eq!(mode(&deep.join("g")), 0o600);
+    }
+
+    #[test]
+    fn what_an_earlier_version_left_open_is_closed_and_links_are_left_alone() {
+        let base = tempfile::tempdir().unwrap();
+        let (file, link) = (base.path().join("f"), base.path().join("l"));
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        tighten(&link).unwrap();
+        assert_eq!(mode(&file), 0o644);
+        tighten(&file).unwrap();
+        assert_eq!(mode(&file), 0o600);
+        std::fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+        tighten(&file).unwrap();
+        assert_eq!(mode(&file), 0o400, "nothing is given");
+    }
+
+    #[test]
+    fn a_device_stays_as_it_is() {
+        let before = mode(Path::new("/dev/null"));
+        write(Path::new("/dev/null"), "x").unwrap();
+        assert_eq!(mode(Path::new("/dev/null")), before);
+    }
+
+    #[test]
+    fn a_public_directory_is_public() {
+        let base = tempfile::tempdir().unwrap();
+        let public = base.path().join("netns");
+        create_public_directories(&public).unwrap();
+        create_public_directories(&public).unwrap();
+        assert_eq!(mode(&public), 0o755);
+    }
+}

@@ -1,0 +1,153 @@
+//! Full disks and killed processes take no capture away, and no result that can still be told.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use packetrig_sys::link::Links;
+use packetrig_testkit::Lab;
+use packetrig_tests::full_disk::{FRAMES, Outcome, Point, report, run};
+use packetrig_tests::program::Running;
+use packetrig_tests::recording::captured;
+use packetrig_tests::skip;
+use packetrig_tests::small_disk::SmallDisk;
+use std::path::Path;
+
+const WORLD: i32 = 4;
+const BUSY: i32 = 6;
+
+fn outcome(point: Point) -> Option<Outcome> {
+    let lab = skip::lab(Lab::pair)?;
+    run(&lab, point)
+}
+
+/// Asserts that the run is not listed, and that list and complaint name its directory with the capture.
+fn assert_kept_without_report(outcome: &Outcome) {
+    let Outcome { finished, unfinished, store, .. } = outcome;
+    assert!(!outcome.is_listed && outcome.is_kept(), "{unfinished} {}", finished.stderr);
+    let directory = unfinished[0]["directory"].as_str().unwrap();
+    let shown = report(store, &["list"]).stdout;
+    let id = unfinished[0]["run"].as_str().unwrap();
+    assert!(shown.contains(id) && shown.contains(".pcapng"), "{shown}");
+    assert_eq!(report(store, &["path", id]).stdout.trim(), directory);
+}
+
+/// Asserts that the captures go when the user says so, and not before.
+fn assert_discarded(outcome: &Outcome) {
+    for disk in &outcome.disks {
+        disk.empty();
+    }
+    let id = outcome.unfinished[0]["run"].as_str().unwrap();
+    let discarded = report(&outcome.store, &["discard", id]);
+    assert_eq!(discarded.code, Some(0), "{}", discarded.stderr);
+    assert!(outcome.captures.iter().all(|(file, _)| !file.exists()));
+    assert_eq!(report(&outcome.store, &["unfinished", "--json"]).stdout.trim(), "[]");
+}
+
+#[test]
+fn a_capture_that_fills_the_disk_leaves_room_for_its_report() {
+    let Some(outcome) = outcome(Point::Capture) else { return };
+    let Outcome { finished, captures, .. } = &outcome;
+    assert!(outcome.is_listed && outcome.is_kept(), "{} {}", outcome.unfinished, finished.stderr);
+    assert_eq!(finished.code, Some(7), "a capture that lacks frames is in doubt: {}", finished.stderr);
+    let frames = captures[0].1 as u64;
+    assert!((1000..FRAMES).contains(&frames), "{frames}");
+    let shown: serde_json::Value =
+        serde_json::from_str(&report(&outcome.store, &["show", "last", "--json"]).stdout).unwrap();
+    assert_eq!(shown["captures"][0]["written"], frames);
+    assert_eq!(outcome.unfinished, serde_json::json!([]));
+}
+
+#[test]
+fn others_that_fill_the_disk_do_not_get_the_room_of_the_report() {
+    let Some(outcome) = outcome(Point::Report) else { return };
+    assert_eq!(outcome.finished.code, Some(0), "{}", outcome.finished.stderr);
+    assert!(outcome.is_listed);
+    assert_eq!(outcome.captures[0].1 as u64, FRAMES);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_shown_and_takes_no_capture_away() {
+    let Some(outcome) = outcome(Point::Names) else { return };
+    let finished = &outcome.finished;
+    finished.assert_refused(WORLD, &["the report could not be stored", "was kept in", "No space left"]);
+    assert!(finished.stdout.contains("PASS"), "the result is told: {}", finished.stdout);
+    assert_kept_without_report(&outcome);
+    assert_eq!(outcome.captures[0].1 as u64, FRAMES);
+    assert_discarded(&outcome);
+}
+
+#[test]
+fn a_row_that_cannot_be_written_takes_nothing_away() {
+    let Some(outcome) = outcome(Point::Catalogue) else { return };
+    outcome.finished.assert_refused(WORLD, &["was kept in", "catalogue.sqlite"]);
+    assert_kept_without_report(&outcome);
+    assert_eq!(outcome.unfinished[0]["has_report"], true);
+    assert_eq!(outcome.captures[0].1 as u64, FRAMES);
+    assert_discarded(&outcome);
+}
+
+#[test]
+fn a_killed_process_leaves_its_capture_where_it_is_found() {
+    let Some(outcome) = outcome(Point::Killed) else { return };
+    assert_eq!(outcome.finished.code, None);
+    assert_kept_without_report(&outcome);
+    assert_eq!(outcome.unfinished[0]["process"], serde_json::Value::Null);
+    assert_discarded(&outcome);
+}
+
+#[test]
+fn an_error_of_the_data_plane_takes_no_capture_away_and_its_file_is_named() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    let shown = store.display().to_string();
+    let (from, to) = (lab.location(0), lab.location(1));
+    let flags = ["--size", "1000", "--rate", "3kpps", "--time", "60s"];
+    let arguments = [&["run", "--tx", &from, "--rx", &to, "--capture", "--store", &shown], &flags[..]];
+    let mut running = Running::start(&arguments.concat(), "");
+    running.await_remark("lost 0");
+    let port = &lab.ports()[0];
+    let mut links = Links::open(port.netns()).unwrap();
+    links.delete(port.link.index).unwrap();
+    let finished = running.finish();
+    let named =
+        finished.stderr.lines().find_map(|line| line.strip_prefix("captured, and not counted in a report: "));
+    let named = named.unwrap_or_else(|| panic!("{}{}", finished.stdout, finished.stderr));
+    let file = Path::new(named.rsplit_once(" (").unwrap().0);
+    assert_eq!(file.file_name().unwrap(), "rx.pcapng", "it is complete: {named}");
+    assert!(captured(file).len() > 1000, "{named}");
+}
+
+#[test]
+fn a_run_under_way_is_shown_with_its_process_and_cannot_be_discarded() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let store = place.path().join("store");
+    let shown = store.display().to_string();
+    let (from, to) = (lab.location(0), lab.location(1));
+    let arguments = ["run", "--tx", &from, "--rx", &to, "--time", "20s", "--capture", "--store", &shown];
+    let mut running = Running::start(&arguments, "");
+    running.await_remark("run: running");
+    let listed = report(&store, &["unfinished"]).stdout;
+    assert!(listed.contains("alive"), "{listed}");
+    let unfinished: serde_json::Value =
+        serde_json::from_str(&report(&store, &["unfinished", "--json"]).stdout).unwrap();
+    assert!(unfinished[0]["process"].as_u64().is_some_and(|number| number > 1), "{unfinished}");
+    let id = unfinished[0]["run"].as_str().unwrap();
+    report(&store, &["discard", id]).assert_refused(BUSY, &["under way"]);
+    assert!(Path::new(unfinished[0]["directory"].as_str().unwrap()).is_dir());
+    running.signal(rustix::process::Signal::TERM);
+    running.finish();
+    assert_eq!(report(&store, &["unfinished", "--json"]).stdout.trim(), "[]");
+}
+
+#[test]
+fn a_run_whose_report_has_no_room_is_not_begun() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let Some(disk) = SmallDisk::mount(c"size=1m") else { return };
+    let store = disk.path().join("store");
+    let shown = store.display().to_string();
+    let (from, to) = (lab.location(0), lab.location(1));
+    let arguments = ["run", "--tx", &from, "--rx", &to, "--time", "20s", "--store", &shown];
+    let refused = Running::start(&arguments, "").finish();
+    refused.assert_refused(WORLD, &["no room for the report", "--store", "bytes free"]);
+    assert_eq!(std::fs::read_dir(store.join("runs")).unwrap().count(), 0);
+}

@@ -1,0 +1,90 @@
+//! Segments of nodes are foreign input: memory for reading one is in proportion to its bytes, however it is made.
+
+use packetrig_stats::content::ContentCounts;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, Sample, SendResult};
+use packetrig_stats::series::RateSeries;
+use packetrig_store::spool::value;
+use packetrig_sys::memory::MeteredAllocator;
+use packetrig_tests::fuzz;
+use packetrig_units::Nanos;
+use std::path::Path;
+
+#[global_allocator]
+static ALLOCATOR: MeteredAllocator = MeteredAllocator;
+
+fn peak(bytes: &[u8]) -> u64 {
+    let peak = MeteredAllocator::peak_of(|| drop(value::unpack::<NodeResult>(bytes)));
+    peak.expect("this program has the allocator that measures")
+}
+
+/// The result of a node that claims to have sent so many streams, each with the shortest distributions there are.
+fn result(streams: usize) -> NodeResult {
+    let mut late = Latency::with_digits(3);
+    late.record(Nanos::from_secs(99));
+    let sent = SendResult {
+        stream: 0,
+        counts: StreamTxCounts::default(),
+        planned: 0,
+        send_error: late.clone(),
+        stamp_bound: late,
+        series: RateSeries::default(),
+        untagged_contents: ContentCounts::default(),
+    };
+    NodeResult { send: vec![sent; streams], ..NodeResult::default() }
+}
+
+#[test]
+fn the_corpus_and_damaged_and_seeded_bytes_take_no_more_than_they_may() {
+    let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fuzz/corpus/segment");
+    let seeds: Vec<_> = std::fs::read_dir(&corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(seeds.len() >= 5, "the corpus is gone");
+    for seed in &seeds {
+        let bytes = std::fs::read(seed).unwrap();
+        fuzz::segment(&bytes);
+        for at in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[at] = damaged[at].wrapping_mul(31).wrapping_add(7);
+            fuzz::segment(&damaged);
+        }
+    }
+    for n in 0..1000 {
+        fuzz::segment(&fuzz::seeded(1, n));
+    }
+}
+
+#[test]
+fn a_distribution_takes_the_memory_of_its_text_and_four_times_as_many_four_times_as_much() {
+    let few = value::pack(&result(1000)).unwrap();
+    let many = value::pack(&result(4000)).unwrap();
+    fuzz::segment(&few);
+    fuzz::segment(&many);
+    let (of_few, of_many) = (peak(&few), peak(&many));
+    assert!(of_few < 8 << 20, "1000 streams with 2000 distributions took {of_few} bytes");
+    assert!(of_many < 5 * of_few, "{of_few} {of_many}");
+    assert_eq!(value::unpack::<NodeResult>(&many).unwrap().send.len(), 4000);
+}
+
+#[test]
+fn bytes_that_unpack_without_end_take_next_to_nothing() {
+    let text = serde_json::to_string(&result(1)).unwrap();
+    // A gigabyte of spaces, and a gigabyte of rows.
+    let row = serde_json::to_string(&result(1).send[0]).unwrap() + ",";
+    let (before, behind) = text.split_at(text.find("\"send\":[").unwrap() + 8);
+    let rows = [before, &row.repeat((64 << 20) / row.len()), behind].concat();
+    for (what, text) in [("spaces", " ".repeat(64 << 20) + &text), ("rows", rows)] {
+        let bytes = packed(text.as_bytes());
+        assert!(bytes.len() < 64 << 10, "{what}: {} bytes", bytes.len());
+        let taken = peak(&bytes);
+        assert!(taken < 40 << 20, "{what}: {} bytes took {taken}", bytes.len());
+        value::unpack::<NodeResult>(&bytes).unwrap_err();
+        value::unpack::<Sample>(&bytes).unwrap_err();
+        fuzz::segment(&bytes);
+    }
+}
+
+/// As a hostile node packs: without the padding by which honest ones keep the ratio.
+fn packed(text: &[u8]) -> Vec<u8> {
+    zstd::encode_all(text, 3).expect("memory takes what is written")
+}
