@@ -2,8 +2,9 @@
 
 use crate::lab::{Fleet, RECEIVERS, SENDERS, Wish};
 use crate::run::Judged;
+use packetrig_tests::private_files::open_to_others;
 use packetrig_tests::recording::captured;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Frames of a sender in these tests.
 const EACH: u64 = 3000;
@@ -43,6 +44,10 @@ fn three_send_to_three_from_one_instant_and_everything_is_collected() {
     }
     assert_eq!(fleet.catalogue()[0]["sent"], 3 * EACH);
     fleet.await_collected();
+    // Keys, certificates, spools, JetStream's files and results: of the controller and of every node.
+    for place in ["fleet", "ctl"].into_iter().chain(SENDERS).chain(RECEIVERS) {
+        assert_eq!(open_to_others(&fleet.place().join(place)), Vec::<PathBuf>::new());
+    }
 }
 
 /// All nodes have one clock here, so the true offset is nothing.
