@@ -22,6 +22,7 @@ pub mod memory;
 pub mod netdev;
 mod netlink;
 pub mod netns;
+pub mod owner;
 pub mod packet;
 pub mod pcap;
 pub mod pktgen;

@@ -1,0 +1,303 @@
+//! Which user owns the other end of a TCP connection over the loopback interface.
+//!
+//! A [`ConnectionOwners`] owns one netlink socket, which stays in the network namespace it was opened in. The kernel finds the
+//! client's socket by its addresses (`SOCK_DIAG`, what `ss -e` uses); where that module is missing, `/proc/net/tcp` is read.
+//!
+//! Invariant: a user is named only for a socket that a process still holds. The kernel reports user 0, root, for a socket
+//! whose process has closed it, so the user counts only if the same answer has an inode: a closed socket has none, and it
+//! never gets one again. Numbers are as this process's user namespace shows them; users that it does not know all appear as
+//! one number ([`overflow_user`]), which is therefore nobody's name.
+
+use crate::{Error, netlink::Conversation, netns::NetNs};
+use netlink_packet_core::{DecodeError, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NETLINK_SOCK_DIAG: isize = 4;
+/// Bytes of `struct inet_diag_req_v2` and of `struct inet_diag_msg`.
+const REQUEST_BYTES: usize = 56;
+const ANSWER_BYTES: usize = 72;
+/// The connection has all its states but these: the first has no second end yet, the second is a listener.
+const WANTED_STATES: u32 = !(1 << tcp_state::SYN_RECV | 1 << tcp_state::LISTEN);
+
+/// TCP states as the kernel numbers them (`include/net/tcp_states.h`).
+mod tcp_state {
+    pub(super) const SYN_RECV: u32 = 3;
+    pub(super) const LISTEN: u32 = 10;
+}
+
+/// Finds owners of connections. See the module.
+#[derive(Debug)]
+pub struct ConnectionOwners {
+    lookup: Lookup,
+    overflow: u32,
+}
+
+#[derive(Debug)]
+enum Lookup {
+    Netlink(Mutex<Conversation>),
+    Proc,
+}
+
+impl ConnectionOwners {
+    /// Ready for connections of the calling thread's network namespace. It makes one connection to itself to see which way
+    /// works on this kernel; an error if none does.
+    pub fn open() -> Result<Self, Error> {
+        let overflow = overflow_user();
+        let netlink = Conversation::open(&NetNs::current()?, NETLINK_SOCK_DIAG);
+        let ways = netlink.ok().map(|netlink| Lookup::Netlink(Mutex::new(netlink)));
+        let trial = Trial::new().map_err(|error| Error::call("connect", "the loopback interface", error))?;
+        for lookup in ways.into_iter().chain([Lookup::Proc]) {
+            let owners = Self { lookup, overflow };
+            if owners.find(trial.client, trial.server).is_some() {
+                return Ok(owners);
+            }
+        }
+        let nothing = std::io::Error::from(std::io::ErrorKind::Unsupported);
+        Err(Error::call("SOCK_DIAG and /proc/net/tcp", "a connection to itself", nothing))
+    }
+
+    /// The user who holds the socket at `client`, which is connected to `server`, an address of this process. `None`: it is
+    /// not on this machine, its process has closed it, its user is unknown here, or the kernel does not say.
+    pub fn owner(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+        self.find(client, server).filter(|user| *user != self.overflow)
+    }
+
+    fn find(&self, client: SocketAddr, server: SocketAddr) -> Option<u32> {
+        let pair = SocketPair { near: plain(client), far: plain(server) };
+        match &self.lookup {
+            Lookup::Netlink(netlink) => ask_kernel(netlink, pair),
+            Lookup::Proc => read_tables(pair),
+        }
+    }
+}
+
+/// The number under which users appear that this process's user namespace does not know.
+pub fn overflow_user() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/overflowuid").unwrap_or_default();
+    text.trim().parse().unwrap_or(65534)
+}
+
+/// The user whom this process acts for.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A connection of this process to itself.
+struct Trial {
+    client: SocketAddr,
+    server: SocketAddr,
+    _ends: (TcpListener, TcpStream),
+}
+
+impl Trial {
+    fn new() -> std::io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let server = listener.local_addr()?;
+        let stream = TcpStream::connect(server)?;
+        Ok(Self { client: stream.local_addr()?, server, _ends: (listener, stream) })
+    }
+}
+
+/// The two ends of a connection, as the sought socket sees them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SocketPair {
+    near: SocketAddr,
+    far: SocketAddr,
+}
+
+/// IPv4 addresses that are written as IPv6 ones, as IPv4: the two ends may use different families.
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+fn ask_kernel(netlink: &Mutex<Conversation>, pair: SocketPair) -> Option<u32> {
+    let mut found = None;
+    let mut netlink = netlink.lock().unwrap_or_else(PoisonError::into_inner);
+    let asked = netlink.ask(DiagMessage::Request(pair), 0, &mut |message| {
+        if let DiagMessage::Answer(answer) = message {
+            found = Some(answer);
+        }
+    });
+    // Where no connection matches, the kernel may find the listener at that port: the addresses tell.
+    let answer = asked.ok().and(found).filter(|answer| answer.pair == pair)?;
+    (answer.inode != 0).then_some(answer.user)
+}
+
+/// What the kernel says of a socket.
+#[derive(Clone, Copy, Debug)]
+struct SocketFacts {
+    pair: SocketPair,
+    user: u32,
+    inode: u32,
+}
+
+/// The messages of `SOCK_DIAG` for one TCP socket.
+#[derive(Clone, Copy, Debug)]
+enum DiagMessage {
+    Request(SocketPair),
+    Answer(SocketFacts),
+}
+
+impl NetlinkSerializable for DiagMessage {
+    fn message_type(&self) -> u16 {
+        SOCK_DIAG_BY_FAMILY
+    }
+
+    fn buffer_len(&self) -> usize {
+        REQUEST_BYTES
+    }
+
+    /// `struct inet_diag_req_v2`: family, protocol, extensions, states, then the addresses in network order.
+    fn serialize(&self, buffer: &mut [u8]) {
+        let Self::Request(pair) = self else { return };
+        let mut bytes = Vec::with_capacity(REQUEST_BYTES);
+        bytes.extend_from_slice(&[family_of(pair.near.ip()), PROTOCOL_TCP, 0, 0]);
+        bytes.extend_from_slice(&WANTED_STATES.to_ne_bytes());
+        bytes.extend_from_slice(&pair.near.port().to_be_bytes());
+        bytes.extend_from_slice(&pair.far.port().to_be_bytes());
+        bytes.extend_from_slice(&sixteen(pair.near.ip()));
+        bytes.extend_from_slice(&sixteen(pair.far.ip()));
+        bytes.extend_from_slice(&0_u32.to_ne_bytes());
+        // No cookie: any socket with these addresses.
+        bytes.extend_from_slice(&[0xff; 8]);
+        buffer.copy_from_slice(&bytes);
+    }
+}
+
+const PROTOCOL_TCP: u8 = 6;
+const FAMILY_IPV4: u8 = 2;
+const FAMILY_IPV6: u8 = 10;
+
+fn family_of(address: IpAddr) -> u8 {
+    if address.is_ipv4() { FAMILY_IPV4 } else { FAMILY_IPV6 }
+}
+
+fn sixteen(address: IpAddr) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    match address {
+        IpAddr::V4(address) => bytes[..4].copy_from_slice(&address.octets()),
+        IpAddr::V6(address) => bytes = address.octets(),
+    }
+    bytes
+}
+
+impl NetlinkDeserializable for DiagMessage {
+    type Error = DecodeError;
+
+    /// `struct inet_diag_msg`: family, state, two bytes, the addresses at 4, and user and inode in the last eight bytes.
+    fn deserialize(_: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
+        let answer = payload.get(..ANSWER_BYTES).and_then(|bytes| {
+            let family = bytes[0];
+            let near = SocketAddr::new(address(family, &bytes[8..24])?, port(&bytes[4..6])?);
+            let far = SocketAddr::new(address(family, &bytes[24..40])?, port(&bytes[6..8])?);
+            let pair = SocketPair { near: plain(near), far: plain(far) };
+            Some(SocketFacts { pair, user: number(&bytes[64..68])?, inode: number(&bytes[68..72])? })
+        });
+        answer.map(Self::Answer).ok_or_else(|| DecodeError::from("not a message of inet_diag"))
+    }
+}
+
+fn address(family: u8, bytes: &[u8]) -> Option<IpAddr> {
+    match family {
+        FAMILY_IPV4 => <[u8; 4]>::try_from(bytes.get(..4)?).ok().map(|four| Ipv4Addr::from(four).into()),
+        FAMILY_IPV6 => <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Ipv6Addr::from(sixteen).into()),
+        _ => None,
+    }
+}
+
+fn port(bytes: &[u8]) -> Option<u16> {
+    bytes.try_into().ok().map(u16::from_be_bytes)
+}
+
+fn number(bytes: &[u8]) -> Option<u32> {
+    bytes.try_into().ok().map(u32::from_ne_bytes)
+}
+
+/// The same from `/proc`: sockets of IPv6 may hold connections of IPv4.
+fn read_tables(pair: SocketPair) -> Option<u32> {
+    let tables = ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"];
+    tables.iter().find_map(|path| find_in_table(&fs::read_to_string(path).ok()?, pair))
+}
+
+/// Columns: number, local address, remote address, state, queues, timer, retransmissions, user, timeout, inode.
+fn find_in_table(table: &str, pair: SocketPair) -> Option<u32> {
+    table.lines().skip(1).find_map(|line| {
+        let columns: Vec<&str> = line.split_ascii_whitespace().collect();
+        let row = SocketPair { near: table_address(columns.get(1)?)?, far: table_address(columns.get(2)?)? };
+        let user = columns.get(7)?.parse().ok()?;
+        let has_inode = *columns.get(9)? != "0";
+        (row == pair && has_inode).then_some(user)
+    })
+}
+
+/// `0100007F:1F90`: words of four bytes as this machine has them in memory, and the port.
+fn table_address(text: &str) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let words: Option<Vec<u8>> = (0..address.len() / 8)
+        .map(|word| u32::from_str_radix(address.get(8 * word..8 * word + 8)?, 16).ok())
+        .map(|word| word.map(|word| word.to_ne_bytes().to_vec()))
+        .collect::<Option<Vec<_>>>()
+        .map(|words| words.concat());
+    let bytes = words?;
+    let family = if bytes.len() == 4 { FAMILY_IPV4 } else { FAMILY_IPV6 };
+    let port = u16::from_str_radix(port, 16).ok()?;
+    Some(plain(SocketAddr::new(self::address(family, &bytes)?, port)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What both ways say of a connection between these ends.
+    fn owners(client: SocketAddr, server: SocketAddr) -> [Option<u32>; 2] {
+        let netlink = Conversation::open(&NetNs::current().unwrap(), NETLINK_SOCK_DIAG).unwrap();
+        let pair = SocketPair { near: plain(client), far: plain(server) };
+        [ask_kernel(&Mutex::new(netlink), pair), read_tables(pair)]
+    }
+
+    #[test]
+    fn both_ways_name_the_user_who_holds_the_socket_and_nobody_once_it_is_closed() {
+        let own = Some(own_user());
+        for listen in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(listen) else { continue };
+            let bound = listener.local_addr().unwrap();
+            let target = if bound.ip().is_unspecified() {
+                SocketAddr::from(([127, 0, 0, 1], bound.port()))
+            } else {
+                bound
+            };
+            let stream = TcpStream::connect(target).unwrap();
+            let (accepted, peer) = listener.accept().unwrap();
+            let server = accepted.local_addr().unwrap();
+            assert_eq!(owners(peer, server), [own, own], "{listen}");
+            assert_eq!(ConnectionOwners::open().unwrap().owner(peer, server), own);
+            let elsewhere = SocketAddr::new(server.ip(), bound.port().wrapping_add(1));
+            assert_eq!(owners(peer, elsewhere), [None, None], "{listen}");
+            assert_eq!(owners(server, SocketAddr::new(peer.ip(), 9)), [None, None], "a listener is no owner");
+            // Its last state is FIN_WAIT2: nobody holds it, and the kernel says that root does.
+            drop(stream);
+            assert_eq!(owners(peer, server), [None, None], "{listen}");
+        }
+    }
+
+    #[test]
+    fn tables_are_read_by_their_columns() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n\
+            0: 0100007F:B3D8 0100007F:1F90 01 00000000:00000000 00:00000000 00000000  1000        0 3728445 1 x\n\
+            1: 0100007F:B3D9 0100007F:1F90 05 00000000:00000000 00:00000000 00000000     0        0 0 1 x\n";
+        let pair = |port| SocketPair {
+            near: SocketAddr::from(([127, 0, 0, 1], port)),
+            far: SocketAddr::from(([127, 0, 0, 1], 8080)),
+        };
+        if cfg!(target_endian = "little") {
+            assert_eq!(find_in_table(table, pair(0xb3d8)), Some(1000));
+            assert_eq!(find_in_table(table, pair(0xb3d9)), None, "a closed socket is nobody's");
+            assert_eq!(find_in_table(table, pair(1)), None);
+        }
+        assert_eq!(table_address("zz"), None);
+        assert_eq!(table_address("é100007F:B3D8"), None);
+    }
+}
