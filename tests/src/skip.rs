@@ -86,6 +86,17 @@ pub fn may_mount(tried: rustix::io::Result<()>) -> bool {
     }
 }
 
+/// Whether processes here can act as other users: not in a user namespace that has one user only.
+pub fn has_other_users() -> bool {
+    let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let count = map.split_ascii_whitespace().nth(2).and_then(|count| count.parse::<u32>().ok());
+    let has_others = count.is_some_and(|count| count > 65_534);
+    if !has_others {
+        say("no other users in this user namespace");
+    }
+    has_others
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();

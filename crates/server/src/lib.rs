@@ -20,10 +20,15 @@ mod transport;
 
 pub use console::{Console, EventSink, Rigs, Running};
 pub use error::Error;
-pub use options::{Bound, GRPC_PORT, HTTP_PORT, IdentityFiles, ServerOptions};
+pub use options::{
+    Bound, Deadlines, FindUser, GRPC_PORT, HTTP_PORT, IdentityFiles, LocalUsers, RejectionObserver,
+    ServerOptions,
+};
 pub use serve::{run, serve};
 pub use shape::DESCRIPTOR;
 pub use tester::{
     CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
     Refusal, RefusalKind, State, Tester, Transmit,
 };
+pub use transport::in_memory::InMemoryServer;
+pub use transport::rejections::{RejectionCause, RejectionCounts};

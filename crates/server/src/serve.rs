@@ -2,15 +2,21 @@
 
 use crate::transport::Desk;
 use crate::transport::access::Access;
+use crate::transport::body::BodyMemory;
+use crate::transport::front::Doors;
 use crate::transport::grpc;
 use crate::transport::http::router;
-use crate::transport::listener::{Listener, http1, http2};
+use crate::transport::listener::{Listener, builder};
+use crate::transport::policy::{Protocol, RequestPolicy};
+use crate::transport::rejections::RejectionCounters;
+use crate::transport::slots::ConnectionSlots;
 use crate::transport::tls::Identity;
-use crate::{Bound, Error, ServerOptions, Tester};
+use crate::{Bound, Error, RejectionCounts, RejectionObserver, ServerOptions, Tester};
 use hyper_util::service::TowerToHyperService;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
@@ -26,26 +32,11 @@ pub async fn serve(
     check(&options)?;
     let (http, grpc) = (bind("HTTP", options.http).await?, bind("gRPC", options.grpc).await?);
     let identity = needs_tls(&options).then(|| Identity::new(&options)).transpose()?;
-    let client_ca = options.client_ca.as_deref();
-    let listener = |bound: Option<TcpListener>, encrypted: bool, protocol: &[u8], builder| {
-        let Some(socket) = bound else { return Ok(None) };
-        let tls = match identity.as_ref().filter(|_| encrypted) {
-            Some(identity) => Some(identity.acceptor(client_ca, protocol)?),
-            None => None,
-        };
-        let (most_connections, grace) = (options.most_connections, options.grace);
-        Ok::<_, Error>(Some(Listener { socket, tls, builder, most_connections, grace }))
-    };
     let address = |socket: &Option<TcpListener>| socket.as_ref().and_then(|socket| socket.local_addr().ok());
     let addresses = Bound { http: address(&http), grpc: address(&grpc) };
-    let http = listener(http, options.http_tls, b"http/1.1", http1())?;
-    let grpc = listener(grpc, options.grpc_tls, b"h2", http2())?;
-
-    let desk = Desk::new(tester);
-    let access = Access::new(options.token.as_deref());
-    let most = options.most_request_bytes;
-    let routes = TowerToHyperService::new(router(desk.clone(), access.clone(), most));
-    let service = grpc::Service { desk, access, most_request_bytes: most };
+    let transports = Transports::new(&options, tester);
+    let http = transports.listener(Protocol::Http, http, identity.as_ref())?;
+    let grpc = transports.listener(Protocol::Grpc, grpc, identity.as_ref())?;
     let (stopped, stops) = watch::channel(false);
     bound(addresses);
     let until_stop = async {
@@ -54,16 +45,121 @@ pub async fn serve(
     };
     let over_http = async {
         if let Some(listener) = http {
-            listener.serve(routes, stops.clone()).await;
+            listener.serve(transports.http_routes(), stops.clone()).await;
         }
     };
     let over_grpc = async {
         if let Some(listener) = grpc {
-            listener.serve(service, stops.clone()).await;
+            listener.serve(transports.grpc_service(), stops.clone()).await;
         }
     };
-    tokio::join!(until_stop, over_http, over_grpc);
+    let observing = observe(options.on_rejections.as_ref(), &transports.counters, stops.clone());
+    tokio::join!(until_stop, over_http, over_grpc, observing);
     Ok(())
+}
+
+/// What both transports are made of.
+pub(crate) struct Transports {
+    options: ServerOptions,
+    desk: Desk,
+    access: Access,
+    memory: Arc<BodyMemory>,
+    counters: Arc<RejectionCounters>,
+}
+
+impl Transports {
+    pub(crate) fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Self {
+        Self {
+            options: options.clone(),
+            desk: Desk::new(tester),
+            access: Access::new(options),
+            memory: BodyMemory::new(options.most_request_memory),
+            counters: Arc::default(),
+        }
+    }
+
+    pub(crate) fn http_routes(&self) -> TowerToHyperService<axum::Router> {
+        TowerToHyperService::new(router(self.desk.clone(), self.options.most_request_bytes))
+    }
+
+    pub(crate) fn grpc_service(&self) -> grpc::Service {
+        grpc::Service { desk: self.desk.clone(), most_request_bytes: self.options.most_request_bytes }
+    }
+
+    /// What a request has to pass on a transport.
+    pub(crate) fn doors(&self, protocol: Protocol) -> Doors {
+        let policy = RequestPolicy {
+            protocol,
+            is_encrypted: self.is_encrypted(protocol),
+            access: self.access.clone(),
+            host_names: self.options.host_names.clone().into(),
+        };
+        Doors {
+            policy,
+            slots: ConnectionSlots::new(self.options.most_connections),
+            memory: Arc::clone(&self.memory),
+            counters: Arc::clone(&self.counters),
+            deadlines: self.options.deadlines,
+        }
+    }
+
+    const fn is_encrypted(&self, protocol: Protocol) -> bool {
+        match protocol {
+            Protocol::Http => self.options.http_tls,
+            Protocol::Grpc => self.options.grpc_tls,
+        }
+    }
+
+    fn listener(
+        &self,
+        protocol: Protocol,
+        bound: Option<TcpListener>,
+        identity: Option<&Identity>,
+    ) -> Result<Option<Listener>, Error> {
+        let Some(socket) = bound else { return Ok(None) };
+        let negotiated: &[u8] = match protocol {
+            Protocol::Http => b"http/1.1",
+            Protocol::Grpc => b"h2",
+        };
+        let tls = match identity.filter(|_| self.is_encrypted(protocol)) {
+            Some(identity) => Some(identity.acceptor(self.options.client_ca.as_deref(), negotiated)?),
+            None => None,
+        };
+        let (doors, grace) = (self.doors(protocol), self.options.grace);
+        Ok(Some(Listener { socket, tls, builder: builder(protocol), doors, grace }))
+    }
+}
+
+/// How often to look whether something was refused.
+const LOOK: Duration = Duration::from_secs(1);
+/// Looks between two reports.
+const QUIET_LOOKS: u32 = 60;
+
+/// Reports what was refused: the first time within a second, then once a minute, and at the end.
+async fn observe(
+    observer: Option<&RejectionObserver>,
+    counters: &RejectionCounters,
+    mut stop: watch::Receiver<bool>,
+) {
+    let Some(observer) = observer else { return };
+    let mut reported = RejectionCounts::default();
+    let mut looks_until_next = 0;
+    loop {
+        let is_over = tokio::select! {
+            _ = stop.wait_for(|stop| *stop) => true,
+            () = tokio::time::sleep(LOOK) => false,
+        };
+        let counts = counters.read();
+        looks_until_next = u32::saturating_sub(looks_until_next, 1);
+        if counts.of_note() != reported.of_note() && (is_over || looks_until_next == 0) {
+            (observer.0)(&counts);
+            reported = counts;
+            looks_until_next = QUIET_LOOKS;
+        }
+        if is_over {
+            return;
+        }
+    }
 }
 
 /// [`serve`] for a caller that has no async runtime. `stop` may block: it gets a thread of its own, and the server stops
@@ -102,6 +198,29 @@ fn check(options: &ServerOptions) -> Result<(), Error> {
     }
     if options.token.as_ref().is_some_and(String::is_empty) {
         return Err(Error::Options("the token is empty".into()));
+    }
+    check_reach(options)
+}
+
+/// A transport that other machines reach asks them who they are, and not in the clear.
+fn check_reach(options: &ServerOptions) -> Result<(), Error> {
+    if options.let_anyone_in || options.client_ca.is_some() {
+        return Ok(());
+    }
+    let transports = [("HTTP", options.http, options.http_tls), ("gRPC", options.grpc, options.grpc_tls)];
+    for (name, address, is_encrypted) in transports {
+        let Some(address) = address.filter(|address| !address.ip().to_canonical().is_loopback()) else {
+            continue;
+        };
+        let missing = match (&options.token, is_encrypted) {
+            (Some(_), true) => continue,
+            (Some(_), false) => "the token would be sent in the clear: encrypt it",
+            (None, _) => "no client there could prove who it is: give --token-file or --client-ca",
+        };
+        return Err(Error::Options(format!(
+            "{name} at {address} can be reached by other machines, and {missing}; \
+             --let-anyone-in serves whoever reaches it"
+        )));
     }
     Ok(())
 }

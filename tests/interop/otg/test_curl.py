@@ -18,7 +18,7 @@ def curl(server, path, body=None, *flags):
     """Status and text."""
     command = ["curl", "--silent", "--insecure", "--write-out", "\n%{http_code}", *flags, server.https + path]
     if body is not None:
-        command += ["--data", body]
+        command += ["--header", "Content-Type: application/json", "--data", body]
     text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
     body, status = text.rsplit("\n", 1)
     return int(status), body
@@ -50,3 +50,5 @@ def test_mistakes(server):
     assert status == 400 and json.loads(text)["errors"][0].startswith("flws")
     assert curl(server, "/nothing")[0] == 404
     assert curl(server, "/config", "{}", "--request", "DELETE")[0] == 405
+    status, text = curl(server, "/config", None, "--data", "{}")
+    assert status == 415 and "use --json" in json.loads(text)["errors"][0]

@@ -10,10 +10,13 @@ use std::str::FromStr;
 /// Offer this machine's ports to scripts that speak the Open Traffic Generator API.
 #[derive(Args, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch the user may set, not a state")]
-#[command(after_help = "Examples:\n  \
+#[command(
+    after_help = "The server's own user and root need no token over the loopback interface; other clients do.\n\n\
+Examples:\n  \
     packetrig serve --port eth1=localhost:5555 --port eth2=localhost:5556\n  \
-    packetrig serve --plain-http --http 127.0.0.1:8080 --no-grpc\n  \
-    packetrig serve --http 0.0.0.0:8443 --cert rig.pem --key rig.key --token-file token")]
+    packetrig serve --plain-http --http 127.0.0.1:8080 --no-grpc --allow-user 1000\n  \
+    packetrig serve --http 0.0.0.0:8443 --cert rig.pem --key rig.key --no-grpc --token-file token"
+)]
 pub(crate) struct Serve {
     /// Interface that a location in scripts means: `eth1=localhost:5555`, `ns/eth1=port-a`. Other locations are interface names
     #[arg(long = "port", value_name = "IF=LOCATION")]
@@ -45,9 +48,23 @@ pub(crate) struct Serve {
     /// Ask clients for certificates of these authorities (PEM)
     #[arg(long, value_name = "FILE")]
     pub(crate) client_ca: Option<PathBuf>,
-    /// Ask clients for the token in this file, as `Authorization: Bearer …`
+    /// Let in clients with the token in this file, sent as `Authorization: Bearer …`. It is made if there is no such file.
+    /// Without this, only users of this machine are let in
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
+    /// Let in this user of this machine, by number, over the loopback interface and without the token, as the server's own
+    /// user and root are
+    #[arg(long, value_name = "UID", value_delimiter = ',')]
+    pub(crate) allow_user: Vec<u32>,
+    /// Ask users of this machine for the token as well, as behind a proxy that runs here
+    #[arg(long, requires = "token_file", conflicts_with = "allow_user")]
+    pub(crate) token_always: bool,
+    /// Ask nobody who they are. Whoever reaches the addresses can then make this machine send
+    #[arg(long, conflicts_with_all = ["token_file", "allow_user", "client_ca"])]
+    pub(crate) let_anyone_in: bool,
+    /// Name under which clients without the token call this server, beside its addresses and `localhost`
+    #[arg(long = "host-name", value_name = "NAME", value_delimiter = ',')]
+    pub(crate) host_names: Vec<String>,
     /// Yes, this interface may carry test traffic although it looks like part of a real network
     #[arg(long, value_name = "IF", value_delimiter = ',')]
     pub(crate) confirm: Vec<Location>,

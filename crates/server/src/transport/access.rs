@@ -1,25 +1,154 @@
-//! Who may call: the bearer token.
+//! Who may call: a user of this machine whom the kernel names, the holder of the token, or anyone if so wished.
 
+use crate::{LocalUsers, ServerOptions};
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-/// The token that callers must have, if any.
-#[derive(Clone, Default)]
-pub(crate) struct Access(Option<Arc<str>>);
+/// What is asked of clients.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Access {
+    local_users: Option<LocalUsers>,
+    token: Option<Arc<str>>,
+    let_anyone_in: bool,
+    /// Whether every connection has shown a certificate that is accepted.
+    certificates: bool,
+}
+
+/// The client of a connection, as far as it is known when it connects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) key: PeerKey,
+    /// Whether it needs no token: the kernel says who it is.
+    pub(crate) is_trusted: bool,
+}
+
+/// Who counts as one client when connections are shared out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PeerKey {
+    /// A user of this machine.
+    User(u32),
+    /// An address; of IPv6 the 64 bits that one customer has at least.
+    Address(IpAddr),
+}
+
+/// How a request was let in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Credential {
+    /// It carried the token, which no web page knows.
+    Token,
+    /// The connection is enough: its user, its certificate, or because anyone is let in.
+    Connection,
+}
 
 impl Access {
-    pub(crate) fn new(token: Option<&str>) -> Self {
-        Self(token.map(Arc::from))
+    pub(crate) fn new(options: &ServerOptions) -> Self {
+        Self {
+            local_users: options.local_users.clone(),
+            token: options.token.as_deref().map(Arc::from),
+            let_anyone_in: options.let_anyone_in,
+            // With a token as well, a certificate alone is not enough.
+            certificates: options.client_ca.is_some() && options.token.is_none(),
+        }
     }
 
-    /// Whether a call with these headers may come in.
-    pub(crate) fn admits(&self, headers: &HeaderMap) -> bool {
-        let Some(token) = &self.0 else { return true };
-        let sent = headers.get(AUTHORIZATION).map(http::HeaderValue::as_bytes).unwrap_or_default();
-        let Some((scheme, sent)) = sent.split_at_checked("Bearer ".len()) else { return false };
-        scheme.eq_ignore_ascii_case(b"Bearer ") && are_equal(sent, token.as_bytes())
+    /// The client at the other end of a new connection.
+    pub(crate) fn peer(&self, client: SocketAddr, server: SocketAddr) -> Peer {
+        let is_here = client.ip().to_canonical().is_loopback() && server.ip().to_canonical().is_loopback();
+        let users = self.local_users.as_ref().filter(|_| is_here);
+        match users.and_then(|users| (users.find)(client, server).map(|user| (user, users))) {
+            Some((user, users)) => {
+                Peer { key: PeerKey::User(user), is_trusted: users.allowed.contains(&user) }
+            }
+            None => Peer { key: PeerKey::Address(network(client.ip().to_canonical())), is_trusted: false },
+        }
     }
+
+    /// Whether a request with these headers may come in, and by what.
+    pub(crate) fn admits(&self, peer: &Peer, headers: &HeaderMap) -> Option<Credential> {
+        if self.token.as_ref().is_some_and(|token| has_token(headers, token)) {
+            return Some(Credential::Token);
+        }
+        let by_connection = peer.is_trusted || self.certificates || self.let_anyone_in;
+        by_connection.then_some(Credential::Connection)
+    }
+
+    /// What a client is told who may not call.
+    pub(crate) fn hint(&self, peer: &Peer) -> String {
+        let who = match peer.key {
+            PeerKey::User(user) => format!("user {user} of this machine"),
+            PeerKey::Address(address) => format!("a client at {address}"),
+        };
+        let token = if self.token.is_some() {
+            "send the server's token as `Authorization: Bearer TOKEN`"
+        } else {
+            "the server has no token to send: it needs --token-file"
+        };
+        let local = match (&self.local_users, peer.key) {
+            (Some(_), PeerKey::User(user)) => {
+                format!(", run as the server's user, or start the server with --allow-user {user}")
+            }
+            _ => String::new(),
+        };
+        format!("{who} may not use this server: {token}{local}")
+    }
+}
+
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => address,
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & !u128::from(u64::MAX)).into(),
+    }
+}
+
+/// `Bearer TOKEN`, or `Basic` with the token as password, which clients send when their location is
+/// `https://any:TOKEN@host` or a netrc file names the host.
+fn has_token(headers: &HeaderMap, token: &str) -> bool {
+    let mut sent = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (sent.next(), sent.next()) else { return false };
+    let Some((scheme, rest)) = split_scheme(value.as_bytes()) else { return false };
+    if scheme.eq_ignore_ascii_case(b"bearer") {
+        return are_equal(rest, token.as_bytes());
+    }
+    if !scheme.eq_ignore_ascii_case(b"basic") {
+        return false;
+    }
+    let Some(pair) = decode_base64(rest) else { return false };
+    let Some(colon) = pair.iter().position(|byte| *byte == b':') else { return false };
+    are_equal(&pair[colon + 1..], token.as_bytes())
+}
+
+fn split_scheme(value: &[u8]) -> Option<(&[u8], &[u8])> {
+    let space = value.iter().position(|byte| *byte == b' ')?;
+    Some((&value[..space], value[space..].trim_ascii()))
+}
+
+/// Base64 as RFC 4648 section 4 has it. `None` for anything else.
+fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let text = text.strip_suffix(b"==").or_else(|| text.strip_suffix(b"=")).unwrap_or(text);
+    let mut bytes = Vec::with_capacity(text.len() * 3 / 4);
+    for group in text.chunks(4) {
+        let mut bits = 0_u32;
+        for symbol in group {
+            bits = bits << 6 | sextet(*symbol)?;
+        }
+        bits <<= 6 * (4 - group.len());
+        bytes.extend_from_slice(&bits.to_be_bytes()[1..group.len().max(1)]);
+    }
+    Some(bytes)
+}
+
+fn sextet(symbol: u8) -> Option<u32> {
+    let value = match symbol {
+        b'A'..=b'Z' => symbol - b'A',
+        b'a'..=b'z' => symbol - b'a' + 26,
+        b'0'..=b'9' => symbol - b'0' + 52,
+        b'+' => 62,
+        b'/' => 63,
+        _ => return None,
+    };
+    Some(u32::from(value))
 }
 
 /// Looks at every byte whatever it finds, so that the time taken tells nothing but the length.
@@ -32,24 +161,84 @@ fn are_equal(a: &[u8], b: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn admits(token: Option<&str>, header: Option<&str>) -> bool {
+    fn access(token: Option<&str>) -> Access {
+        let options = ServerOptions {
+            token: token.map(str::to_owned),
+            local_users: Some(LocalUsers {
+                allowed: vec![0, 1000],
+                find: Arc::new(|client, _| Some(u32::from(client.port()))),
+            }),
+            ..ServerOptions::default()
+        };
+        Access::new(&options)
+    }
+
+    fn stranger() -> Peer {
+        Peer { key: PeerKey::User(4242), is_trusted: false }
+    }
+
+    fn admits(token: Option<&str>, header: Option<&str>) -> Option<Credential> {
         let mut headers = HeaderMap::new();
         if let Some(header) = header {
             headers.insert(AUTHORIZATION, header.parse().expect("a header"));
         }
-        Access::new(token).admits(&headers)
+        access(token).admits(&stranger(), &headers)
     }
 
     #[test]
-    fn only_the_token_opens() {
-        assert!(admits(None, None));
-        assert!(admits(Some("secret"), Some("Bearer secret")));
-        assert!(admits(Some("secret"), Some("bearer secret")));
-        for wrong in
-            [None, Some(""), Some("Bearer "), Some("Bearer secre"), Some("Bearer secrets"), Some("secret")]
-        {
-            assert!(!admits(Some("secret"), wrong), "{wrong:?}");
+    fn only_the_token_opens_to_a_stranger() {
+        assert_eq!(admits(None, None), None);
+        assert_eq!(admits(None, Some("Bearer ")), None);
+        // `x:secret`, `:secret`, `a:b:secret` is another password.
+        for right in ["Bearer secret", "bearer secret", "Basic eDpzZWNyZXQ=", "basic OnNlY3JldA=="] {
+            assert_eq!(admits(Some("secret"), Some(right)), Some(Credential::Token), "{right}");
         }
-        assert!(!admits(Some("secret"), Some("Basic secret")));
+        for wrong in [
+            None,
+            Some(""),
+            Some("Bearer"),
+            Some("Bearer "),
+            Some("Bearer secre"),
+            Some("Bearer secrets"),
+            Some("secret"),
+            Some("Basic secret"),
+            Some("Basic c2VjcmV0"),
+            Some("Basic YTpiOnNlY3JldA=="),
+            Some("Basic !!!!"),
+        ] {
+            assert_eq!(admits(Some("secret"), wrong), None, "{wrong:?}");
+        }
+        let mut twice = HeaderMap::new();
+        twice.append(AUTHORIZATION, "Bearer secret".parse().expect("a header"));
+        twice.append(AUTHORIZATION, "Bearer other".parse().expect("a header"));
+        assert_eq!(access(Some("secret")).admits(&stranger(), &twice), None);
+    }
+
+    #[test]
+    fn users_count_on_loopback_connections_only() {
+        let access = access(Some("secret"));
+        let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
+        let local = access.peer(at("127.0.0.1:1000"), at("127.0.0.1:8443"));
+        assert_eq!(local, Peer { key: PeerKey::User(1000), is_trusted: true });
+        let mapped = access.peer(at("[::ffff:127.0.0.1]:1000"), at("[::ffff:127.0.0.1]:8443"));
+        assert_eq!(mapped, local);
+        assert_eq!(access.peer(at("127.0.0.1:4242"), at("127.0.0.1:8443")), stranger());
+        for (client, server) in
+            [("198.18.0.9:1000", "198.18.0.1:8443"), ("198.18.0.1:1000", "198.18.0.1:8443")]
+        {
+            let peer = access.peer(at(client), at(server));
+            assert!(!peer.is_trusted && matches!(peer.key, PeerKey::Address(_)), "{client}");
+        }
+        let near = access.peer(at("[2001:2::1]:1"), at("[2001:2::9]:1"));
+        assert_eq!(near, access.peer(at("[2001:2::2]:1"), at("[2001:2::9]:1")));
+    }
+
+    #[test]
+    fn base64_is_read_or_refused() {
+        for (text, bytes) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYg", "foob")] {
+            assert_eq!(decode_base64(text.as_bytes()).as_deref(), Some(bytes.as_bytes()), "{text}");
+        }
+        assert_eq!(decode_base64(b"Zm9v-g"), None);
+        assert_eq!(decode_base64(b"Zm=v"), None);
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! Messages are bytes for tonic: they are decoded by the descriptor, which keeps what it does not know.
 
-use super::access::Access;
+use super::body::PacedBody;
 use super::desk::{Desk, pieces};
 use super::refusal::status;
 use crate::api::{Call, Reply, Request};
 use crate::shape::{self, Complaints};
 use crate::tester::{CaptureFile, Refusal};
 use bytes::{Buf, BufMut, Bytes};
-use hyper::body::Incoming;
 use serde_json::json;
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,7 +31,6 @@ const WRAPPING: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Service {
     pub(crate) desk: Desk,
-    pub(crate) access: Access,
     pub(crate) most_request_bytes: usize,
 }
 
@@ -60,18 +58,14 @@ fn rpc(path: &str) -> Option<Rpc> {
     Some(Rpc { call, sliced_request: is_sliced && request, sliced_response: is_sliced && response })
 }
 
-impl hyper::service::Service<http::Request<Incoming>> for Service {
+impl hyper::service::Service<http::Request<PacedBody>> for Service {
     type Response = http::Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
-    fn call(&self, request: http::Request<Incoming>) -> Self::Future {
+    fn call(&self, request: http::Request<PacedBody>) -> Self::Future {
         let service = self.clone();
         Box::pin(async move {
-            if !service.access.admits(request.headers()) {
-                let refused = Status::unauthenticated("a bearer token is needed, and this is not it");
-                return Ok(refused.into_http());
-            }
             let Some(rpc) = rpc(request.uri().path()) else {
                 let path = request.uri().path();
                 return Ok(status(&Refusal::unimplemented(format!("there is no call {path}"))).into_http());

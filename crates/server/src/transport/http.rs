@@ -1,6 +1,6 @@
 //! Calls over HTTP: a route each, JSON in, JSON or a file out.
 
-use super::access::Access;
+use super::body::{BodyError, BodyFault};
 use super::desk::{Desk, pieces};
 use super::refusal;
 use crate::api::{Call, Reply, Request};
@@ -24,12 +24,11 @@ const PIECE: usize = 256 << 10;
 #[derive(Clone)]
 struct Context {
     desk: Desk,
-    access: Access,
     most_request_bytes: usize,
 }
 
 /// The routes.
-pub(crate) fn router(desk: Desk, access: Access, most_request_bytes: usize) -> Router {
+pub(crate) fn router(desk: Desk, most_request_bytes: usize) -> Router {
     let mut router = Router::new();
     for call in Call::ALL {
         let method = match call.method() {
@@ -46,20 +45,17 @@ pub(crate) fn router(desk: Desk, access: Access, most_request_bytes: usize) -> R
         .route("/docs", get(docs))
         .fallback(nowhere)
         .method_not_allowed_fallback(wrong_method)
-        .with_state(Context { desk, access, most_request_bytes })
+        .with_state(Context { desk, most_request_bytes })
 }
 
 async fn handle(context: Context, call: Call, request: http::Request<Body>) -> Response {
-    if !context.access.admits(request.headers()) {
-        return failed(StatusCode::UNAUTHORIZED, "a bearer token is needed, and this is not it");
-    }
     let body = match Limited::new(request.into_body(), context.most_request_bytes).collect().await {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => {
             let message = format!("requests are limited to {} bytes", context.most_request_bytes);
             return failed(StatusCode::PAYLOAD_TOO_LARGE, &message);
         }
-        Err(error) => return failed(StatusCode::BAD_REQUEST, &format!("the request broke off: {error}")),
+        Err(error) => return broken_off(&*error),
     };
     let performed = context.desk.perform(call, move || read(call, &body), write).await;
     match performed {
@@ -103,11 +99,17 @@ fn refused(refusal: &Refusal) -> Response {
 /// Errors of the transport, in the same form.
 fn failed(status: StatusCode, message: &str) -> Response {
     let body = refusal::body(status.as_u16(), RefusalKind::Validation, &[message.to_owned()]);
-    let mut response = json(status, shape::print(&body));
-    if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(http::header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    json(status, shape::print(&body))
+}
+
+/// A body that did not come to its end.
+fn broken_off(error: &(dyn std::error::Error + 'static)) -> Response {
+    let mut causes = std::iter::successors(Some(error), |error| error.source());
+    match causes.find_map(|cause| cause.downcast_ref::<BodyError>()).map(|error| error.fault) {
+        Some(fault @ BodyFault::TooSlow) => failed(StatusCode::REQUEST_TIMEOUT, fault.text()),
+        Some(fault @ BodyFault::NoMemory) => failed(StatusCode::SERVICE_UNAVAILABLE, fault.text()),
+        None => failed(StatusCode::BAD_REQUEST, &format!("the request broke off: {error}")),
     }
-    response
 }
 
 /// What cannot be read from the start is an error; a file that breaks off later breaks the connection, so that the client

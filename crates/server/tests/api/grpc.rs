@@ -1,7 +1,7 @@
 //! gRPC, with messages written by hand: what a client's generated code would send and more.
 
 use crate::http;
-use crate::mock::{LONG, Served, plain};
+use crate::mock::{LONG, Served, plain, strict};
 use bytes::{Buf, BufMut, Bytes};
 use packetrig_server::{ServerOptions, State};
 use tokio_stream::StreamExt;
@@ -237,8 +237,8 @@ fn requests_larger_than_tonics_own_limit_are_taken_up_to_ours() {
 }
 
 #[test]
-fn a_token_is_asked_for_if_there_is_one() {
-    let served = Served::start(ServerOptions { token: Some("secret".into()), ..plain() });
+fn a_token_is_asked_of_clients_that_are_not_known() {
+    let served = Served::start(ServerOptions { token: Some("secret".into()), ..strict() });
     let get = |token: &str| runtime().block_on(exchange(&served, "GetVersion", vec![vec![]], token));
     assert_eq!(get("").unwrap_err().code(), Code::Unauthenticated);
     assert_eq!(get("wrong").unwrap_err().code(), Code::Unauthenticated);

@@ -1,6 +1,6 @@
 //! HTTP, byte for byte.
 
-use crate::mock::{LONG, PCAP_HEADER, Served, plain};
+use crate::mock::{LONG, PCAP_HEADER, Served, plain, strict};
 use packetrig_server::{Change, ServerOptions, State};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
@@ -42,9 +42,19 @@ impl Response {
 }
 
 pub(crate) fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
+    bare_request(
+        method,
+        path,
+        &format!("Host: localhost\r\nContent-Type: application/json\r\n{headers}"),
+        body,
+    )
+}
+
+/// A request with these headers and no others that matter.
+pub(crate) fn bare_request(method: &str, path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
-        "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}"
     )
 }
 
@@ -155,12 +165,33 @@ fn what_is_no_call_is_told_in_the_same_form() {
 }
 
 #[test]
-fn the_content_type_of_requests_does_not_matter() {
+fn a_web_page_of_somebody_cannot_call_by_any_name_or_form() {
     let served = Served::start(plain());
-    for header in ["", "Content-Type: application/x-www-form-urlencoded\r\n", "Content-Type: nonsense\r\n"] {
-        let set = send(served.bound.http, &request("POST", "/config", header, "{}"));
-        assert_eq!((set.status, set.text()), (200, r#"{"warnings":[]}"#), "{header}");
+    let set = |headers: &str| {
+        send(served.bound.http, &bare_request("POST", "/config", headers, &config().to_string())).status
+    };
+    // What a page can send without asking first, what it can make a name point to, and what browsers say of themselves.
+    let ours = "Host: 127.0.0.1\r\n";
+    let json = "Content-Type: application/json\r\n";
+    for (headers, status) in [
+        (format!("{ours}Content-Type: text/plain\r\n"), 415),
+        (format!("{ours}Content-Type: application/x-www-form-urlencoded\r\n"), 415),
+        (format!("{ours}Content-Type: multipart/form-data; boundary=x\r\n"), 415),
+        (ours.to_owned(), 415),
+        (format!("Host: evil.example\r\n{json}"), 421),
+        (json.to_owned(), 421),
+        (format!("{ours}{json}Origin: https://evil.example\r\n"), 403),
+        (format!("{ours}{json}Origin: null\r\n"), 403),
+        (format!("{ours}{json}Sec-Fetch-Site: cross-site\r\n"), 403),
+        (format!("{ours}{json}Sec-Fetch-Site: same-site\r\n"), 403),
+    ] {
+        assert_eq!(set(&headers), status, "{headers}");
+        assert_eq!(call(served.bound.http, "GET", "/config", "").text(), "{}", "{headers}");
     }
+    // Asking first gets no leave.
+    let asked = bare_request("OPTIONS", "/config", &format!("{ours}Origin: https://evil.example\r\n"), "");
+    assert!(!send(served.bound.http, &asked).head.contains("access-control"));
+    assert_eq!(set(&format!("{ours}{json}")), 200);
 }
 
 #[test]
@@ -363,13 +394,26 @@ fn requests_beyond_the_limit_are_refused_and_large_ones_within_it_are_taken() {
 }
 
 #[test]
-fn a_token_is_asked_for_if_there_is_one() {
-    let served = Served::start(ServerOptions { token: Some("secret".into()), ..plain() });
+fn a_token_is_asked_of_clients_that_are_not_known() {
+    let served = Served::start(ServerOptions { token: Some("secret".into()), ..strict() });
     let get = |header: &str| send(served.bound.http, &request("GET", "/config", header, ""));
     let without = get("");
     assert_eq!(without.status, 401);
     assert!(without.head.contains("www-authenticate: bearer"), "{}", without.head);
-    without.errors();
+    let errors = without.errors();
+    assert!(errors[0].starts_with("user 4242 of this machine may not use this server"), "{errors:?}");
     assert_eq!(get("Authorization: Bearer wrong\r\n").status, 401);
     assert_eq!(get("Authorization: Bearer secret\r\n").status, 200);
+    // `any:secret`, as clients send it whose location has it.
+    assert_eq!(get("Authorization: Basic YW55OnNlY3JldA==\r\n").status, 200);
+    for path in ["/docs", "/nothing", "/config"] {
+        assert_eq!(send(served.bound.http, &request("GET", path, "", "")).status, 401, "{path}");
+    }
+    let known = Served::start(ServerOptions { token: Some("secret".into()), ..plain() });
+    assert_eq!(call(known.bound.http, "GET", "/config", "").status, 200);
+    let nobody = Served::start(strict());
+    assert_eq!(
+        send(nobody.bound.http, &request("GET", "/config", "Authorization: Bearer \r\n", "")).status,
+        401
+    );
 }

@@ -1,6 +1,6 @@
 //! Several clients at once, and the end.
 
-use crate::http::{call, config, request, send};
+use crate::http::{call, config, request};
 use crate::mock::{Mock, Served, plain};
 use packetrig_server::{Error, ServerOptions};
 use std::io::{Read, Write};
@@ -79,13 +79,18 @@ fn a_stop_ends_idle_connections_and_after_the_grace_busy_ones() {
 }
 
 #[test]
-fn connections_beyond_the_limit_wait_for_a_place() {
+fn an_idle_connection_makes_room_and_a_busy_one_keeps_its_place() {
     let served = Served::start(ServerOptions { most_connections: 1, ..plain() });
-    let first = TcpStream::connect(served.bound.http.unwrap()).unwrap();
     let http = served.bound.http;
-    let second = std::thread::spawn(move || send(http, &request("GET", "/config", "", "")).status);
-    drop(first);
-    assert_eq!(second.join().unwrap(), 200);
+    let mut idle = TcpStream::connect(http.unwrap()).unwrap();
+    assert_eq!(call(http, "GET", "/config", "").status, 200);
+    assert_eq!(idle.read_to_end(&mut Vec::new()).unwrap_or(0), 0, "it was closed");
+    let (began, end) = served.mock.hold();
+    let busy = std::thread::spawn(move || call(http, "POST", "/config", "{}").status);
+    began.recv().unwrap();
+    let waiting = std::thread::spawn(move || call(http, "GET", "/config", "").status);
+    end.send(()).unwrap();
+    assert_eq!((busy.join().unwrap(), waiting.join().unwrap()), (200, 200));
 }
 
 #[test]
@@ -105,6 +110,19 @@ fn what_cannot_be_served_is_refused_before_it_starts() {
     assert!(matches!(run(none), Err(Error::Options(_))));
     let clear = ServerOptions { client_ca: Some("ca.pem".into()), ..plain() };
     assert!(matches!(run(clear), Err(Error::Options(_))));
+    // What other machines reach asks who they are, and not in the clear.
+    let anywhere = Some(([0, 0, 0, 0], 0).into());
+    let token = Some("secret".to_owned());
+    for open in [
+        ServerOptions { http: anywhere, ..plain() },
+        ServerOptions { http: anywhere, http_tls: true, ..plain() },
+        ServerOptions { http: anywhere, token: token.clone(), ..plain() },
+        ServerOptions { grpc: anywhere, token: token.clone(), ..plain() },
+    ] {
+        assert!(matches!(run(open), Err(Error::Options(_))));
+    }
+    drop(Served::start(ServerOptions { http: anywhere, http_tls: true, token, ..plain() }));
+    drop(Served::start(ServerOptions { grpc: anywhere, let_anyone_in: true, ..plain() }));
     let served = Served::start(plain());
     let taken = ServerOptions { http: served.bound.http, ..plain() };
     assert!(matches!(run(taken), Err(Error::Listen { transport: "HTTP", .. })));

@@ -2,8 +2,8 @@
 #![allow(dead_code, reason = "each test that includes this file uses what it needs")]
 
 use packetrig_server::{
-    Bound, CaptureFile, CapturePart, Change, Family, FlowRow, Latency, Neighbour, Ping, PingResult, PortRow,
-    Refusal, RefusalKind, ServerOptions, State, Tester, Transmit,
+    Bound, CaptureFile, CapturePart, Change, Family, FlowRow, Latency, LocalUsers, Neighbour, Ping,
+    PingResult, PortRow, Refusal, RefusalKind, ServerOptions, State, Tester, Transmit,
 };
 use serde_json::{Map, Value, json};
 use std::io::{Cursor, Read};
@@ -279,10 +279,21 @@ pub(crate) struct Served {
     thread: Option<JoinHandle<Result<(), packetrig_server::Error>>>,
 }
 
-/// Options with free ports, and nothing encrypted.
+/// Options with free ports, nothing encrypted, and every client of the server's user.
 pub(crate) fn plain() -> ServerOptions {
+    ServerOptions { local_users: Some(users(0)), ..strict() }
+}
+
+/// The same, with clients of a user that may not call.
+pub(crate) fn strict() -> ServerOptions {
     let any = Some(([127, 0, 0, 1], 0).into());
-    ServerOptions { http: any, grpc: any, http_tls: false, ..ServerOptions::default() }
+    let options = ServerOptions { http: any, grpc: any, http_tls: false, ..ServerOptions::default() };
+    ServerOptions { local_users: Some(users(4242)), ..options }
+}
+
+/// The kernel says of every client that it is this user; user 0 may call.
+fn users(user: u32) -> LocalUsers {
+    LocalUsers { allowed: vec![0], find: Arc::new(move |_, _| Some(user)) }
 }
 
 impl Served {

@@ -1,6 +1,8 @@
 //! `packetrig serve`: the OTG API on this machine's ports. Each configuration is a run like any other: what it sent is kept
 //! in the catalogue when the next one comes.
 
+mod access;
+
 use super::execution::open_catalogue;
 use super::fleet::FleetRigs;
 use super::kept::{name_kept, report_size};
@@ -15,12 +17,13 @@ use packetrig_fleet::outcome::Fault;
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_node::{EnginePlane, Here, RunOptions, Session};
 use packetrig_plan::{Plan, Steer};
-use packetrig_server::{Bound, Console, EventSink, IdentityFiles, Refusal, Rigs, Running, ServerOptions};
+use packetrig_server::{
+    Bound, Console, EventSink, IdentityFiles, Refusal, RejectionObserver, Rigs, Running, ServerOptions,
+};
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
 use packetrig_sys::{clock, kernel, memory, signal};
 use packetrig_units::{MonoTime, Nanos};
-use std::fs;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -72,7 +75,11 @@ fn offer<R: Rigs>(
             std::thread::sleep(LOOK);
         }
     };
-    let told = |bound: Bound| tell(arguments, bound, output);
+    let open_to = access::describe(arguments, options.local_users.as_ref());
+    let told = |bound: Bound| {
+        tell(arguments, bound, output);
+        output.line(open_to);
+    };
     let served = packetrig_server::run(options, Arc::clone(&console) as _, told, stop);
     console.close();
     served?;
@@ -81,14 +88,8 @@ fn offer<R: Rigs>(
 
 fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
     let usual = ServerOptions::default();
-    let token = arguments.token_file.as_ref().map(|file| {
-        let read = fs::read_to_string(file).map(|text| text.trim().to_owned());
-        read.map_err(|source| Error::ReadFile { name: file.display().to_string(), source })
-    });
-    let token = token.transpose()?;
-    if token.as_ref().is_some_and(String::is_empty) {
-        return Err(Error::Usage("the token file is empty: anybody would be let in".into()));
-    }
+    let token = arguments.token_file.as_deref().map(access::token).transpose()?;
+    let observer = |counts: &_| remark(format_args!("serve: refused so far: {counts}"));
     let files = arguments.cert.clone().zip(arguments.key.clone());
     Ok(ServerOptions {
         http: (!arguments.no_http).then_some(arguments.http),
@@ -97,7 +98,11 @@ fn options(arguments: &Serve) -> Result<ServerOptions, Error> {
         grpc_tls: arguments.grpc_tls,
         identity: files.map(|(certificate, key)| IdentityFiles { certificate, key }),
         client_ca: arguments.client_ca.clone(),
+        local_users: access::local_users(arguments),
         token,
+        let_anyone_in: arguments.let_anyone_in,
+        host_names: arguments.host_names.clone(),
+        on_rejections: Some(RejectionObserver(Arc::new(observer))),
         ..usual
     })
 }

@@ -1,0 +1,141 @@
+//! Who may use the server: users of this machine by what the kernel says of their connections, others by the token.
+
+use crate::args::Serve;
+use crate::error::Error;
+use crate::output::remark;
+use packetrig_server::LocalUsers;
+use packetrig_sys::owner::{ConnectionOwners, own_user};
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Shortest token: 16 characters of a file that somebody wrote by hand.
+const SHORTEST: usize = 16;
+const LONGEST: u64 = 4096;
+/// Random bytes of a token that is made here.
+const MADE_BYTES: usize = 32;
+
+/// The users who need no token. `None`: everybody does.
+pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
+    if arguments.token_always {
+        return None;
+    }
+    let mut allowed = vec![own_user(), 0];
+    allowed.extend(&arguments.allow_user);
+    allowed.sort_unstable();
+    allowed.dedup();
+    match ConnectionOwners::open() {
+        Ok(owners) => {
+            Some(LocalUsers { allowed, find: Arc::new(move |client, server| owners.owner(client, server)) })
+        }
+        Err(error) => {
+            remark(format!(
+                "this kernel does not tell whose a connection is, so every client needs the token: {error}"
+            ));
+            None
+        }
+    }
+}
+
+/// The token in the file; one is made if there is no file. Only its owner can read it.
+pub(super) fn token(file: &Path) -> Result<String, Error> {
+    let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+        Ok(new) => make(new).map_err(failed),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => read(file),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+fn make(mut file: File) -> std::io::Result<String> {
+    let mut random = [0; MADE_BYTES];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    let token = random.map(|byte| format!("{byte:02x}")).concat();
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    Ok(token)
+}
+
+fn read(path: &Path) -> Result<String, Error> {
+    let name = path.display();
+    let failed = |source| Error::ReadFile { name: name.to_string(), source };
+    let file = File::open(path).map_err(failed)?;
+    let facts = file.metadata().map_err(failed)?;
+    if !facts.is_file() || facts.mode() & 0o077 != 0 {
+        let message = format!("others can read the token in {name}: chmod 600 {name}");
+        return Err(Error::Usage(message));
+    }
+    if facts.uid() != own_user() && facts.uid() != 0 {
+        return Err(Error::Usage(format!(
+            "the token in {name} belongs to user {}, not to this one",
+            facts.uid()
+        )));
+    }
+    let mut text = String::new();
+    file.take(LONGEST).read_to_string(&mut text).map_err(failed)?;
+    let token = text.trim();
+    if token.len() < SHORTEST || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err(Error::Usage(format!(
+            "the token in {name} is not one: it needs {SHORTEST} printable characters or more; \
+             remove the file, and one is made"
+        )));
+    }
+    Ok(token.to_owned())
+}
+
+/// Who is let in, in a line.
+pub(super) fn describe(arguments: &Serve, users: Option<&LocalUsers>) -> String {
+    if arguments.let_anyone_in {
+        return "Whoever reaches these addresses can make this machine send: --let-anyone-in".to_owned();
+    }
+    let numbers = |users: &LocalUsers| {
+        let numbers: Vec<String> = users.allowed.iter().map(ToString::to_string).collect();
+        let noun = if numbers.len() == 1 { "user" } else { "users" };
+        format!("{noun} {} of this machine", numbers.join(", "))
+    };
+    let others = match (&arguments.token_file, &arguments.client_ca) {
+        (Some(file), _) => Some(format!("clients with the token in {}", file.display())),
+        (None, Some(_)) => Some("clients with a certificate".to_owned()),
+        (None, None) => None,
+    };
+    let all: Vec<String> = users.map(numbers).into_iter().chain(others).collect();
+    format!("Open to {}", if all.is_empty() { "nobody".to_owned() } else { all.join(" and ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_token_is_made_once_for_its_owner_alone() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("token");
+        let made = token(&file).expect("one is made");
+        assert_eq!(made.len(), 2 * MADE_BYTES);
+        assert_eq!(fs::metadata(&file).expect("it is there").mode() & 0o777, 0o600);
+        assert_eq!(token(&file).expect("it is read"), made);
+        assert_ne!(token(&directory.path().join("other")).expect("another"), made);
+    }
+
+    #[test]
+    fn a_token_that_others_can_read_or_guess_is_refused() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("token");
+        for (text, mode) in [
+            ("a-token-that-is-long-enough", 0o644),
+            ("a-token-that-is-long-enough", 0o640),
+            ("", 0o600),
+            ("short", 0o600),
+            ("sixteen characters with spaces", 0o600),
+        ] {
+            fs::write(&file, text).expect("written");
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).expect("set");
+            assert!(matches!(token(&file), Err(Error::Usage(_))), "{text} {mode:o}");
+        }
+        assert!(matches!(token(&directory.path().join("no/such")), Err(Error::ReadFile { .. })));
+    }
+}

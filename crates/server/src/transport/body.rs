@@ -1,0 +1,264 @@
+//! Bodies under watch: requests that come with a least rate and in bounded memory, responses that are known to have ended.
+
+use super::rejections::{RejectionCause, RejectionCounters};
+use super::slots::{ConnectionRecord, ConnectionSlots};
+use crate::Deadlines;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::body::{Body, Frame, SizeHint};
+use std::error::Error as StdError;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use tokio::time::Sleep;
+
+pub(crate) type BoxError = Box<dyn StdError + Send + Sync>;
+
+/// Memory for the bodies of all requests that are being read or performed.
+#[derive(Debug)]
+pub(crate) struct BodyMemory {
+    most: usize,
+    taken: AtomicUsize,
+}
+
+impl BodyMemory {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        Arc::new(Self { most, taken: AtomicUsize::new(0) })
+    }
+}
+
+/// What one request holds of it, until request and response have ended.
+#[derive(Debug)]
+struct BodyMemoryShare {
+    memory: Arc<BodyMemory>,
+    taken: AtomicUsize,
+}
+
+impl BodyMemoryShare {
+    fn take(&self, bytes: usize) -> bool {
+        let before = self.memory.taken.fetch_add(bytes, Ordering::AcqRel);
+        self.taken.fetch_add(bytes, Ordering::AcqRel);
+        before.saturating_add(bytes) <= self.memory.most
+    }
+}
+
+impl Drop for BodyMemoryShare {
+    fn drop(&mut self) {
+        self.memory.taken.fetch_sub(*self.taken.get_mut(), Ordering::AcqRel);
+    }
+}
+
+/// Why a body was not read to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BodyFault {
+    TooSlow,
+    NoMemory,
+}
+
+impl BodyFault {
+    pub(crate) const fn text(self) -> &'static str {
+        match self {
+            Self::TooSlow => "the body of the request came too slowly",
+            Self::NoMemory => "the server is reading as many large requests as it can: try again",
+        }
+    }
+
+    const fn cause(self) -> RejectionCause {
+        match self {
+            Self::TooSlow => RejectionCause::SlowBody,
+            Self::NoMemory => RejectionCause::Memory,
+        }
+    }
+}
+
+/// The same as an error; tonic finds the status in it.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", fault.text())]
+pub(crate) struct BodyError {
+    pub(crate) fault: BodyFault,
+    source: tonic::Status,
+}
+
+impl From<BodyFault> for BodyError {
+    fn from(fault: BodyFault) -> Self {
+        let code = match fault {
+            BodyFault::TooSlow => tonic::Code::DeadlineExceeded,
+            BodyFault::NoMemory => tonic::Code::ResourceExhausted,
+        };
+        Self { fault, source: tonic::Status::new(code, fault.text()) }
+    }
+}
+
+/// A request's body. It ends with an error where its bytes come too slowly or there is no memory for them.
+pub(crate) struct PacedBody {
+    inner: UnsyncBoxBody<Bytes, BoxError>,
+    deadline: Pin<Box<Sleep>>,
+    bytes_per_second: u32,
+    share: Arc<BodyMemoryShare>,
+    counters: Arc<RejectionCounters>,
+}
+
+impl PacedBody {
+    fn fail(&self, fault: BodyFault) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        self.counters.add(fault.cause());
+        Poll::Ready(Some(Err(Box::new(BodyError::from(fault)))))
+    }
+}
+
+impl Body for PacedBody {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let Poll::Ready(frame) = Pin::new(&mut self.inner).poll_frame(context) else {
+            ready!(self.deadline.as_mut().poll(context));
+            return self.fail(BodyFault::TooSlow);
+        };
+        let bytes = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref().map(Bytes::len));
+        let bytes = bytes.unwrap_or_default();
+        if !self.share.take(bytes) {
+            return self.fail(BodyFault::NoMemory);
+        }
+        let earned = Duration::from_nanos(
+            (bytes as u64).saturating_mul(1_000_000_000) / u64::from(self.bytes_per_second.max(1)),
+        );
+        let later = self.deadline.deadline() + earned;
+        self.deadline.as_mut().reset(later);
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.inner.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.inner.size_hint()
+    }
+}
+
+/// A request from its head to the end of its response.
+#[derive(Debug)]
+pub(crate) struct RequestGuard {
+    record: Arc<ConnectionRecord>,
+    slots: Arc<ConnectionSlots>,
+    share: Arc<BodyMemoryShare>,
+    waits_for_client: bool,
+}
+
+impl RequestGuard {
+    pub(crate) fn new(
+        record: &Arc<ConnectionRecord>,
+        slots: &Arc<ConnectionSlots>,
+        memory: &Arc<BodyMemory>,
+    ) -> Self {
+        record.requests.fetch_add(1, Ordering::Relaxed);
+        record.in_flight.fetch_add(1, Ordering::AcqRel);
+        slots.note_activity(record);
+        let share = Arc::new(BodyMemoryShare { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
+        let (record, slots) = (Arc::clone(record), Arc::clone(slots));
+        Self { record, slots, share, waits_for_client: false }
+    }
+
+    /// The body of this request, under watch from now on.
+    pub(crate) fn pace(
+        &self,
+        inner: UnsyncBoxBody<Bytes, BoxError>,
+        deadlines: &Deadlines,
+        counters: &Arc<RejectionCounters>,
+    ) -> PacedBody {
+        PacedBody {
+            inner,
+            deadline: Box::pin(tokio::time::sleep(deadlines.body)),
+            bytes_per_second: deadlines.body_bytes_per_second,
+            share: Arc::clone(&self.share),
+            counters: Arc::clone(counters),
+        }
+    }
+
+    /// Says whether the next part of the response is for the client to fetch.
+    fn set_waits_for_client(&mut self, waits: bool) {
+        if waits && !self.waits_for_client {
+            self.record.unfetched.fetch_add(1, Ordering::AcqRel);
+        } else if !waits && self.waits_for_client {
+            self.record.unfetched.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.waits_for_client = waits;
+    }
+}
+
+impl Drop for RequestGuard {
+    fn drop(&mut self) {
+        self.set_waits_for_client(false);
+        let read = self.record.bytes_read.load(Ordering::Relaxed);
+        self.record.read_when_idle.store(read, Ordering::Relaxed);
+        self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.slots.note_activity(&self.record);
+    }
+}
+
+/// A response's body, of the API or of a refusal, with the guard of its request.
+pub(crate) struct TrackedBody<B> {
+    inner: TrackedInner<B>,
+    guard: RequestGuard,
+}
+
+enum TrackedInner<B> {
+    Api(Pin<Box<B>>),
+    Refusal(Full<Bytes>),
+}
+
+impl<B> TrackedBody<B> {
+    pub(crate) fn api(body: B, guard: RequestGuard) -> Self {
+        Self { inner: TrackedInner::Api(Box::pin(body)), guard }
+    }
+
+    pub(crate) fn refusal(body: Full<Bytes>, guard: RequestGuard) -> Self {
+        Self { inner: TrackedInner::Refusal(body), guard }
+    }
+}
+
+impl<B: Body<Data = Bytes, Error: Into<BoxError>>> Body for TrackedBody<B> {
+    type Data = Bytes;
+    type Error = BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
+        let polled = match &mut self.inner {
+            TrackedInner::Api(body) => body.as_mut().poll_frame(context).map_err(Into::into),
+            TrackedInner::Refusal(body) => Pin::new(body).poll_frame(context).map_err(Into::into),
+        };
+        // Whoever has got a part has to come for the next one.
+        let waits = matches!(polled, Poll::Ready(Some(Ok(_))));
+        self.guard.set_waits_for_client(waits);
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.inner {
+            TrackedInner::Api(body) => body.is_end_stream(),
+            TrackedInner::Refusal(body) => body.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.inner {
+            TrackedInner::Api(body) => body.size_hint(),
+            TrackedInner::Refusal(body) => body.size_hint(),
+        }
+    }
+}
+
+/// A body of any kind as requests have them here.
+pub(crate) fn boxed<B>(body: B) -> UnsyncBoxBody<Bytes, BoxError>
+where
+    B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+{
+    body.map_err(Into::into).boxed_unsync()
+}

@@ -1,0 +1,140 @@
+//! The one door of a transport: every request on every connection passes [`Front`] before any code of the API sees it.
+
+use super::access::Credential;
+use super::body::{BodyMemory, BoxError, PacedBody, RequestGuard, TrackedBody, boxed};
+use super::policy::{Protocol, Rejection, RequestPolicy};
+use super::refusal;
+use super::rejections::{RejectionCause, RejectionCounters};
+use super::slots::{ConnectionRecord, ConnectionSlots};
+use crate::tester::RefusalKind;
+use crate::{Deadlines, shape};
+use bytes::Bytes;
+use http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
+use http::{Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full, combinators::UnsyncBoxBody};
+use hyper::body::{Body, Incoming};
+use hyper::service::Service;
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Refused requests on one connection before it is closed.
+const MOST_REFUSED: u64 = 8;
+/// Of the body of a refused request, this much is read and thrown away, so that the client gets to the answer.
+const MOST_DRAINED: usize = 256 << 10;
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// What all connections of a transport share.
+#[derive(Clone)]
+pub(crate) struct Doors {
+    pub(crate) policy: RequestPolicy,
+    pub(crate) slots: Arc<ConnectionSlots>,
+    pub(crate) memory: Arc<BodyMemory>,
+    pub(crate) counters: Arc<RejectionCounters>,
+    pub(crate) deadlines: Deadlines,
+}
+
+/// The service of one connection.
+#[derive(Clone)]
+pub(crate) struct Front<S> {
+    pub(crate) doors: Doors,
+    pub(crate) record: Arc<ConnectionRecord>,
+    pub(crate) api: S,
+}
+
+impl<S, B> Front<S>
+where
+    S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
+{
+    async fn handle(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Response<TrackedBody<B>> {
+        let guard = RequestGuard::new(&self.record, &self.doors.slots, &self.doors.memory);
+        let (head, body) = request.into_parts();
+        let body = guard.pace(body, &self.doors.deadlines, &self.doors.counters);
+        match self.doors.policy.check(&self.record.peer, &head) {
+            Ok(credential) => {
+                self.admit(credential);
+                let request = Request::from_parts(head, body);
+                let Ok(response) = self.api.call(request).await;
+                response.map(|body| TrackedBody::api(body, guard))
+            }
+            Err(rejection) => {
+                self.refuse(&rejection);
+                if !matches!(self.doors.policy.protocol, Protocol::Grpc) {
+                    drain(body).await;
+                }
+                let response = answer(self.doors.policy.protocol, &rejection);
+                response.map(|body| TrackedBody::refusal(body, guard))
+            }
+        }
+    }
+
+    fn admit(&self, credential: Credential) {
+        self.record.was_admitted.store(true, Ordering::Relaxed);
+        if credential == Credential::Token {
+            self.record.trust();
+        }
+    }
+
+    fn refuse(&self, rejection: &Rejection) {
+        self.doors.counters.add(rejection.cause);
+        if self.record.refused.fetch_add(1, Ordering::Relaxed) >= MOST_REFUSED {
+            self.record.close(RejectionCause::TooManyRefusals);
+        }
+    }
+}
+
+impl<S, B> Service<Request<Incoming>> for Front<S>
+where
+    S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+    S::Future: Send,
+    B: Send + 'static,
+{
+    type Response = Response<TrackedBody<B>>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let front = self.clone();
+        Box::pin(async move { Ok(front.handle(request.map(boxed)).await) })
+    }
+}
+
+/// Reads some of a body that nobody wants.
+async fn drain(mut body: PacedBody) {
+    if body.is_end_stream() {
+        return;
+    }
+    let all = async {
+        let mut read = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            read += frame.data_ref().map_or(0, Bytes::len);
+            if read > MOST_DRAINED {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(DRAIN, all).await.unwrap_or(());
+}
+
+fn answer(protocol: Protocol, rejection: &Rejection) -> Response<Full<Bytes>> {
+    let code = match rejection.status {
+        StatusCode::UNAUTHORIZED => tonic::Code::Unauthenticated,
+        _ => tonic::Code::PermissionDenied,
+    };
+    // What is no gRPC gets no answer in gRPC.
+    if protocol == Protocol::Grpc && rejection.cause != RejectionCause::ContentType {
+        return tonic::Status::new(code, rejection.message.clone()).into_http();
+    }
+    let errors = [rejection.message.clone()];
+    let body = shape::print(&refusal::body(rejection.status.as_u16(), RefusalKind::Validation, &errors));
+    let mut response = Response::new(Full::from(body));
+    *response.status_mut() = rejection.status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    if rejection.status == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    response
+}

@@ -1,0 +1,106 @@
+//! The same server without sockets: bytes of a connection in, bytes out. For fuzzing.
+
+use super::access::{Peer, PeerKey};
+use super::body::{BoxError, PacedBody};
+use super::front::{Doors, Front};
+use super::listener::builder;
+use super::policy::Protocol;
+use super::slots::Admission;
+use crate::serve::Transports;
+use crate::{Error, ServerOptions, Tester};
+use bytes::Bytes;
+use http::{Request, Response};
+use hyper::body::Body;
+use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::service::Service;
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+/// A server whose connections are byte strings. Its client is one that needs no token.
+pub struct InMemoryServer {
+    runtime: tokio::runtime::Runtime,
+    transports: Transports,
+}
+
+impl std::fmt::Debug for InMemoryServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("InMemoryServer").finish_non_exhaustive()
+    }
+}
+
+impl InMemoryServer {
+    /// A server with these options; its addresses and files are not used.
+    pub fn new(options: &ServerOptions, tester: Arc<dyn Tester>) -> Result<Self, Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(Error::Runtime)?;
+        Ok(Self { runtime, transports: Transports::new(options, tester) })
+    }
+
+    /// What a connection of HTTP/1.1 gets that sends these bytes and then nothing more.
+    pub fn http(&self, bytes: &[u8]) -> Vec<u8> {
+        let doors = self.transports.doors(Protocol::Http);
+        self.converse(bytes, doors, self.transports.http_routes())
+    }
+
+    /// The same over HTTP/2, as gRPC has it.
+    pub fn grpc(&self, bytes: &[u8]) -> Vec<u8> {
+        let doors = self.transports.doors(Protocol::Grpc);
+        self.converse(bytes, doors, self.transports.grpc_service())
+    }
+
+    fn converse<S, B>(&self, bytes: &[u8], doors: Doors, api: S) -> Vec<u8>
+    where
+        S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible> + Clone + Send + 'static,
+        S::Future: Send,
+        B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
+        let peer = Peer { key: PeerKey::User(0), is_trusted: true };
+        let Admission::Admitted(slot) = doors.slots.admit(peer) else { return Vec::new() };
+        let mut builder = builder(doors.policy.protocol);
+        // The end of the bytes is no wish to go without the answer.
+        builder.http1().half_close(true);
+        let front = Front { doors, record: Arc::clone(&slot.record), api };
+        let said = Arc::<Mutex<Vec<u8>>>::default();
+        let stream = ByteStream { rest: Bytes::copy_from_slice(bytes), said: Arc::clone(&said) };
+        // How it ends is the client's affair.
+        self.runtime.block_on(async { drop(builder.serve_connection(stream, front).await) });
+        std::mem::take(&mut said.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A connection that has sent all it will ever send.
+struct ByteStream {
+    rest: Bytes,
+    said: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Read for ByteStream {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        mut buffer: ReadBufCursor<'_>,
+    ) -> Poll<io::Result<()>> {
+        let length = buffer.remaining().min(self.rest.len());
+        let next = self.rest.split_to(length);
+        buffer.put_slice(&next);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl Write for ByteStream {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

@@ -1,0 +1,261 @@
+//! Which requests come to the API at all, decided from their heads alone: for us, from a program and not from somebody's web
+//! page, declared as what the API takes, by somebody who may.
+
+use super::access::{Access, Credential, Peer};
+use super::rejections::RejectionCause;
+use http::header::{CONTENT_TYPE, HOST, HeaderMap, HeaderName, ORIGIN};
+use http::request::Parts;
+use http::uri::Authority;
+use http::{Method, StatusCode};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+
+/// How calls are carried on a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Protocol {
+    Http,
+    Grpc,
+}
+
+/// A request that does not come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) cause: RejectionCause,
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
+}
+
+/// What requests must be. One of each transport.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestPolicy {
+    pub(crate) protocol: Protocol,
+    pub(crate) is_encrypted: bool,
+    pub(crate) access: Access,
+    pub(crate) host_names: Arc<[String]>,
+}
+
+impl RequestPolicy {
+    /// Whether a request with this head comes in, and by what.
+    pub(crate) fn check(&self, peer: &Peer, head: &Parts) -> Result<Credential, Rejection> {
+        let credential = self.access.admits(peer, &head.headers);
+        // Whoever has the token is not a page that was made to call us by another name.
+        if credential != Some(Credential::Token) {
+            self.check_host(head)?;
+        }
+        self.check_origin(head)?;
+        let credential = credential.ok_or_else(|| Rejection {
+            cause: RejectionCause::Token,
+            status: StatusCode::UNAUTHORIZED,
+            message: self.access.hint(peer),
+        })?;
+        self.check_content_type(head)?;
+        Ok(credential)
+    }
+
+    fn check_host(&self, head: &Parts) -> Result<(), Rejection> {
+        let named = hosts(head);
+        let is_ours = |host: &Authority| self.is_our_name(host.host());
+        match named {
+            Some(named) if !named.is_empty() && named.iter().all(is_ours) => Ok(()),
+            _ => Err(Rejection {
+                cause: RejectionCause::Host,
+                status: StatusCode::MISDIRECTED_REQUEST,
+                message: "the request is for another host: call this server by its address or as localhost, \
+                          send the token, or start it with --host-name NAME"
+                    .to_owned(),
+            }),
+        }
+    }
+
+    fn is_our_name(&self, host: &str) -> bool {
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+        bare.parse::<IpAddr>().is_ok()
+            || host.eq_ignore_ascii_case("localhost")
+            || self.host_names.iter().any(|name| name.eq_ignore_ascii_case(host))
+    }
+
+    /// Programs send neither header. A page of ours may call us.
+    fn check_origin(&self, head: &Parts) -> Result<(), Rejection> {
+        let headers = &head.headers;
+        let site_is_ours = headers
+            .get_all(SEC_FETCH_SITE)
+            .iter()
+            .all(|site| matches!(site.as_bytes(), b"same-origin" | b"none"));
+        let scheme = if self.is_encrypted { "https://" } else { "http://" };
+        let ours = hosts(head).and_then(|hosts| hosts.into_iter().next());
+        let is_ours = |origin: &http::HeaderValue| {
+            let named = origin.to_str().ok().and_then(|origin| origin.strip_prefix(scheme));
+            named.is_some_and(|named| {
+                ours.as_ref().is_some_and(|ours| ours.as_str().eq_ignore_ascii_case(named))
+            })
+        };
+        if site_is_ours && headers.get_all(ORIGIN).iter().all(is_ours) {
+            return Ok(());
+        }
+        Err(Rejection {
+            cause: RejectionCause::Origin,
+            status: StatusCode::FORBIDDEN,
+            message: "web pages of other origins may not call this server".to_owned(),
+        })
+    }
+
+    /// A page can send a request with a body of its own making and without asking first, but only with the content types of
+    /// HTML forms, or with none.
+    fn check_content_type(&self, head: &Parts) -> Result<(), Rejection> {
+        let sent = content_type(&head.headers);
+        let (is_taken, wanted) = match self.protocol {
+            Protocol::Grpc => (
+                matches!(sent.as_deref(), Some("application/grpc" | "application/grpc+proto")),
+                "application/grpc",
+            ),
+            Protocol::Http => {
+                let has_body = matches!(head.method, Method::POST | Method::PATCH | Method::PUT);
+                (!has_body || sent.as_deref().is_some_and(is_json), "application/json")
+            }
+        };
+        if is_taken {
+            return Ok(());
+        }
+        Err(Rejection {
+            cause: RejectionCause::ContentType,
+            status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            message: format!("send `Content-Type: {wanted}`; with curl, use --json instead of --data"),
+        })
+    }
+}
+
+/// JSON, or bytes, which snappi says when a script gives it a document as bytes. Pages cannot send either without asking.
+fn is_json(media: &str) -> bool {
+    media == "application/json"
+        || media == "application/octet-stream"
+        || (media.starts_with("application/") && media.ends_with("+json"))
+}
+
+/// The one media type, in small letters and without parameters.
+fn content_type(headers: &HeaderMap) -> Option<String> {
+    let mut sent = headers.get_all(CONTENT_TYPE).iter();
+    let (Some(value), None) = (sent.next(), sent.next()) else { return None };
+    let media = value.to_str().ok()?.split(';').next()?;
+    Some(media.trim().to_ascii_lowercase())
+}
+
+/// Every host that the request names; `None` if one cannot be read.
+fn hosts(head: &Parts) -> Option<Vec<Authority>> {
+    let mut named: Vec<Authority> = head.uri.authority().cloned().into_iter().collect();
+    for host in head.headers.get_all(HOST) {
+        named.push(Authority::try_from(host.as_bytes()).ok()?);
+    }
+    // A name with a user before it is nobody's host.
+    named.iter().all(|host| !host.as_str().contains('@')).then_some(named)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::PeerKey;
+    use super::*;
+    use crate::ServerOptions;
+
+    const JSON: (&str, &str) = ("content-type", "application/json");
+
+    fn check(protocol: Protocol, uri: &str, headers: &[(&str, &str)]) -> Option<RejectionCause> {
+        let options = ServerOptions { token: Some("secret".into()), ..ServerOptions::default() };
+        let policy = RequestPolicy {
+            protocol,
+            is_encrypted: false,
+            access: Access::new(&options),
+            host_names: ["rig.lab".to_owned()].into(),
+        };
+        let mut request = http::Request::builder().method("POST").uri(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let head = request.body(()).expect("a request").into_parts().0;
+        let peer = Peer { key: PeerKey::User(0), is_trusted: true };
+        policy.check(&peer, &head).err().map(|rejection| rejection.cause)
+    }
+
+    #[test]
+    fn a_request_names_a_host_that_is_ours() {
+        for host in
+            ["127.0.0.1:8443", "[::1]:8443", "[::1]", "localhost", "LOCALHOST:1", "rig.lab:7", "198.18.0.1"]
+        {
+            assert_eq!(check(Protocol::Http, "/config", &[("host", host), JSON]), None, "{host}");
+        }
+        for host in [
+            "evil.example",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+            "a@127.0.0.1",
+            "rig.lab.",
+            "x",
+        ] {
+            let checked = check(Protocol::Http, "/config", &[("host", host), JSON]);
+            assert_eq!(checked, Some(RejectionCause::Host), "{host}");
+        }
+        assert_eq!(check(Protocol::Http, "/config", &[JSON]), Some(RejectionCause::Host));
+        let ours = ("host", "127.0.0.1");
+        assert_eq!(
+            check(Protocol::Http, "/config", &[ours, ("host", "x"), JSON]),
+            Some(RejectionCause::Host)
+        );
+        assert_eq!(
+            check(Protocol::Http, "http://evil.example/config", &[ours, JSON]),
+            Some(RejectionCause::Host)
+        );
+        let token = ("authorization", "Bearer secret");
+        assert_eq!(check(Protocol::Http, "/config", &[("host", "rig-in-a-network:1"), token, JSON]), None);
+    }
+
+    #[test]
+    fn pages_of_others_do_not_call() {
+        let host = ("host", "127.0.0.1:8080");
+        let token = ("authorization", "Bearer secret");
+        for protocol in [Protocol::Http, Protocol::Grpc] {
+            let media = if protocol == Protocol::Http { JSON } else { ("content-type", "application/grpc") };
+            let with = |header| check(protocol, "/config", &[host, token, media, header]);
+            assert_eq!(with(("origin", "http://127.0.0.1:8080")), None);
+            assert_eq!(with(("sec-fetch-site", "same-origin")), None);
+            for origin in
+                ["null", "", "https://evil.example", "https://127.0.0.1:8080", "http://127.0.0.1:8081"]
+            {
+                assert_eq!(with(("origin", origin)), Some(RejectionCause::Origin), "{origin}");
+            }
+            for site in ["cross-site", "same-site", "else"] {
+                assert_eq!(with(("sec-fetch-site", site)), Some(RejectionCause::Origin), "{site}");
+            }
+        }
+    }
+
+    #[test]
+    fn bodies_are_declared_as_what_the_api_takes() {
+        let host = ("host", "localhost");
+        for media in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/octet-stream",
+            "application/x+json",
+        ] {
+            assert_eq!(check(Protocol::Http, "/config", &[host, ("content-type", media)]), None, "{media}");
+        }
+        for media in
+            ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "text/json"]
+        {
+            let checked = check(Protocol::Http, "/config", &[host, ("content-type", media)]);
+            assert_eq!(checked, Some(RejectionCause::ContentType), "{media}");
+        }
+        assert_eq!(check(Protocol::Http, "/config", &[host]), Some(RejectionCause::ContentType));
+        assert_eq!(check(Protocol::Grpc, "/a", &[host, ("content-type", "application/grpc+proto")]), None);
+        for media in [
+            "application/grpc-web",
+            "application/grpc-web+proto",
+            "application/grpc-web-text",
+            "application/json",
+        ] {
+            let checked = check(Protocol::Grpc, "/a", &[host, ("content-type", media)]);
+            assert_eq!(checked, Some(RejectionCause::ContentType), "{media}");
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What the transports refused or closed, counted by cause.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Why a request was refused or a connection closed before it came to the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RejectionCause {
+    /// No token, or a wrong one, from a client who needs one.
+    Token,
+    /// The request names a host that is not this server: a name that somebody else made point here.
+    Host,
+    /// A web page of another origin made the request.
+    Origin,
+    /// The body is not declared as what the API takes.
+    ContentType,
+    /// Encryption was not agreed on, or not in time.
+    Handshake,
+    /// The first bytes, or the rest of a head, did not come in time.
+    Head,
+    /// A body came more slowly than the least rate.
+    SlowBody,
+    /// A response was taken more slowly than the least rate.
+    SlowReader,
+    /// The requests being read need more memory than they may have together.
+    Memory,
+    /// Too many refused requests on one connection.
+    TooManyRefusals,
+    /// The client has as many busy connections as one client may have.
+    PeerLimit,
+    /// All connections are taken by clients that go first.
+    AllTaken,
+    /// Closed to make room for a new connection: it was idle the longest.
+    MadeRoom,
+    /// Closed after nothing was asked for too long. An ordinary end.
+    Idle,
+}
+
+impl RejectionCause {
+    /// All, in the order they are told.
+    pub const ALL: [Self; 14] = [
+        Self::Token,
+        Self::Host,
+        Self::Origin,
+        Self::ContentType,
+        Self::Handshake,
+        Self::Head,
+        Self::SlowBody,
+        Self::SlowReader,
+        Self::Memory,
+        Self::TooManyRefusals,
+        Self::PeerLimit,
+        Self::AllTaken,
+        Self::MadeRoom,
+        Self::Idle,
+    ];
+
+    /// How it is told, after a number.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Token => "without the token",
+            Self::Host => "for a foreign host name",
+            Self::Origin => "from web pages",
+            Self::ContentType => "with a wrong content type",
+            Self::Handshake => "without encryption in time",
+            Self::Head => "without a request in time",
+            Self::SlowBody => "with too slow a body",
+            Self::SlowReader => "that took the response too slowly",
+            Self::Memory => "for want of memory",
+            Self::TooManyRefusals => "after too many refused requests",
+            Self::PeerLimit => "beyond the connections of one client",
+            Self::AllTaken => "while all connections were taken",
+            Self::MadeRoom => "closed idle to make room",
+            Self::Idle => "closed after being idle",
+        }
+    }
+}
+
+/// Counters that any connection adds to.
+#[derive(Debug, Default)]
+pub(crate) struct RejectionCounters([AtomicU64; RejectionCause::ALL.len()]);
+
+impl RejectionCounters {
+    pub(crate) fn add(&self, cause: RejectionCause) {
+        self.0[cause as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self) -> RejectionCounts {
+        RejectionCounts(self.0.each_ref().map(|count| count.load(Ordering::Relaxed)))
+    }
+}
+
+/// How often what was refused, since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RejectionCounts([u64; RejectionCause::ALL.len()]);
+
+impl RejectionCounts {
+    /// How often for this cause.
+    pub const fn of(&self, cause: RejectionCause) -> u64 {
+        self.0[cause as usize]
+    }
+
+    /// The same without what happens to honest clients, too.
+    pub(crate) fn of_note(mut self) -> Self {
+        self.0[RejectionCause::Idle as usize] = 0;
+        self
+    }
+}
+
+impl fmt::Display for RejectionCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for cause in RejectionCause::ALL {
+            let count = self.of(cause);
+            if count > 0 {
+                write!(f, "{separator}{count} {}", cause.text())?;
+                separator = ", ";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_are_told_by_cause_and_in_order() {
+        let counters = RejectionCounters::default();
+        assert_eq!(counters.read().to_string(), "");
+        for cause in [RejectionCause::Idle, RejectionCause::Token, RejectionCause::Token] {
+            counters.add(cause);
+        }
+        assert_eq!(counters.read().to_string(), "2 without the token, 1 closed after being idle");
+        assert_eq!(counters.read().of_note().to_string(), "2 without the token");
+        for (at, cause) in RejectionCause::ALL.into_iter().enumerate() {
+            assert_eq!(cause as usize, at);
+        }
+    }
+}

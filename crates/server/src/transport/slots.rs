@@ -1,0 +1,296 @@
+//! Who has a connection: at most so many, shared out so that no client keeps the others outside.
+//!
+//! Invariant: clients that are trusted (or have sent the token) can always connect while fewer than all connections are busy
+//! with requests of trusted clients; others share what is left, each with at most a part.
+
+use super::access::Peer;
+use super::rejections::RejectionCause;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
+
+/// What is known of a connection, by the parts that serve it.
+#[derive(Debug)]
+pub(crate) struct ConnectionRecord {
+    id: u64,
+    pub(crate) peer: Peer,
+    /// Trusted when it connected, or since: a request had the token.
+    is_trusted: AtomicBool,
+    /// Whether a request came in.
+    pub(crate) was_admitted: AtomicBool,
+    pub(crate) bytes_read: AtomicU64,
+    pub(crate) bytes_written: AtomicU64,
+    /// Whether bytes wait for the client to read others first.
+    pub(crate) is_write_blocked: AtomicBool,
+    /// Heads of requests so far.
+    pub(crate) requests: AtomicU64,
+    /// Those whose responses have not ended.
+    pub(crate) in_flight: AtomicUsize,
+    /// Those whose responses have parts that the client does not fetch.
+    pub(crate) unfetched: AtomicUsize,
+    /// [`Self::bytes_read`] when the last response ended.
+    pub(crate) read_when_idle: AtomicU64,
+    pub(crate) refused: AtomicU64,
+    /// When it last began or ended a request, as a number that only rises.
+    active_at: AtomicU64,
+    close: Mutex<Option<RejectionCause>>,
+    closing: Notify,
+}
+
+impl ConnectionRecord {
+    pub(crate) fn is_trusted(&self) -> bool {
+        self.is_trusted.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn trust(&self) {
+        self.is_trusted.store(true, Ordering::Relaxed);
+    }
+
+    fn is_idle(&self) -> bool {
+        self.in_flight.load(Ordering::Acquire) == 0
+    }
+
+    /// Asks the part that serves it to end it.
+    pub(crate) fn close(&self, cause: RejectionCause) {
+        let mut close = self.close.lock().unwrap_or_else(PoisonError::into_inner);
+        close.get_or_insert(cause);
+        self.closing.notify_one();
+    }
+
+    /// Waits until it is to be ended.
+    pub(crate) async fn closed(&self) -> RejectionCause {
+        loop {
+            let close = *self.close.lock().unwrap_or_else(PoisonError::into_inner);
+            match close {
+                Some(cause) => return cause,
+                None => self.closing.notified().await,
+            }
+        }
+    }
+}
+
+/// The connections of one transport.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlots {
+    most: usize,
+    table: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
+    /// Rises with every beginning and end.
+    clock: AtomicU64,
+    freed: Notify,
+}
+
+/// What becomes of a new connection.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Admitted(ConnectionSlot),
+    /// All are busy for clients as good as this one.
+    Wait,
+    Refused(RejectionCause),
+}
+
+/// A place among the connections; it is free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct ConnectionSlot {
+    slots: Arc<ConnectionSlots>,
+    pub(crate) record: Arc<ConnectionRecord>,
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.slots.table().remove(&self.record.id);
+        self.slots.freed.notify_one();
+    }
+}
+
+impl ConnectionSlots {
+    pub(crate) fn new(most: usize) -> Arc<Self> {
+        let slots = Self {
+            most: most.max(1),
+            table: Mutex::default(),
+            clock: AtomicU64::new(0),
+            freed: Notify::new(),
+        };
+        Arc::new(slots)
+    }
+
+    /// Most connections of all clients that are not trusted, and of one of them.
+    const fn strangers(&self) -> usize {
+        self.most.div_ceil(4) * 3
+    }
+
+    const fn one_stranger(&self) -> usize {
+        self.most.div_ceil(4)
+    }
+
+    /// Returns when a place may be free.
+    pub(crate) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    /// A place for a new connection; another may be closed for it.
+    pub(crate) fn admit(self: &Arc<Self>, peer: Peer) -> Admission {
+        let mut table = self.table();
+        if let Err(outcome) = self.make_room(&mut table, &peer) {
+            return outcome;
+        }
+        let id = self.now();
+        let record = Arc::new(record(id, peer));
+        table.insert(id, Arc::clone(&record));
+        Admission::Admitted(ConnectionSlot { slots: Arc::clone(self), record })
+    }
+
+    fn make_room(
+        &self,
+        table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
+        peer: &Peer,
+    ) -> Result<(), Admission> {
+        let is_stranger = |record: &ConnectionRecord| !record.is_trusted();
+        let is_same = |record: &ConnectionRecord| is_stranger(record) && record.peer.key == peer.key;
+        let count =
+            |of: &dyn Fn(&ConnectionRecord) -> bool| table.values().filter(|record| of(record)).count();
+        if peer.is_trusted {
+            if table.len() < self.most || close_idle(table, &is_stranger) || close_idle(table, &|_| true) {
+                return Ok(());
+            }
+            return Err(Admission::Wait);
+        }
+        if count(&is_same) >= self.one_stranger() {
+            let made = close_idle(table, &is_same);
+            return if made { Ok(()) } else { Err(Admission::Refused(RejectionCause::PeerLimit)) };
+        }
+        let is_full = count(&is_stranger) >= self.strangers() || table.len() >= self.most;
+        if !is_full || close_idle(table, &is_stranger) {
+            return Ok(());
+        }
+        Err(Admission::Refused(RejectionCause::AllTaken))
+    }
+
+    /// Notes that a connection began or ended a request.
+    pub(crate) fn note_activity(&self, record: &ConnectionRecord) {
+        record.active_at.store(self.now(), Ordering::Relaxed);
+        if record.is_idle() {
+            self.freed.notify_one();
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn table(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ConnectionRecord>>> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn record(id: u64, peer: Peer) -> ConnectionRecord {
+    ConnectionRecord {
+        id,
+        peer,
+        is_trusted: AtomicBool::new(peer.is_trusted),
+        was_admitted: AtomicBool::new(false),
+        bytes_read: AtomicU64::new(0),
+        bytes_written: AtomicU64::new(0),
+        is_write_blocked: AtomicBool::new(false),
+        requests: AtomicU64::new(0),
+        in_flight: AtomicUsize::new(0),
+        unfetched: AtomicUsize::new(0),
+        read_when_idle: AtomicU64::new(0),
+        refused: AtomicU64::new(0),
+        active_at: AtomicU64::new(id),
+        close: Mutex::new(None),
+        closing: Notify::new(),
+    }
+}
+
+/// Closes the connection that has been idle the longest of those that are meant. False if none is idle.
+fn close_idle(
+    table: &mut BTreeMap<u64, Arc<ConnectionRecord>>,
+    is_meant: &dyn Fn(&ConnectionRecord) -> bool,
+) -> bool {
+    let idle = table.values().filter(|record| record.is_idle() && is_meant(record));
+    let oldest = idle.min_by_key(|record| record.active_at.load(Ordering::Relaxed)).map(|record| record.id);
+    let Some(record) = oldest.and_then(|id| table.remove(&id)) else { return false };
+    record.close(RejectionCause::MadeRoom);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::access::PeerKey;
+    use super::*;
+
+    const ROOT: Peer = Peer { key: PeerKey::User(0), is_trusted: true };
+
+    fn stranger(user: u32) -> Peer {
+        Peer { key: PeerKey::User(user), is_trusted: false }
+    }
+
+    fn admitted(slots: &Arc<ConnectionSlots>, peer: Peer) -> ConnectionSlot {
+        match slots.admit(peer) {
+            Admission::Admitted(slot) => slot,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn busy(slots: &Arc<ConnectionSlots>, peer: Peer) -> ConnectionSlot {
+        let slot = admitted(slots, peer);
+        slot.record.in_flight.store(1, Ordering::Release);
+        slot
+    }
+
+    fn is_closed(slot: &ConnectionSlot) -> bool {
+        slot.record.close.lock().unwrap().is_some()
+    }
+
+    #[test]
+    fn the_oldest_idle_connection_makes_room() {
+        let slots = ConnectionSlots::new(3);
+        let held = [busy(&slots, ROOT), admitted(&slots, ROOT), admitted(&slots, ROOT)];
+        slots.note_activity(&held[1].record);
+        let new = admitted(&slots, ROOT);
+        assert_eq!([&held[0], &held[1], &held[2], &new].map(is_closed), [false, false, true, false]);
+        // The one that was closed gives nothing free once more.
+        drop(held);
+        assert_eq!(slots.table().len(), 1);
+    }
+
+    #[test]
+    fn busy_connections_stay_and_the_next_one_waits() {
+        let slots = ConnectionSlots::new(2);
+        let held = [busy(&slots, ROOT), busy(&slots, ROOT)];
+        assert!(matches!(slots.admit(ROOT), Admission::Wait));
+        held[0].record.in_flight.store(0, Ordering::Release);
+        admitted(&slots, ROOT);
+        assert!(is_closed(&held[0]) && !is_closed(&held[1]));
+    }
+
+    #[test]
+    fn one_stranger_has_a_part_and_closes_only_its_own() {
+        let slots = ConnectionSlots::new(8);
+        let other = admitted(&slots, stranger(7));
+        let held = [busy(&slots, stranger(9)), admitted(&slots, stranger(9))];
+        let new = admitted(&slots, stranger(9));
+        assert!(!is_closed(&other) && is_closed(&held[1]));
+        new.record.in_flight.store(1, Ordering::Release);
+        assert!(matches!(slots.admit(stranger(9)), Admission::Refused(RejectionCause::PeerLimit)));
+    }
+
+    #[test]
+    fn strangers_leave_room_for_those_who_are_trusted() {
+        let slots = ConnectionSlots::new(8);
+        let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
+        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        let trusted = [admitted(&slots, ROOT), busy(&slots, ROOT)];
+        // Of those who are trusted, one makes room for another, and none for a stranger.
+        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        assert!(!is_closed(&trusted[0]));
+        strangers[3].record.in_flight.store(0, Ordering::Release);
+        let next = admitted(&slots, ROOT);
+        assert!(is_closed(&strangers[3]) && !is_closed(&trusted[0]));
+        // A stranger who has sent the token is none any more.
+        strangers[0].record.trust();
+        drop((next, trusted));
+        assert!(matches!(slots.admit(stranger(7)), Admission::Admitted(_)));
+    }
+}

@@ -1,0 +1,198 @@
+//! When a connection has to be closed: a pure account of what it did between two looks at it.
+
+use super::policy::Protocol;
+use super::rejections::RejectionCause;
+use super::slots::ConnectionRecord;
+use crate::Deadlines;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Preface of HTTP/2, and the head of the first frame behind it.
+const HTTP2_FIRST_BYTES: u64 = 24 + 9;
+
+/// What a connection has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ConnectionProgress {
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+    pub(crate) read_when_idle: u64,
+    pub(crate) requests: u64,
+    pub(crate) is_busy: bool,
+    /// Whether something of a response is there that the client does not take.
+    pub(crate) waits_for_client: bool,
+    /// Whether it may stay idle for long.
+    pub(crate) is_known: bool,
+}
+
+impl ConnectionProgress {
+    pub(crate) fn of(record: &ConnectionRecord) -> Self {
+        let counted = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+        Self {
+            bytes_read: counted(&record.bytes_read),
+            bytes_written: counted(&record.bytes_written),
+            read_when_idle: counted(&record.read_when_idle),
+            requests: counted(&record.requests),
+            is_busy: record.in_flight.load(Ordering::Acquire) > 0,
+            waits_for_client: record.is_write_blocked.load(Ordering::Relaxed)
+                || record.unfetched.load(Ordering::Acquire) > 0,
+            is_known: record.is_trusted() || record.was_admitted.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Looks at a connection again and again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ConnectionWatch {
+    deadlines: Deadlines,
+    protocol: Protocol,
+    /// How long no request has come or ended.
+    idle: Duration,
+    /// How long a head, or the first bytes, have been on their way.
+    head: Duration,
+    /// How long the client has not taken enough, and what it had taken before.
+    unfetched: Duration,
+    written_before: u64,
+    requests: u64,
+}
+
+impl ConnectionWatch {
+    pub(crate) const fn new(deadlines: Deadlines, protocol: Protocol) -> Self {
+        let nothing = Duration::ZERO;
+        Self {
+            deadlines,
+            protocol,
+            idle: nothing,
+            head: nothing,
+            unfetched: nothing,
+            written_before: 0,
+            requests: 0,
+        }
+    }
+
+    /// How often to look.
+    pub(crate) fn interval(deadlines: &Deadlines) -> Duration {
+        let shortest =
+            deadlines.first.min(deadlines.idle).min(deadlines.idle_stranger).min(deadlines.response);
+        (shortest / 8).clamp(Duration::from_millis(5), Duration::from_secs(1))
+    }
+
+    /// Why the connection has to be closed now, `step` after the last look.
+    pub(crate) fn look(&mut self, now: ConnectionProgress, step: Duration) -> Option<RejectionCause> {
+        if self.has_slow_reader(now, step) {
+            return Some(RejectionCause::SlowReader);
+        }
+        let had_request = now.requests != self.requests;
+        self.requests = now.requests;
+        if now.is_busy || had_request {
+            self.idle = Duration::ZERO;
+            self.head = Duration::ZERO;
+            return None;
+        }
+        self.idle += step;
+        self.head = if self.awaits_head(now) { self.head + step } else { Duration::ZERO };
+        let idle = if now.is_known { self.deadlines.idle } else { self.deadlines.idle_stranger };
+        if self.head > self.deadlines.first {
+            Some(RejectionCause::Head)
+        } else if self.idle > idle {
+            // A client that never asked for anything has not been idle: it has not begun.
+            Some(if now.requests == 0 { RejectionCause::Head } else { RejectionCause::Idle })
+        } else {
+            None
+        }
+    }
+
+    /// Whether part of what must come at once is there, or nothing came yet.
+    fn awaits_head(&self, now: ConnectionProgress) -> bool {
+        match self.protocol {
+            Protocol::Http => now.requests == 0 || now.bytes_read > now.read_when_idle,
+            Protocol::Grpc => now.requests == 0 && now.bytes_read < HTTP2_FIRST_BYTES,
+        }
+    }
+
+    fn has_slow_reader(&mut self, now: ConnectionProgress, step: Duration) -> bool {
+        let taken = now.bytes_written.saturating_sub(self.written_before);
+        if !now.waits_for_client || taken >= self.deadlines.response_bytes {
+            self.unfetched = Duration::ZERO;
+            self.written_before = now.bytes_written;
+            return false;
+        }
+        self.unfetched += step;
+        self.unfetched > self.deadlines.response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// After how many seconds a connection is closed that does what `progress` says, and why.
+    fn closed(
+        protocol: Protocol,
+        progress: impl Fn(u64) -> ConnectionProgress,
+    ) -> Option<(u64, RejectionCause)> {
+        let mut watch = ConnectionWatch::new(Deadlines::default(), protocol);
+        (1..=1000).find_map(|second| watch.look(progress(second), SECOND).map(|cause| (second, cause)))
+    }
+
+    #[test]
+    fn nothing_and_half_a_head_have_ten_seconds() {
+        for protocol in [Protocol::Http, Protocol::Grpc] {
+            let known = |_| ConnectionProgress { is_known: true, ..Default::default() };
+            assert_eq!(closed(protocol, known), Some((11, RejectionCause::Head)));
+        }
+        let dripping =
+            |second| ConnectionProgress { bytes_read: second, is_known: true, ..Default::default() };
+        assert_eq!(closed(Protocol::Http, dripping), Some((11, RejectionCause::Head)));
+        let second_head = |second: u64| ConnectionProgress {
+            requests: 1,
+            bytes_read: 100 + second.saturating_sub(50),
+            read_when_idle: 100,
+            is_known: true,
+            ..Default::default()
+        };
+        assert_eq!(closed(Protocol::Http, second_head), Some((61, RejectionCause::Head)));
+    }
+
+    #[test]
+    fn between_requests_known_clients_have_minutes_and_strangers_seconds() {
+        let idle = |is_known| {
+            move |_| ConnectionProgress {
+                requests: 1,
+                bytes_read: 9,
+                read_when_idle: 9,
+                is_known,
+                ..Default::default()
+            }
+        };
+        assert_eq!(closed(Protocol::Http, idle(true)), Some((302, RejectionCause::Idle)));
+        assert_eq!(closed(Protocol::Grpc, idle(false)), Some((12, RejectionCause::Idle)));
+        let only_preface = |_| ConnectionProgress { bytes_read: 33, is_known: true, ..Default::default() };
+        assert_eq!(closed(Protocol::Grpc, only_preface), Some((301, RejectionCause::Head)));
+    }
+
+    #[test]
+    fn a_call_may_take_long_and_a_response_may_not() {
+        let busy = |_| ConnectionProgress { requests: 1, is_busy: true, ..Default::default() };
+        assert_eq!(closed(Protocol::Http, busy), None);
+        let reading = |rate: u64| {
+            move |second| ConnectionProgress {
+                requests: 1,
+                is_busy: true,
+                waits_for_client: true,
+                bytes_written: rate * second,
+                ..Default::default()
+            }
+        };
+        assert_eq!(closed(Protocol::Http, reading(2 << 10)), None);
+        assert_eq!(closed(Protocol::Grpc, reading(512)), Some((31, RejectionCause::SlowReader)));
+        let never_reading = |_| ConnectionProgress {
+            requests: 1,
+            waits_for_client: true,
+            is_known: true,
+            ..Default::default()
+        };
+        assert_eq!(closed(Protocol::Http, never_reading), Some((31, RejectionCause::SlowReader)));
+    }
+}

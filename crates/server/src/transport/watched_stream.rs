@@ -1,0 +1,93 @@
+//! A connection's bytes, counted as they pass.
+
+use super::slots::ConnectionRecord;
+use std::io::{Error, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// A stream whose record says how much was read and written, and whether the client keeps us from writing.
+pub(crate) struct WatchedStream<S> {
+    inner: S,
+    record: Arc<ConnectionRecord>,
+}
+
+impl<S> WatchedStream<S> {
+    pub(crate) fn new(inner: S, record: Arc<ConnectionRecord>) -> Self {
+        Self { inner, record }
+    }
+
+    fn note<T: Into<Written> + Copy>(&self, polled: &Poll<Result<T, Error>>) {
+        if let Poll::Ready(Ok(written)) = polled {
+            self.record.bytes_written.fetch_add((*written).into().0, Ordering::Relaxed);
+        }
+        self.record.is_write_blocked.store(polled.is_pending(), Ordering::Relaxed);
+    }
+}
+
+/// Bytes written by a call; a flush writes none that were not counted.
+struct Written(u64);
+
+impl From<usize> for Written {
+    fn from(bytes: usize) -> Self {
+        Self(bytes as u64)
+    }
+}
+
+impl From<()> for Written {
+    fn from((): ()) -> Self {
+        Self(0)
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for WatchedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<Result<(), Error>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.inner).poll_read(context, buffer);
+        let read = buffer.filled().len().saturating_sub(before);
+        self.record.bytes_read.fetch_add(read as u64, Ordering::Relaxed);
+        polled
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for WatchedStream<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<Result<usize, Error>> {
+        let polled = Pin::new(&mut self.inner).poll_write(context, bytes);
+        self.note(&polled);
+        polled
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<Result<usize, Error>> {
+        let polled = Pin::new(&mut self.inner).poll_write_vectored(context, slices);
+        self.note(&polled);
+        polled
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.inner.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        let polled = Pin::new(&mut self.inner).poll_flush(context);
+        self.note(&polled);
+        polled
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        Pin::new(&mut self.inner).poll_shutdown(context)
+    }
+}
