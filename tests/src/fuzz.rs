@@ -5,10 +5,12 @@
 
 mod flow_collect;
 mod flow_parse;
+mod otg;
 mod segment;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
 pub use flow_parse::{flow_parse, frames};
+pub use otg::{answer_to, otg_document, otg_http, request};
 pub use segment::segment;
 
 use packetrig_plan::Plan;

@@ -67,3 +67,13 @@ fn netflow_packets_are_decoded_or_refused() {
 fn sim_datagrams_are_decoded_or_refused() {
     replay("flow_sim", fuzz::flow_sim);
 }
+
+#[test]
+fn requests_of_any_bytes_are_answered_or_refused() {
+    replay("otg_http", fuzz::otg_http);
+}
+
+#[test]
+fn documents_are_configurations_or_refused() {
+    replay("otg_document", fuzz::otg_document);
+}

@@ -33,7 +33,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &["sys"]),
-    ("tests", &["units", "wire", "stats", "plan", "flow", "sys", "fleet", "store", "testkit"]),
+    ("tests", &["units", "wire", "stats", "plan", "flow", "sys", "fleet", "store", "server", "testkit"]),
     (
         "eval",
         &[

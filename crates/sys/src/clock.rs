@@ -53,6 +53,11 @@ pub fn tai_ns() -> u64 {
     read.map_or_else(|_| wall_clock_ns(), nanoseconds)
 }
 
+/// Nanoseconds of processor time that all threads of this process have had.
+pub fn process_cpu_ns() -> u64 {
+    nanoseconds(rustix::time::clock_gettime(ClockId::ProcessCPUTime))
+}
+
 /// Measures how far the two clocks are apart: each reading of the real-time clock is taken between two of the monotonic
 /// one, so half their distance bounds the error.
 pub fn realtime_offset() -> Offset {
