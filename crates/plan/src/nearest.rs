@@ -1,7 +1,14 @@
 //! The known name that an unknown one is likely to mean.
 
+/// Among more names, or for a longer word, nobody looks for what is meant: a hint must not cost more than reading the document.
+const MOST_NAMES: usize = 100;
+const LONGEST_WORD: usize = 100;
+
 /// A name with few wrong, missing, additional or swapped letters; or one that is an abbreviation of the other.
 pub(crate) fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
+    if known.len() > MOST_NAMES || word.len() > LONGEST_WORD {
+        return None;
+    }
     let (distance, best) = known.iter().map(|other| (edits(word, other), *other)).min()?;
     if distance <= 1 + word.chars().count() / 4 {
         return Some(best);

@@ -1,9 +1,10 @@
 //! Captures and their filters. Mask bit 0 = must match; only fields that are named are looked at.
 
-use super::{NOT_YET, Names, port_named};
+use super::{NOT_YET, Names, PortNames, port_named};
 use crate::reader::{Item, Object};
-use crate::{Capture, CaptureFormat, Port};
+use crate::{Capture, CaptureFormat};
 use packetrig_wire::filter::{Base, Condition, Filter};
+use std::collections::HashMap;
 
 /// A filter field: OTG's name, bit offset from its base, width.
 type FieldDef = (&'static str, u32, u32);
@@ -37,12 +38,13 @@ const IPV6: &[FieldDef] = &[
     ("dst", 192, 128),
 ];
 
-pub(super) fn captures(config: &Object<'_>, ports: &[Port], names: &mut Names) -> Vec<Capture> {
+pub(super) fn captures(config: &Object<'_>, ports: &PortNames, names: &mut Names) -> Vec<Capture> {
     let mut captures: Vec<Capture> = Vec::new();
+    let mut captured = HashMap::new();
     for item in config.items("captures") {
         let Some(object) = item.object() else { continue };
         let name = names.claim(&object);
-        let members = members(&object, ports, &captures);
+        let members = members(&object, ports, &name, &mut captured);
         let format = match object.word("format", &["pcap", "pcapng"], "pcap") {
             "pcapng" => CaptureFormat::Pcapng,
             _ => CaptureFormat::Pcap,
@@ -62,15 +64,24 @@ pub(super) fn captures(config: &Object<'_>, ports: &[Port], names: &mut Names) -
     captures
 }
 
-fn members(object: &Object<'_>, ports: &[Port], before: &[Capture]) -> Vec<usize> {
+/// The ports of a capture; `captured` has those of the captures before it, with the name of the first.
+fn members(
+    object: &Object<'_>,
+    ports: &PortNames,
+    name: &str,
+    captured: &mut HashMap<usize, String>,
+) -> Vec<usize> {
     let mut members = Vec::new();
     let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
     for item in named {
         let Some(port) = port_named(&item, ports) else { continue };
-        if let Some(other) = before.iter().find(|capture| capture.ports.contains(&port)) {
-            item.error(format!("port `{}` is in capture `{}` already", ports[port].name, other.name));
+        if let Some(other) = captured.get(&port) {
+            item.error(format!("port `{}` is in capture `{other}` already", ports.names[port]));
         }
         members.push(port);
+    }
+    for port in &members {
+        captured.entry(*port).or_insert_with(|| name.to_owned());
     }
     members
 }

@@ -1,9 +1,10 @@
 //! Devices: emulated interfaces and their addresses. Protocols that would run on them are refused by path.
 
-use super::{NOT_YET, Names, port_named};
+use super::{NOT_YET, Names, PortNames, port_named};
 use crate::device::{Address, Interface, Mac, VlanTag};
 use crate::reader::{Item, Object};
-use crate::{Port, recording};
+use crate::recording;
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 const PROTOCOLS: &[&str] = &[
@@ -29,15 +30,16 @@ const MOST_TAGS: usize = 4;
 /// The interfaces of all devices, and the names of the devices.
 pub(super) fn interfaces(
     config: &Object<'_>,
-    ports: &[Port],
+    ports: &PortNames,
     names: &mut Names,
 ) -> (Vec<Interface>, Vec<String>) {
     let (mut interfaces, mut devices) = (Vec::new(), Vec::new());
+    let mut taken = TakenAddresses::new();
     for item in config.items("devices") {
         let Some(object) = item.object() else { continue };
         let device = names.claim(&object);
         for item in object.items("ethernets") {
-            interfaces.extend(ethernet(&item, &device, ports, names, &interfaces));
+            interfaces.extend(ethernet(&item, &device, ports, names, &mut taken));
         }
         object.refuse(PROTOCOLS, NOT_YET);
         object.close();
@@ -49,9 +51,9 @@ pub(super) fn interfaces(
 fn ethernet(
     item: &Item<'_>,
     device: &str,
-    ports: &[Port],
+    ports: &PortNames,
     names: &mut Names,
-    before: &[Interface],
+    taken: &mut TakenAddresses,
 ) -> Option<Interface> {
     let object = item.object()?;
     let name = names.claim(&object);
@@ -68,25 +70,27 @@ fn ethernet(
     object.refuse(&["dhcpv4_interfaces", "dhcpv6_interfaces"], NOT_YET);
     object.close();
     let found = Interface { name, device: device.to_owned(), port: port?, mac: mac?, vlans, addresses };
-    refuse_twins(item, &found, before);
+    refuse_twins(item, &found, taken);
     Some(found)
 }
 
+/// Which interface has an address: by its network, which is a port and tags, and the address.
+type TakenAddresses = HashMap<(usize, Vec<(u16, u16)>), HashMap<IpAddr, String>>;
+
 /// Two interfaces of one network must not both answer for an address.
-fn refuse_twins(item: &Item<'_>, found: &Interface, before: &[Interface]) {
-    let ids =
-        |interface: &Interface| interface.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect::<Vec<_>>();
-    let peers = before.iter().filter(|other| other.port == found.port && ids(other) == ids(found));
-    for peer in peers {
-        let twin =
-            found.addresses.iter().find(|mine| peer.addresses.iter().any(|theirs| theirs.ip == mine.ip));
-        if let Some(twin) = twin {
-            item.error(format!("{} belongs to `{}` already, on the same port and VLAN", twin.ip, peer.name));
-        }
+fn refuse_twins(item: &Item<'_>, found: &Interface, taken: &mut TakenAddresses) {
+    let tags = found.vlans.iter().map(|tag| (tag.tpid, tag.id)).collect();
+    let network = taken.entry((found.port, tags)).or_default();
+    let twins = found.addresses.iter().filter_map(|address| Some((address.ip, network.get(&address.ip)?)));
+    for (ip, owner) in twins {
+        item.error(format!("{ip} belongs to `{owner}` already, on the same port and VLAN"));
+    }
+    for address in &found.addresses {
+        network.entry(address.ip).or_insert_with(|| found.name.clone());
     }
 }
 
-fn connection(item: &Item<'_>, ports: &[Port]) -> Option<usize> {
+fn connection(item: &Item<'_>, ports: &PortNames) -> Option<usize> {
     let object = item.object()?;
     object.do_not_suggest(&["lag_name", "vxlan_name", "simulated_link"]);
     let choice = object.choice(&["port_name", "lag_name", "vxlan_name", "simulated_link"], "port_name");

@@ -1,15 +1,15 @@
 //! Where a flow goes from and to: a port and ports, or pairs of emulated interfaces.
 
-use super::port_named;
+use super::{PortNames, port_named};
+use crate::Problem;
 use crate::device::Interface;
 use crate::nearest::nearest;
 use crate::reader::{Item, Object};
-use crate::{Port, Problem};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// What `tx_rx` can name.
 pub(super) struct Known<'a> {
-    pub(super) ports: &'a [Port],
+    port_names: &'a PortNames,
     pub(super) interfaces: &'a [Interface],
     endpoints: HashMap<&'a str, Endpoint>,
     devices: &'a [String],
@@ -41,7 +41,7 @@ pub(super) enum Ends {
 }
 
 impl<'a> Known<'a> {
-    pub(super) fn new(ports: &'a [Port], interfaces: &'a [Interface], devices: &'a [String]) -> Self {
+    pub(super) fn new(port_names: &'a PortNames, interfaces: &'a [Interface], devices: &'a [String]) -> Self {
         let mut endpoints = HashMap::new();
         for (interface, found) in interfaces.iter().enumerate() {
             endpoints.insert(&*found.name, Endpoint { interface, address: None });
@@ -49,7 +49,7 @@ impl<'a> Known<'a> {
                 endpoints.insert(&*named.name, Endpoint { interface, address: Some(address) });
             }
         }
-        Self { ports, interfaces, endpoints, devices }
+        Self { port_names, interfaces, endpoints, devices }
     }
 
     /// As the document names it.
@@ -90,19 +90,20 @@ pub(super) fn tx_rx(item: &Item<'_>, known: &Known<'_>) -> Option<Ends> {
     let choice = object.choice(&["port", "device"], "port");
     let chosen = object.chosen(choice)?;
     object.close();
-    if choice == "device" { pairs(&chosen, known) } else { ports(&chosen, known.ports) }
+    if choice == "device" { pairs(&chosen, known) } else { ports(&chosen, known.port_names) }
 }
 
-fn ports(port: &Object<'_>, ports: &[Port]) -> Option<Ends> {
+fn ports(port: &Object<'_>, ports: &PortNames) -> Option<Ends> {
     let tx = port.require("tx_name").and_then(|item| port_named(&item, ports));
     let mut named = port.items("rx_names");
     // Deprecated, and still what most scripts send.
     named.extend(port.get("rx_name"));
     let mut rx = Vec::new();
+    let mut seen = HashSet::new();
     for item in &named {
         match port_named(item, ports) {
-            Some(port) if rx.contains(&port) => {
-                item.error(format!("port `{}` stands here twice", ports[port].name));
+            Some(port) if !seen.insert(port) => {
+                item.error(format!("port `{}` stands here twice", ports.names[port]));
             }
             Some(port) => rx.push(port),
             None => {}

@@ -47,13 +47,14 @@ pub(crate) fn plan(text: &str, options: ReadOptions) -> Result<Plan, Problems> {
 fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     let mut names = Names::default();
     plan.ports = port::ports(config, options, &mut names);
-    port::layer1(config, &mut plan.ports, &mut names);
+    let port_names = PortNames::of(&plan.ports);
+    port::layer1(config, &mut plan.ports, &port_names, &mut names);
     plan.criteria = criteria::criteria(config);
-    plan.captures = capture::captures(config, &plan.ports, &mut names);
-    let (interfaces, devices) = device::interfaces(config, &plan.ports, &mut names);
+    plan.captures = capture::captures(config, &port_names, &mut names);
+    let (interfaces, devices) = device::interfaces(config, &port_names, &mut names);
     plan.interfaces = interfaces;
     plan.streams = {
-        let ends = ends::Known::new(&plan.ports, &plan.interfaces, &devices);
+        let ends = ends::Known::new(&port_names, &plan.interfaces, &devices);
         flow::flows(config, options, &ends, &mut names)
     };
     if let Some(settings) = config.object("options") {
@@ -80,6 +81,9 @@ fn read(config: &Object<'_>, options: ReadOptions, plan: &mut Plan) {
     config.refuse(&["lags", "events", "lldp", "stateful_flows", "egress_only_tracking"], NOT_YET);
 }
 
+/// Names that are looked at for a hint: one more than [`nearest`] takes.
+const MOST_HINTED: usize = 101;
+
 /// OTG names are unique over all kinds of objects.
 #[derive(Debug, Default)]
 struct Names(HashMap<String, String>);
@@ -102,14 +106,33 @@ impl Names {
     }
 }
 
+/// The names of the ports, of which documents refer to any, any number of times.
+#[derive(Debug)]
+struct PortNames {
+    names: Vec<String>,
+    indexes: HashMap<String, usize>,
+}
+
+impl PortNames {
+    fn of(ports: &[crate::Port]) -> Self {
+        let names: Vec<String> = ports.iter().map(|port| port.name.clone()).collect();
+        let mut indexes = HashMap::new();
+        for (index, name) in names.iter().enumerate() {
+            // Of two with one name, which is an error already, the first.
+            indexes.entry(name.clone()).or_insert(index);
+        }
+        Self { names, indexes }
+    }
+}
+
 /// The index of the port that an item names.
-fn port_named(item: &Item<'_>, ports: &[crate::Port]) -> Option<usize> {
+fn port_named(item: &Item<'_>, ports: &PortNames) -> Option<usize> {
     let name = item.text()?;
-    let found = ports.iter().position(|port| port.name == name);
+    let found = ports.indexes.get(name).copied();
     if found.is_none() {
-        let names: Vec<&str> = ports.iter().map(|port| port.name.as_str()).collect();
+        let names: Vec<&str> = ports.names.iter().map(String::as_str).take(MOST_HINTED).collect();
         let mut problem = crate::Problem::error(&*item.path, format!("there is no port `{name}`"));
-        if let Some(near) = nearest(name, &names) {
+        if let Some(near) = nearest(name, &names).filter(|_| names.len() == ports.names.len()) {
             problem = problem.with_hint(format!("did you mean `{near}`?"));
         } else if !names.is_empty() && names.len() <= 8 {
             problem = problem.with_hint(format!("ports of this plan: {}", names.join(", ")));

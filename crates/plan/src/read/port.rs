@@ -1,6 +1,6 @@
 //! Ports and their layer 1.
 
-use super::{Names, port_named, site};
+use super::{Names, PortNames, port_named, site};
 use crate::reader::Object;
 use crate::{Location, Port, ReadOptions, Site};
 use packetrig_units::BitRate;
@@ -24,10 +24,12 @@ const SPEEDS: &[(&str, u64)] = &[
 
 pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names) -> Vec<Port> {
     let mut ports: Vec<Port> = Vec::new();
+    let mut taken = site::TakenPlaces::new();
     for item in config.items("ports") {
         let Some(object) = item.object() else { continue };
         let name = names.claim(&object);
-        let whereabouts = object.require("location").and_then(|item| site::of(&item, options, &ports));
+        let whereabouts =
+            object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
         object.close();
         // A port without a location is an error already; its name keeps references to it valid.
         let (site, location) = whereabouts.unwrap_or((Site::Here, Location::unsettled()));
@@ -36,12 +38,12 @@ pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names
     ports
 }
 
-pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], names: &mut Names) {
+pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], port_names: &PortNames, names: &mut Names) {
     for item in config.items("layer1") {
         let Some(object) = item.object() else { continue };
         names.claim(&object);
         let named = object.require("port_names").map(|item| item.list()).unwrap_or_default();
-        let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, ports)).collect();
+        let members: Vec<usize> = named.iter().filter_map(|item| port_named(item, port_names)).collect();
         let words: Vec<&'static str> = SPEEDS.iter().map(|(word, _)| *word).collect();
         let speed = object.get("speed").map(|_| object.word("speed", &words, SPEEDS[4].0));
         let mbits = speed.and_then(|word| SPEEDS.iter().find(|(known, _)| *known == word));

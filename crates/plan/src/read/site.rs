@@ -3,15 +3,25 @@
 //! Whether that node exists is not asked here: a plan is read without the fleet.
 
 use crate::reader::Item;
-use crate::{Location, Port, Problem, ReadOptions, Site};
+use crate::{Location, Problem, ReadOptions, Site};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// What a location that stands for any port with a label begins with.
 const ANY: &str = "any-";
 /// Longest name of a node or a label.
 const LONGEST: usize = 63;
 
-/// Where the port of this `location` is; notes why it is nowhere.
-pub(super) fn of(item: &Item<'_>, options: ReadOptions, before: &[Port]) -> Option<(Site, Location)> {
+/// Where ports are already, and their names.
+pub(super) type TakenPlaces = HashMap<(Site, Location), String>;
+
+/// Where the port `name` with this `location` is; notes why it is nowhere.
+pub(super) fn of(
+    item: &Item<'_>,
+    options: ReadOptions,
+    name: &str,
+    taken: &mut TakenPlaces,
+) -> Option<(Site, Location)> {
     let text = item.text()?;
     let read = if options.fleet { in_fleet(text) } else { here(text) };
     let (site, location) = match read {
@@ -21,10 +31,12 @@ pub(super) fn of(item: &Item<'_>, options: ReadOptions, before: &[Port]) -> Opti
             return None;
         }
     };
-    let same = |port: &&Port| port.site == site && port.location == location;
     // Ports with the same label are different ports.
-    if let Some(other) = before.iter().find(same).filter(|_| !matches!(site, Site::Any(_))) {
-        item.error(format!("`{text}` is port `{}` already", other.name));
+    if !matches!(site, Site::Any(_)) {
+        match taken.entry((site.clone(), location.clone())) {
+            Entry::Occupied(other) => item.error(format!("`{text}` is port `{}` already", other.get())),
+            Entry::Vacant(place) => _ = place.insert(name.to_owned()),
+        }
     }
     Some((site, location))
 }
