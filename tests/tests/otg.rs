@@ -88,6 +88,11 @@ fn documents_are_posted_with_curl() {
 }
 
 #[test]
+fn scripts_send_the_token_with_their_location() {
+    checks("test_token.py");
+}
+
+#[test]
 fn gosnappi_drives_the_server() {
     let Some(gosnappi) = skip::client("gosnappi") else { return };
     checks_with("test_gosnappi.py", &[("GOSNAPPI", &gosnappi)]);

@@ -144,14 +144,15 @@ def test_long_lists_of_errors_reach_clients_of_grpc(grpc, server):
 
 
 def test_what_people_type(server):
-    """Choices left out, numbers as text and as numbers, null, other content types, MACs in capitals."""
+    """Choices left out, numbers as text and as numbers, null, a content type with parameters, MACs in capitals."""
     body = document(
         rate={"pps": 1000},
         size={"fixed": 100},
         duration={"fixed_packets": {"packets": "10"}, "choice": None},
         packet=[{"ethernet": {"dst": {"value": "02:AA:BB:CC:DD:EE"}}}, {"choice": "ipv4", "ipv4": {}}],
     )
-    assert call(server, "POST", "/config", body, "application/x-www-form-urlencoded")[0] == 200
+    assert call(server, "POST", "/config", body, "application/x-www-form-urlencoded")[0] == 415
+    assert call(server, "POST", "/config", body, "application/json; charset=utf-8")[0] == 200
     start = {"choice": "traffic", "traffic": {"choice": "flow_transmit", "flow_transmit": {"state": "start"}}}
     assert call(server, "POST", "/control/state", start)[0] == 200
 
