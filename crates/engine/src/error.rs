@@ -10,6 +10,9 @@ pub enum Error {
     /// User: the interface looks like part of a network that people use.
     #[error(transparent)]
     Guard(#[from] crate::packet::guard::Refusal),
+    /// User: the owner of the machine does not allow what a fleet asks of it.
+    #[error("not permitted by the owner of this node: {}", .0.join("; "))]
+    NotPermitted(Vec<String>),
     /// User: a tap cannot be like that.
     #[error(transparent)]
     Tap(#[from] crate::tap::Refusal),

@@ -15,9 +15,11 @@ pub use file::FileError;
 pub use network::{Macs, Networks};
 
 use packetrig_plan::reach::{self, Family, Values};
+use packetrig_plan::recording::Timing;
 use packetrig_plan::{BoundPlan, Stream};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
+use std::path::PathBuf;
 
 /// Longest run without a word of the owner.
 pub const USUAL_DURATION: Nanos = Nanos::from_secs(3600);
@@ -56,6 +58,8 @@ pub struct Permit {
     pub max_capture: Option<u64>,
     /// Ways to send; `None`: all.
     pub back_ends: Option<Vec<BackEnd>>,
+    /// Below which the files lie whose frames may be sent; `None`: no file is read for a fleet.
+    pub replays: Option<PathBuf>,
 }
 
 impl Default for Permit {
@@ -68,17 +72,33 @@ impl Default for Permit {
             max_duration: USUAL_DURATION,
             max_capture: None,
             back_ends: None,
+            replays: None,
         }
     }
 }
 
 /// A port of a plan that is on this node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mine<'a> {
+pub struct Mine {
     /// Its index in the plan.
     pub port: usize,
-    /// Its interface here.
-    pub interface: &'a str,
+    /// Its interface here, as it is opened.
+    pub interface: String,
+    /// What the link itself says of its speed. What the plan says of it counts for nothing here.
+    pub link_speed: Option<BitRate>,
+    /// The back end that its frames leave by, once it is open.
+    pub back_end: Option<BackEnd>,
+}
+
+/// What a node is asked to do, beside what the plan says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wish {
+    /// The back end that the user insists on.
+    pub back_end: Option<BackEnd>,
+    /// Capture every receiving port, whatever the plan says.
+    pub capture_all: bool,
+    /// Files whose frames are to be sent, without symbolic links; `None`: one cannot be found.
+    pub replays: Vec<Option<PathBuf>>,
 }
 
 impl Permit {
@@ -92,6 +112,8 @@ impl Permit {
         match &self.ports {
             Some(ports) => ports.iter().find(|port| port.interface == interface).cloned(),
             None if has_default_route => None,
+            // Another namespace is another machine's, as far as the owner has not said otherwise.
+            None if interface.contains('/') => None,
             None => Some(PermittedPort { interface: interface.to_owned(), ..PermittedPort::default() }),
         }
     }
@@ -108,15 +130,15 @@ impl Permit {
         self.back_ends.as_ref().is_none_or(|allowed| allowed.contains(&back_end))
     }
 
-    /// Why this node does not do its part of a plan: everything at once; empty if it does. `back_end` is the one the
-    /// user insists on.
-    pub fn check(&self, bound: &BoundPlan, mine: &[Mine<'_>], back_end: Option<BackEnd>) -> Vec<String> {
+    /// Why this node does not do its part of a plan: everything at once; empty if it does.
+    pub fn check(&self, bound: &BoundPlan, mine: &[Mine], wish: &Wish) -> Vec<String> {
         let mut refusals = Vec::new();
-        if let Some(back_end) = back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
+        if let Some(back_end) = wish.back_end.filter(|back_end| !self.allows_back_end(*back_end)) {
             refusals.push(format!("back end {} is not allowed", back_end.name()));
         }
+        self.check_replays(&wish.replays, &mut refusals);
         for own in mine {
-            self.check_port(bound, own, &mut refusals);
+            self.check_port(bound, own, wish, &mut refusals);
             for (index, stream) in bound.plan.streams.iter().enumerate().filter(|(_, s)| s.tx == own.port) {
                 self.check_stream(bound, index, stream, &mut refusals);
             }
@@ -124,39 +146,48 @@ impl Permit {
         refusals
     }
 
-    fn check_port(&self, bound: &BoundPlan, own: &Mine<'_>, refusals: &mut Vec<String>) {
+    fn check_replays(&self, files: &[Option<PathBuf>], refusals: &mut Vec<String>) {
+        let is_lent = |file: &&Option<PathBuf>| {
+            let both = file.as_ref().zip(self.replays.as_ref());
+            both.is_some_and(|(file, directory)| file.starts_with(directory))
+        };
+        if !files.iter().all(|file| is_lent(&file)) {
+            refusals.push(match &self.replays {
+                None => "no file of this node is lent to be replayed".to_owned(),
+                Some(directory) => {
+                    format!("only files below {} are lent to be replayed", directory.display())
+                }
+            });
+        }
+    }
+
+    fn check_port(&self, bound: &BoundPlan, own: &Mine, wish: &Wish, refusals: &mut Vec<String>) {
         // Whether it carries a default route was asked when it was offered; the guard asks again when it is opened.
-        let Some(lent) = self.port(own.interface, false) else {
+        let Some(lent) = self.port(&own.interface, false) else {
             refusals.push(format!("port {} is not lent", own.interface));
             return;
         };
         let at = |what: String| format!("port {}: {what}", own.interface);
+        let sends = bound.plan.streams.iter().any(|stream| stream.tx == own.port);
+        if let Some(other) = own.back_end.filter(|back_end| sends && !self.allows_back_end(*back_end)) {
+            refusals.push(at(format!("it would send by back end {}, which is not allowed", other.name())));
+        }
+        refusals.extend(rate_refusals(bound, own, &lent).into_iter().map(at));
         let port = &bound.plan.ports[own.port];
-        let asked = Asked::of(bound, own.port);
-        if let Some(most) = lent.max_rate {
-            if asked.rate > most {
-                refusals.push(at(format!("the plan sends {}; allowed is {most}", asked.rate)));
-            }
-            // What goes as fast as it can goes as fast as the link.
-            let link = bound.speeds[own.port];
-            if asked.unpaced && link.is_none_or(|link| link > most) {
-                refusals.push(at(format!("the plan sends as fast as the link takes it; allowed is {most}")));
-            }
-        }
-        if let Some(most) = lent.max_frames_per_second {
-            if asked.frames_milli > u128::from(most) * 1000 {
-                let frames = asked.frames_milli / 1000;
-                refusals.push(at(format!("the plan sends {frames} frames/s; allowed are {most}")));
-            }
-            if asked.unpaced {
-                refusals.push(at(format!(
-                    "frames of a file as fast as the link takes them; allowed are {most}/s"
-                )));
-            }
-        }
         if let Some((mtu, most)) = port.mtu.zip(lent.max_mtu).filter(|(mtu, most)| mtu > most) {
             refusals.push(at(format!("the plan wants an MTU of {mtu}; allowed is {most}")));
         }
+        self.check_devices(bound, own, refusals);
+        let receives = || bound.plan.streams.iter().any(|stream| stream.rx.contains(&own.port));
+        let captures = bound.plan.captures.iter().any(|capture| capture.ports.contains(&own.port));
+        if self.max_capture == Some(0) && (captures || wish.capture_all && receives()) {
+            refusals.push(at("captures are not allowed".to_owned()));
+        }
+    }
+
+    /// What emulated interfaces are and turn to.
+    fn check_devices(&self, bound: &BoundPlan, own: &Mine, refusals: &mut Vec<String>) {
+        let at = |what: String| format!("port {}: {what}", own.interface);
         for (interface, ip) in reach::claimed(&bound.plan, own.port) {
             if !self.networks.contains(ip) {
                 refusals.push(at(format!(
@@ -164,8 +195,12 @@ impl Permit {
                 )));
             }
         }
-        if self.max_capture == Some(0) && bound.plan.captures.iter().any(|c| c.ports.contains(&own.port)) {
-            refusals.push(at("captures are not allowed".to_owned()));
+        let mut devices = bound.plan.interfaces.iter().filter(|interface| interface.port == own.port);
+        if self.macs != Macs::Any && devices.next().is_some() {
+            refusals.push(at(
+                "emulated interfaces ask and answer MAC addresses that cannot be told; allow `mac = \"any\"`"
+                    .to_owned(),
+            ));
         }
     }
 
@@ -208,27 +243,60 @@ impl Permit {
     }
 }
 
+/// What is too fast about a plan.
+fn rate_refusals(bound: &BoundPlan, own: &Mine, lent: &PermittedPort) -> Vec<String> {
+    let asked = Asked::of(bound, own.port);
+    let mut refusals = Vec::new();
+    if let Some(most) = lent.max_rate {
+        if asked.rate > most {
+            refusals.push(format!("the plan sends {}; allowed is {most}", asked.rate));
+        }
+        // Frames of a file go as fast as the link, for all that is known.
+        if asked.unsized_frames && own.link_speed.is_none_or(|link| link > most) {
+            refusals.push(format!("frames of a file can go as fast as the link; allowed is {most}"));
+        }
+    }
+    if let Some(most) = lent.max_frames_per_second {
+        if asked.frames_milli > u128::from(most) * 1000 {
+            let frames = asked.frames_milli / 1000;
+            refusals.push(format!("the plan sends {frames} frames/s; allowed are {most}"));
+        }
+        if asked.unpaced {
+            refusals
+                .push(format!("the plan sends frames of a file when the file says; allowed are {most}/s"));
+        }
+    }
+    refusals
+}
+
 /// What a plan asks of a port at most.
 #[derive(Debug)]
 struct Asked {
     rate: BitRate,
     frames_milli: u128,
+    /// Some of its frames are as large as a file says.
+    unsized_frames: bool,
+    /// Some of its frames leave when a file says, or as fast as they can.
     unpaced: bool,
 }
 
 impl Asked {
     fn of(bound: &BoundPlan, port: usize) -> Self {
         let own = || bound.plan.streams.iter().zip(&bound.streams).filter(|(stream, _)| stream.tx == port);
-        let paced = || own().filter(|(stream, _)| !stream.frames.is_unpaced());
+        // What a document says of a file is the controller's word: how large its frames are, and when they leave.
+        let timing = |stream: &Stream| stream.frames.recording().map(|recording| recording.timing);
+        let sized = || own().filter(|(stream, _)| timing(stream).is_none());
+        let paced = || own().filter(|(stream, _)| matches!(timing(stream), None | Some(Timing::Even)));
         let bits = |(stream, bound): (&Stream, &packetrig_plan::BoundStream)| {
             stream.l1_rate(bound.timeline.rate).bits_per_second()
         };
         let in_1000_s =
             |bound: &packetrig_plan::BoundStream| bound.timeline.rate.frames_within(Nanos::from_secs(1000));
         Self {
-            rate: BitRate::new(paced().map(bits).fold(0, u64::saturating_add)),
+            rate: BitRate::new(sized().map(bits).fold(0, u64::saturating_add)),
             frames_milli: paced().map(|(_, bound)| u128::from(in_1000_s(bound))).sum(),
-            unpaced: own().any(|(stream, _)| stream.frames.is_unpaced()),
+            unsized_frames: own().any(|(stream, _)| timing(stream).is_some()),
+            unpaced: own().any(|(stream, _)| timing(stream).is_some_and(|timing| timing != Timing::Even)),
         }
     }
 }

@@ -190,7 +190,14 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             },
             _ => preparation.clone(),
         };
-        match self.planes.prepare(&own) {
+        let prepared = self.planes.prepare(&own);
+        // Only now is it known that the owner allows it.
+        if let (Ok(_), Some(member), Some(head)) = (&prepared, &mut self.membership, self.agent.head())
+            && let Err(error) = member.begin(head, &own)
+        {
+            return Event::Failed(error.fault());
+        }
+        match prepared {
             Ok((plane, ports)) => {
                 (self.plane, self.is_armed) = (Some(plane), false);
                 Event::Prepared(ports)
@@ -248,7 +255,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
                 Err(error) => self.failed(error),
             };
             self.feed(event);
-            let rested = self.membership.as_ref().map_or(Ok(()), Membership::rest);
+            let rested = self.membership.as_mut().map_or(Ok(()), Membership::rest);
             self.insist(rested);
         }
     }

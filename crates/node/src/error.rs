@@ -83,6 +83,7 @@ pub(crate) fn fault_of(error: &EngineError) -> Fault {
     let blame = match error {
         EngineError::Kernel(KernelError::Missing { .. })
         | EngineError::Guard(_)
+        | EngineError::NotPermitted(_)
         | EngineError::Plan(_)
         | EngineError::NoDevices { .. }
         | EngineError::Recording { .. }

@@ -1,7 +1,8 @@
 //! What an agent of a fleet does beside its part in a run: it says that it is there, keeps its lease where its senders
-//! see it, compares clocks, keeps results until they are collected, and holds its owner's limits against every plan.
+//! see it, compares clocks, and keeps results until they are collected.
 //!
-//! It decides nothing of a run: that is the agent machine's business.
+//! It decides nothing of a run: that is the agent machine's business. Nor does it hold the owner's limits against plans: the
+//! rig does, which knows what it opens.
 //!
 //! Invariant: the instant until which senders may send only ever comes from a lease the controller renewed.
 
@@ -18,13 +19,11 @@ use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{ClockServer, Command, Head, Preparation, Step, Watermark};
 use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
-use packetrig_stats::limit::RigLimit;
-use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::fs;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 /// Between two times it says that it is there.
@@ -33,16 +32,6 @@ const BEAT: Nanos = Nanos::from_secs(1);
 const INTERVAL: Nanos = Nanos::from_secs(1);
 /// How long arming waits for the first comparison of clocks.
 const COMPARISON: Nanos = Nanos::from_millis(500);
-
-/// What the owner of a node allows, asked before anything is done.
-pub trait Owner: Send {
-    /// Why this plan, prepared so, is not allowed; empty if it is.
-    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String>;
-    /// Whether something may be sent to this address.
-    fn allows(&mut self, address: IpAddr) -> bool;
-    /// The way frames have to go, if not all ways are allowed.
-    fn insists(&self) -> Option<BackEnd>;
-}
 
 /// What a node is told about itself.
 pub struct Site {
@@ -58,12 +47,6 @@ pub struct Site {
     pub watch: Option<Watch>,
     /// Where captures are written until they are collected: a directory for each run.
     pub captures: PathBuf,
-    /// What this machine's back ends can do, as measured before.
-    pub limits: Vec<RigLimit>,
-    /// Interfaces that the owner confirmed for test traffic.
-    pub confirmed: Vec<String>,
-    /// What its owner allows.
-    pub owner: Box<dyn Owner>,
 }
 
 impl std::fmt::Debug for Site {
@@ -89,6 +72,8 @@ pub struct Membership {
     described: Option<Hello>,
     /// Of the run at hand.
     preparation: Option<Preparation>,
+    /// No sender is at work any more.
+    is_resting: bool,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
     slept: Nanos,
 }
@@ -118,6 +103,7 @@ impl Membership {
             is_kept: false,
             described: None,
             preparation: None,
+            is_resting: false,
             slept: Nanos::ZERO,
         }
     }
@@ -139,34 +125,45 @@ impl Membership {
         due
     }
 
-    /// Holds the owner's limits against a plan, begins to keep what it comes to and to compare clocks. Gives back what
-    /// is to be prepared here.
+    /// Shuts the gate for what is to be prepared here. Gives that back: every word of it that concerns files of this node is
+    /// this node's own.
     pub(crate) fn prepare(&mut self, head: &Head, preparation: &Preparation) -> Result<Preparation, Error> {
-        let plan = Plan::read_with(&preparation.document, reading(preparation))?;
-        self.permitted(&plan, preparation)?;
-        self.uplink.begin(head)?;
+        let clock = preparation.clock.as_ref().map_or(Ok(()), may_be_asked);
+        let no_places = preparation.places.is_empty();
+        let no_places = no_places.then(|| "the plan does not say on which node its ports are".to_owned());
+        let refusals: Vec<String> = no_places.into_iter().chain(clock.err()).collect();
+        if !refusals.is_empty() {
+            return Err(Error::NotPermitted(refusals));
+        }
         self.gate.shut();
         self.slept = slept_so_far();
+        (self.start, self.is_kept, self.is_resting) = (None, false, false);
+        Ok(Preparation {
+            run: head.run.0.clone(),
+            capture_dir: None,
+            limits: Vec::new(),
+            confirmed: Vec::new(),
+            ..preparation.clone()
+        })
+    }
+
+    /// The owner allows it and the ports are open: begins to keep what comes of it and to compare clocks.
+    pub(crate) fn begin(&mut self, head: &Head, preparation: &Preparation) -> Result<(), Error> {
+        let plan = Plan::read_with(&preparation.document, reading(preparation))?;
+        self.uplink.begin(head)?;
         self.foreign = Foreign::of(plan, preparation.places.clone(), self.site.node.clone());
-        (self.start, self.is_kept) = (None, false);
         self.comparing = match &preparation.clock {
             None => Comparing::Not,
             Some(server) if self.is_same(server) => Comparing::Same,
             Some(server) => Comparing::With(Prober::start(server.clone())?, None),
         };
         self.preparation = Some(preparation.clone());
-        let captures = self.site.captures.join(&head.run.0);
-        Ok(Preparation {
-            back_end: preparation.back_end.or_else(|| self.site.owner.insists()),
-            capture_dir: Some(captures.to_string_lossy().into_owned()),
-            limits: self.site.limits.clone(),
-            confirmed: self.site.confirmed.clone(),
-            ..preparation.clone()
-        })
+        Ok(())
     }
 
     /// The ports serve a further attempt: what is kept is of that one from now on.
     pub(crate) fn attempt(&mut self, head: &Head) -> Result<(), Error> {
+        self.is_resting = false;
         if self.uplink.keeps(head) {
             return Ok(());
         }
@@ -174,33 +171,14 @@ impl Membership {
         self.uplink.begin(head)
     }
 
-    fn permitted(&mut self, plan: &Plan, preparation: &Preparation) -> Result<(), Error> {
-        let objections = self.site.owner.objections(plan, preparation);
-        if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
-    }
-
-    /// Holds the owner's limits against a change of a run under way. Nothing is changed yet.
+    /// Takes note of a change of a run under way. Nothing is changed yet.
     pub(crate) fn consider(&mut self, steer: &Steer) -> Result<(), Error> {
         self.foreign.drop_newer();
-        match steer {
-            Steer::Replan(document) => {
-                let Some(preparation) = self.preparation.take() else { return Ok(()) };
-                let plan = Plan::read_with(document, reading(&preparation))?;
-                let permitted = self.permitted(&plan, &preparation);
-                self.preparation = Some(preparation);
-                self.foreign.consider(&plan);
-                permitted
-            }
-            Steer::Ping(pings) => {
-                let refused: Vec<String> = pings
-                    .iter()
-                    .filter(|ping| !self.site.owner.allows(ping.to))
-                    .map(|ping| format!("{} may not be sent to", ping.to))
-                    .collect();
-                if refused.is_empty() { Ok(()) } else { Err(Error::NotPermitted(refused)) }
-            }
-            _ => Ok(()),
+        if let (Steer::Replan(document), Some(preparation)) = (steer, &self.preparation) {
+            let plan = Plan::read_with(document, reading(preparation))?;
+            self.foreign.consider(&plan);
         }
+        Ok(())
     }
 
     fn is_same(&mut self, server: &ClockServer) -> bool {
@@ -294,9 +272,13 @@ impl Membership {
         self.fit().map_or(at, |fit| fit.to_local(at))
     }
 
-    /// Senders may send until then.
+    /// Senders may send until then, and emulated interfaces answer. The supervisor is for senders: it is not told of a lease
+    /// that none of them needs any more.
     pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend(until, self.slept);
+        if self.is_resting {
+            return Ok(());
+        }
         let deadline = (until + self.slept).as_nanos();
         self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(deadline)).map_err(Error::Watch)
     }
@@ -307,7 +289,8 @@ impl Membership {
     }
 
     /// Nobody sends any more.
-    pub(crate) fn rest(&self) -> Result<(), Error> {
+    pub(crate) fn rest(&mut self) -> Result<(), Error> {
+        self.is_resting = true;
         self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(0)).map_err(Error::Watch)
     }
 
@@ -362,6 +345,26 @@ impl Membership {
     }
 }
 
-fn reading(preparation: &Preparation) -> ReadOptions {
-    ReadOptions { seed: preparation.seed, fleet: !preparation.places.is_empty() }
+const fn reading(preparation: &Preparation) -> ReadOptions {
+    ReadOptions { seed: preparation.seed, fleet: true }
+}
+
+/// Addresses of the controller's clock that are tried.
+const MOST_CLOCKS: usize = 64;
+/// Ports below this one are those of services.
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// Questions to a clock leave by this machine's own routes, some a second. They go to one machine at an ordinary port.
+fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
+    let is_one = |at: &SocketAddr| {
+        let is_many = match at.ip() {
+            IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
+            IpAddr::V6(six) => six.is_multicast(),
+        };
+        !is_many && !at.ip().is_unspecified() && at.port() >= FIRST_FREE_PORT
+    };
+    if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_one) {
+        return Ok(());
+    }
+    Err("the controller's clock is not at addresses of one machine".to_owned())
 }

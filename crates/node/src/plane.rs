@@ -2,16 +2,18 @@
 
 use packetrig_engine::Error;
 use packetrig_engine::gate::Gate;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::rig::{OwnerPermit, Rig, RigOptions, RigSite};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, Preparation, SentTotal};
 use packetrig_plan::{Held, Location, Plan, Problem, Problems, ReadOptions, Steer};
-use packetrig_stats::port::PortInfo;
+use packetrig_stats::limit::RigLimit;
+use packetrig_stats::port::{BackEnd, PortInfo};
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::MonoTime;
 use packetrig_wire::tag::TagKey;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Ports and workers prepared for one run. Dropping it stops everything and closes the ports.
 pub trait DataPlane {
@@ -66,33 +68,49 @@ pub trait Planes {
 }
 
 /// The engine's rig on this machine's interfaces.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct EnginePlane {
-    node: NodeName,
-    gate: Gate,
+    /// What the machine lends to a fleet; `None`: the plan is its user's own.
+    lent: Option<Loan>,
     known: Option<(String, u64, Plan)>,
 }
 
-impl Default for EnginePlane {
-    fn default() -> Self {
-        Self::for_node(NodeName::local())
-    }
+/// What a machine lends to a fleet, and on which terms. No message of a controller changes any of it.
+#[derive(Clone, Debug)]
+pub struct Loan {
+    /// The machine's name in the fleet.
+    pub node: NodeName,
+    /// Until when its ports may send.
+    pub gate: Gate,
+    /// What its owner allows.
+    pub permit: Arc<dyn OwnerPermit>,
+    /// Interfaces that the owner confirmed for test traffic.
+    pub confirmed: BTreeSet<Location>,
+    /// Below which captures are written: a directory for each run.
+    pub captures: PathBuf,
+    /// What this machine's back ends can do, as measured before.
+    pub limits: Vec<RigLimit>,
+    /// The way frames have to go if the controller says nothing of it.
+    pub back_end: Option<BackEnd>,
 }
 
-impl EnginePlane {
-    /// Of a node with this name: of a plan whose ports are on several, it opens those that are here.
-    pub fn for_node(node: NodeName) -> Self {
-        Self { node, gate: Gate::open(), known: None }
+impl Loan {
+    /// Where the captures of a run are. The name of a run is the controller's: it is a name, not a path.
+    pub(crate) fn captures_of(&self, run: &str) -> Result<PathBuf, Error> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if run.is_empty() || run.len() > LONGEST_RUN_ID || !run.chars().all(fits) {
+            let run: String = run.chars().take(LONGEST_RUN_ID).collect();
+            return Err(Error::NotPermitted(vec![format!("{run:?} is not a name of a run")]));
+        }
+        Ok(self.captures.join(run))
     }
 
-    /// Under a lease: its ports send as long as `gate` is not shut.
-    #[must_use]
-    pub fn under(self, gate: Gate) -> Self {
-        Self { gate, ..self }
-    }
-
-    /// Where each port is, if it is here; empty if all are.
+    /// Where each port is, if it is here.
     fn places(&self, preparation: &Preparation) -> Result<Vec<Option<Location>>, Error> {
+        if preparation.places.is_empty() {
+            let message = "the plan does not say on which node its ports are".to_owned();
+            return Err(Error::NotPermitted(vec![message]));
+        }
         let places = preparation.places.iter().map(|place| {
             let is_here = place.node == self.node;
             is_here
@@ -103,24 +121,72 @@ impl EnginePlane {
         places.collect()
     }
 
+    fn options(&self, preparation: &Preparation) -> Result<RigOptions, Error> {
+        Ok(RigOptions {
+            confirmed: self.confirmed.clone(),
+            capture_dir: Some(self.captures_of(&preparation.run)?),
+            back_end: preparation.back_end.or(self.back_end),
+            limits: self.limits.clone(),
+            site: RigSite::PartOfFleet {
+                places: self.places(preparation)?,
+                permit: Arc::clone(&self.permit),
+            },
+            gate: self.gate.clone(),
+            ..common_options(preparation)
+        })
+    }
+}
+
+/// Longest name of a run.
+const LONGEST_RUN_ID: usize = 100;
+
+/// What a preparation says to a machine that is its user's own.
+fn own_options(preparation: &Preparation) -> Result<RigOptions, Error> {
+    if !preparation.places.is_empty() {
+        return Err(Error::NotPermitted(vec!["this machine is not lent to a fleet".to_owned()]));
+    }
+    // What is no location cannot be a port of the plan either.
+    let confirmed = preparation.confirmed.iter().filter_map(|text| text.parse::<Location>().ok());
+    Ok(RigOptions {
+        confirmed: confirmed.collect(),
+        capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
+        back_end: preparation.back_end,
+        limits: preparation.limits.clone(),
+        ..common_options(preparation)
+    })
+}
+
+/// What means the same wherever it is said.
+fn common_options(preparation: &Preparation) -> RigOptions {
+    RigOptions {
+        key: TagKey(preparation.tag_key),
+        confirmed: BTreeSet::new(),
+        capture_dir: None,
+        capture_all: preparation.capture_all,
+        captures_wait: preparation.steered,
+        back_end: None,
+        limits: Vec::new(),
+        steered: preparation.steered,
+        seed: preparation.seed,
+        site: RigSite::EveryPortHere,
+        gate: Gate::open(),
+        run: preparation.run.clone(),
+    }
+}
+
+impl EnginePlane {
+    /// Of a node of a fleet: of each plan it opens the ports that are here, if the owner allows it.
+    pub fn lent(loan: Loan) -> Self {
+        Self { lent: Some(loan), known: None }
+    }
+
     fn plan_of(&mut self, preparation: &Preparation) -> Result<Plan, Error> {
         let Preparation { document, seed, .. } = preparation;
-        let fleet = !preparation.places.is_empty();
+        let fleet = self.lent.is_some();
         match self.known.take() {
             Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
             _ => Ok(Plan::read_with(document, ReadOptions { seed: *seed, fleet })?),
         }
-    }
-
-    /// Interfaces here that the user confirmed. In a fleet they may be written with this node's name.
-    fn confirmed(&self, preparation: &Preparation) -> BTreeSet<Location> {
-        let own = format!("{}/", self.node);
-        let here = |text: &String| {
-            let of_fleet = text.strip_prefix(&own).filter(|_| !preparation.places.is_empty());
-            // What is no location cannot be a port of the plan either.
-            of_fleet.unwrap_or(text).parse::<Location>().ok()
-        };
-        preparation.confirmed.iter().filter_map(here).collect()
     }
 }
 
@@ -130,21 +196,11 @@ impl Planes for EnginePlane {
     }
 
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, Error> {
-        let plan = self.plan_of(preparation)?;
-        let options = RigOptions {
-            key: TagKey(preparation.tag_key),
-            confirmed: self.confirmed(preparation),
-            capture_dir: preparation.capture_dir.as_ref().map(PathBuf::from),
-            capture_all: preparation.capture_all,
-            captures_wait: preparation.steered,
-            back_end: preparation.back_end,
-            limits: preparation.limits.clone(),
-            steered: preparation.steered,
-            seed: preparation.seed,
-            places: self.places(preparation)?,
-            gate: self.gate.clone(),
-            run: preparation.run.clone(),
+        let options = match &self.lent {
+            Some(loan) => loan.options(preparation)?,
+            None => own_options(preparation)?,
         };
+        let plan = self.plan_of(preparation)?;
         let rig = Rig::prepare(plan, &options)?;
         let ports = rig.ports().into_iter().map(|(_, info)| info).collect();
         Ok((Box::new(rig), ports))

@@ -5,7 +5,7 @@ use packetrig_engine::Error;
 use packetrig_engine::clock::RealClock;
 use packetrig_engine::gate::Gate;
 use packetrig_engine::port::Clock;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::rig::{OwnerPermit, PermitQuestion, Rig, RigOptions, RigSite};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::message::{NodeName, PlanHash, RunId};
@@ -17,6 +17,7 @@ use packetrig_stats::result::{NodeResult, ReceiveResult};
 use packetrig_units::{BitRate, Nanos};
 use packetrig_wire::tag::TagKey;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// There a share of a link whose speed the receiver cannot know, back a rate; and one that stays on its node.
 const DOCUMENT: &str = "
@@ -37,6 +38,19 @@ fn plan() -> Plan {
     Plan::read(DOCUMENT).unwrap()
 }
 
+/// Allows everything.
+#[derive(Debug)]
+struct Generous;
+
+impl OwnerPermit for Generous {
+    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
+        Vec::new()
+    }
+    fn allows(&self, _: std::net::IpAddr) -> bool {
+        true
+    }
+}
+
 fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
     let place = |place: Option<&str>| place.map(|text| text.parse::<Location>().unwrap());
     RigOptions {
@@ -50,7 +64,7 @@ fn options(places: [Option<&str>; 3], steered: bool) -> RigOptions {
         limits: Vec::new(),
         steered,
         seed: 0,
-        places: places.map(place).to_vec(),
+        site: RigSite::PartOfFleet { places: places.map(place).to_vec(), permit: Arc::new(Generous) },
         gate: Gate::open(),
     }
 }
@@ -396,4 +410,28 @@ fn one_rig_makes_the_same_changes_at_once() {
     assert_eq!(rows.len(), 4);
     demand_all(&rows);
     assert_eq!(rows[&0].4, rows[&0].0 - stopped);
+}
+
+#[test]
+fn a_stream_that_the_plan_has_lost_is_not_started_again() {
+    let mut pair = Pair::open(&links());
+    pair.change(&Steer::Replan(endless([4000, 2000], "more")));
+    pair.change(&Steer::Replan(endless([4000, 2000], "")));
+    pair.change(&Steer::Start(vec![0, 3]));
+    pair.flow(&[0]);
+    assert_eq!(pair.sent()[&3], (0, 0, false));
+    // It is when the plan has it again.
+    pair.change(&Steer::Replan(endless([4000, 2000], "more")));
+    pair.change(&Steer::Start(vec![3]));
+    pair.flow(&[3]);
+}
+
+#[test]
+fn what_a_node_sends_is_not_another_nodes_word() {
+    let mut pair = Pair::open(&links());
+    let east = &mut pair.rigs[0];
+    east.hold(&Steer::Start(vec![])).unwrap();
+    let held = Held { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+    let error = east.announce(&[held], None).unwrap_err();
+    assert!(matches!(error, Error::NotPermitted(_)), "{error}");
 }

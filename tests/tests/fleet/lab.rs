@@ -82,6 +82,18 @@ impl Fleet {
         self.place.path()
     }
 
+    /// A program of the controller's namespace.
+    pub(crate) fn beside_the_controller(&self, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.control.name]).arg(program);
+        command
+    }
+
+    /// The namespace of a node.
+    pub(crate) fn namespace_of(&self, node: &str) -> &str {
+        self.lab.ports()[number(node)].namespace()
+    }
+
     fn command(&self, namespace: &str, home: &str, arguments: &[&str]) -> Command {
         let home = self.place().join(home);
         fs::create_dir_all(&home).expect("there is room for a directory");

@@ -5,7 +5,8 @@
 
 mod broker;
 mod controllers;
-mod hostile;
+mod hostile_controller;
+mod hostile_node;
 mod lab;
 mod nodes;
 mod refusals;

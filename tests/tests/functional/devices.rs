@@ -137,7 +137,7 @@ fn the_kernel_and_an_emulated_interface_find_and_ping_each_other() {
         captures_wait: false,
         seed: 1,
         limits: Vec::new(),
-        places: Vec::new(),
+        site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: Gate::open(),
     };
     let mut rig = Rig::prepare(Plan::read(&text).unwrap(), &options).unwrap();

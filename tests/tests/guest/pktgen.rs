@@ -46,7 +46,7 @@ fn prepare(document: &Document, captures: &Path) -> Result<Rig, Error> {
         steered: false,
         seed: 0,
         limits: Vec::new(),
-        places: Vec::new(),
+        site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: Gate::open(),
     };
     let mut rig = Rig::prepare(Plan::read(&document.text()).unwrap(), &options)?;

@@ -1,9 +1,11 @@
 //! Two nodes, each with its own data plane and one end of a cable: together they make one run.
 
+use packetrig_engine::gate::Gate;
+use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::message::{NodeName, Place, PlanHash, Preparation, RunId, SentTotal};
 use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, assemble};
-use packetrig_node::{DataPlane, EnginePlane, Planes};
+use packetrig_node::{DataPlane, EnginePlane, Loan, Planes};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
@@ -12,6 +14,10 @@ use packetrig_tests::document::{Document, Flow};
 use packetrig_tests::skip;
 use packetrig_units::MonoTime;
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
 
 const NODES: [&str; 2] = ["east", "west"];
 
@@ -39,10 +45,36 @@ fn places(lab: &Lab) -> Vec<Place> {
     (0..2).map(place).collect()
 }
 
+/// Allows everything.
+#[derive(Debug)]
+struct Generous;
+
+impl OwnerPermit for Generous {
+    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
+        Vec::new()
+    }
+    fn allows(&self, _: IpAddr) -> bool {
+        true
+    }
+}
+
+/// A machine that lends everything.
+fn lent(node: &str, captures: &Path) -> EnginePlane {
+    EnginePlane::lent(Loan {
+        node: NodeName(node.into()),
+        gate: Gate::open(),
+        permit: Arc::new(Generous),
+        confirmed: BTreeSet::new(),
+        captures: captures.into(),
+        limits: Vec::new(),
+        back_end: None,
+    })
+}
+
 /// Both halves from preparing to their accounts.
-fn run(preparation: &Preparation) -> Vec<NodeResult> {
+fn run(preparation: &Preparation, captures: &Path) -> Vec<NodeResult> {
     let prepare = |node: &str| {
-        let mut planes = EnginePlane::for_node(NodeName(node.into()));
+        let mut planes = lent(node, captures);
         let (plane, ports) = planes.prepare(preparation).unwrap();
         assert_eq!(ports.len(), 1, "one of the two ports is here");
         plane
@@ -73,11 +105,11 @@ fn two_planes_make_one_run_over_a_cable() {
     let preparation = Preparation {
         document: document.clone(),
         tag_key: 77,
-        capture_dir: Some(captures.path().to_string_lossy().into_owned()),
+        run: "halves".into(),
         places: places(&lab),
         ..Preparation::default()
     };
-    let results = run(&preparation);
+    let results = run(&preparation, captures.path());
     let captured: Vec<_> = results.iter().map(|node| node.captures.len()).collect();
     assert_eq!(captured, [0, 1], "a port is captured where it is");
     assert_eq!(results[1].captures[0].written, 3000);
@@ -108,8 +140,10 @@ fn one_interface_is_not_two_ports_of_a_node() {
     let Some(lab) = skip::lab(Lab::pair) else { return };
     let mut places = places(&lab);
     places[1] = places[0].clone();
-    let preparation = Preparation { document: document(&lab), places, ..Preparation::default() };
-    let refused = EnginePlane::for_node(NodeName("east".into())).prepare(&preparation);
+    let (document, run) = (document(&lab), "halves".to_owned());
+    let preparation = Preparation { document, places, run, ..Preparation::default() };
+    let place = tempfile::tempdir().unwrap();
+    let refused = lent("east", place.path()).prepare(&preparation);
     let error = refused.err().unwrap().to_string();
     assert!(error.contains("is port `port 0` already"), "{error}");
 }

@@ -9,6 +9,7 @@ use packetrig_plan::Plan;
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::NodeResult;
+use packetrig_sys::link::Links;
 use packetrig_sys::{clock, xdp};
 use packetrig_testkit::Lab;
 use packetrig_tests::document::{Document, Flow};
@@ -51,7 +52,7 @@ fn options(back_end: BackEnd, gate: Gate) -> RigOptions {
         limits: Vec::new(),
         steered: false,
         seed: 0,
-        places: Vec::new(),
+        site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate,
     }
 }
@@ -182,4 +183,55 @@ fn what_cannot_be_stopped_without_a_message_is_refused() {
     let error = Rig::prepare(plan(), &options(BackEnd::Pktgen, Gate::leased())).unwrap_err();
     assert!(matches!(error, Error::NoLease { .. }), "{error}");
     assert!(error.to_string().contains("pktgen"), "{error}");
+}
+
+/// A device on each port, and an endless flow.
+fn devices(lab: &Lab) -> Plan {
+    let device = |number: u8| {
+        let other = 3 - number;
+        json!({"name": format!("device {number}"), "ethernets": [{"name": format!("e{number}"),
+            "connection": {"choice": "port_name", "port_name": format!("port {}", number - 1)},
+            "mac": format!("02:00:00:00:00:{number:02x}"),
+            "ipv4_addresses": [{"name": format!("i{number}"), "address": format!("198.18.0.{number}"),
+                "gateway": format!("198.18.0.{other}"), "prefix": 24}]}]})
+    };
+    let text = document(&[lab.location(0), lab.location(1)]);
+    let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    document["devices"] = json!([device(1), device(2)]);
+    Plan::read(&document.to_string()).unwrap()
+}
+
+#[test]
+fn emulated_interfaces_fall_silent_with_the_lease_and_speak_with_the_next() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let gate = Gate::leased();
+    let mut rig = Rig::prepare(devices(&lab), &options(BackEnd::Packet, gate.clone())).unwrap();
+    let found = |rig: &Rig| rig.neighbours().iter().all(|neighbour| neighbour.mac.is_some());
+    let eventually = |rig: &Rig, is_found: bool| {
+        let give_up = clock::monotonic_ns() + 20_000 * MS;
+        while found(rig) != is_found {
+            assert!(clock::monotonic_ns() < give_up, "never so: {is_found}");
+            wait_ms(5);
+        }
+    };
+    let sent = |port: &packetrig_testkit::lab::LabPort| {
+        let mut links = Links::open(port.netns()).unwrap();
+        let index = links.by_name(packetrig_testkit::lab::INTERFACE).unwrap().index;
+        links.counters(index).unwrap().tx_frames
+    };
+    let count = || lab.ports().iter().map(sent).sum::<u64>();
+    let quiet = count();
+    wait_ms(600);
+    assert_eq!(count(), quiet, "nothing is sent before it is armed");
+    gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
+    eventually(&rig, true);
+    gate.set_deadline(clock::boottime_ns());
+    eventually(&rig, false);
+    let before = count();
+    assert!(before > quiet);
+    rig.ping("i1", "198.18.0.2".parse().unwrap()).unwrap().unwrap();
+    wait_ms(1_000);
+    assert_eq!(count(), before, "neither questions nor answers nor echoes");
+    gate.set_deadline(clock::boottime_ns() + 60_000 * MS);
+    eventually(&rig, true);
 }

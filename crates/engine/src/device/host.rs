@@ -3,6 +3,7 @@
 use super::filter;
 use super::machine::{Machine, PingState};
 use crate::Error;
+use crate::gate::Gate;
 use crate::port::Clock;
 use crate::stream::{Control, Step};
 use crate::worker::Work;
@@ -53,6 +54,12 @@ pub(crate) struct Host {
     out: Vec<Vec<u8>>,
     stuck_since: Option<MonoTime>,
     clock: crate::clock::RealClock,
+    /// Until when it may send.
+    gate: Gate,
+    /// Until when it may send whatever the gate says.
+    allowed_until: MonoTime,
+    /// Whether it is to answer and ask, as far as it may.
+    is_wanted: bool,
 }
 
 /// What a host publishes.
@@ -62,18 +69,48 @@ pub(crate) struct HostLatest {
 }
 
 impl Host {
-    pub(crate) fn open(site: Site, machine: Machine) -> Result<Self, Error> {
+    pub(crate) fn open(site: Site, machine: Machine, gate: Gate) -> Result<Self, Error> {
         let options = RxOptions { blocks: 16, retire_ms: 1, ..RxOptions::default() };
         let (netns, index, name) = (&site.netns, site.index, &site.location);
         let rx = RxRing::open_filtered(netns, index, name, options, &filter::protocols())?;
         let tx =
             TxRing::open(netns, index, name, TxOptions { slots: 64, longest: LONGEST, bypass_queue: true })?;
         let clock = crate::clock::RealClock::new();
-        Ok(Self { machine, rx, tx, aside: site.aside, out: Vec::new(), stuck_since: None, clock })
+        let (aside, allowed_until) = (site.aside, MonoTime::default());
+        let (out, stuck_since) = (Vec::new(), None);
+        Ok(Self { machine, rx, tx, aside, out, stuck_since, clock, gate, allowed_until, is_wanted: false })
     }
 
     pub(crate) fn switch(&mut self, on: bool) {
-        self.machine.switch(on, self.clock.now(), &mut self.out);
+        self.is_wanted = on;
+        self.follow_gate(self.clock.now());
+    }
+
+    /// Lets it send for so long, before the first lease comes.
+    pub(crate) fn allow_for(&mut self, within: Nanos) {
+        let now = self.clock.now();
+        self.allowed_until = now + within;
+        self.follow_gate(now);
+    }
+
+    /// Whether it may send now. Without a lease it always may.
+    fn is_allowed(&self, now: MonoTime) -> bool {
+        now < self.allowed_until || self.gate.left().is_none_or(|left| left > Nanos::ZERO)
+    }
+
+    /// It falls silent with its lease, as senders do, and speaks again when there is one: it keeps no count that a pause
+    /// would falsify.
+    fn follow_gate(&mut self, now: MonoTime) {
+        let is_allowed = self.is_allowed(now);
+        self.machine.switch(self.is_wanted && is_allowed, now, &mut self.out);
+        if !is_allowed {
+            self.out.clear();
+            // What the interface did not take while it was down does not leave later.
+            if self.tx.pending() > 0 {
+                self.tx.withdraw();
+                self.stuck_since = None;
+            }
+        }
     }
 
     pub(crate) fn want(&mut self, neighbours: &[Neighbour]) {
@@ -155,6 +192,7 @@ impl Work for Host {
     fn control(&mut self, _: Control) {}
 
     fn step(&mut self, now: MonoTime) -> Result<Step, Error> {
+        self.follow_gate(now);
         let Self { machine, rx, out, .. } = self;
         let taken = rx.receive(BATCH, &mut |frame| machine.take(frame.bytes, now, out));
         machine.tick(now, out);

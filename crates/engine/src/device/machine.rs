@@ -1,11 +1,13 @@
 //! What the emulated interfaces of a port do. Frames in, frames out, deadlines; time is an argument.
 
 use super::frames::{self, BROADCAST, Frame, Message};
+use crate::rig::OwnerPermit;
 use packetrig_plan::device::{Interface, Mac, Neighbour};
 use packetrig_units::{MonoTime, Nanos};
 use packetrig_wire::tag::{self, TagForm, TagKey};
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
 /// First and longest pause between two questions for the same address.
 const FIRST_PAUSE: Nanos = Nanos::from_millis(250);
@@ -68,6 +70,8 @@ pub struct Machine {
     on: bool,
     /// Start of the second in which answers are counted, and how many there were.
     answers: (MonoTime, u32),
+    /// Who has to allow the addresses that are answered; `None`: all are.
+    permit: Option<Arc<dyn OwnerPermit>>,
 }
 
 impl Machine {
@@ -81,6 +85,7 @@ impl Machine {
             next_ping: 0,
             on: false,
             answers: (MonoTime::default(), 0),
+            permit: None,
         };
         let gateways: Vec<Neighbour> =
             machine.interfaces.iter().flat_map(|(i, of)| gateways(*i, of)).collect();
@@ -88,6 +93,20 @@ impl Machine {
             machine.want(neighbour, MonoTime::default());
         }
         machine
+    }
+
+    /// Answers addresses only that the owner of the node allows, and those that never leave a link.
+    #[must_use]
+    pub(crate) fn permitted_by(self, permit: Option<Arc<dyn OwnerPermit>>) -> Self {
+        Self { permit, ..self }
+    }
+
+    fn may_answer(&self, address: IpAddr) -> bool {
+        let of_link = match address {
+            IpAddr::V4(four) => four.is_link_local() || four.is_unspecified(),
+            IpAddr::V6(six) => six.is_unicast_link_local() || six.is_unspecified(),
+        };
+        of_link || self.permit.as_ref().is_none_or(|permit| permit.allows(address))
     }
 
     /// On: tells of itself, answers and asks. Off: does nothing; what was found is forgotten.
@@ -207,7 +226,9 @@ impl Machine {
                 if let Some(mac) = mac {
                     self.learn(&frame, *sender, *mac, now);
                 }
-                let Some(interface) = self.owner(&frame, *target) else { return };
+                let Some(interface) = self.owner(&frame, *target).filter(|_| self.may_answer(*sender)) else {
+                    return;
+                };
                 let answer = tell(interface, *target, *sender, mac.unwrap_or(frame.from));
                 self.answer(now, answer, out);
             }
@@ -222,7 +243,8 @@ impl Machine {
                 }
             }
             Message::Echo { reply: false, from, to, id, sequence, data } => {
-                let Some(interface) = self.owner(&frame, *to).filter(|of| of.mac == frame.to) else { return };
+                let is_meant = |of: &&Interface| of.mac == frame.to && self.may_answer(*from);
+                let Some(interface) = self.owner(&frame, *to).filter(is_meant) else { return };
                 let echo = (true, *id, *sequence);
                 let answer = frames::echo_frame(interface, frame.from, (*to, *from), echo, data);
                 self.answer(now, answer, out);

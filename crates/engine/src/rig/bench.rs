@@ -1,7 +1,7 @@
 //! One port of the rig: its two halves with their workers, its captures, and what keeps the port ours.
 
 use super::account::{ReceiverResult, SenderResult};
-use super::{Hold, OpenPort, RigOptions};
+use super::{Hold, OpenPort, OwnerPermit, RigOptions};
 use crate::Error;
 use crate::capture::{CaptureSpec, Captured, PortCapture, Tap, file_name};
 use crate::clock::RealClock;
@@ -129,7 +129,12 @@ impl Bench {
     }
 
     /// Starts the port's emulated interfaces, switched off, if it has any.
-    pub(super) fn set_up_host(&mut self, plan: &Plan, key: TagKey) -> Result<(), Error> {
+    pub(super) fn set_up_host(
+        &mut self,
+        plan: &Plan,
+        options: &RigOptions,
+        permit: Option<Arc<dyn OwnerPermit>>,
+    ) -> Result<(), Error> {
         let here = plan.interfaces.iter().enumerate().filter(|(_, of)| of.port == self.port);
         let here: BTreeMap<usize, Interface> = here.map(|(index, of)| (index, of.clone())).collect();
         if here.is_empty() {
@@ -138,7 +143,8 @@ impl Bench {
         let Some(site) = self.hold.site()? else {
             return Err(Error::NoDevices { port: self.info.name.clone() });
         };
-        let host = Host::open(site, Machine::new(key, here))?;
+        let machine = Machine::new(options.key, here).permitted_by(permit);
+        let host = Host::open(site, machine, options.gate.clone())?;
         let name = format!("host-{}", self.port);
         self.host = Some(Worker::start(name, host, Box::new(RealClock::new()))?);
         Ok(())

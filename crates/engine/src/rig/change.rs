@@ -140,7 +140,8 @@ impl Rig {
 
     /// Holds those that are not being sent; the others go on undisturbed.
     fn hold_idle(&mut self, streams: &BTreeSet<usize>, resume: bool) -> Result<Change, Error> {
-        let here: BTreeSet<usize> = self.sent_here().filter(|stream| streams.contains(stream)).collect();
+        let is_meant = |stream: &usize| streams.contains(stream) && !self.gone.contains(stream);
+        let here: BTreeSet<usize> = self.sent_here().filter(is_meant).collect();
         let sending = self.sending(&here)?;
         let idle: BTreeSet<usize> = here.difference(&sending).copied().collect();
         self.resolve(&idle)?;
@@ -196,9 +197,10 @@ impl Rig {
         let newer = bind(newer, &self.places, &infos)?;
         let mut plan = self.plan.clone();
         let kept: BTreeSet<usize> = plan.grow(&newer).into_iter().collect();
+        let gone: BTreeSet<usize> = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
+        self.places.ask_open(&without(&plan, &gone), &infos)?;
         let spec = |s| stream_spec(&plan, &self.places, s, self.resolved.get(&s).copied());
         let specs = (0..plan.streams.len()).map(spec).collect::<Result<_, _>>()?;
-        let gone = (0..self.specs.len()).filter(|stream| !kept.contains(stream)).collect();
         Ok(Growth { plan, specs, gone })
     }
 
@@ -211,6 +213,7 @@ impl Rig {
         }
         let all = specs.len();
         (self.plan, self.specs) = (plan, specs);
+        self.gone = gone;
         self.courses.as_mut().into_iter().for_each(|courses| courses.resize(all, Course::default()));
         Ok(())
     }
@@ -219,10 +222,13 @@ impl Rig {
     /// which second a lost frame belongs.
     fn take_elsewhere(&mut self, held: &Held, origin: Nanos) -> Result<Take, Error> {
         let Held { stream, number, index, mac } = *held;
-        if stream >= self.specs.len() {
-            return Err(Error::Bug("a stream was announced that the plan does not have"));
+        // What this node sends, and whereto, is never another node's word.
+        if !self.specs.get(stream).is_some_and(|spec| spec.sent_elsewhere) {
+            let message = format!("stream {stream} was announced, which no other node sends");
+            return Err(Error::NotPermitted(vec![message]));
         }
-        if let Some(mac) = mac.filter(|mac| self.resolved.get(&stream) != Some(mac)) {
+        let awaits = self.plan.plan.streams[stream].awaits.is_some();
+        if let Some(mac) = mac.filter(|mac| awaits && self.resolved.get(&stream) != Some(mac)) {
             self.specs[stream] = stream_spec(&self.plan, &self.places, stream, Some(mac))?;
             self.resolved.insert(stream, mac);
         }
@@ -242,6 +248,19 @@ impl Rig {
         }
         Ok(())
     }
+}
+
+/// A plan without the streams that are gone: nothing starts them again.
+fn without(plan: &BoundPlan, gone: &BTreeSet<usize>) -> BoundPlan {
+    let mut rest = plan.clone();
+    let is_kept = |index: &usize| !gone.contains(index);
+    rest.plan.streams = kept(&plan.plan.streams, is_kept);
+    rest.streams = kept(&plan.streams, is_kept);
+    rest
+}
+
+fn kept<T: Clone>(all: &[T], is_kept: impl Fn(&usize) -> bool) -> Vec<T> {
+    all.iter().enumerate().filter(|(index, _)| is_kept(index)).map(|(_, one)| one.clone()).collect()
 }
 
 fn fixed(what: &str, message: &str) -> Error {

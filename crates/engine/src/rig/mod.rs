@@ -15,10 +15,12 @@ mod neighbours;
 mod open;
 mod places;
 mod prepare;
+mod site;
 mod watch;
 
 pub use neighbours::PingId;
 pub use open::{Hold, MachinePorts, OpenPort, Opener};
+pub use site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 
 use crate::Error;
 use crate::capture::PortCapture;
@@ -65,9 +67,8 @@ pub struct RigOptions {
     pub steered: bool,
     /// From which seeds are drawn that a document leaves open.
     pub seed: u64,
-    /// Where each port of the plan is, by its index: an interface of this machine, or `None` on another node. Empty: all are
-    /// here, where the plan says.
-    pub places: Vec<Option<Location>>,
+    /// Where the ports of the plan are, and who has to allow it.
+    pub site: RigSite,
     /// Until when the ports that are here may send; open without a lease.
     pub gate: Gate,
     /// Id of the run; empty if it has none.
@@ -90,6 +91,8 @@ pub struct Rig {
     pings: VecDeque<PingOrder>,
     /// Where each stream is, in a steered run.
     courses: Option<Vec<Course>>,
+    /// Streams that the plan of a steered run has lost: they are not started again.
+    gone: BTreeSet<usize>,
     /// The change that streams are held for.
     change: Option<Change>,
     started: Option<MonoTime>,
@@ -120,8 +123,9 @@ impl Rig {
     /// As [`Self::prepare`], with ports from `opener`.
     pub fn prepare_with(plan: Plan, options: &RigOptions, opener: &dyn Opener) -> Result<Self, Error> {
         let mut plan = plan;
-        let places = Places::of(&plan, &options.places)?;
+        let places = Places::of(&plan, options)?;
         places.settle(&mut plan);
+        places.ask_before(&plan)?;
         if options.steered {
             course::check(&plan)?;
         }
@@ -134,6 +138,7 @@ impl Rig {
             open.iter().map(|(index, port)| (*index, port.info.clone())).collect();
         check_sizes(&plan, &infos)?;
         let plan = bind(plan, &places, &infos)?;
+        places.ask_open(&plan, &infos)?;
         let specs: Vec<_> = (0..plan.streams.len())
             .map(|stream| stream_spec(&plan, &places, stream, None))
             .collect::<Result<_, _>>()?;
@@ -144,7 +149,7 @@ impl Rig {
             bench.set_up_captures(&plan.plan, options, &mut files)?;
         }
         for bench in &mut benches {
-            bench.set_up_host(&plan.plan, options.key)?;
+            bench.set_up_host(&plan.plan, options, places.permit())?;
         }
         let courses = options.steered.then(|| vec![Course::default(); specs.len()]);
         // Nobody can switch them on later in a run that is not steered.
@@ -160,6 +165,7 @@ impl Rig {
             gate: options.gate.clone(),
             benches,
             courses,
+            gone: BTreeSet::new(),
             change: None,
             started: None,
             senders_done: None,
@@ -196,6 +202,7 @@ impl Rig {
     /// senders; returns when each receiver is receiving. No test traffic is sent yet.
     pub fn arm(&mut self) -> Result<(), Error> {
         let steered = self.courses.is_some();
+        self.let_hosts_ask()?;
         if !steered {
             self.resolve(&self.sent_here().collect())?;
         }

@@ -14,6 +14,8 @@ use std::net::IpAddr;
 
 /// How long streams wait for their neighbours; several questions fit in.
 const PATIENCE: Nanos = Nanos::from_millis(3_000);
+/// How long the first lease may take to come once a node is armed.
+const FIRST_LEASE: Nanos = Nanos::from_millis(1_000);
 const LOOK_AGAIN: Nanos = Nanos::from_millis(10);
 /// How long a ping waits for its answer.
 const PING_PATIENCE: Nanos = Nanos::from_millis(3_000);
@@ -40,6 +42,9 @@ const TOLD: usize = 256;
 impl Rig {
     /// Sends an echo request each. A source that does not exist is a mistake in all of them.
     pub(super) fn send_pings(&mut self, pings: &[Ping]) -> Result<(), Error> {
+        for ping in pings.iter().filter(|ping| !self.is_elsewhere(&ping.source)) {
+            self.places.allow_address(ping.to)?;
+        }
         for ping in pings {
             if self.is_elsewhere(&ping.source) {
                 continue;
@@ -108,9 +113,19 @@ impl Rig {
         Ok(())
     }
 
+    /// Lets emulated interfaces find their neighbours before the first lease: they were told to get ready, once, and have
+    /// as long as that may take.
+    pub(super) fn let_hosts_ask(&mut self) -> Result<(), Error> {
+        for host in self.benches.iter_mut().filter_map(|bench| bench.host.as_mut()) {
+            host.ask(|host| host.allow_for(PATIENCE + FIRST_LEASE))?;
+        }
+        Ok(())
+    }
+
     /// Begins to ping `to` from an interface's address, by the address's or the interface's name. `None`: there is no
     /// such address here. Does not wait; ask [`Self::ping_state`].
     pub fn ping(&mut self, source: &str, to: IpAddr) -> Result<Option<PingId>, Error> {
+        self.places.allow_address(to)?;
         let fits = |ip: IpAddr| ip.is_ipv4() == to.is_ipv4();
         let all = self.plan.plan.interfaces.iter().enumerate();
         let found = all.flat_map(|(index, interface)| {

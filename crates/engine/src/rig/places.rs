@@ -3,49 +3,152 @@
 //! Pure. A port keeps its index of the plan on whatever node it is, in tags, accounts and results; a rig opens, holds and
 //! accounts its own ports only.
 
+use super::RigOptions;
+use super::site::{OwnerPermit, PermitPort, PermitQuestion, RigSite};
 use crate::Error;
 use packetrig_plan::device::Mac;
-use packetrig_plan::{Location, Plan, Problem, Problems};
+use packetrig_plan::recording::Frames;
+use packetrig_plan::{BoundPlan, Location, Plan, Problem, Problems};
+use packetrig_stats::port::{BackEnd, PortInfo};
+use packetrig_sys::ethtool::Ethtool;
+use packetrig_sys::netns::NetNs;
+use packetrig_units::BitRate;
 use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
 
 /// See the module.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Places(Vec<Option<Location>>);
+#[derive(Clone, Debug)]
+pub(super) struct Places {
+    site: RigSite,
+    capture_all: bool,
+    back_end: Option<BackEnd>,
+}
 
 impl Places {
-    /// Empty: all ports are here, where the plan says. Otherwise one for each port of the plan; `None` is another node.
-    pub(super) fn of(plan: &Plan, places: &[Option<Location>]) -> Result<Self, Error> {
-        if !places.is_empty() && places.len() != plan.ports.len() {
-            return Err(Error::Bug("not every port of the plan was given a place"));
+    pub(super) fn of(plan: &Plan, options: &RigOptions) -> Result<Self, Error> {
+        let places =
+            Self { site: options.site.clone(), capture_all: options.capture_all, back_end: options.back_end };
+        let RigSite::PartOfFleet { places: given, .. } = &places.site else { return Ok(places) };
+        if given.len() != plan.ports.len() {
+            let message = format!("the plan has {} ports and {} places", plan.ports.len(), given.len());
+            return Err(Error::NotPermitted(vec![message]));
         }
         let mut problems = Vec::new();
-        for (port, place) in places.iter().enumerate() {
+        for (port, place) in given.iter().enumerate() {
             let Some(location) = place else { continue };
-            if let Some(other) = places[..port].iter().position(|other| other.as_ref() == Some(location)) {
+            if let Some(other) = given[..port].iter().position(|other| other.as_ref() == Some(location)) {
                 let message = format!("`{location}` is port `{}` already", plan.ports[other].name);
                 problems.push(Problem::error(format!("ports[{port}].location"), message));
             }
         }
-        if problems.is_empty() { Ok(Self(places.to_vec())) } else { Err(Error::Plan(Problems(problems))) }
+        if problems.is_empty() { Ok(places) } else { Err(Error::Plan(Problems(problems))) }
+    }
+
+    fn given(&self) -> Option<&[Option<Location>]> {
+        match &self.site {
+            RigSite::EveryPortHere => None,
+            RigSite::PartOfFleet { places, .. } => Some(places),
+        }
+    }
+
+    /// The owner's permit; `None` if the plan is for this machine alone.
+    pub(super) fn permit(&self) -> Option<Arc<dyn OwnerPermit>> {
+        match &self.site {
+            RigSite::EveryPortHere => None,
+            RigSite::PartOfFleet { permit, .. } => Some(Arc::clone(permit)),
+        }
+    }
+
+    /// Asks the owner about a plan before any of its ports is opened. What depends on an open port is asked again then.
+    pub(super) fn ask_before(&self, plan: &Plan) -> Result<(), Error> {
+        if self.permit().is_none() {
+            return Ok(());
+        }
+        let ports = self.ports_here(plan, &[]);
+        let mut speeds = vec![None; plan.ports.len()];
+        for port in &ports {
+            speeds[port.port] = port.link_speed;
+        }
+        let bound = plan.clone().bind_part(&speeds, &|port| self.is_here(port));
+        let bound = match bound {
+            Ok(bound) => bound,
+            // A link may say its speed only when it is up. What is known already is asked now.
+            Err(_) => Plan { streams: Vec::new(), ..plan.clone() }.bind_part(&speeds, &|_| true)?,
+        };
+        self.ask(&bound, &ports)
+    }
+
+    /// Asks the owner about a plan on open ports.
+    pub(super) fn ask_open(&self, plan: &BoundPlan, infos: &[(usize, PortInfo)]) -> Result<(), Error> {
+        if self.permit().is_none() {
+            return Ok(());
+        }
+        self.ask(plan, &self.ports_here(&plan.plan, infos))
+    }
+
+    fn ask(&self, plan: &BoundPlan, ports: &[PermitPort]) -> Result<(), Error> {
+        let Some(permit) = self.permit() else { return Ok(()) };
+        let replays = self.replays(&plan.plan);
+        let (capture_all, back_end) = (self.capture_all, self.back_end);
+        let question = PermitQuestion { plan, ports, replays: &replays, capture_all, back_end };
+        let objections = permit.objections(&question);
+        if objections.is_empty() { Ok(()) } else { Err(Error::NotPermitted(objections)) }
+    }
+
+    /// Whether something may be sent to this address.
+    pub(super) fn allow_address(&self, address: IpAddr) -> Result<(), Error> {
+        if self.permit().is_none_or(|permit| permit.allows(address)) {
+            return Ok(());
+        }
+        Err(Error::NotPermitted(vec![format!("{address} may not be sent to")]))
+    }
+
+    fn ports_here(&self, plan: &Plan, infos: &[(usize, PortInfo)]) -> Vec<PermitPort> {
+        let here = plan.ports.iter().enumerate().filter(|(index, _)| self.is_here(*index));
+        let of_port = |(index, port): (usize, &packetrig_plan::Port)| PermitPort {
+            port: index,
+            interface: port.location.clone(),
+            link_speed: link_speed(&port.location),
+            back_end: infos.iter().find(|(of, _)| *of == index).map(|(_, info)| info.back_end),
+        };
+        here.map(of_port).collect()
+    }
+
+    /// The files that ports that are here read frames from.
+    fn replays(&self, plan: &Plan) -> Vec<Option<PathBuf>> {
+        let here = plan.streams.iter().filter(|stream| self.is_here(stream.tx));
+        let files = here.filter_map(|stream| match &stream.frames {
+            Frames::Recorded(recording) => Some(recording.file.canonicalize().ok()),
+            Frames::Made(_) => None,
+        });
+        files.collect()
     }
 
     /// Whether the plan is that of a fleet.
     pub(super) const fn are_given(&self) -> bool {
-        !self.0.is_empty()
+        matches!(self.site, RigSite::PartOfFleet { .. })
     }
 
     pub(super) fn is_here(&self, port: usize) -> bool {
-        self.0.is_empty() || self.0.get(port).is_some_and(Option::is_some)
+        self.given().is_none_or(|places| places.get(port).is_some_and(Option::is_some))
     }
 
     /// Writes the places of the ports that are here into the plan.
     pub(super) fn settle(&self, plan: &mut Plan) {
-        for (port, place) in plan.ports.iter_mut().zip(&self.0) {
+        for (port, place) in plan.ports.iter_mut().zip(self.given().unwrap_or_default()) {
             if let Some(location) = place {
                 port.location.clone_from(location);
             }
         }
     }
+}
+
+/// What a link of this machine says of its speed.
+fn link_speed(location: &Location) -> Option<BitRate> {
+    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
+    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
+    Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
 /// The MAC address of the plan's own interface with this address, if there is one such.
@@ -56,46 +159,4 @@ pub(super) fn mac_of(plan: &Plan, ip: IpAddr) -> Option<Mac> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use packetrig_plan::Port;
-
-    fn plan(ports: &[&str]) -> Plan {
-        let port = |name: &&str| Port {
-            name: (*name).into(),
-            site: packetrig_plan::Site::Here,
-            location: name.parse().unwrap(),
-            speed: None,
-            mtu: None,
-            promiscuous: true,
-        };
-        Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
-    }
-
-    #[test]
-    fn without_places_every_port_is_here_where_the_plan_says() {
-        let mut plan = plan(&["a", "b"]);
-        let places = Places::of(&plan, &[]).unwrap();
-        places.settle(&mut plan);
-        assert!(places.is_here(0) && places.is_here(1));
-        assert_eq!(plan.ports[1].location.interface, "b");
-    }
-
-    #[test]
-    fn only_ports_with_a_place_are_here_and_there() {
-        let mut plan = plan(&["a", "b"]);
-        let places = Places::of(&plan, &[None, Some("ns/eth7".parse().unwrap())]).unwrap();
-        places.settle(&mut plan);
-        assert!(!places.is_here(0) && places.is_here(1) && !places.is_here(2));
-        assert_eq!(plan.ports[0].location.to_string(), "a");
-        assert_eq!(plan.ports[1].location.to_string(), "ns/eth7");
-    }
-
-    #[test]
-    fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
-        let eth0 = || Some("eth0".parse().unwrap());
-        let error = Places::of(&plan(&["a", "b", "c"]), &[eth0(), None, eth0()]).unwrap_err().to_string();
-        assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
-        assert!(matches!(Places::of(&plan(&["a", "b"]), &[None]), Err(Error::Bug(_))));
-    }
-}
+mod tests;

@@ -57,7 +57,7 @@ pub fn options(capture_dir: Option<PathBuf>) -> RigOptions {
         limits: Vec::new(),
         steered: false,
         seed: 0,
-        places: Vec::new(),
+        site: packetrig_engine::rig::RigSite::EveryPortHere,
         gate: packetrig_engine::gate::Gate::open(),
     }
 }

@@ -139,6 +139,7 @@ impl Agent {
         let leased = self.lease.is_some();
         if leased && let State::Stopped(sent) = &self.state {
             let sent = sent.clone();
+            self.end_lease();
             (self.state, self.orphan) = (State::Finishing, true);
             return vec![Action::Finish(sent)];
         }

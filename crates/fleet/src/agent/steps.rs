@@ -119,8 +119,11 @@ impl Agent {
             return Vec::new();
         }
         let ended = if shut { StopReason::LeaseOver } else { StopReason::Done };
-        self.why.get_or_insert(ended);
-        self.end_lease();
+        let why = *self.why.get_or_insert(ended);
+        // Emulated interfaces are still needed while others send; not longer than the owner lets anything be sent.
+        if why == StopReason::OwnersLimit {
+            self.end_lease();
+        }
         self.state = State::Stopped(sent);
         self.answer()
     }
@@ -128,6 +131,7 @@ impl Agent {
     pub(super) fn finish(&mut self, sent: Vec<SentTotal>) -> Vec<Action> {
         match self.state {
             State::Stopped(_) => {
+                self.end_lease();
                 self.state = State::Finishing;
                 vec![Action::Finish(sent)]
             }
@@ -178,6 +182,9 @@ impl Agent {
     pub(super) fn tick(&mut self, now: MonoTime) -> Vec<Action> {
         if self.silence_ends().is_some_and(|at| now >= at) {
             return self.deserted();
+        }
+        if matches!(self.state, State::Stopped(_)) && self.stop_at.is_some_and(|at| now >= at) {
+            self.end_lease();
         }
         let mut actions = self.renew(now);
         actions.extend(self.begin(now));

@@ -246,6 +246,20 @@ fn the_owner_s_longest_duration_ends_the_senders() {
 }
 
 #[test]
+fn emulated_interfaces_keep_the_lease_until_the_run_is_over_or_the_owners_time_is() {
+    let head = head("r", 1, 1);
+    let mut agent = sending(&head, Some(Nanos::from_secs(10)));
+    done(&mut agent, false, 200);
+    assert!(matches!(agent.handle(Event::Tick, at(503))[..], [Action::Renew(_, Nonce(71))]));
+    assert_eq!(grant(&mut agent, &head, 71, true, 504), [Action::Extend(at(2503))]);
+    assert_eq!(agent.handle(Event::Tick, at(10_100)), [], "no longer than the owner lets anything be sent");
+    let mut other = sending(&head, None);
+    done(&mut other, false, 200);
+    tell(&mut other, &head, Command::Finish { sent: vec![] }, 300);
+    assert_eq!(other.handle(Event::Tick, at(900)), [], "what is finished needs no lease");
+}
+
+#[test]
 fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
     let head = head("r", 1, 1);
     let mut agent = sending(&head, None);
@@ -270,7 +284,8 @@ fn an_orphan_closes_its_accounts_by_itself_and_keeps_them() {
     agent.handle(Event::Tick, at(2003));
     let sent = vec![SentTotal { stream: 0, frames: 9 }];
     agent.handle(Event::SendersDone { sent: sent.clone(), shut: true }, at(2004));
-    assert_eq!(agent.handle(Event::Tick, at(30_005)), [], "receivers go on");
+    let asked = agent.handle(Event::Tick, at(30_005));
+    assert!(matches!(asked[..], [Action::Renew(..)]), "receivers and emulated interfaces go on: {asked:?}");
     assert_eq!(agent.handle(Event::Tick, at(30_006)), [Action::Finish(sent)]);
     assert!(matches!(agent.handle(Event::Finished(Arc::default()), at(30_007))[..], [Action::Spool(_)]));
     agent.handle(Event::Spooled { segments: 1 }, at(30_008));

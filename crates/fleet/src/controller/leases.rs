@@ -13,7 +13,8 @@ impl Controller {
             && head == self.head
         {
             peer.heard = now;
-            if go_on {
+            // Of one whose senders are done nothing has to be waited for.
+            if go_on && peer.progress < Progress::Done {
                 peer.granted = Some(now);
             }
         }
@@ -27,13 +28,21 @@ impl Controller {
             return None;
         }
         if *head == self.head {
-            let may = |peer: &super::Peer| !peer.lost && peer.progress < Progress::Done;
-            return Some(peer.is_some_and(may) && self.is_sending_time());
+            let may = |peer: &super::Peer| {
+                let senders = peer.progress < Progress::Done && self.is_sending_time();
+                // Its emulated interfaces are there as long as frames are under way.
+                !peer.lost && (senders || peer.progress == Progress::Done && self.is_traffic_time())
+            };
+            return Some(peer.is_some_and(may));
         }
         // It is about to hear of the attempt under way, and keeps its ports until then.
         let is_behind = head.run == self.head.run && head.epoch == self.head.epoch;
         let is_expected = is_behind && peer.is_some_and(|peer| !peer.lost) && self.is_sending_time();
         if is_expected { None } else { Some(false) }
+    }
+
+    const fn is_traffic_time(&self) -> bool {
+        matches!(self.phase, Phase::Running { .. } | Phase::Draining { .. })
     }
 
     const fn is_sending_time(&self) -> bool {

@@ -6,6 +6,7 @@ use packetrig_plan::Location;
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 /// Why an owner's file cannot be followed. Nothing may be sent then.
@@ -21,6 +22,7 @@ struct File {
     max_duration: Option<Text<Nanos>>,
     max_capture: Option<Size>,
     back_ends: Option<Vec<BackEnd>>,
+    replays: Option<PathBuf>,
     #[serde(default)]
     destinations: Destinations,
     port: Option<Vec<FilePort>>,
@@ -120,7 +122,11 @@ pub(super) fn read(text: &str) -> Result<Permit, FileError> {
         max_duration: file.max_duration.map_or(usual.max_duration, |Text(length)| length),
         max_capture: file.max_capture.map(|Size(bytes)| bytes),
         back_ends: file.back_ends,
+        replays: file.replays,
     };
+    if let Some(replays) = permit.replays.as_ref().filter(|replays| !replays.is_absolute()) {
+        return Err(FileError(format!("replays `{}` is no absolute path", replays.display())));
+    }
     let ports = permit.ports.as_deref().unwrap_or_default();
     let twice =
         |(index, port): (usize, &PermittedPort)| ports[..index].iter().any(|o| o.interface == port.interface);

@@ -18,11 +18,19 @@ fn to(dst: &str) -> String {
     format!("{ETHERNET}, {{choice: ipv4, ipv4: {{dst: {dst}}}}}")
 }
 
-const MINE: [Mine<'static>; 2] = [Mine { port: 0, interface: "eth1" }, Mine { port: 1, interface: "eth2" }];
+const TEN_GIGABITS: BitRate = BitRate::new(10_000_000_000);
+
+/// Both ports are here.
+fn mine(link_speed: Option<BitRate>) -> [Mine; 2] {
+    let own =
+        |port: usize, interface: &str| Mine { port, interface: interface.into(), link_speed, back_end: None };
+    [own(0, "eth1"), own(1, "eth2")]
+}
+
 const SLOW: &str = "rate: {choice: pps, pps: 1000}";
 
 fn refusals(permit: &Permit, bound: &BoundPlan) -> Vec<String> {
-    permit.check(bound, &MINE, None)
+    permit.check(bound, &mine(Some(TEN_GIGABITS)), &Wish::default())
 }
 
 fn addressed(permit: &Permit, dst: &str) -> Vec<String> {
@@ -136,8 +144,71 @@ fn captures_and_back_ends_can_be_forbidden() {
     let permit = Permit::read("max_capture = 0\nback_ends = ['packet', 'af-xdp']").unwrap();
     let plan = bound(ETHERNET, SLOW, "captures: [{name: c, port_names: [b]}],");
     assert_eq!(refusals(&permit, &plan), ["port eth2: captures are not allowed"]);
-    assert_eq!(permit.check(&plan, &[], Some(BackEnd::Pktgen)), ["back end pktgen is not allowed"]);
+    let wish = Wish { back_end: Some(BackEnd::Pktgen), ..Wish::default() };
+    assert_eq!(permit.check(&plan, &[], &wish), ["back end pktgen is not allowed"]);
+    let opened = mine(None).map(|own| Mine { back_end: Some(BackEnd::Xdp), ..own });
+    let said = permit.check(&bound(ETHERNET, SLOW, ""), &opened, &Wish::default());
+    assert_eq!(said, ["port eth1: it would send by back end xdp, which is not allowed"]);
     assert!(permit.allows_back_end(BackEnd::AfXdp) && !permit.allows_back_end(BackEnd::Xdp));
+}
+
+#[test]
+fn captures_that_only_the_controller_wants_can_be_forbidden() {
+    let permit = Permit::read("max_capture = 0").unwrap();
+    let wish = Wish { capture_all: true, ..Wish::default() };
+    let said = permit.check(&bound(ETHERNET, SLOW, ""), &mine(None), &wish);
+    assert_eq!(said, ["port eth2: captures are not allowed"]);
+}
+
+/// As fast as the link takes them, 100 Mbit/s by the controller's word.
+const UNPACED: &str = "ports: [{name: a, location: eth1}, {name: b, location: eth2}]
+layer1: [{name: l, port_names: [a], speed: speed_100_fd_mbps}]
+flows:
+- {name: s, tx_rx: {choice: port, port: {tx_name: a, rx_names: [b]}},
+   x_replay: {file: /captures/a.pcap, timing: fastest, facts: {file_size: 1000, frames: 3, bytes: 300, largest: 100,
+     largest_untagged: 100, span_ns: 5, has_fcs: false}}}
+";
+
+#[test]
+fn the_speed_of_a_link_is_what_the_link_says() {
+    let everything = "[destinations]\nip = ['0.0.0.0/0', '::/0']\n[[port]]\ninterface = 'eth2'\n[[port]]\ninterface = 'eth1'";
+    let permit = Permit::read(&format!("replays = '/captures'\n{everything}\nmax_rate = '1Gbit/s'")).unwrap();
+    let plan = Plan::read(UNPACED).unwrap_or_else(|problems| panic!("{problems}"));
+    let bound = plan.bind(&[None; 2]).unwrap();
+    let lent = Wish { replays: vec![Some("/captures/a.pcap".into())], ..Wish::default() };
+    for (speed, refused) in [(None, 1), (Some(TEN_GIGABITS), 1), (Some(BitRate::new(1_000_000_000)), 0)] {
+        assert_eq!(permit.check(&bound, &mine(speed), &lent).len(), refused, "{speed:?}");
+    }
+}
+
+#[test]
+fn only_files_of_the_owners_directory_are_replayed() {
+    let plan = bound(ETHERNET, SLOW, "");
+    let check = |permit: &Permit, file: Option<&str>| {
+        let wish = Wish { replays: vec![file.map(PathBuf::from)], ..Wish::default() };
+        permit.check(&plan, &mine(None), &wish)
+    };
+    let none = check(&Permit::default(), Some("/etc/shadow"));
+    assert_eq!(none, ["no file of this node is lent to be replayed"]);
+    let some = Permit::read("replays = '/captures'").unwrap();
+    assert_eq!(check(&some, Some("/captures/a/b.pcap")), Vec::<String>::new());
+    for other in [Some("/etc/shadow"), Some("/captures-of-others/a.pcap"), None] {
+        assert_eq!(check(&some, other), ["only files below /captures are lent to be replayed"]);
+    }
+}
+
+#[test]
+fn emulated_interfaces_need_every_mac_address() {
+    let device = "devices: [{name: d, ethernets: [{name: e, connection: {choice: port_name, port_name: a}, \
+        mac: '02:00:00:00:00:01', ipv4_addresses: [{name: i, address: 198.18.0.1, gateway: 198.18.0.2, prefix: 16}]}]}],";
+    let permit = Permit::read("[destinations]\nmac = ['02:00:00:00:00:02']").unwrap();
+    let said = refusals(&permit, &bound(ETHERNET, SLOW, device));
+    assert!(said.iter().any(|said| said.contains("MAC addresses that cannot be told")), "{said:?}");
+}
+
+#[test]
+fn without_a_file_no_other_namespace_is_lent() {
+    assert_eq!(Permit::default().port("ns/eth1", false), None);
 }
 
 #[test]
@@ -176,6 +247,7 @@ fn what_a_file_means_is_never_guessed() {
         ("[[port]]\nlabels = ['tx']", "missing field `interface`"),
         ("[[port]]\ninterface = 'e'\n[[port]]\ninterface = 'e'", "port e is there twice"),
         ("[[port]]\ninterface = 'e'\nlabels = ['a.b']", "is not a label"),
+        ("replays = 'captures'", "no absolute path"),
         ("max_capture = '5 apples'", "is not a size"),
         ("back_ends = ['magic']", "unknown variant"),
     ] {

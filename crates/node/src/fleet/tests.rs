@@ -4,9 +4,10 @@ use super::{Charge, Fleet, Shelf, ShelfError, Shelved};
 use crate::clock::Responder;
 use crate::supervisor::Watch;
 use crate::uplink::Uplink;
-use crate::{DataPlane, Error, Membership, Owner, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
+use crate::{DataPlane, Error, Membership, Planes, Prepared, RunOptions, Site, run_on, serve_fleet};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::Gate;
+use packetrig_engine::rig::{OwnerPermit, PermitQuestion};
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::controller::Policies;
 use packetrig_fleet::event::{RunEvent, RunEventKind};
@@ -19,10 +20,9 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::reign::{Identity, ReignTerms};
 use packetrig_fleet::report::{Criteria, RunReport};
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_plan::{Held, Plan, Steer};
+use packetrig_plan::{Held, Steer};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
-use packetrig_stats::port::BackEnd;
 use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
 use packetrig_stats::sequence::SequenceCounts;
 use packetrig_stats::series::RateSeries;
@@ -186,17 +186,15 @@ impl Shelf for Memory {
 }
 
 /// Allows everything.
+#[derive(Debug)]
 struct Generous;
 
-impl Owner for Generous {
-    fn objections(&mut self, _: &Plan, _: &Preparation) -> Vec<String> {
+impl OwnerPermit for Generous {
+    fn objections(&self, _: &PermitQuestion<'_>) -> Vec<String> {
         Vec::new()
     }
-    fn allows(&mut self, _: std::net::IpAddr) -> bool {
+    fn allows(&self, _: std::net::IpAddr) -> bool {
         true
-    }
-    fn insists(&self) -> Option<BackEnd> {
-        None
     }
 }
 
@@ -238,9 +236,6 @@ impl Node {
             epoch_file: place.join("epoch"),
             watch: Some(Watch::open(&place.join("watch")).unwrap()),
             captures: place.join("captures"),
-            limits: vec![],
-            confirmed: vec![],
-            owner: Box::new(Generous),
         };
         let membership = Membership::new(site, Gate::leased(), uplink);
         let terms =

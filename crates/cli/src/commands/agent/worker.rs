@@ -9,21 +9,17 @@ use crate::exit::Exit;
 use crate::identity;
 use crate::output::{Output, remark};
 use packetrig_engine::gate::Gate;
+use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::fabric::{Error as FabricError, Fabric, Outgoing};
 use packetrig_fleet::lease::LeaseTerms;
-use packetrig_fleet::message::{Nonce, Place, Preparation};
-use packetrig_fleet::permit::{Mine, Permit};
+use packetrig_fleet::message::Nonce;
+use packetrig_fleet::permit::{Mine, Permit, Wish};
 use packetrig_nats::enrol::Membership;
 use packetrig_nats::{Access, NatsFabric};
-use packetrig_node::{EnginePlane, Membership as Duties, Site, Uplink, epoch, serve_fleet};
-use packetrig_plan::{Location, Plan};
-use packetrig_stats::port::BackEnd;
+use packetrig_node::{EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet};
 use packetrig_store::spool::{Limits, Spool};
-use packetrig_sys::ethtool::Ethtool;
-use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
-use packetrig_units::BitRate;
 use std::fs;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -53,6 +49,15 @@ pub(super) fn permit(arguments: &Arguments, home: &Home) -> Result<Permit, Error
         }
     };
     permit.labels.extend(arguments.labels.iter().cloned());
+    permit.replays = match &permit.replays {
+        None => None,
+        // What is asked for is compared without symbolic links.
+        Some(directory) => Some(
+            directory
+                .canonicalize()
+                .map_err(|source| Error::ReadFile { name: directory.display().to_string(), source })?,
+        ),
+    };
     Ok(permit)
 }
 
@@ -81,15 +86,21 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         epoch_file,
         watch: Some(home.watch()?),
         captures: home.file("captures"),
+    };
+    let loan = Loan {
+        node: node.clone(),
+        gate: gate.clone(),
+        confirmed: permit.confirmed().iter().filter_map(|text| text.parse().ok()).collect(),
+        captures: home.file("captures"),
         limits: open_catalogue(arguments.store.directory.as_deref())?.limits(&kernel::release())?,
-        confirmed: permit.confirmed(),
-        owner: Box::new(Owner { permit, node: node.0.clone() }),
+        back_end: permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied()),
+        permit: Arc::new(Owner { permit }),
     };
     output.line(format_args!("Node {node} of the fleet at {}", membership.address));
     let over = Arc::new(AtomicBool::new(false));
     watch_for_end(&over)?;
     keep_certificate_valid(home, fabric)?;
-    let mut planes = EnginePlane::for_node(node).under(gate.clone());
+    let mut planes = EnginePlane::lent(loan);
     let agent = Agent::leased(LeaseTerms::FLEET, past);
     serve_fleet(endpoint, &mut planes, agent, Duties::new(site, gate, uplink), &over);
     Ok(Exit::Ok)
@@ -151,42 +162,31 @@ fn uplink(
 }
 
 /// The owner's file at work.
+#[derive(Debug)]
 struct Owner {
     permit: Arc<Permit>,
-    node: String,
 }
 
-impl packetrig_node::Owner for Owner {
-    fn objections(&mut self, plan: &Plan, preparation: &Preparation) -> Vec<String> {
-        let places = &preparation.places;
-        let is_here = |port: usize| places.get(port).is_none_or(|place| place.node.0 == self.node);
-        let speed = |place: &Place| (place.node.0 == self.node).then(|| speed_of(&place.interface)).flatten();
-        let speeds: Vec<Option<BitRate>> = places.iter().map(speed).collect();
-        let bound = match plan.clone().bind_part(&speeds, &is_here) {
-            Ok(bound) => bound,
-            Err(problems) => return problems.0.iter().map(ToString::to_string).collect(),
+impl OwnerPermit for Owner {
+    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
+        let mine = |port: &PermitPort| Mine {
+            port: port.port,
+            interface: port.interface.to_string(),
+            link_speed: port.link_speed,
+            back_end: port.back_end,
         };
-        let own = places.iter().enumerate().filter(|(_, place)| place.node.0 == self.node);
-        let mine: Vec<Mine<'_>> =
-            own.map(|(port, place)| Mine { port, interface: &place.interface }).collect();
-        self.permit.check(&bound, &mine, preparation.back_end)
+        let mine: Vec<Mine> = question.ports.iter().map(mine).collect();
+        let wish = Wish {
+            back_end: question.back_end,
+            capture_all: question.capture_all,
+            replays: question.replays.to_vec(),
+        };
+        self.permit.check(question.plan, &mine, &wish)
     }
 
-    fn allows(&mut self, address: IpAddr) -> bool {
+    fn allows(&self, address: IpAddr) -> bool {
         self.permit.networks.contains(address)
     }
-
-    fn insists(&self) -> Option<BackEnd> {
-        self.permit.back_ends.as_ref().and_then(|allowed| allowed.first().copied())
-    }
-}
-
-/// Speed of a link of this machine, if it says.
-fn speed_of(interface: &str) -> Option<BitRate> {
-    let location: Location = interface.parse().ok()?;
-    let netns = NetNs::open_or_current(location.namespace.as_deref()).ok()?;
-    let speed = Ethtool::open(&netns).ok()?.speed(&location.interface).ok().flatten()?;
-    Some(BitRate::new(u64::from(speed.mbits) * 1_000_000))
 }
 
 fn watch_for_end(over: &Arc<AtomicBool>) -> Result<(), Error> {

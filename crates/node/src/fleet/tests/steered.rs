@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Session;
-use packetrig_engine::rig::{Rig, RigOptions};
+use packetrig_engine::rig::{Rig, RigOptions, RigSite};
 use packetrig_engine::sim::{LinkSpec, SimPorts};
 use packetrig_plan::{Location, Plan, ReadOptions};
 use packetrig_wire::tag::TagKey;
@@ -67,7 +67,10 @@ impl Planes for Simulated {
             limits: vec![],
             steered: preparation.steered,
             seed: preparation.seed,
-            places: preparation.places.iter().map(here).collect(),
+            site: RigSite::PartOfFleet {
+                places: preparation.places.iter().map(here).collect(),
+                permit: Arc::new(Generous),
+            },
             gate: Gate::open(),
         };
         let rig = Rig::prepare_with(plan, &options, self.cables.as_ref())?;

@@ -1,0 +1,97 @@
+use super::*;
+use crate::gate::Gate;
+use packetrig_plan::Port;
+use packetrig_wire::tag::TagKey;
+use std::collections::BTreeSet;
+
+/// Notes what it is asked, and objects to one interface.
+#[derive(Debug)]
+struct Doorman(&'static str);
+
+impl OwnerPermit for Doorman {
+    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String> {
+        let refused = question.ports.iter().filter(|port| port.interface.to_string() == self.0);
+        refused.map(|port| format!("port {} is not lent", port.interface)).collect()
+    }
+    fn allows(&self, _: IpAddr) -> bool {
+        true
+    }
+}
+
+fn plan(ports: &[&str]) -> Plan {
+    let port = |name: &&str| Port {
+        name: (*name).into(),
+        site: packetrig_plan::Site::Here,
+        location: name.parse().unwrap(),
+        speed: None,
+        mtu: None,
+        promiscuous: true,
+    };
+    Plan { ports: ports.iter().map(port).collect(), ..Plan::default() }
+}
+
+fn options(site: RigSite) -> RigOptions {
+    RigOptions {
+        key: TagKey(1),
+        confirmed: BTreeSet::new(),
+        capture_dir: None,
+        capture_all: false,
+        captures_wait: false,
+        back_end: None,
+        limits: Vec::new(),
+        steered: false,
+        seed: 0,
+        site,
+        gate: Gate::open(),
+        run: String::new(),
+    }
+}
+
+fn part(places: &[Option<&str>]) -> RigOptions {
+    let place = |place: Option<&str>| place.map(|text| text.parse().unwrap());
+    let permit = Arc::new(Doorman("secret"));
+    options(RigSite::PartOfFleet { places: places.iter().copied().map(place).collect(), permit })
+}
+
+#[test]
+fn a_plan_for_this_machine_has_every_port_here_where_it_says() {
+    let mut plan = plan(&["a", "b"]);
+    let places = Places::of(&plan, &options(RigSite::EveryPortHere)).unwrap();
+    places.settle(&mut plan);
+    assert!(places.is_here(0) && places.is_here(1));
+    assert_eq!(plan.ports[1].location.interface, "b");
+}
+
+#[test]
+fn only_ports_with_a_place_are_here_and_there() {
+    let mut plan = plan(&["a", "b"]);
+    let places = Places::of(&plan, &part(&[None, Some("ns/eth7")])).unwrap();
+    places.settle(&mut plan);
+    assert!(!places.is_here(0) && places.is_here(1) && !places.is_here(2));
+    assert_eq!(plan.ports[0].location.to_string(), "a");
+    assert_eq!(plan.ports[1].location.to_string(), "ns/eth7");
+}
+
+#[test]
+fn one_interface_is_not_two_ports_and_no_port_is_forgotten() {
+    let places = part(&[Some("eth0"), None, Some("eth0")]);
+    let error = Places::of(&plan(&["a", "b", "c"]), &places).unwrap_err().to_string();
+    assert!(error.contains("ports[2].location") && error.contains("port `a` already"), "{error}");
+    for too_few in [&[][..], &[None]] {
+        assert!(matches!(Places::of(&plan(&["a", "b"]), &part(too_few)), Err(Error::NotPermitted(_))));
+    }
+}
+
+#[test]
+fn the_owner_is_asked_about_exactly_the_ports_that_are_opened() {
+    let mut plan = plan(&["a", "secret"]);
+    let places = Places::of(&plan, &part(&[Some("eth7"), None])).unwrap();
+    places.settle(&mut plan);
+    places.ask_before(&plan).unwrap();
+    // What the plan calls the port does not matter; what is opened does.
+    let mut plan = self::plan(&["a", "b"]);
+    let places = Places::of(&plan, &part(&[Some("secret"), None])).unwrap();
+    places.settle(&mut plan);
+    let error = places.ask_before(&plan).unwrap_err();
+    assert!(matches!(&error, Error::NotPermitted(said) if said == &["port secret is not lent"]), "{error}");
+}

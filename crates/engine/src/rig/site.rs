@@ -1,0 +1,62 @@
+//! Which ports of a plan a rig opens, and who has to allow it.
+//!
+//! A rig of a fleet carries the permit of its node's owner. The rig itself asks, of the ports and streams that it really
+//! opens: before it opens them, once it has, and before every change. There is no other way to make such a rig.
+
+use packetrig_plan::{BoundPlan, Location};
+use packetrig_stats::port::BackEnd;
+use packetrig_units::BitRate;
+use std::fmt;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Where the ports of a plan are.
+#[derive(Clone, Debug)]
+pub enum RigSite {
+    /// The plan is for this machine alone: every port is here, where the plan says, and the user is asked nothing more.
+    EveryPortHere,
+    /// The plan is a fleet's, and somebody else wrote it.
+    PartOfFleet {
+        /// For each port of the plan an interface of this machine, or `None` if the port is on another node.
+        places: Vec<Option<Location>>,
+        /// What the owner of this machine allows.
+        permit: Arc<dyn OwnerPermit>,
+    },
+}
+
+/// What the owner of a node allows.
+pub trait OwnerPermit: fmt::Debug + Send + Sync {
+    /// Why the node does not do this: everything at once; empty if it does.
+    fn objections(&self, question: &PermitQuestion<'_>) -> Vec<String>;
+    /// Whether something may be sent to this address.
+    fn allows(&self, address: IpAddr) -> bool;
+}
+
+/// What a rig is about to do.
+#[derive(Clone, Copy, Debug)]
+pub struct PermitQuestion<'a> {
+    /// The whole plan with its schedules, without streams that a steered run has lost.
+    pub plan: &'a BoundPlan,
+    /// The ports that are here.
+    pub ports: &'a [PermitPort],
+    /// The files whose frames ports that are here send, without symbolic links; `None`: one cannot be found.
+    pub replays: &'a [Option<PathBuf>],
+    /// Every receiving port is captured, whatever the plan says.
+    pub capture_all: bool,
+    /// The back end that was asked for.
+    pub back_end: Option<BackEnd>,
+}
+
+/// A port that is here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PermitPort {
+    /// Its index in the plan.
+    pub port: usize,
+    /// Its interface.
+    pub interface: Location,
+    /// What the link says of its speed, whatever the plan says.
+    pub link_speed: Option<BitRate>,
+    /// What frames leave by, once the port is open.
+    pub back_end: Option<BackEnd>,
+}

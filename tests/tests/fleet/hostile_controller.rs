@@ -1,0 +1,345 @@
+//! A controller that holds the fleet's keys and means harm, against a real node with a real owner's file.
+//!
+//! It says everything a controller can say, signed as it should be. What leaves the node is counted at the far interface:
+//! nothing may, until the same controller asks for something that the owner allows.
+
+use crate::lab::{Fleet, SENDERS, Wish};
+use packetrig_fleet::fabric::{Endpoint, Fabric};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::{
+    Body, ClockKey, ClockServer, Command, Grant, Head, NodeName, Order, Place, PlanHash, Preparation, Reply,
+    RunId, Step,
+};
+use packetrig_nats::authority::Authority;
+use packetrig_nats::{Access, NatsFabric};
+use packetrig_plan::{Held, Ping, Steer};
+use packetrig_stats::port::BackEnd;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// Says in a child of this test where the fleet's keys are.
+const KEYS: &str = "PACKETRIG_TEST_HOSTILE";
+/// And what the node's namespace is called.
+const NAMESPACE: &str = "PACKETRIG_TEST_NAMESPACE";
+const VICTIM: &str = SENDERS[0];
+const OWNER: &str = "max_duration = \"2s\"\nmax_capture = 0";
+const PORT: &str = "max_frames_per_second = 1500\nmax_rate = \"10Mbit/s\"";
+/// Frames that the owner allows, in the end.
+const ALLOWED: u64 = 100;
+/// Within which a node has answered.
+const PATIENCE: Nanos = Nanos::from_secs(20);
+
+/// A flow of so many frames a second to an address.
+fn flow(name: &str, to: &str, pps: u64, frames: u64) -> Value {
+    let field = |value: &str| json!({"choice": "value", "value": value});
+    json!({
+        "name": name,
+        "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
+        "packet": [
+            {"choice": "ethernet", "ethernet": {"dst": field("02:00:00:00:99:02"), "src": field("02:00:00:00:99:01")}},
+            {"choice": "ipv4", "ipv4": {"dst": field(to), "src": field("198.18.0.1")}},
+        ],
+        "size": {"choice": "fixed", "fixed": 128},
+        "rate": {"choice": "pps", "pps": pps},
+        "duration": {"choice": "fixed_packets", "fixed_packets": {"packets": frames}},
+    })
+}
+
+fn document(flows: &[Value]) -> Value {
+    let port = |name: &str, at: &str| json!({"name": name, "location": at});
+    json!({"ports": [port("a", &format!("{VICTIM}/eth0")), port("b", "r1/eth0")], "flows": flows})
+}
+
+fn place(node: &str, interface: &str) -> Place {
+    Place { node: NodeName(node.into()), interface: interface.into() }
+}
+
+/// What the owner allows.
+fn honest() -> Preparation {
+    Preparation {
+        document: document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]).to_string(),
+        places: vec![place(VICTIM, "eth0"), place("r1", "eth0")],
+        ..Preparation::default()
+    }
+}
+
+fn asking(document: &Value) -> Preparation {
+    Preparation { document: document.to_string(), ..honest() }
+}
+
+/// Everything that is wrong from the first message on: its name, the run's id, what is asked.
+fn attacks(namespace: &str, elsewhere: &Path) -> Vec<(&'static str, String, Preparation)> {
+    let stranger = || flow("s", "10.0.0.9", 1000, ALLOWED);
+    let placed = |places: Vec<Place>| Preparation { places, ..honest() };
+    let far = || place("r1", "eth0");
+    let mut local = document(&[stranger()]);
+    local["ports"] = json!([{"name": "a", "location": "eth0"}]);
+    local["flows"][0]["tx_rx"]["port"] = json!({"tx_name": "a"});
+    let mut device = document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]);
+    device["devices"] = json!([{"name": "d", "ethernets": [{"name": "e", "mac": "02:00:00:00:99:07",
+        "connection": {"choice": "port_name", "port_name": "a"},
+        "ipv4_addresses": [{"name": "i", "address": "10.0.0.1", "gateway": "10.0.0.9", "prefix": 16}]}]}]);
+    let mut captured = document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]);
+    captured["captures"] = json!([{"name": "c", "port_names": ["a"]}]);
+    let mut replay = document(&[]);
+    replay["flows"] = json!([{"name": "s", "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
+        "x_replay": {"file": "/etc/shadow", "timing": "fastest",
+            "facts": {"file_size": 1000, "frames": 9, "bytes": 900, "span_ns": 5}}}]);
+    let clock = ClockServer {
+        at: vec!["224.0.0.1:5000".parse().expect("an address")],
+        key: ClockKey([1; 32]),
+        identity: "stranger".into(),
+    };
+    let named = |name: &'static str, preparation| (name, format!("run-{name}"), preparation);
+    let taken = || Preparation {
+        capture_all: true,
+        capture_dir: Some(elsewhere.join("taken").display().to_string()),
+        ..honest()
+    };
+    let outside = elsewhere.join("outside").display().to_string();
+    vec![
+        named("no-places", Preparation { places: vec![], document: local.to_string(), ..honest() }),
+        named("no-places-but-allowed", placed(vec![])),
+        named("too-few-places", placed(vec![place(VICTIM, "eth0")])),
+        named("too-many-places", placed(vec![place(VICTIM, "eth0"), far(), far()])),
+        named("one-interface-twice", placed(vec![place(VICTIM, "eth0"), place(VICTIM, "eth0")])),
+        named("a-namesake", placed(vec![place(&format!("{VICTIM} "), "eth0"), far()])),
+        named("an-alias", placed(vec![place(VICTIM, &format!("{namespace}/eth0")), far()])),
+        named("a-path", placed(vec![place(VICTIM, "../eth0"), far()])),
+        named("not-lent", placed(vec![place(VICTIM, "ctl0"), far()])),
+        named(
+            "not-lent-but-confirmed",
+            Preparation {
+                confirmed: vec!["ctl0".into(), format!("{VICTIM}/ctl0")],
+                ..placed(vec![place(VICTIM, "ctl0"), far()])
+            },
+        ),
+        named("an-address", asking(&document(&[stranger()]))),
+        named("too-fast", asking(&document(&[flow("s", "198.18.0.2", 2000, ALLOWED)]))),
+        named("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
+        named(
+            "too-fast-together",
+            asking(&document(&["s", "t"].map(|s| flow(s, "198.18.0.2", 1000, ALLOWED)))),
+        ),
+        named("a-device", asking(&device)),
+        named("a-replay", asking(&replay)),
+        named("a-clock", Preparation { clock: Some(clock), ..honest() }),
+        named("pktgen", Preparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
+        named("captures", asking(&captured)),
+        named("captures-elsewhere", Preparation { places: vec![far(), place(VICTIM, "eth0")], ..taken() }),
+        ("a-path-as-a-run", "../../../escape".into(), asking(&document(&[]))),
+        ("an-absolute-run", outside, asking(&document(&[]))),
+    ]
+}
+
+/// The controller.
+struct Hostile {
+    endpoint: <NatsFabric as Fabric>::Endpoint,
+    victim: NodeName,
+}
+
+impl Hostile {
+    fn take(keys: &Path) -> Self {
+        let text = std::fs::read_to_string(keys.join("fleet.json")).expect("the fleet has addresses");
+        let addresses: Value = serde_json::from_str(&text).expect("in JSON");
+        let authority = Authority::open(&keys.join("authority")).expect("the fleet has keys");
+        let (credentials, own) = authority.controller().expect("the controller's among them");
+        let mut access = Access::to(String::new(), Some(credentials));
+        let servers = addresses["servers"].as_array().expect("a list");
+        access.servers = servers.iter().filter_map(Value::as_str).map(str::to_owned).collect();
+        access.keys = Some(own);
+        let fabric = NatsFabric::new(access).expect("the server is there");
+        let endpoint = fabric.join(NodeName::controller()).expect("nobody else is in charge");
+        Self { endpoint, victim: NodeName(VICTIM.into()) }
+    }
+
+    fn post(&mut self, body: Body) {
+        self.endpoint.post(&self.victim, body).expect("the node is there");
+    }
+
+    /// Tells the node something and waits for the answer; renews every lease meanwhile.
+    fn tell(&mut self, head: &Head, command: Command) -> Option<Reply> {
+        self.post(Body::Command(head.clone(), command));
+        self.listen(PATIENCE, |of, _| of == head)
+    }
+
+    fn listen(&mut self, within: Nanos, is_it: impl Fn(&Head, &Reply) -> bool) -> Option<Reply> {
+        let until = now() + within;
+        while now() < until {
+            let Some(letter) = self.endpoint.receive(until.since(now())) else { continue };
+            match letter.body {
+                Body::Renew(head, nonce) => self.post(Body::Granted(head, Grant { nonce, go_on: true })),
+                Body::Reply(head, reply) if letter.from == self.victim && is_it(&head, &reply) => {
+                    return Some(reply);
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Has it sent, if the node does it; says how far that came.
+    fn run(&mut self, run: &str, preparation: Preparation) -> String {
+        let head = head(run, &preparation);
+        let how_far = self.go_through(&head, preparation);
+        self.tell(&head, Command::Abort);
+        how_far
+    }
+
+    fn go_through(&mut self, head: &Head, preparation: Preparation) -> String {
+        let prepared = self.tell(head, Command::Prepare(Box::new(preparation)));
+        let Some(Reply::Prepared { ports }) = prepared else { return format!("{prepared:?}") };
+        if ports.is_empty() {
+            return "prepared no port".to_owned();
+        }
+        if let Some(stop) = self.start(head) {
+            return stop;
+        }
+        // Longer than what is allowed takes.
+        let done =
+            self.listen(PATIENCE, |of, reply| of == head && matches!(reply, Reply::SendersDone { .. }));
+        format!("it sent: {done:?}")
+    }
+
+    /// Arms and starts it; says why not.
+    fn start(&mut self, head: &Head) -> Option<String> {
+        let armed = self.tell(head, Command::Arm);
+        if !matches!(armed, Some(Reply::Armed)) {
+            return Some(format!("not armed: {armed:?}"));
+        }
+        let start = now() + LeaseTerms::FLEET.ttl;
+        for command in [Command::Commit { start, guard: Nanos::ZERO }, Command::Confirm { start }] {
+            let answer = self.tell(head, command);
+            if !matches!(answer, Some(Reply::Committed | Reply::Confirmed)) {
+                return Some(format!("not started: {answer:?}"));
+            }
+        }
+        self.listen(PATIENCE, |of, reply| of == head && matches!(reply, Reply::Started));
+        None
+    }
+
+    /// A run that is allowed and steered to what is not; what became of each change.
+    fn steer(&mut self) -> Vec<(String, String)> {
+        let endless = |mut flow: Value| {
+            flow["duration"] = json!({"choice": "continuous"});
+            flow
+        };
+        let allowed = |name: &str| endless(flow(name, "198.18.0.2", 1000, 0));
+        let preparation = Preparation { steered: true, ..asking(&document(&[allowed("s")])) };
+        let head = head("run-steered", &preparation);
+        let prepared = self.tell(&head, Command::Prepare(Box::new(preparation)));
+        assert!(matches!(prepared, Some(Reply::Prepared { .. })), "{prepared:?}");
+        assert_eq!(self.start(&head), None);
+        let mut moved = document(&[allowed("s")]);
+        moved["ports"][0]["location"] = "s1/ctl0".into();
+        let replan = |document: &Value| Steer::Replan(document.to_string());
+        let ping = Ping { number: 1, source: "i".into(), to: "10.0.0.9".parse().expect("an address") };
+        let stranger = endless(flow("t", "10.0.0.9", 100, 0));
+        let changes = [
+            ("steered-to-an-address", replan(&document(&[allowed("s"), stranger]))),
+            ("steered-too-fast", replan(&document(&[allowed("s"), allowed("t")]))),
+            ("steered-to-a-port", replan(&moved)),
+            ("steered-to-ping", Steer::Ping(vec![ping])),
+        ];
+        let mut told = Vec::new();
+        for (number, (name, steer)) in (1..).zip(changes) {
+            let command = if steer.makes_takes() {
+                Command::Step { number, step: Box::new(Step::Hold(steer)) }
+            } else {
+                Command::Steer(Box::new(Order { number, steer }))
+            };
+            let answer = self.tell(&head, command);
+            let undo = Command::Step { number, step: Box::new(Step::Undo) };
+            told.push((name.to_owned(), format!("{answer:?}")));
+            if matches!(&answer, Some(Reply::Held { fault: None, .. })) {
+                self.tell(&head, undo);
+            }
+        }
+        told.push(("steered-to-a-mac".to_owned(), self.announce_a_mac(&head)));
+        self.tell(&head, Command::Abort);
+        told
+    }
+
+    /// Says of a stream that the node sends that another node sends it, to another station.
+    fn announce_a_mac(&mut self, head: &Head) -> String {
+        let number = 90;
+        let hold = Step::Hold(Steer::Start(vec![]));
+        self.tell(head, Command::Step { number, step: Box::new(hold) });
+        let held = Held { stream: 0, number: 0, index: 0, mac: Some([2, 0, 0, 0, 0x66, 0x66]) };
+        let announce = Step::Announce { held: vec![held], at: None };
+        format!("{:?}", self.tell(head, Command::Step { number, step: Box::new(announce) }))
+    }
+}
+
+fn head(run: &str, preparation: &Preparation) -> Head {
+    Head { run: RunId(run.into()), attempt: 1, epoch: 1, plan: PlanHash::of(&preparation.document) }
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+/// The hostile controller itself, in the namespace of the fleet's server.
+#[test]
+#[ignore = "run by another test"]
+fn controller() {
+    let keys = PathBuf::from(std::env::var_os(KEYS).expect("a fleet"));
+    let namespace = std::env::var(NAMESPACE).expect("a namespace");
+    let mut hostile = Hostile::take(&keys);
+    let elsewhere = keys.parent().expect("it lies below a directory").join("elsewhere");
+    if std::env::var_os("PACKETRIG_TEST_HONEST").is_some() {
+        println!("outcome\thonest\t{}", hostile.run("run-honest", honest()));
+        return;
+    }
+    for (name, run, preparation) in attacks(&namespace, &elsewhere) {
+        println!("outcome\t{name}\t{}", hostile.run(&run, preparation));
+    }
+    for (name, outcome) in hostile.steer() {
+        println!("outcome\t{name}\t{outcome}");
+    }
+}
+
+/// Runs the controller to its end: what became of each thing it tried.
+fn outcomes(fleet: &Fleet, is_honest: bool) -> Vec<(String, String)> {
+    let mut command = fleet.beside_the_controller(&std::env::current_exe().expect("this test has a file"));
+    command.args(["--exact", "hostile::controller", "--nocapture", "--include-ignored"]);
+    command.env(KEYS, fleet.place().join("fleet")).env(NAMESPACE, fleet.namespace_of(VICTIM));
+    if is_honest {
+        command.env("PACKETRIG_TEST_HONEST", "1");
+    }
+    let output = command.output().expect("the test runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}\n{complaints}\n{}", fleet.said(VICTIM));
+    let outcome = |line: &str| {
+        let mut words = line.split('\t').skip_while(|word| !word.ends_with("outcome")).skip(1);
+        Some((words.next()?.to_owned(), words.next()?.to_owned()))
+    };
+    text.lines().filter_map(outcome).collect()
+}
+
+#[test]
+fn a_controller_with_the_keys_sends_nothing_that_the_owner_does_not_allow() {
+    let Some(fleet) = Fleet::up(Wish { owner: OWNER, port: PORT, ..Wish::default() }) else { return };
+    let before = fleet.sent_by(VICTIM);
+    let outcomes = outcomes(&fleet, false);
+    let sent = fleet.sent_by(VICTIM) - before;
+    println!("{} attacks, {sent} frames outside the permit", outcomes.len());
+    assert_eq!(outcomes.len(), 27, "{outcomes:?}");
+    for (name, outcome) in &outcomes {
+        println!("{name}: {outcome}");
+        let is_refused = outcome.contains("ailed") || outcome.contains("fault: Some");
+        // These are somebody else's ports, and what a plan says of places is not looked at.
+        let is_harmless = ["a-namesake", "steered-to-a-port"].contains(&name.as_str());
+        assert!(is_refused || is_harmless, "{name}: {outcome}");
+    }
+    assert_eq!(sent, 0, "{outcomes:?}");
+    let elsewhere = fleet.place().join("elsewhere");
+    assert!(!elsewhere.exists(), "the node wrote where it was told to");
+    // The same controller, asking for what is allowed.
+    let honest = self::outcomes(&fleet, true);
+    assert!(honest.iter().any(|(_, outcome)| outcome.starts_with("it sent: Some")), "{honest:?}");
+    assert_eq!(fleet.sent_by(VICTIM) - before, ALLOWED, "{honest:?}");
+}
