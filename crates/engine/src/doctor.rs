@@ -2,12 +2,13 @@
 //!
 //! A pure judgement of facts that `packetrig_sys::facts` gathered; it asks the kernel nothing and changes nothing.
 
+use crate::packet::guard::Refusal;
 use crate::packet::saved_settings::UnrestoredInterface;
-use crate::packet::{guard, relatives};
 use crate::rig::choose::COMFORTABLE;
 use packetrig_sys::ethtool::Offload;
 use packetrig_sys::facts::{Interface, Machine};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// Oldest kernel the rings are tested on.
 const OLDEST_KERNEL: (u32, u32) = (5, 10);
@@ -47,11 +48,11 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// Judges the machine, then each interface. `interfaces` are all of a namespace, because one may stand on another.
-pub fn judge(machine: &Machine, interfaces: &[Interface]) -> Vec<Finding> {
+/// Judges the machine, then each interface. `refused` are those that the lab guard refuses, by their number.
+pub fn judge(machine: &Machine, interfaces: &[Interface], refused: &BTreeMap<u32, Refusal>) -> Vec<Finding> {
     let mut findings = judge_machine(machine);
     for interface in interfaces {
-        findings.extend(judge_interface(machine, interface, interfaces));
+        findings.extend(judge_interface(machine, interface, refused.get(&interface.link.index)));
     }
     findings
 }
@@ -122,7 +123,7 @@ fn packet_rights(machine: &Machine) -> Finding {
     }
 }
 
-fn judge_interface(machine: &Machine, interface: &Interface, all: &[Interface]) -> Vec<Finding> {
+fn judge_interface(machine: &Machine, interface: &Interface, refusal: Option<&Refusal>) -> Vec<Finding> {
     let finding = |level, what: String, remedy: Option<String>| Finding {
         subject: Subject::Interface(interface.link.name.clone()),
         level,
@@ -130,7 +131,7 @@ fn judge_interface(machine: &Machine, interface: &Interface, all: &[Interface]) 
         remedy,
     };
     let mut findings = Vec::new();
-    if let Err(refusal) = guard::judge(&interface.link.name, &relatives(all, interface.link.index), false) {
+    if let Some(refusal) = refusal {
         let remedy =
             format!("use an isolated interface, or `--confirm {}` if it is one", interface.link.name);
         findings.push(finding(
@@ -252,6 +253,7 @@ mod tests {
             promiscuous: false,
             master: None,
             peer: None,
+            peer_netns: None,
             qdisc: None,
         };
         Interface {
@@ -277,7 +279,7 @@ mod tests {
 
     #[test]
     fn a_fit_machine_has_no_problem() {
-        let findings = judge(&machine(), &[interface()]);
+        let findings = judge(&machine(), &[interface()], &BTreeMap::new());
         assert!(worst(&findings) < Level::Problem);
         assert!(says(&findings, Level::Good, "back end packet works"));
     }
@@ -299,7 +301,7 @@ mod tests {
             native.contains("no live frames as it is now") && native.contains("above 200000"),
             "{native}"
         );
-        let findings = judge(&no_bpf, &[]);
+        let findings = judge(&no_bpf, &[], &BTreeMap::new());
         assert!(says(&findings, Level::Note, "back end xdp does not work: no rights"));
         assert!(says(&findings, Level::Note, "back end af-xdp does not work: no rights"));
         assert!(says(&findings, Level::Note, "back end pktgen does not work: no module"));
@@ -309,7 +311,7 @@ mod tests {
     fn missing_rights_are_named_with_the_way_to_get_them() {
         let mut machine = machine();
         machine.rights.capabilities = vec!["CAP_NET_ADMIN"];
-        let findings = judge(&machine, &[]);
+        let findings = judge(&machine, &[], &BTreeMap::new());
         let problem = findings.iter().find(|finding| finding.level == Level::Problem).unwrap();
         assert!(
             problem.what.contains("CAP_NET_RAW missing")
@@ -326,25 +328,18 @@ mod tests {
             lab_obstacle: Some("forbidden".into()),
             ..machine()
         };
-        let findings = judge(&machine, &[]);
+        let findings = judge(&machine, &[], &BTreeMap::new());
         for text in ["4.19.0", "one processor", "needs root: forbidden"] {
             assert!(says(&findings, Level::Note, text), "{text}");
         }
     }
 
     #[test]
-    fn the_guard_is_told_beforehand_also_for_what_stands_above() {
-        let mut bridge = interface();
-        bridge.link.index = 3;
-        bridge.link.name = "br0".into();
-        bridge.default_route = true;
-        let mut port = interface();
-        port.link.master = Some(3);
-        let findings = judge(&machine(), &[port, bridge]);
-        let refused = |name: &str| {
-            findings.iter().any(|f| f.level == Level::Problem && f.subject == Subject::Interface(name.into()))
-        };
-        assert!(refused("eth1") && refused("br0"));
+    fn what_the_guard_refuses_is_told_beforehand() {
+        let reason = "br0, which is stacked with it, carries the default route".to_owned();
+        let refusal = Refusal { port: "eth1".into(), reason };
+        let findings = judge(&machine(), &[interface()], &BTreeMap::from([(2, refusal)]));
+        assert!(says(&findings, Level::Problem, "br0, which is stacked with it"), "{findings:?}");
     }
 
     #[test]
@@ -354,7 +349,7 @@ mod tests {
         fast.offloads.push(Offload::Gro);
         fast.xdp = Some(XdpFeatures { native: true, zero_copy: true, ..XdpFeatures::default() });
         fast.timestamping = Some(Timestamping { rx_hardware: true, ..Timestamping::default() });
-        let findings = judge(&machine(), &[fast]);
+        let findings = judge(&machine(), &[fast], &BTreeMap::new());
         assert!(says(&findings, Level::Note, "no carrier"));
         assert!(says(&findings, Level::Note, "offloads off: gro") && !says(&findings, Level::Note, "rx "));
         assert!(

@@ -9,15 +9,15 @@
 use crate::circumstances;
 use crate::release::{self, Dispatcher, Due, Gone, Manner};
 use crate::{Error, now};
-use packetrig_engine::packet::guard::{self, Relative};
+use packetrig_engine::packet::guard;
 use packetrig_plan::Location;
 use packetrig_probe::choice::{Calibration, Exactness};
 use packetrig_probe::{Budget, Departure, Limits, Mechanism, Planned, Spread, Stage, Stamp};
 use packetrig_sys::clock::{self, Offset};
+use packetrig_sys::kernel;
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
 use packetrig_sys::packet::{RxOptions, RxRing};
-use packetrig_sys::{facts, kernel};
 use packetrig_units::{MonoTime, Nanos};
 use serde::Serialize;
 
@@ -246,19 +246,7 @@ fn lab_only(
 ) -> Result<(NetNs, packetrig_sys::link::Link), Error> {
     let netns = NetNs::open_or_current(location.namespace.as_deref())?;
     let link = Links::open(&netns)?.by_name(&location.interface)?;
-    let relative = |interface: &facts::Interface| Relative {
-        name: interface.link.name.clone(),
-        itself: interface.link.index == link.index,
-        loopback: interface.link.loopback,
-        default_route: interface.default_route,
-        addresses: interface.addresses.clone(),
-    };
-    let is_related = |interface: &&facts::Interface| {
-        interface.link.index == link.index || link.master == Some(interface.link.index)
-    };
-    let relatives: Vec<_> = facts::interfaces(&netns)?.iter().filter(is_related).map(relative).collect();
-    let is_confirmed = confirmed.contains(location);
-    guard::judge(&location.to_string(), &relatives, is_confirmed).map_err(packetrig_engine::Error::from)?;
+    guard::permit_port(&netns, link.index, &location.to_string(), confirmed.contains(location))?;
     Ok((netns, link))
 }
 

@@ -4,6 +4,7 @@
 //! undoes nothing by itself: interfaces live until they are deleted or their namespace ends.
 
 mod change;
+mod stack;
 mod way;
 
 pub use way::{Neighbour, Route};
@@ -56,6 +57,9 @@ pub struct Link {
     pub master: Option<u32>,
     /// Number of the interface below it, or of its peer (which may be in another namespace).
     pub peer: Option<u32>,
+    /// The namespace in which `peer` counts, by the number that this namespace has for it; `None` if it is this one.
+    #[serde(skip)]
+    pub peer_netns: Option<i32>,
     /// Its queueing discipline.
     pub qdisc: Option<String>,
 }
@@ -282,6 +286,7 @@ fn link_of(message: &LinkMessage) -> Link {
         promiscuous: flags.contains(LinkFlags::Promisc),
         master: None,
         peer: None,
+        peer_netns: None,
         qdisc: None,
     };
     for attribute in &message.attributes {
@@ -291,11 +296,16 @@ fn link_of(message: &LinkMessage) -> Link {
             LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
             LinkAttribute::MaxMtu(limit) => link.mtu_limit = (*limit > 0).then_some(*limit),
             LinkAttribute::Controller(index) => link.master = Some(*index),
-            LinkAttribute::Link(index) => link.peer = Some(*index),
+            LinkAttribute::Link(index) => link.peer = Some(*index).filter(|index| *index > 0).or(link.peer),
             LinkAttribute::Qdisc(name) => link.qdisc = Some(name.clone()),
             // The count covers promiscuity asked for by sockets, which the flag does not show.
             LinkAttribute::Promiscuity(count) => link.promiscuous |= *count > 0,
-            LinkAttribute::LinkInfo(infos) => link.kind = kind_of(infos),
+            // -1 says that the namespace has no number here: it cannot be told which.
+            LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
+            LinkAttribute::LinkInfo(infos) => {
+                link.kind = kind_of(infos);
+                link.peer = link.peer.or_else(|| stack::carrier_of(infos));
+            }
             _ => {}
         }
     }

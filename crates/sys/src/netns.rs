@@ -14,6 +14,8 @@ use std::thread::JoinHandle;
 
 /// Where `ip netns` and we keep named namespaces.
 pub const DIRECTORY: &str = "/run/netns";
+/// Namespaces that are looked at, at most.
+const MOST_VISIBLE: usize = 1024;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root, or inside a user namespace";
 /// File system type of namespace descriptors (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
@@ -153,6 +155,17 @@ impl NetNs {
             .chain(names().into_iter().map(|name| Self::open(&name).ok()))
             .chain(process.map(of_process));
         candidates.flatten().find(|netns| netns.inode().is_ok_and(|found| found == inode))
+    }
+
+    /// Every namespace that can be found from here: the caller's, those with a name, and those of processes. Each once.
+    pub fn visible() -> Vec<Self> {
+        let named = names().into_iter().map(|name| Self::open(&name).ok());
+        let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let of_processes = numbers.map(|process| Self::of_process(process).ok());
+        let mut seen = std::collections::BTreeSet::new();
+        let all = std::iter::once_with(|| Self::current().ok()).chain(named).chain(of_processes).flatten();
+        all.filter(|netns| netns.inode().is_ok_and(|inode| seen.insert(inode))).take(MOST_VISIBLE).collect()
     }
 
     /// The namespace of a process.

@@ -1,6 +1,7 @@
 //! Runs through 802.1Q devices, and over them.
 
 use super::{document, inside};
+use packetrig_engine::packet::guard::permit_port;
 use packetrig_sys::link::Links;
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::{INTERFACE, LabPort};
@@ -65,4 +66,27 @@ fn what_leaves_a_vlan_device_is_tagged_on_the_cable() {
     let frames = frames_of(&finished.capture());
     assert_eq!(frames.len() as u64, FRAMES);
     assert!(frames.iter().all(|frame| frame[12..16] == [0x81, 0, 0, 100]), "{:02x?}", &frames[0][..20]);
+}
+
+#[test]
+#[ignore = "runs in the guest: make test-vm"]
+fn vlans_on_the_card_with_the_default_route_are_refused_through_every_layer() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    let port = &lab.ports()[0];
+    with_device(port);
+    inside(port.netns(), &format!("ip link set {INTERFACE} up"));
+    inside(port.netns(), &format!("ip addr add 198.18.9.1/24 dev {INTERFACE}"));
+    let refusal = |name: &str| {
+        let index = Links::open(port.netns()).unwrap().by_name(name).unwrap().index;
+        permit_port(port.netns(), index, name, false).err().map(|error| error.to_string())
+    };
+    assert_eq!(refusal(DEVICE), None);
+    inside(port.netns(), "ip link add br7 type bridge && ip link set eth0.100 master br7");
+    inside(port.netns(), "ip link add link br7 name br7.5 type vlan id 5 && ip link set br7 up");
+    assert_eq!(refusal("br7.5"), None);
+    inside(port.netns(), &format!("ip route add default via 198.18.9.2 dev {INTERFACE}"));
+    for name in [DEVICE, "br7", "br7.5"] {
+        let said = refusal(name).unwrap_or_else(|| panic!("{name} is not refused"));
+        assert!(said.contains("default route"), "{name}: {said}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Bad input of every kind: an error that says what, where and what to do, the documented exit code, and no panic.
 
+mod guard;
+
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::document::{Document, Flow, ethernet, ipv6, tcp};

@@ -5,6 +5,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style};
 use packetrig_engine::doctor::{Finding, Level, Subject, judge, judge_unrestored};
+use packetrig_engine::packet::guard;
 use packetrig_engine::packet::saved_settings::unrestored;
 use packetrig_plan::Location;
 use packetrig_sys::facts::{self, Interface, Machine};
@@ -77,11 +78,10 @@ fn wanted(interfaces: &[Location]) -> Wanted {
 
 fn examine(wanted: &Wanted) -> Result<Examination, Error> {
     let machine = facts::machine();
-    let mut findings = judge(&machine, &[]);
+    let mut findings = judge(&machine, &[], &BTreeMap::new());
     let mut interfaces: Vec<Examined> = Vec::new();
     for (namespace, names) in wanted {
-        let there = facts::interfaces(&NetNs::open_or_current(namespace.as_deref())?)?;
-        interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine, there)?);
+        interfaces.extend(examine_namespace(namespace.as_deref(), names, &machine)?);
     }
     for unrestored in unrestored() {
         let location = unrestored.location();
@@ -96,15 +96,16 @@ fn examine_namespace(
     namespace: Option<&str>,
     names: &[String],
     machine: &Machine,
-    there: Vec<Interface>,
 ) -> Result<Vec<Examined>, Error> {
+    let netns = NetNs::open_or_current(namespace)?;
+    let there = facts::interfaces(&netns)?;
     let is_there = |name: &String| there.iter().any(|interface| interface.link.name == *name);
     if let Some(name) = names.iter().find(|name| !is_there(name)) {
         let remedy = "`packetrig doctor` without a name shows those there are";
         let name = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
         return Err(packetrig_sys::Error::Missing { what: "interface", name, remedy }.into());
     }
-    let findings = judge(machine, &there);
+    let findings = judge(machine, &there, &guard::refusals(&netns)?);
     let chosen = |interface: &Interface| {
         if names.is_empty() { !interface.link.loopback } else { names.contains(&interface.link.name) }
     };

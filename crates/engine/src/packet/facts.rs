@@ -1,47 +1,9 @@
-//! What the kernel says of an interface and of those stacked on it.
+//! What the kernel counts of an interface.
 
-use super::guard::Relative;
-use packetrig_sys::facts::Interface;
-use packetrig_sys::link::{Counters, Link, Links};
+use packetrig_sys::link::{Counters, Links};
 use packetrig_sys::netns::NetNs;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Kinds of interfaces that send through another one, which their `peer` names.
-const STACKED: [&str; 6] = ["vlan", "macvlan", "macvtap", "ipvlan", "ipvtap", "macsec"];
-
-/// The interface with this number and all that send through it: its bridge or bond, VLANs on top, and theirs in turn.
-/// `all` are the interfaces of its namespace.
-pub(crate) fn relatives(all: &[Interface], index: u32) -> Vec<Relative> {
-    let links: Vec<&Link> = all.iter().map(|interface| &interface.link).collect();
-    let related = related(&links, index);
-    let describe = |interface: &Interface| Relative {
-        name: interface.link.name.clone(),
-        itself: interface.link.index == index,
-        loopback: interface.link.loopback,
-        default_route: interface.default_route,
-        addresses: interface.addresses.clone(),
-    };
-    all.iter().filter(|interface| related.contains(&interface.link.index)).map(describe).collect()
-}
-
-fn related(all: &[&Link], index: u32) -> BTreeSet<u32> {
-    let mut found = BTreeSet::from([index]);
-    loop {
-        let masters = all.iter().filter(|link| found.contains(&link.index)).filter_map(|link| link.master);
-        let stacked = all.iter().filter(|link| {
-            link.kind.as_deref().is_some_and(|kind| STACKED.contains(&kind))
-                && link.peer.is_some_and(|below| found.contains(&below))
-        });
-        let more: Vec<u32> = masters.chain(stacked.map(|link| link.index)).collect();
-        let before = found.len();
-        found.extend(more);
-        if found.len() == before {
-            return found;
-        }
-    }
-}
 
 /// Counts of an interface since the meter was started.
 #[derive(Debug)]
@@ -100,43 +62,5 @@ impl Meter {
             tx_errors: since(now.tx_errors, start.tx_errors),
             tx_dropped: since(now.tx_dropped, start.tx_dropped),
         })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn link(index: u32, kind: Option<&str>, master: Option<u32>, peer: Option<u32>) -> Link {
-        Link {
-            index,
-            name: format!("if{index}"),
-            kind: kind.map(str::to_owned),
-            mac: None,
-            mtu: 1500,
-            mtu_limit: None,
-            up: true,
-            carrier: true,
-            loopback: false,
-            promiscuous: false,
-            master,
-            peer,
-            qdisc: None,
-        }
-    }
-
-    #[test]
-    fn bridges_bonds_and_vlans_above_are_related_cables_are_not() {
-        let all = [
-            link(1, None, Some(2), None),
-            link(2, Some("bond"), Some(3), None),
-            link(3, Some("bridge"), None, None),
-            link(4, Some("vlan"), None, Some(3)),
-            link(5, Some("veth"), None, Some(1)),
-            link(6, Some("vlan"), None, Some(5)),
-            link(7, None, Some(3), None),
-        ];
-        assert_eq!(related(&all.each_ref(), 1), BTreeSet::from([1, 2, 3, 4]));
-        assert_eq!(related(&all.each_ref(), 5), BTreeSet::from([5, 6]));
     }
 }

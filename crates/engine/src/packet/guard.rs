@@ -2,17 +2,76 @@
 //!
 //! RFC 6815 confines benchmark traffic to isolated test networks. An interface that carries a default route, or an
 //! address outside the blocks set aside for benchmarking, is refused until the user confirms it for that interface.
-//! Interfaces above it (its bridge, VLANs on it) count like itself. This module decides; it asks the kernel nothing.
+//! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see [`stack`](super::stack).
+//! Whoever sends asks [`permit_port`].
 
+use super::stack::{Reach, StackLink, StackNamespace, look, stacked_with};
+use crate::Error;
+use packetrig_sys::netns::NetNs;
+use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// The interface, or one that sends through it.
+/// Refuses the interface with this number, if it or anything stacked with it is part of a network that people use. `port` is
+/// its name for messages.
+pub fn permit_port(netns: &NetNs, index: u32, port: &str, confirmed: bool) -> Result<(), Error> {
+    if confirmed {
+        return Ok(());
+    }
+    Ok(judge(port, &relatives(&look(netns)?, index), confirmed)?)
+}
+
+/// The interfaces of a namespace that [`permit_port`] refuses, and why, by their number.
+pub fn refusals(netns: &NetNs) -> Result<BTreeMap<u32, Refusal>, Error> {
+    let all = look(netns)?;
+    let own = all.first().map(|own| own.links.as_slice()).unwrap_or_default();
+    let refusal = |of: &StackLink| {
+        let index = of.link.index;
+        judge(&of.link.name, &relatives(&all, index), false).err().map(|refusal| (index, refusal))
+    };
+    Ok(own.iter().filter_map(refusal).collect())
+}
+
+/// The interface of the first namespace and all that are stacked with it.
+pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<Relative> {
+    let describe = |((namespace, number), reach): (&(usize, u32), &Reach)| {
+        let of = all[*namespace].links.iter().find(|of| of.link.index == *number)?;
+        let label = &all[*namespace].label;
+        let name = &of.link.name;
+        Some(Relative {
+            name: if label.is_empty() { name.clone() } else { format!("{label}/{name}") },
+            kinship: match reach {
+                _ if *namespace == 0 && *number == index => Kinship::Itself,
+                Reach::BeyondCable => Kinship::BeyondCable,
+                _ => Kinship::Stacked,
+            },
+            loopback: of.link.loopback,
+            default_route: of.default_route,
+            addresses: of.addresses.clone(),
+        })
+    };
+    let found = stacked_with(all, index);
+    // What is at the far end of a cable and goes no further is what is tested.
+    found.iter().filter(|(_, reach)| **reach != Reach::CableEnd).filter_map(describe).collect()
+}
+
+/// How an interface is related to the one asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kinship {
+    /// It is the one.
+    Itself,
+    /// It shares a wire with it.
+    Stacked,
+    /// It is reached by a bridge, bond or switch at the far end of a cable.
+    BeyondCable,
+}
+
+/// The interface, or one that is stacked with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relative {
     /// Its name.
     pub name: String,
-    /// It is the interface asked for.
-    pub itself: bool,
+    /// How it is related.
+    pub kinship: Kinship,
     /// It is the loopback interface.
     pub loopback: bool,
     /// A default route leaves through it.
@@ -43,8 +102,11 @@ pub fn judge(port: &str, relatives: &[Relative], confirmed: bool) -> Result<(), 
 }
 
 fn objection(relative: &Relative) -> Option<String> {
-    let who =
-        if relative.itself { "it".to_owned() } else { format!("{}, which sends through it,", relative.name) };
+    let who = match relative.kinship {
+        Kinship::Itself => "it".to_owned(),
+        Kinship::BeyondCable => format!("{}, where its cable leads,", relative.name),
+        Kinship::Stacked => format!("{}, which is stacked with it,", relative.name),
+    };
     if relative.loopback {
         return Some(format!("{who} is the loopback interface, which carries this machine's own traffic"));
     }
@@ -52,6 +114,10 @@ fn objection(relative: &Relative) -> Option<String> {
         return Some(format!(
             "{who} carries the default route, so test traffic could reach other people's networks"
         ));
+    }
+    // The device under test may have any address.
+    if relative.kinship == Kinship::BeyondCable {
+        return None;
     }
     let foreign = relative.addresses.iter().find(|address| !is_for_tests(**address))?;
     Some(format!(
@@ -84,7 +150,7 @@ mod tests {
     fn plain() -> Relative {
         Relative {
             name: "eth1".into(),
-            itself: true,
+            kinship: Kinship::Itself,
             loopback: false,
             default_route: false,
             addresses: Vec::new(),
@@ -129,8 +195,15 @@ mod tests {
 
     #[test]
     fn what_sends_through_the_interface_counts_and_is_named() {
-        let bridge = Relative { name: "br0".into(), itself: false, default_route: true, ..plain() };
-        let reason = judge("eth1", &[plain(), bridge], false).unwrap_err().reason;
+        let bridge =
+            Relative { name: "br0".into(), kinship: Kinship::Stacked, default_route: true, ..plain() };
+        let reason = judge("eth1", &[plain(), bridge.clone()], false).unwrap_err().reason;
         assert!(reason.contains("br0"), "{reason}");
+        // Where a cable leads, addresses are the business of what is tested; the way out is not.
+        let beyond = Relative { kinship: Kinship::BeyondCable, ..bridge };
+        assert!(judge("eth1", std::slice::from_ref(&beyond), false).is_err());
+        let address = "10.0.0.1".parse().unwrap();
+        let tested = Relative { default_route: false, addresses: vec![address], ..beyond };
+        assert_eq!(judge("eth1", &[tested], false), Ok(()));
     }
 }

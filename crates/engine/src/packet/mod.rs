@@ -12,10 +12,11 @@ pub mod guard;
 pub mod quiet;
 mod rx;
 pub mod saved_settings;
+mod stack;
 mod tap;
 mod tx;
 
-pub(crate) use facts::{Meter, relatives};
+pub(crate) use facts::Meter;
 pub use rx::PacketRx;
 pub use tap::{BLOCKS, PacketTap, TapOptions};
 pub use tx::PacketTx;
@@ -116,8 +117,7 @@ pub(crate) fn claim(port: &Port, confirmed: bool) -> Result<Claim, Error> {
     let netns = NetNs::open_or_current(port.location.namespace.as_deref())?;
     let mut links = Links::open(&netns)?;
     let link = links.by_name(name)?;
-    let relatives = relatives(&packetrig_sys::facts::interfaces(&netns)?, link.index);
-    guard::judge(&location, &relatives, confirmed)?;
+    guard::permit_port(&netns, link.index, &location, confirmed)?;
     let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {location}"))?;
     let wish = quiet::Wish { mtu: port.mtu };
     let quieted = Quieted::make(&netns, &mut links, &link, wish)?;

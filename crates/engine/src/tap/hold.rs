@@ -3,9 +3,8 @@
 use super::place::Part;
 use crate::Error;
 use crate::packet::quiet::{Change, Quieted, Wish};
-use crate::packet::{guard, lock_name, relatives};
+use crate::packet::{guard, lock_name};
 use packetrig_plan::Location;
-use packetrig_sys::facts;
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::lock::Lock;
 use packetrig_sys::netns::NetNs;
@@ -29,7 +28,7 @@ impl Held {
         let netns = NetNs::open_or_current(location.namespace.as_deref())?;
         let mut links = Links::open(&netns)?;
         let link = links.by_name(&location.interface)?;
-        guard::judge(&name, &relatives(&facts::interfaces(&netns)?, link.index), confirmed)?;
+        guard::permit_port(&netns, link.index, &name, confirmed)?;
         let lock = Lock::take(&netns, &lock_name(link.index), &format!("port {name}"))?;
         let quieted = Quieted::make(&netns, &mut links, &link, Wish::default())?;
         let mut held = Self {

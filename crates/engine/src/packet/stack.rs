@@ -1,0 +1,199 @@
+//! What is stacked with an interface: all that its frames can reach without leaving this machine.
+//!
+//! The kernel says of each interface which one it belongs to (bridge, bond, switch) and which one is below it, in whichever
+//! namespace. Followed both ways, to the end, that gives everything that shares a wire with the interface. A virtual cable
+//! ends the stack, unless its far end is plugged into a bridge, bond or switch: frames go on there.
+
+use packetrig_sys::link::{Link, Links};
+use packetrig_sys::netns::NetNs;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::IpAddr;
+
+/// Kinds that are a cable with two ends: `peer` is the other one.
+const CABLES: [&str; 2] = ["veth", "netkit"];
+/// Kinds whose members hear nothing of each other.
+const APART: [&str; 2] = ["vrf", "dsa"];
+/// All interfaces of this kind in a namespace are one switch.
+const SWITCH: &str = "openvswitch";
+/// Kinds that send by the routes of their namespace, if they are not bound to an interface.
+const TUNNELS: [&str; 17] = [
+    "gre",
+    "gretap",
+    "erspan",
+    "ip6gre",
+    "ip6gretap",
+    "ip6erspan",
+    "ipip",
+    "ip6tnl",
+    "sit",
+    "vti",
+    "vti6",
+    "vxlan",
+    "geneve",
+    "wireguard",
+    "bareudp",
+    "xfrm",
+    "amt",
+];
+
+/// An interface and what decides whether it is part of a network that people use.
+#[derive(Clone, Debug)]
+pub(crate) struct StackLink {
+    pub(crate) link: Link,
+    pub(crate) default_route: bool,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+/// The interfaces of one namespace.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StackNamespace {
+    /// How its interfaces are named in messages; empty for that of the interface asked for.
+    pub(crate) label: String,
+    pub(crate) links: Vec<StackLink>,
+    /// Namespaces by the numbers that this one has for them.
+    pub(crate) known: BTreeMap<i32, usize>,
+}
+
+/// How frames get to an interface of the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// It shares a wire with the interface.
+    Stacked,
+    /// By a bridge, bond or switch at the far end of a cable.
+    BeyondCable,
+    /// It is the far end of a cable.
+    CableEnd,
+}
+
+/// An interface, by its namespace and number.
+type Node = (usize, u32);
+
+/// Everything stacked with interface `index` of the first namespace, and how it is reached.
+pub(crate) fn stacked_with(all: &[StackNamespace], index: u32) -> BTreeMap<Node, Reach> {
+    let mut found = BTreeMap::new();
+    let mut seen = BTreeSet::new();
+    let mut open = VecDeque::from([((0, index), Reach::Stacked)]);
+    while let Some((node, reach)) = open.pop_front() {
+        if !seen.insert((node, reach)) {
+            continue;
+        }
+        let best = found.entry(node).or_insert(reach);
+        *best = reach.min(*best);
+        let Some(own) = link_at(all, node) else { continue };
+        if reach == Reach::CableEnd {
+            open.extend(joined(all, node, own).map(|next| (next, Reach::BeyondCable)));
+            continue;
+        }
+        open.extend(neighbours(all, node, own).into_iter().map(|next| (next, reach)));
+        let far_end = own.link.peer.filter(|_| is_cable(&own.link));
+        let far_end = far_end.and_then(|peer| Some((namespace_of_peer(all, node.0, &own.link)?, peer)));
+        open.extend(far_end.map(|next| (next, Reach::CableEnd)));
+    }
+    found
+}
+
+fn link_at(all: &[StackNamespace], (namespace, index): Node) -> Option<&StackLink> {
+    all.get(namespace)?.links.iter().find(|of| of.link.index == index)
+}
+
+fn is_kind(link: &Link, kinds: &[&str]) -> bool {
+    link.kind.as_deref().is_some_and(|kind| kinds.contains(&kind))
+}
+
+fn is_cable(link: &Link) -> bool {
+    is_kind(link, &CABLES)
+}
+
+/// The namespace in which a link's `peer` counts; `None` if it cannot be found from here.
+fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<usize> {
+    match link.peer_netns {
+        None => Some(own),
+        Some(id) => all.get(own)?.known.get(&id).copied(),
+    }
+}
+
+/// The interface below this one.
+fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<Node> {
+    let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
+    Some((namespace_of_peer(all, own, link)?, below))
+}
+
+/// What an interface is plugged into.
+fn joined<'a>(
+    all: &'a [StackNamespace],
+    (namespace, _): Node,
+    own: &'a StackLink,
+) -> impl Iterator<Item = Node> + 'a {
+    let master = own.link.master.map(|master| (namespace, master));
+    let joins = move |master: &Node| link_at(all, *master).is_none_or(|of| !is_kind(&of.link, &APART));
+    master.into_iter().filter(joins)
+}
+
+/// Everything next to an interface but the far end of its cable.
+fn neighbours(all: &[StackNamespace], node: Node, own: &StackLink) -> Vec<Node> {
+    let (namespace, index) = node;
+    let mut next: Vec<Node> = joined(all, node, own).chain(below(all, namespace, &own.link)).collect();
+    for (other, of) in all.iter().enumerate() {
+        let is_above = |link: &Link| below(all, other, link) == Some(node);
+        let above = of.links.iter().filter(|of| is_above(&of.link));
+        next.extend(above.map(|of| (other, of.link.index)));
+    }
+    let here = || all[namespace].links.iter().map(|of| &of.link);
+    if !is_kind(&own.link, &APART) {
+        next.extend(here().filter(|link| link.master == Some(index)).map(|link| (namespace, link.index)));
+    }
+    if is_kind(&own.link, &[SWITCH]) {
+        next.extend(here().filter(|link| is_kind(link, &[SWITCH])).map(|link| (namespace, link.index)));
+    }
+    if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
+        let underlay = namespace_of_peer(all, namespace, &own.link);
+        let routed =
+            |of: usize| all[of].links.iter().filter(|of| of.default_route).map(move |l| (of, l.link.index));
+        next.extend(underlay.into_iter().flat_map(routed));
+    }
+    next
+}
+
+/// The namespace of an interface first, then all others that can be looked into.
+pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
+    let own = netns.inode()?;
+    let others = NetNs::visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
+    let others: Vec<NetNs> = others.collect();
+    let mut all = vec![namespace(netns, String::new())?];
+    // Whatever cannot be looked into, or has just gone, is somebody else's.
+    let mut found = vec![netns];
+    for other in &others {
+        let label = other.name().unwrap_or_else(|| other.label().to_owned());
+        if let Ok(links) = namespace(other, label) {
+            all.push(links);
+            found.push(other);
+        }
+    }
+    for (of, netns) in all.iter_mut().zip(&found) {
+        of.known = known(netns, &found);
+    }
+    Ok(all)
+}
+
+fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
+    let mut links = Links::open(netns)?;
+    let (addresses, routes) = (links.addresses()?, links.default_routes()?);
+    let of = |link: Link| StackLink {
+        default_route: routes.contains(&link.index),
+        addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
+        link,
+    };
+    Ok(StackNamespace { label, links: links.list()?.into_iter().map(of).collect(), known: BTreeMap::new() })
+}
+
+fn known(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {
+    let Ok(mut links) = Links::open(netns) else { return BTreeMap::new() };
+    let numbered = all
+        .iter()
+        .enumerate()
+        .filter_map(|(index, other)| Some((links.netns_id(other).ok().flatten()?, index)));
+    numbered.collect()
+}
+
+#[cfg(test)]
+mod tests;
