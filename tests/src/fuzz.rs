@@ -7,11 +7,15 @@ mod flow_collect;
 mod flow_parse;
 mod otg;
 mod segment;
+mod stamp;
+mod tap_state;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
 pub use flow_parse::{flow_parse, frames};
 pub use otg::{answer_to, otg_document, otg_http, request};
 pub use segment::segment;
+pub use stamp::stamp;
+pub use tap_state::tap_state;
 
 use packetrig_plan::Plan;
 use packetrig_units::{BitRate, FrameSize};

@@ -77,3 +77,13 @@ fn requests_of_any_bytes_are_answered_or_refused() {
 fn documents_are_configurations_or_refused() {
     replay("otg_document", fuzz::otg_document);
 }
+
+#[test]
+fn stamp_packets_are_reflected_or_refused() {
+    replay("stamp", fuzz::stamp);
+}
+
+#[test]
+fn what_a_tap_left_is_read_or_refused() {
+    replay("tap_state", fuzz::tap_state);
+}

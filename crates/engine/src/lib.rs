@@ -34,7 +34,6 @@ pub mod xdp;
 
 mod error;
 mod recent_runs;
-mod runtime_directory;
 mod worker;
 
 pub use error::Error;

@@ -3,8 +3,8 @@
 //! A file beside the records of taps keeps the id and the tag key of the last runs. It is a help, not a need: without it,
 //! frames of other runs are still told from this run's, but have no name.
 
-use crate::runtime_directory;
 use crate::stream::EarlierRun;
+use packetrig_sys::runtime_directory;
 use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +22,7 @@ struct RecentRun {
 /// The runs before this one, the latest first. This one is remembered for later ones, if it has a name.
 pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
     let path = runtime_directory::path_for(KIND).join("keys.json");
-    let text = std::fs::read(&path).unwrap_or_default();
+    let text = runtime_directory::read_file(&path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
     recent.retain(|earlier| earlier.run != run);
     let earlier =

@@ -56,6 +56,24 @@ impl Limits {
     pub const USUAL: Self =
         Self { probes_per_s: 20, bits_per_s: 1_000_000, burst: 50, most: 100_000, loss_percent: 15 };
 
+    /// What both allow.
+    const fn and(self, other: Self) -> Self {
+        const fn least(one: u64, other: u64) -> u64 {
+            if one < other { one } else { other }
+        }
+        Self {
+            probes_per_s: least(self.probes_per_s, other.probes_per_s),
+            bits_per_s: least(self.bits_per_s, other.bits_per_s),
+            burst: if self.burst < other.burst { self.burst } else { other.burst },
+            most: least(self.most, other.most),
+            loss_percent: if self.loss_percent < other.loss_percent {
+                self.loss_percent
+            } else {
+                other.loss_percent
+            },
+        }
+    }
+
     /// Whether a series has to end for what it lost, of probes that have had their time.
     pub const fn is_lossy(self, sent: u64, lost: u64) -> bool {
         sent >= JUDGED_FROM && lost * 100 > sent * self.loss_percent as u64
@@ -152,6 +170,9 @@ pub struct Permit {
     targets: Vec<Target>,
     #[serde(skip)]
     typed: Vec<Network>,
+    /// Whose word stands above this one.
+    #[serde(skip)]
+    owner: Option<Box<Permit>>,
 }
 
 impl Permit {
@@ -170,6 +191,14 @@ impl Permit {
         self.typed.push(network);
     }
 
+    /// The same where the owner of the machine has a word too: what that forbids stays forbidden, what it limits stays limited, and
+    /// what it does not name is allowed within the usual limits at most, as if it had been typed.
+    #[must_use]
+    pub fn under(self, owner: Self) -> Self {
+        let about = self.about.clone().or_else(|| owner.about.clone());
+        Self { about, owner: Some(Box::new(owner)), ..self }
+    }
+
     /// The proof that an address may be probed today, as for [`Self::limits`].
     pub fn permitted(&self, ip: IpAddr, today: &str) -> Result<Permitted, Refusal> {
         self.limits(ip, today).map(|limits| Permitted { ip, limits })
@@ -178,6 +207,16 @@ impl Permit {
     /// What may be sent to an address today (`2026-11-22`): by the narrowest of the owner's networks that hold it, else by what was typed.
     /// Loopback addresses need no word.
     pub fn limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
+        let own = self.own_limits(ip, today)?;
+        match self.owner.as_ref().map(|owner| owner.limits(ip, today)) {
+            None => Ok(own),
+            Some(Ok(word)) => Ok(own.and(word)),
+            Some(Err(Refusal::NotAllowed(_))) => Ok(own.and(Limits::USUAL)),
+            Some(Err(refusal)) => Err(refusal),
+        }
+    }
+
+    fn own_limits(&self, ip: IpAddr, today: &str) -> Result<Limits, Refusal> {
         // An IPv4 address is the same one in IPv6's writing.
         let ip = ip.to_canonical();
         if self.never.iter().any(|network| network.contains(ip)) {
@@ -279,6 +318,22 @@ mod tests {
         permit.allow("10.2.9.9/32".parse().unwrap());
         assert_eq!(limits(&permit, "10.9.9.9"), Ok(Limits { probes_per_s: 5, ..Limits::USUAL }));
         assert_eq!(limits(&permit, "10.2.9.9"), Ok(Limits { burst: 900, ..Limits::USUAL }), "the narrowest");
+    }
+
+    #[test]
+    fn another_file_only_narrows_what_the_owner_says() {
+        let owner = "about = \"o\"\nnever = [\"10.1.0.0/16\"]\n[[target]]\nnetwork = \"10.0.0.0/8\"\nprobes_per_s = 500\n\
+            [[target]]\nnetwork = \"203.0.113.0/24\"\nuntil = \"2026-01-01\"";
+        let other = "[[target]]\nnetwork = \"0.0.0.0/0\"\nprobes_per_s = 900\nburst = 7\nmost = 1000000000";
+        let permit = Permit::from_text(other).unwrap().under(Permit::from_text(owner).unwrap());
+        assert_eq!(permit.about.as_deref(), Some("o"));
+        assert!(matches!(limits(&permit, "10.1.9.9"), Err(Refusal::Forbidden(_))));
+        assert!(matches!(limits(&permit, "203.0.113.9"), Err(Refusal::Ended(..))));
+        let both = Limits { probes_per_s: 500, burst: 7, ..Limits::USUAL };
+        assert_eq!(limits(&permit, "10.9.9.9"), Ok(both));
+        // Of others the owner says nothing: they are as good as typed.
+        assert_eq!(limits(&permit, "192.0.2.1"), Ok(Limits { burst: 7, ..Limits::USUAL }));
+        assert_eq!(limits(&permit, "127.0.0.1"), Ok(Limits { burst: 7, ..Limits::USUAL }));
     }
 
     #[test]

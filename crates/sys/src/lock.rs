@@ -1,58 +1,185 @@
 //! One holder per name and network namespace.
 //!
-//! A [`Lock`] owns a listening socket with an abstract name. The kernel keeps such names per network namespace and frees
-//! them when the owner closes or dies, so nothing is ever left behind. Who holds it is asked of the kernel.
+//! A [`Lock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
+//! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each
+//! other, and which names the holder. Any user can take such a name: it counts only if this user or root listens there. The
+//! kernel frees both when their owner closes them or dies.
 
-use crate::{Error, netns::NetNs};
-use std::os::fd::AsFd;
+use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
+use crate::{Error, netns::NetNs, process};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
+
+/// The kind of file, in the runtime directory.
+const KIND: &str = "locks";
+/// How often a file that was removed while it was being locked is made anew.
+const MOST_TRIES: usize = 16;
 
 /// A held name; dropping it gives it back.
 #[derive(Debug)]
 pub struct Lock {
-    _listener: UnixListener,
+    /// Kept open, never used.
+    _listener: Option<UnixListener>,
+    file: LockFile,
+}
+
+/// A locked file, removed when it is given back.
+#[derive(Debug)]
+struct LockFile {
+    path: PathBuf,
+    _file: File,
+}
+
+impl Drop for LockFile {
+    fn drop(&mut self) {
+        // Still locked: whoever opened it meanwhile finds that it is gone. If it cannot be removed it stays, unlocked.
+        drop(std::fs::remove_file(&self.path));
+    }
 }
 
 impl Lock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn take(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
+        let path = path_of(netns, name)?;
+        let busy = |holder| Error::Busy { object: object.to_owned(), holder };
+        let failed = |error| Error::call("lock", path.display().to_string(), error);
+        let Some(file) = LockFile::take(&path).map_err(failed)? else {
+            let listener = netns.run_in(|| listener_of(name))?;
+            return Err(busy(listener.process().or_else(|| noted_holder(&path))));
+        };
         let failed = |error| Error::call("lock", object, error);
         let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
         match netns.run_in(|| UnixListener::bind_addr(&address))? {
-            Ok(listener) => Ok(Self { _listener: listener }),
+            Ok(listener) => Ok(Self { _listener: Some(listener), file }),
             Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                let holder = netns.run_in(|| holder(&address))?;
-                Err(Error::Busy { object: object.to_owned(), holder })
+                match netns.run_in(|| listener_of(name))? {
+                    Listener::Trusted(holder) => Err(busy(Some(holder))),
+                    // Another user keeps the name, or its owner has just gone: the file is ours.
+                    Listener::Nobody | Listener::Stranger => Ok(Self { _listener: None, file }),
+                }
             }
             Err(error) => Err(failed(error)),
         }
+    }
+
+    /// The file that is locked.
+    pub fn path(&self) -> &Path {
+        &self.file.path
     }
 }
 
 /// Whether somebody holds `name` in `netns`. Unlike [`Lock::take`] this keeps nobody from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
-    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-    let failed = |errno| Error::call("look at lock", name, errno);
-    let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed)?;
-    // A connection waits in the listener's queue until the holder ends; a full queue must not stop the caller.
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connected = netns.run_in(|| {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &address)
-    })?;
-    match connected {
-        Ok(()) | Err(rustix::io::Errno::AGAIN) => Ok(true),
-        Err(rustix::io::Errno::CONNREFUSED) => Ok(false),
-        Err(errno) => Err(failed(errno)),
+    let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
+    Ok(is_locked || matches!(netns.run_in(|| listener_of(name))?, Listener::Trusted(_)))
+}
+
+/// The file of a name in a namespace.
+fn path_of(netns: &NetNs, name: &str) -> Result<PathBuf, Error> {
+    // The number may be given to a later namespace; the locks of an earlier one are gone by then.
+    let namespace = netns.inode()?;
+    let name: String = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    Ok(runtime_directory::path_for(KIND).join(format!("{namespace}-{name}")))
+}
+
+impl LockFile {
+    /// Locks the file; `None` if somebody else has.
+    fn take(path: &Path) -> std::io::Result<Option<Self>> {
+        for _ in 0..MOST_TRIES {
+            let mut file = open_lock_file(path)?;
+            if !set_lock(&file)? {
+                return Ok(None);
+            }
+            // Its last holder may have removed it since it was opened.
+            let own = file.metadata()?;
+            let is_same = |found: std::fs::Metadata| (own.dev(), own.ino()) == (found.dev(), found.ino());
+            if std::fs::symlink_metadata(path).is_ok_and(is_same) {
+                file.set_len(0)?;
+                write!(file, "{}", process::own())?;
+                return Ok(Some(Self { path: path.to_owned(), _file: file }));
+            }
+        }
+        Err(std::io::ErrorKind::Interrupted.into())
     }
 }
 
-/// The process that listens there; `None` if it has just gone, or lives in another process namespace.
-fn holder(address: &SocketAddr) -> Option<i32> {
-    let stream = UnixStream::connect_addr(address).ok()?;
-    let credentials = rustix::net::sockopt::socket_peercred(stream.as_fd()).ok()?;
-    Some(credentials.pid.as_raw_nonzero().get())
+/// The process that wrote its number into the file.
+fn noted_holder(path: &Path) -> Option<i32> {
+    let mut text = String::new();
+    open_existing_lock_file(path).ok()?.take(16).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// All of a file, for writing: one open file description has it, whichever threads and processes use that.
+const fn whole_file() -> libc::flock {
+    libc::flock { l_type: F_WRLCK, l_whence: 0, l_start: 0, l_len: 0, l_pid: 0 }
+}
+
+/// `F_WRLCK`, in the type of the structure.
+const F_WRLCK: libc::c_short = 1;
+
+/// False if another open file has the lock.
+fn set_lock(file: &File) -> std::io::Result<bool> {
+    let lock = whole_file();
+    // SAFETY: the descriptor is open for as long as `file` is borrowed, and the kernel only reads the structure.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) };
+    if done == 0 {
+        return Ok(true);
+    }
+    let error = std::io::Error::last_os_error();
+    let is_taken = matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES));
+    if is_taken { Ok(false) } else { Err(error) }
+}
+
+fn is_locked(file: &File) -> bool {
+    let mut lock = whole_file();
+    // SAFETY: the descriptor is open for as long as `file` is borrowed; the kernel writes the structure, which is ours alone.
+    let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+    done == 0 && i32::from(lock.l_type) != libc::F_UNLCK
+}
+
+/// Who listens at an abstract name.
+enum Listener {
+    Nobody,
+    /// Another user, or one that cannot be asked without waiting.
+    Stranger,
+    /// This user or root, with the number of the process.
+    Trusted(i32),
+}
+
+impl Listener {
+    const fn process(&self) -> Option<i32> {
+        match self {
+            Self::Trusted(process) => Some(*process),
+            Self::Nobody | Self::Stranger => None,
+        }
+    }
+}
+
+/// Asks who listens there, in the caller's namespace. A full queue must not stop the caller.
+fn listener_of(name: &str) -> Listener {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let connected = SocketAddrUnix::new_abstract_name(name.as_bytes()).and_then(|address| {
+        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        connect(&socket, &address).map(|()| socket)
+    });
+    let socket = match connected {
+        Ok(socket) => socket,
+        Err(rustix::io::Errno::AGAIN) => return Listener::Stranger,
+        Err(_) => return Listener::Nobody,
+    };
+    let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd());
+    let is_trusted = |of: &rustix::net::UCred| of.uid.is_root() || of.uid == rustix::process::geteuid();
+    match credentials {
+        Ok(of) if is_trusted(&of) => Listener::Trusted(of.pid.as_raw_nonzero().get()),
+        _ => Listener::Stranger,
+    }
 }
 
 #[cfg(test)]
@@ -85,5 +212,40 @@ mod tests {
         let name = format!("sys-lock-apart-{}", std::process::id());
         let _first = Lock::take(&here, &name, "eth1").unwrap();
         let _second = Lock::take(&there, &name, "eth1").unwrap();
+    }
+
+    #[test]
+    fn a_socket_without_a_file_is_a_holder_of_ours_that_keeps_its_files_elsewhere() {
+        let netns = NetNs::current().unwrap();
+        let name = format!("sys-lock-elsewhere-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        let busy = Lock::take(&netns, &name, "eth1").unwrap_err();
+        assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
+        drop(listener);
+        Lock::take(&netns, &name, "eth1").unwrap();
+    }
+
+    #[test]
+    fn a_full_queue_keeps_nobody_waiting() {
+        let netns = NetNs::current().unwrap();
+        let name = format!("sys-lock-full-{}", std::process::id());
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let open = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
+        let squatter = open();
+        rustix::net::bind(&squatter, &address).unwrap();
+        rustix::net::listen(&squatter, 1).unwrap();
+        let waiting: Vec<_> = (0..8).map(|_| open()).collect();
+        let refused = waiting.iter().filter(|socket| connect(socket, &address).is_err()).count();
+        assert!(refused > 0, "the queue has an end");
+        // It cannot be told whose it is, so it is nobody's.
+        let held = Lock::take(&netns, &name, "eth1").unwrap();
+        assert!(is_held(&netns, &name).unwrap());
+        let busy = Lock::take(&netns, &name, "eth1").unwrap_err();
+        assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
+        let path = held.path().to_owned();
+        drop(held);
+        assert!(!is_held(&netns, &name).unwrap() && !path.exists());
     }
 }

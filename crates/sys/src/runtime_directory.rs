@@ -1,10 +1,16 @@
 //! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
 //! root, a directory of the user's own below the directory for temporary files for everybody else.
 
-use packetrig_sys::caps::{Rights, outer_user};
-use packetrig_sys::{private_files, process};
-use std::io;
-use std::os::unix::fs::MetadataExt;
+//!
+//! Invariant: nothing is read or written there unless the directory and the file are this user's own, no other user may
+//! write to them, and neither is a symbolic link.
+
+use crate::caps::{Rights, outer_user};
+use crate::process;
+use std::ffi::OsString;
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Names another directory for the files.
@@ -12,7 +18,7 @@ const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
 const DIRECTORY: &str = "/run/packetrig";
 
 /// The directory for one kind of file; it may not exist yet.
-pub(crate) fn path_for(kind: &str) -> PathBuf {
+pub fn path_for(kind: &str) -> PathBuf {
     let usual = || match Rights::current() {
         Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
         _ => std::env::temp_dir().join(format!("packetrig-{}", outer_user())),
@@ -20,36 +26,108 @@ pub(crate) fn path_for(kind: &str) -> PathBuf {
     std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from).join(kind)
 }
 
+/// Longest file that is read. Those of a tap with many interfaces take some kilobytes.
+const LONGEST_FILE: u64 = 1 << 20;
+/// Most files that are listed.
+const MOST_FILES: usize = 4096;
+/// Group and others may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+
 /// Writes a file whole or not at all, because readers may come at any time, and makes its directory.
-pub(crate) fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().ok_or(io::ErrorKind::InvalidInput)?;
-    create_directory(directory)?;
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
     let mut draft = path.as_os_str().to_owned();
     draft.push(format!(".{}", process::own()));
-    private_files::write(Path::new(&draft), bytes).and_then(|()| std::fs::rename(&draft, path))
+    let mut file = owned_options().write(true).create(true).truncate(true).open(&draft)?;
+    file.write_all(bytes).and_then(|()| std::fs::rename(&draft, path))
+}
+
+/// Reads a file that is this user's own.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
+    check_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    // A pipe would keep the reader waiting before its kind is known.
+    let file = owned_options().read(true).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() || found.len() > LONGEST_FILE {
+        return Err(refused(path));
+    }
+    check_owner(path, &found)?;
+    let mut bytes = Vec::new();
+    file.take(LONGEST_FILE).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The names in a directory that is this user's own; none if it is not, or not there.
+pub fn list_names(directory: &Path) -> Vec<OsString> {
+    if check_directory(directory).is_err() {
+        return Vec::new();
+    }
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.take(MOST_FILES).map(|entry| entry.file_name()).collect()
+}
+
+/// Opens a file of one directory to be locked, and makes both if need be.
+pub(crate) fn open_lock_file(path: &Path) -> io::Result<File> {
+    create_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let file = owned_options().read(true).write(true).create(true).truncate(false).open(path)?;
+    check_owner(path, &file.metadata()?)?;
+    Ok(file)
+}
+
+/// Opens a file that may be locked, if it is there.
+pub(crate) fn open_existing_lock_file(path: &Path) -> io::Result<File> {
+    check_directory(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?;
+    let file = owned_options().read(true).write(true).open(path)?;
+    check_owner(path, &file.metadata()?)?;
+    Ok(file)
+}
+
+fn owned_options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
+}
+
+fn refused(path: &Path) -> io::Error {
+    let text = format!("{} is not this user's own file or directory alone", path.display());
+    io::Error::new(io::ErrorKind::PermissionDenied, text)
+}
+
+fn check_owner(path: &Path, found: &Metadata) -> io::Result<()> {
+    let is_own = found.uid() == Rights::current().user && found.mode() & WRITABLE_BY_OTHERS == 0;
+    if is_own { Ok(()) } else { Err(refused(path)) }
+}
+
+/// In a directory where everybody may create one, another user may have been first: such a directory is not used.
+fn check_directory(directory: &Path) -> io::Result<()> {
+    let base = directory.parent().ok_or(io::ErrorKind::InvalidInput)?;
+    for path in [base, directory] {
+        let found = std::fs::symlink_metadata(path)?;
+        if !found.is_dir() {
+            return Err(refused(path));
+        }
+        check_owner(path, &found)?;
+    }
+    Ok(())
 }
 
 /// Removes a file that may be gone already.
-pub(crate) fn remove_file(path: &Path) -> io::Result<()> {
+pub fn remove_file(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }
 }
 
-/// In a directory where everybody may create one, another user may have been first: such a directory is not used.
 fn create_directory(directory: &Path) -> io::Result<()> {
-    let base = directory.parent().unwrap_or(directory);
-    private_files::create_directories(directory)?;
-    if std::fs::symlink_metadata(base)?.uid() == Rights::current().user {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::PermissionDenied, format!("{} is not ours", base.display())))
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    check_directory(directory)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     #[test]
     fn a_file_is_replaced_whole_and_removed_once() {
@@ -62,5 +140,52 @@ mod tests {
         remove_file(&path).unwrap();
         remove_file(&path).unwrap();
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_to_is_not_used() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x/tap/t.json");
+        write_file(&path, b"one").unwrap();
+        assert_eq!(read_file(&path).unwrap(), b"one");
+        for open in [place.path().join("x"), place.path().join("x/tap")] {
+            let mode = |mode| std::fs::set_permissions(&open, std::fs::Permissions::from_mode(mode)).unwrap();
+            mode(0o777);
+            assert!(read_file(&path).is_err() && write_file(&path, b"two").is_err());
+            assert!(list_names(path.parent().unwrap()).is_empty());
+            mode(0o700);
+        }
+        assert_eq!(list_names(path.parent().unwrap()), ["t.json"]);
+    }
+
+    #[test]
+    fn symbolic_links_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let secret = place.path().join("secret");
+        std::fs::write(&secret, b"{}").unwrap();
+        let path = place.path().join("x/tap/t.json");
+        write_file(&path, b"one").unwrap();
+        std::fs::remove_file(&path).unwrap();
+        symlink(&secret, &path).unwrap();
+        assert!(read_file(&path).is_err());
+        // One is replaced, not written through.
+        write_file(&path, b"two").unwrap();
+        assert_eq!(
+            (std::fs::read(&secret).unwrap(), std::fs::read(&path).unwrap()),
+            (b"{}".to_vec(), b"two".to_vec())
+        );
+        symlink(place.path().join("x"), place.path().join("y")).unwrap();
+        assert!(read_file(&place.path().join("y/tap/t.json")).is_err());
+    }
+
+    #[test]
+    fn only_files_of_a_sane_size_are_read() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("x/tap/t.json");
+        let longest = usize::try_from(LONGEST_FILE).unwrap();
+        write_file(&path, &vec![b' '; longest]).unwrap();
+        assert_eq!(read_file(&path).unwrap().len(), longest);
+        write_file(&path, &vec![b' '; longest + 1]).unwrap();
+        assert!(read_file(&path).is_err());
     }
 }

@@ -6,11 +6,11 @@
 
 use super::lock_name;
 use super::quiet::{Change, Quieted};
-use crate::{Error, runtime_directory};
+use crate::Error;
 use packetrig_sys::link::{Link, Links};
 use packetrig_sys::lock::{self, Lock};
 use packetrig_sys::netns::NetNs;
-use packetrig_sys::{clock, process};
+use packetrig_sys::{clock, process, runtime_directory};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
@@ -93,7 +93,7 @@ impl SettingsFile {
 }
 
 fn read(path: &Path) -> Option<SavedSettings> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+    serde_json::from_slice(&runtime_directory::read_file(path).ok()?).ok()
 }
 
 /// An interface that a packetrig process changed and did not restore before it died.
@@ -106,8 +106,10 @@ pub struct UnrestoredInterface {
 
 /// All such interfaces of this machine in namespaces that can be found: the caller's and those with names.
 pub fn unrestored() -> Vec<UnrestoredInterface> {
-    let entries = std::fs::read_dir(runtime_directory::path_for(KIND)).into_iter().flatten().flatten();
-    let mut found: Vec<_> = entries.filter_map(|entry| unrestored_by_file(&entry.path())).collect();
+    let directory = runtime_directory::path_for(KIND);
+    let files = runtime_directory::list_names(&directory);
+    let mut found: Vec<_> =
+        files.iter().filter_map(|name| unrestored_by_file(&directory.join(name))).collect();
     found.sort_by_key(UnrestoredInterface::location);
     found
 }

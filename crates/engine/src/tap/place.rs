@@ -9,12 +9,13 @@ use super::hold::Held;
 use super::{Refusal, TapSpec};
 use crate::Error;
 use crate::packet::quiet::Change;
-use crate::runtime_directory;
 use packetrig_plan::Location;
 use packetrig_sys::bpf;
 use packetrig_sys::netns::NetNs;
+use packetrig_sys::runtime_directory;
 use packetrig_sys::xdp::tap::Pinned;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -121,9 +122,11 @@ pub(super) struct Place {
 
 /// Names of the taps that left a file.
 pub(super) fn names() -> Vec<String> {
-    let entries = std::fs::read_dir(runtime_directory::path_for(KIND)).into_iter().flatten().flatten();
-    let name = |entry: std::fs::DirEntry| entry.file_name().to_str()?.strip_suffix(STATE).map(str::to_owned);
-    let mut names: Vec<String> = entries.filter_map(name).collect();
+    let files = runtime_directory::list_names(&runtime_directory::path_for(KIND));
+    // A name that no tap has is nobody's file of ours.
+    let fits = |name: &&str| !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(is_plain);
+    let name = |file: &OsString| file.to_str()?.strip_suffix(STATE).filter(fits).map(str::to_owned);
+    let mut names: Vec<String> = files.iter().filter_map(name).collect();
     names.sort();
     names
 }
@@ -148,12 +151,16 @@ impl Place {
 
     /// What was left there.
     pub(super) fn recall(&self) -> Option<State> {
-        serde_json::from_slice(&std::fs::read(self.file(STATE)).ok()?).ok()
+        // What is no name of a tap is no part of a path either.
+        if !self.name.bytes().all(is_plain) {
+            return None;
+        }
+        serde_json::from_slice(&runtime_directory::read_file(&self.file(STATE)).ok()?).ok()
     }
 
     /// The accounts as they were left there last.
     pub(super) fn published(&self) -> Option<Accounts> {
-        serde_json::from_slice(&std::fs::read(self.file(ACCOUNTS)).ok()?).ok()
+        serde_json::from_slice(&runtime_directory::read_file(&self.file(ACCOUNTS)).ok()?).ok()
     }
 
     /// Leaves what it is.

@@ -14,8 +14,10 @@ use packetrig_units::{MonoTime, Nanos};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-/// Senders that are remembered at most; a new one beyond that takes the place of the one that was silent longest.
+/// Senders that are remembered at most; before a new one beyond that some are forgotten that were silent longest.
 const MOST_SESSIONS: usize = 4_096;
+/// So many are forgotten at once: looking for one costs as much as looking for all, and anybody can send from new addresses.
+const FORGOTTEN: usize = MOST_SESSIONS / 8;
 /// Numbers that are remembered.
 const WINDOW: u32 = 64;
 
@@ -121,6 +123,19 @@ impl Session {
     }
 }
 
+/// Forgets [`FORGOTTEN`] of these, the oldest.
+fn forget_oldest<K, V>(all: &mut HashMap<K, V>, time: impl Fn(&V) -> MonoTime) {
+    let mut times: Vec<MonoTime> = all.values().map(&time).collect();
+    let Some(nth) = FORGOTTEN.checked_sub(1).filter(|nth| *nth < times.len()) else { return };
+    let limit = *times.select_nth_unstable(nth).1;
+    let mut rest = FORGOTTEN;
+    all.retain(|_, one| {
+        let is_kept = rest == 0 || time(one) > limit;
+        rest -= usize::from(!is_kept);
+        is_kept
+    });
+}
+
 impl Reflector {
     /// Without sessions.
     pub fn new(settings: Settings) -> Self {
@@ -199,17 +214,13 @@ impl Reflector {
         }
     }
 
-    /// Before a session that is new: forgets the one that was silent longest if there are too many.
+    /// Before a session that is new: forgets those that were silent longest if there are too many.
     fn make_room(&mut self, name: (SocketAddr, u16)) {
         if self.sessions.len() >= MOST_SESSIONS && !self.sessions.contains_key(&name) {
-            let silent = self.sessions.iter().min_by_key(|(_, session)| session.heard).map(|(name, _)| *name);
-            if let Some(silent) = silent {
-                self.sessions.remove(&silent);
-            }
+            forget_oldest(&mut self.sessions, |session| session.heard);
         }
-        if self.full_at.len() >= MOST_SESSIONS {
-            let oldest = self.full_at.iter().min_by_key(|(_, at)| **at).map(|(ip, _)| *ip);
-            oldest.map(|ip| self.full_at.remove(&ip));
+        if self.full_at.len() >= MOST_SESSIONS && !self.full_at.contains_key(&name.0.ip()) {
+            forget_oldest(&mut self.full_at, |at| *at);
         }
     }
 

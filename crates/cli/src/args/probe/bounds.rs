@@ -10,7 +10,7 @@ pub(crate) struct Bounds {
     /// Allow probes to this network, whose owner agrees, at most 20 a second and 1 Mbit/s; or to reflect what comes from there. May be given several times
     #[arg(long, value_name = "NETWORK")]
     pub(crate) allow: Vec<Network>,
-    /// What the owner of this machine allows beyond that, and forbids, in place of the usual file [default: /etc/packetrig/probe.toml if there is one]
+    /// A file that allows more, and forbids; where there is /etc/packetrig/probe.toml, never more than the owner of this machine allows in that
     #[arg(long, value_name = "FILE")]
     pub(crate) permit: Option<PathBuf>,
 }

@@ -15,16 +15,33 @@ const OWNERS_FILE: &str = "/etc/packetrig/probe.toml";
 
 /// What the owner and the user allow together.
 pub(super) fn permit(bounds: &Bounds) -> Result<Permit, Error> {
-    let file = bounds.permit.as_deref().unwrap_or_else(|| Path::new(OWNERS_FILE));
-    let mut permit = match std::fs::read_to_string(file) {
-        Ok(text) => Permit::from_text(&text)?,
-        Err(error) if error.kind() == ErrorKind::NotFound && bounds.permit.is_none() => Permit::default(),
-        Err(source) => return Err(Error::ReadFile { name: file.display().to_string(), source }),
+    let owner = read(Path::new(OWNERS_FILE))?;
+    let mut permit = match (&bounds.permit, owner) {
+        (None, owner) => owner.unwrap_or_default(),
+        (Some(file), owner) => {
+            let missing =
+                || Error::ReadFile { name: file.display().to_string(), source: ErrorKind::NotFound.into() };
+            let named = read(file)?.ok_or_else(missing)?;
+            // What the owner says holds whatever file is named.
+            match owner {
+                Some(owner) => named.under(owner),
+                None => named,
+            }
+        }
     };
     for network in &bounds.allow {
         permit.allow(*network);
     }
     Ok(permit)
+}
+
+/// What a file allows; `None` if there is none.
+fn read(file: &Path) -> Result<Option<Permit>, Error> {
+    match std::fs::read_to_string(file) {
+        Ok(text) => Ok(Some(Permit::from_text(&text)?)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(Error::ReadFile { name: file.display().to_string(), source }),
+    }
 }
 
 /// Refuses a target that is named twice: the limits are those of a target, not of a name.
