@@ -3,6 +3,7 @@
 //! `fuzz/fuzz_targets` feeds them from a fuzzer; `tests/fuzz_replay.rs` from the committed corpus and from seeded bytes, so
 //! that an ordinary test run holds the same promises.
 
+pub mod cost;
 mod flow_collect;
 mod flow_parse;
 mod otg;

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod exporters;
 pub mod full_disk;
 pub mod fuzz;
 pub mod hosts;

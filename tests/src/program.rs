@@ -13,6 +13,8 @@ use tempfile::TempDir;
 
 /// No run of these tests takes longer than this, by far.
 const LIMIT_NS: u64 = 120_000_000_000;
+/// Ticks of `/proc/PID/stat` in a second, on every Linux that we know.
+const TICKS: f64 = 100.0;
 const LOOK_NS: u64 = 5_000_000;
 
 /// The built program, built if need be; `PACKETRIG_BIN` names another.
@@ -144,6 +146,26 @@ impl Running {
 
     fn child(&mut self) -> &mut Child {
         self.child.as_mut().expect("the child is taken only by `finish`, which ends this value")
+    }
+
+    /// The most that its process ever held in memory, in KiB.
+    pub fn peak_kib(&mut self) -> u64 {
+        let status = self.proc("status");
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has a peak");
+        line.trim().trim_end_matches("kB").trim().parse().expect("the kernel writes a number")
+    }
+
+    /// Processor time that it took so far, the program's and the kernel's on its behalf.
+    pub fn processor_seconds(&mut self) -> f64 {
+        let text = self.proc("stat");
+        let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+        let ticks = |at: usize| fields[at].parse::<f64>().expect("the kernel writes a number");
+        (ticks(11) + ticks(12)) / TICKS
+    }
+
+    fn proc(&mut self, entry: &str) -> String {
+        let path = format!("/proc/{}/{entry}", self.child().id());
+        std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"))
     }
 
     /// Sends a signal.

@@ -97,6 +97,20 @@ pub fn has_other_users() -> bool {
     has_others
 }
 
+/// What could be opened if its caller has the right to: an ordinary user has not, and is told. Any other failure is one.
+pub fn with_raw_packets<T>(tried: rustix::io::Result<T>) -> Option<T> {
+    match tried {
+        Ok(opened) => Some(opened),
+        Err(error @ (rustix::io::Errno::PERM | rustix::io::Errno::ACCESS)) => {
+            say(&format!(
+                "no rights to send raw packets ({error}); `target/debug/xtask lab -- cargo test` gives them"
+            ));
+            None
+        }
+        Err(error) => panic!("raw packets cannot be sent: {error}"),
+    }
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The promises of the fuzz targets, held by an ordinary test run: on the committed corpus and on seeded bytes.
 
+use packetrig_tests::exporters::Attack;
 use packetrig_tests::fuzz;
 use std::path::Path;
 
@@ -86,4 +87,34 @@ fn stamp_packets_are_reflected_or_refused() {
 #[test]
 fn what_a_tap_left_is_read_or_refused() {
     replay("tap_state", fuzz::tap_state);
+}
+
+/// Hostile messages of a quarter of a megabyte, as one input: what each costs is proportional to its bytes.
+fn assert_linear(body: fn(&[u8]), attacks: &[Attack]) {
+    for attack in attacks {
+        for length in [1400, 60_000] {
+            let mut input = Vec::new();
+            for n in 0.. {
+                let message = attack.message_of(n, length);
+                let said = u16::try_from(message.len()).expect("fits a datagram");
+                input.extend(said.to_be_bytes());
+                input.extend(message);
+                if input.len() > 256 << 10 {
+                    break;
+                }
+            }
+            body(&input);
+        }
+    }
+}
+
+#[test]
+fn hostile_messages_cost_what_their_bytes_are_worth() {
+    let (netflow, others): (Vec<_>, Vec<_>) =
+        Attack::ALL.iter().partition(|attack| **attack == Attack::Restarts);
+    let (sim, ipfix): (Vec<_>, Vec<_>) =
+        others.into_iter().partition(|attack| matches!(attack, Attack::Ledgers | Attack::Flows));
+    assert_linear(fuzz::flow_netflow, &netflow);
+    assert_linear(fuzz::flow_sim, &sim);
+    assert_linear(fuzz::flow_ipfix, &ipfix);
 }

@@ -33,7 +33,10 @@ const ROOMS: &[(&str, &[&str])] = &[
         ],
     ),
     ("xtask", &["sys"]),
-    ("tests", &["units", "wire", "stats", "plan", "flow", "sys", "fleet", "store", "server", "testkit"]),
+    (
+        "tests",
+        &["units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "store", "server", "testkit"],
+    ),
     (
         "eval",
         &[

@@ -1,9 +1,12 @@
 //! Hostile exporters: one session after the other hears what they send.
 
+use super::cost;
 use packetrig_flow::collect::{Collector, CollectorOptions, Received, SessionOptions, Source, Transport};
 use std::net::{IpAddr, Ipv4Addr};
 
-const HOLD: usize = 1000;
+const HOLD: usize = 100_000;
+/// Memory for everything that is kept.
+const MEMORY: usize = 1 << 20;
 
 /// Any IPFIX messages are decoded or refused; memory stays bounded.
 pub fn flow_ipfix(data: &[u8]) {
@@ -33,12 +36,21 @@ pub fn flow_sim(data: &[u8]) {
     });
 }
 
-/// Messages follow each other, each behind its length; `head` makes their heads say what they are.
-fn collect(mut data: &[u8], head: impl Fn(&mut [u8], [u8; 2])) {
-    let session =
-        SessionOptions { templates: 8, template_fields: 8200, hold_bytes: HOLD, ..SessionOptions::default() };
-    let mut collector =
-        Collector::new(CollectorOptions { exporters: 4, session, ..CollectorOptions::default() });
+/// Messages follow each other, each behind its length; `head` makes their heads say what they are. Whatever they are, they cost
+/// what their bytes are worth.
+fn collect(data: &[u8], head: impl Fn(&mut [u8], [u8; 2])) {
+    cost::assert_bounded(data.len(), || collect_once(data, &head));
+}
+
+fn collect_once(mut data: &[u8], head: &impl Fn(&mut [u8], [u8; 2])) {
+    let session = SessionOptions {
+        templates: 1024,
+        template_fields: 8200,
+        hold_bytes: HOLD,
+        ..SessionOptions::default()
+    };
+    let options = CollectorOptions { exporters: 16, memory: MEMORY, session, ..CollectorOptions::default() };
+    let mut collector = Collector::new(options);
     let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: Transport::Udp };
     let (mut now_ns, mut records, mut events) = (0, 0_u64, 0_u64);
     while let Some(([high, low], rest)) = data.split_first_chunk::<2>() {
@@ -56,8 +68,9 @@ fn collect(mut data: &[u8], head: impl Fn(&mut [u8], [u8; 2])) {
         });
         // Refused is as good as read.
         taken.unwrap_or(());
-        let counts = collector.counts();
-        assert!(counts.pending_bytes <= 4 * HOLD as u64, "more is kept than may be");
-        assert_eq!((counts.records, counts.events), (records, events));
+        assert!(collector.memory() <= MEMORY, "more is kept than may be");
     }
+    let counts = collector.counts();
+    assert_eq!((counts.records, counts.events), (records, events));
+    assert_eq!(counts.imbalances(), []);
 }

@@ -2,6 +2,7 @@
 //!
 //! The input is how deep to look, then frames: their length in two bytes, and the bytes.
 
+use super::cost;
 use packetrig_flow::parse::{ParseOptions, Parser, unified};
 use packetrig_flow::{Ignored, MAPPED, Packet, Tunnel, flags};
 
@@ -19,6 +20,10 @@ pub fn frames(data: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// Any frames are packets that make sense, or are ignored for a cause; ports of fragments are theirs or none.
 pub fn flow_parse(data: &[u8]) {
+    cost::assert_bounded(data.len(), || parse_once(data));
+}
+
+fn parse_once(data: &[u8]) {
     let depth = data.first().map_or(0, |first| first % 4);
     let mut parser = Parser::new(ParseOptions { depth, fragments: 16, ..ParseOptions::default() });
     for (at_ns, frame) in (0..).zip(frames(data)) {

@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![expect(unsafe_code, reason = "an allocator is unsafe by its nature; this one only counts and passes on")]
 
+mod collect;
 mod export;
 mod impair;
 mod meter;
@@ -33,6 +34,7 @@ use std::sync::{Arc, Mutex};
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LIVE: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Counts what the calling thread asks for.
@@ -43,20 +45,34 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE.set(LIVE.get() + block(layout.size()));
         // SAFETY: the caller's layout, passed on.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.set(LIVE.get() - block(layout.size()));
         // SAFETY: pointer and layout are those of a block that `alloc` got from the same allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        LIVE.set(LIVE.get() + block(size) - block(layout.size()));
         // SAFETY: as for `dealloc`; the new size is the caller's.
         unsafe { System.realloc(pointer, layout, size) }
     }
+}
+
+/// What a block takes from glibc's heap: eight bytes in front, sixteen at a time, thirty-two at least.
+const fn block(size: usize) -> i64 {
+    let rounded = (size + 8).next_multiple_of(16);
+    (if rounded < 32 { 32 } else { rounded }).cast_signed() as i64
+}
+
+/// Bytes that this thread has asked for and not given back, with what the heap adds.
+fn live() -> i64 {
+    LIVE.get()
 }
 
 #[global_allocator]

@@ -2,6 +2,7 @@
 
 use super::quantities::Bytes;
 use clap::Args;
+use packetrig_flow::collect::ExporterNetwork;
 use packetrig_meter::collect::Listen;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use std::path::PathBuf;
 #[command(after_help = "Examples:\n  \
     packetrig collect --directory records\n  \
     packetrig collect --listen udp://0.0.0.0:4739 --listen udp://0.0.0.0:2055 --directory records --time 1h\n  \
+    packetrig collect --listen udp://0.0.0.0:4739 --exporter 192.0.2.7 --exporter 198.51.100.0/24 --directory records\n  \
     packetrig collect --listen tls://0.0.0.0:4740 --cert c.pem --key c.key --client-ca meters.pem --directory records\n  \
     packetrig collect a.ipfix --directory records --json")]
 pub(crate) struct Collect {
@@ -26,9 +28,13 @@ pub(crate) struct Collect {
     /// Send records to a topic: BROKER/TOPIC, or BROKER:PORT,BROKER:PORT/TOPIC
     #[arg(long, value_name = "TOPIC")]
     pub(crate) kafka: Option<String>,
-    /// Send records to a table: HOST/TABLE, or in full USER:PASSWORD@HOST:PORT/DATABASE.TABLE
+    /// Send records to a table: HOST/TABLE, or in full USER@HOST:PORT/DATABASE.TABLE
     #[arg(long, value_name = "TABLE")]
     pub(crate) clickhouse: Option<String>,
+    /// Read the password of the ClickHouse user from the first line of this file [default: the file that
+    /// PACKETRIG_CLICKHOUSE_PASSWORD_FILE names]
+    #[arg(long, value_name = "FILE", requires = "clickhouse", verbatim_doc_comment)]
+    pub(crate) clickhouse_password_file: Option<PathBuf>,
     /// Certificate chain of this collector (PEM), for tls://
     #[arg(long, value_name = "FILE", requires = "key")]
     pub(crate) cert: Option<PathBuf>,
@@ -47,6 +53,17 @@ pub(crate) struct Collect {
     /// Exporters known at one time, at most
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub(crate) exporters: u32,
+    /// Exporters of one address at one time, at most: ports, domains and protocols make several of one sender
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    pub(crate) exporters_per_address: u32,
+    /// Read messages of this address or network only, and drop others before anything is kept of them; may be given several
+    /// times [default: anybody]
+    #[arg(long, value_name = "ADDRESS/BITS", verbatim_doc_comment)]
+    pub(crate) exporter: Vec<ExporterNetwork>,
+    /// Memory for all that exporters make this collector hold: templates, data without a template, open flows of SIM; what
+    /// is given up for want of room is counted by cause
+    #[arg(long, value_name = "SIZE", default_value = "256MiB", verbatim_doc_comment)]
+    pub(crate) memory: Bytes,
     /// How long a template is good over UDP that is not repeated
     #[arg(long, value_name = "TIME", default_value = "1h")]
     pub(crate) template_life: Nanos,

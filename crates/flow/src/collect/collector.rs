@@ -1,163 +1,137 @@
 //! Many exporters: each message finds the session it belongs to.
 //!
-//! Invariant: there are never more sessions than the options allow, and what a session that had to go has counted is kept
-//! in the sum.
+//! What senders can make a collector hold is charged to their exporter, as it costs the allocator, and bounded for an address,
+//! for those on trial and for all. Where a bound is reached, this is given up:
+//!
+//! * beyond an address's share: what its exporter that holds most holds;
+//! * beyond what exporters on trial may hold together: the one of them that was silent for longest is forgotten;
+//! * beyond the whole: what the exporter that holds most of the address that holds most holds.
+//!
+//! So whoever holds much gives up before whoever holds little. An exporter gives up data that waits for its template, then
+//! templates, both the oldest first; what it holds beside that, only by being forgotten.
+//!
+//! Invariant: after every message [`Collector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
+//! go has counted is kept in the sum.
 
+use super::Malformed;
+use super::allowed::ExporterList;
 use super::counts::SessionCounts;
+use super::exporter::{Exporter, Source, Transport, head};
+use super::memory::{block, map};
 use super::options::Reported;
 use super::received::{Received, SessionOptions};
 use super::session::Session;
-use super::{Malformed, ipfix, netflow5, netflow9};
-use crate::sim;
+use super::table::{ExporterTable, Known, Standing, entry_memory};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-/// How messages come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Transport {
-    /// Datagrams.
-    Udp,
-    /// A connection.
-    Tcp,
-    /// An encrypted connection.
-    Tls,
-    /// A file.
-    File,
-}
-
-/// Where messages come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Source {
-    /// The exporter's address.
-    pub address: IpAddr,
-    /// Its port; of a file, the number of the file.
-    pub port: u16,
-    /// How they come.
-    pub transport: Transport,
-}
-
-/// What messages are written in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Protocol {
-    /// IPFIX.
-    Ipfix,
-    /// NetFlow version 9.
-    NetFlow9,
-    /// NetFlow version 5.
-    NetFlow5,
-    /// SIM.
-    Sim,
-}
-
-/// Who exports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Exporter {
-    /// Where its messages come from.
-    #[serde(flatten)]
-    pub source: Source,
-    /// What they are written in.
-    pub protocol: Protocol,
-    /// Observation domain, source id, or engine type and number.
-    pub domain: u32,
-}
-
 /// Bounds of a collector.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct CollectorOptions {
     /// Exporters known at one time, at most.
     pub exporters: usize,
-    /// An exporter that was silent so long may be forgotten when another needs its room.
+    /// Exporters of one address, at most: ports, observation domains and protocols make several of one sender.
+    pub exporters_per_address: usize,
+    /// Memory that all exporters may hold together, in bytes.
+    pub memory: usize,
+    /// An established exporter that was silent so long may be forgotten when another needs its room.
     pub silence: Nanos,
+    /// An exporter is on trial for so long.
+    pub trial: Nanos,
+    /// Who may export. Those named by their own address are not on trial.
+    pub allowed: ExporterList,
     /// Bounds of each.
     pub session: SessionOptions,
 }
 
 impl Default for CollectorOptions {
     fn default() -> Self {
-        Self { exporters: 1024, silence: Nanos::from_secs(60), session: SessionOptions::default() }
+        Self {
+            exporters: 1024,
+            exporters_per_address: 64,
+            memory: 256 << 20,
+            silence: Nanos::from_secs(60),
+            trial: Nanos::from_secs(10),
+            allowed: ExporterList::default(),
+            session: SessionOptions::default(),
+        }
     }
 }
 
-#[derive(Clone, Debug)]
-struct Known {
-    session: Session,
-    heard_ns: u64,
+impl CollectorOptions {
+    /// Exporters that there can be: fewer than asked for where they would take more than a quarter of the memory even if they
+    /// held nothing.
+    pub fn places(&self) -> usize {
+        self.exporters.min(self.memory / (4 * entry_memory())).max(1)
+    }
+
+    /// Places that are never given to the established.
+    fn trial_places(&self) -> usize {
+        (self.places() / 4).max(1)
+    }
+
+    /// Memory that sessions may hold: what is left beside the table and those that are gone.
+    fn held_most(&self) -> usize {
+        self.memory.saturating_sub(self.places() * entry_memory() + self.ended_most())
+    }
+
+    const fn ended_most(&self) -> usize {
+        self.memory / 8
+    }
+
+    /// Memory that sessions of one address may hold.
+    pub const fn address_memory(&self) -> usize {
+        self.memory / 8
+    }
 }
+
+/// Messages that were not read, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refused {
+    /// Of no protocol that is spoken here.
+    pub unknown_protocol: u64,
+    /// Of an address that is not on the list of exporters.
+    pub not_allowed: u64,
+    /// Of one exporter too many of one address.
+    pub address_full: u64,
+}
+
+/// Exporters that were forgotten so that others find room, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forgotten {
+    /// On trial, as all places were taken.
+    pub on_trial: u64,
+    /// On trial, as memory was used up.
+    pub for_memory: u64,
+    /// Established, and silent for long.
+    pub silent: u64,
+}
+
+/// What is left of an exporter that is gone.
+type ExporterCounts = (SessionCounts, Option<Reported>);
 
 /// All exporters.
 #[derive(Clone, Debug, Default)]
 pub struct Collector {
     options: CollectorOptions,
-    known: BTreeMap<Exporter, Known>,
+    table: ExporterTable,
     /// Those that were heard and are gone, without their ports: who comes again comes from another one.
-    ended: BTreeMap<Exporter, (SessionCounts, Option<Reported>)>,
+    ended: BTreeMap<Exporter, ExporterCounts>,
+    /// What the names in `ended` cost in memory.
+    ended_names: usize,
     /// Of those gone for whom there was no room.
     gone: SessionCounts,
-    /// See [`Self::refused`].
-    refused: u64,
+    refused: Refused,
+    forgotten: Forgotten,
 }
 
-impl Protocol {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ipfix => "ipfix",
-            Self::NetFlow9 => "netflow9",
-            Self::NetFlow5 => "netflow5",
-            Self::Sim => "sim",
-        }
+impl Refused {
+    /// All of them.
+    pub const fn sum(&self) -> u64 {
+        self.unknown_protocol + self.not_allowed + self.address_full
     }
-}
-
-impl Transport {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Udp => "udp",
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::File => "file",
-        }
-    }
-}
-
-/// What a message is written in, and its domain.
-fn head(message: &[u8]) -> Result<(Protocol, u32), Malformed> {
-    let found = message.len();
-    let short = |needed| Malformed::Short { found, needed };
-    let word = |at: usize, needed: usize| {
-        let bytes = message.get(at..at + 4).and_then(|bytes| bytes.first_chunk::<4>());
-        bytes.map(|bytes| u32::from_be_bytes(*bytes)).ok_or_else(|| short(needed))
-    };
-    if message.starts_with(&sim::MAGIC) {
-        return Ok((Protocol::Sim, word(8, sim::HEADER)?));
-    }
-    let version = message.first_chunk::<2>().ok_or_else(|| short(2))?;
-    match u16::from_be_bytes(*version) {
-        5 => Ok((Protocol::NetFlow5, word(20, netflow5::HEADER)? >> 16)),
-        9 => Ok((Protocol::NetFlow9, word(16, netflow9::HEADER)?)),
-        10 => Ok((Protocol::Ipfix, word(12, ipfix::HEADER)?)),
-        version => Err(Malformed::Version(version)),
-    }
-}
-
-/// How long the message is that a stream goes on with; `None` until its first bytes are there. Only IPFIX and SIM say so.
-pub fn message_length(stream: &[u8]) -> Result<Option<usize>, Malformed> {
-    let Some(start) = stream.first_chunk::<6>() else { return Ok(None) };
-    let word = |at: usize| u16::from_be_bytes([start[at], start[at + 1]]);
-    let (found, needed) = if start.starts_with(&sim::MAGIC) {
-        (word(4), sim::HEADER)
-    } else if word(0) == 10 {
-        (word(2), ipfix::HEADER)
-    } else {
-        return Err(Malformed::Version(word(0)));
-    };
-    let found = usize::from(found);
-    if found < needed { Err(Malformed::Short { found, needed }) } else { Ok(Some(found)) }
 }
 
 impl Collector {
@@ -174,80 +148,182 @@ impl Collector {
         now_ns: u64,
         out: &mut impl FnMut(&Exporter, Received),
     ) -> Result<(), Malformed> {
-        let (protocol, domain) = head(message).inspect_err(|_| self.refused += 1)?;
-        let exporter = Exporter { source, protocol, domain };
-        if !self.known.contains_key(&exporter) && !self.make_room(now_ns) {
-            self.refused += 1;
+        if source.transport != Transport::File && !self.options.allowed.allows(source.address) {
+            self.refused.not_allowed += 1;
             return Ok(());
         }
-        let options = self.session_options(source.transport);
-        let known = self
-            .known
-            .entry(exporter)
-            .or_insert_with(|| Known { session: Session::new(protocol, options), heard_ns: now_ns });
-        known.heard_ns = now_ns;
-        known.session.decode(message, now_ns, &mut |received| out(&exporter, received))
+        let (protocol, domain) = head(message).inspect_err(|_| self.refused.unknown_protocol += 1)?;
+        let exporter = Exporter { source, protocol, domain };
+        if self.table.get(&exporter).is_none() && !self.admit(exporter, now_ns) {
+            self.refused.address_full += 1;
+            return Ok(());
+        }
+        self.table.touch(&exporter, now_ns);
+        let Some(known) = self.table.get_mut(&exporter) else { return Ok(()) };
+        let read = known.session.decode(message, now_ns, &mut |received| out(&exporter, received));
+        let is_known_for = now_ns.saturating_sub(known.first_ns);
+        if known.standing == Standing::OnTrial
+            && is_known_for >= self.options.trial.as_u64()
+            && has_delivered(known.session.counts())
+        {
+            self.establish(&exporter, now_ns);
+        }
+        self.bound_memory(&exporter);
+        read
+    }
+
+    /// Gives an exporter a place. Says whether there is one.
+    fn admit(&mut self, exporter: Exporter, now_ns: u64) -> bool {
+        let Source { address, transport, .. } = exporter.source;
+        let is_file = transport == Transport::File;
+        while !is_file
+            && self.table.of_address(address).exporters >= self.options.exporters_per_address.max(1)
+        {
+            let on_trial = self.table.silent_longest_at(address, Standing::OnTrial).copied();
+            let silent = self.table.silent_longest_at(address, Standing::Established).copied();
+            let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
+            if let Some(oldest) = on_trial {
+                self.forgotten.on_trial += 1;
+                self.forget(&oldest);
+            } else if let Some(silent) = silent {
+                self.forgotten.silent += 1;
+                self.forget(&silent);
+            } else {
+                return false;
+            }
+        }
+        self.table.insert(exporter, self.session(exporter), Standing::OnTrial, now_ns);
+        if transport != Transport::Udp || self.options.allowed.names(address) {
+            self.establish(&exporter, now_ns);
+        }
+        while self.table.len() > self.options.places()
+            && let Some(oldest) = self.table.silent_longest(Standing::OnTrial).copied()
+        {
+            self.forgotten.on_trial += 1;
+            self.forget(&oldest);
+        }
+        self.table.get(&exporter).is_some()
     }
 
     /// Templates that come on a connection are good as long as it.
-    const fn session_options(&self, transport: Transport) -> SessionOptions {
+    fn session(&self, exporter: Exporter) -> Session {
         let options = self.options.session;
-        match transport {
-            Transport::Udp => options,
-            _ => SessionOptions { template_life: None, ..options },
-        }
+        let template_life = options.template_life.filter(|_| exporter.source.transport == Transport::Udp);
+        Session::new(exporter.protocol, SessionOptions { template_life, ..options })
     }
 
-    fn make_room(&mut self, now_ns: u64) -> bool {
-        if self.known.len() < self.options.exporters {
-            return true;
+    fn is_silent(&self, exporter: &Exporter, now_ns: u64) -> bool {
+        let silence_ns = self.options.silence.as_u64();
+        self.table.get(exporter).is_some_and(|known| now_ns.saturating_sub(known.heard_ns) >= silence_ns)
+    }
+
+    /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
+    fn establish(&mut self, exporter: &Exporter, now_ns: u64) {
+        let most = self.options.places() - self.options.trial_places();
+        if self.table.count(Standing::Established) >= most {
+            let silent = self.table.silent_longest(Standing::Established).copied();
+            let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
+            self.forgotten.silent += 1;
+            self.forget(&silent);
         }
-        let silent = self.known.iter().min_by_key(|(_, known)| known.heard_ns);
-        let Some((exporter, known)) = silent else { return false };
-        if now_ns.saturating_sub(known.heard_ns) < self.options.silence.as_u64() {
-            return false;
+        self.table.establish(exporter);
+    }
+
+    /// Gives up what is beyond the bounds now that `exporter` was heard, as the module says.
+    fn bound_memory(&mut self, exporter: &Exporter) {
+        self.table.charge(exporter);
+        let Source { address, transport, .. } = exporter.source;
+        let share = if transport == Transport::File { usize::MAX } else { self.options.address_memory() };
+        while self.table.of_address(address).memory > share
+            && self.give_up_at(address, self.table.of_address(address).memory - share)
+        {}
+        let most = self.options.held_most();
+        while self.table.held_by(Standing::OnTrial) > most / 2
+            && let Some(oldest) = self.table.silent_longest(Standing::OnTrial).copied()
+        {
+            self.forgotten.for_memory += 1;
+            self.forget(&oldest);
         }
-        let exporter = *exporter;
-        self.forget(&exporter);
+        while self.table.held() > most
+            && let Some(largest) = self.table.largest_address()
+            && self.give_up_at(largest, self.table.held() - most)
+        {}
+    }
+
+    /// Frees so much of the exporter that holds most at an address, or all that it can do without; forgets one that can do
+    /// without nothing. Says whether there was one.
+    fn give_up_at(&mut self, address: IpAddr, excess: usize) -> bool {
+        let Some(largest) = self.table.largest_at(address) else { return false };
+        let Some(known) = self.table.get_mut(&largest) else { return false };
+        let before = known.session.memory();
+        known.session.shrink(before.saturating_sub(excess));
+        if known.session.memory() < before {
+            self.table.charge(&largest);
+        } else {
+            self.forgotten.for_memory += 1;
+            self.forget(&largest);
+        }
         true
     }
 
+    /// Memory that senders make the collector hold now, as it costs the allocator.
+    pub fn memory(&self) -> usize {
+        self.table.held() + self.table.len() * entry_memory() + self.ended_memory()
+    }
+
+    fn ended_memory(&self) -> usize {
+        3 * (map::<Exporter, ExporterCounts>(self.ended.len()) + self.ended_names)
+    }
+
     fn forget(&mut self, exporter: &Exporter) {
-        let Some(mut known) = self.known.remove(exporter) else { return };
+        let Some(mut known) = self.table.remove(exporter) else { return };
         known.session.end();
         let portless = Exporter { source: Source { port: 0, ..exporter.source }, ..*exporter };
-        if self.ended.len() >= self.options.exporters && !self.ended.contains_key(&portless) {
+        let is_listed = self.ended.contains_key(&portless);
+        if !is_listed && !self.is_worth_a_line(&known) {
             self.gone.add(known.session.counts());
             return;
         }
         let (counts, reported) = self.ended.entry(portless).or_default();
+        let before = names_memory(counts);
         counts.add(known.session.counts());
+        self.ended_names = self.ended_names + names_memory(counts) - before;
         if let Some(said) = known.session.reported() {
             reported.get_or_insert_default().update(said);
         }
     }
 
+    /// One that delivered nothing over UDP may never have existed; and what is shown has an end.
+    fn is_worth_a_line(&self, known: &Known) -> bool {
+        let is_known = known.standing == Standing::Established || has_delivered(known.session.counts());
+        let one = size_of::<ExporterCounts>() * 8 + 3 * names_memory(known.session.counts());
+        let has_room = self.ended.len() < self.options.places();
+        is_known && has_room && self.ended_memory() + one < self.options.ended_most()
+    }
+
     /// A connection or file has ended: another from there is another session.
     pub fn closed(&mut self, source: Source) {
-        let of_source = |exporter: &&Exporter| exporter.source == source;
-        let ended: Vec<Exporter> = self.known.keys().filter(of_source).copied().collect();
-        for exporter in ended {
+        for exporter in self.table.of_source(source) {
             self.forget(&exporter);
         }
     }
 
     /// Forgets what is too old, of everyone.
     pub fn age(&mut self, now_ns: u64) {
-        for known in self.known.values_mut() {
-            known.session.age(now_ns);
+        let all: Vec<Exporter> = self.table.keys().copied().collect();
+        for exporter in all {
+            if let Some(known) = self.table.get_mut(&exporter)
+                && known.session.age(now_ns)
+            {
+                self.table.charge(&exporter);
+            }
         }
     }
 
     /// Everyone known now: counts, and what they said of their own losses.
     pub fn exporters(&self) -> impl Iterator<Item = (&Exporter, &SessionCounts, Option<&Reported>)> {
-        self.known
-            .iter()
-            .map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
+        let all = self.table.iter();
+        all.map(|(exporter, known)| (exporter, known.session.counts(), known.session.reported()))
     }
 
     /// Everyone who is gone, in the same way; their ports are 0.
@@ -255,9 +331,14 @@ impl Collector {
         self.ended.iter().map(|(exporter, (counts, reported))| (exporter, counts, reported.as_ref()))
     }
 
-    /// Messages refused, since they were of no protocol or of one exporter too many.
-    pub const fn refused(&self) -> u64 {
+    /// Messages that were not read, by cause.
+    pub const fn refused(&self) -> Refused {
         self.refused
+    }
+
+    /// Exporters that were forgotten for others, by cause.
+    pub const fn forgotten(&self) -> Forgotten {
+        self.forgotten
     }
 
     /// The sum over everyone, those that are gone too.
@@ -268,4 +349,13 @@ impl Collector {
         }
         sum
     }
+}
+
+fn has_delivered(counts: &SessionCounts) -> bool {
+    counts.records + counts.events + counts.options_records > 0
+}
+
+fn names_memory(counts: &SessionCounts) -> usize {
+    let blocks: usize = counts.skipped.iter().map(|name| block(name.len())).sum();
+    blocks + map::<String, ()>(counts.skipped.len())
 }

@@ -52,6 +52,16 @@ impl<E: Copy + Eq + Hash> Gather<E> {
         Self { options, open: HashMap::new(), order: VecDeque::new() }
     }
 
+    /// Flows that can be open in so many bytes of memory, at most 2^18.
+    pub const fn flows_within(memory: usize) -> usize {
+        let mut buckets: usize = 1 << 18;
+        // A hash map has a power of two of buckets, and fills seven eighths of them.
+        while buckets > 16 && buckets * (size_of::<((E, u64), Open)>() + 1 + size_of::<(E, u64)>()) > memory {
+            buckets /= 2;
+        }
+        buckets / 8 * 7
+    }
+
     /// Packets of flows that are still open.
     pub fn packets(&self) -> u64 {
         self.open.values().map(|open| open.record.forward.packets).sum()
@@ -89,6 +99,11 @@ impl<E: Copy + Eq + Hash> Gather<E> {
                 && let Some(mut open) = self.open.remove(&oldest)
             {
                 report(oldest.0, &mut open, EndReason::LackOfResources, now_ns, out);
+            }
+            if self.open.capacity() == 0 {
+                // At once: a map that grows needs room for its former self, too. What is not used takes no memory.
+                self.open.reserve(self.options.flows);
+                self.order.reserve_exact(self.options.flows);
             }
             self.order.push_back(place);
         }

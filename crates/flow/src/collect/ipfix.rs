@@ -6,7 +6,7 @@ use super::reader::Reader;
 use super::received::Received;
 use super::sequence::{Claim, fingerprint};
 use super::session::{Message, Session};
-use super::template::{FieldName, Template};
+use super::template::FieldName;
 
 /// Bytes of a message header.
 pub(super) const HEADER: usize = 16;
@@ -128,8 +128,7 @@ fn templates(
             }
         }
         let fields = fields(&mut reader, count).ok_or(cut)?;
-        let template = Template::new(id, &fields, options, message.now_ns)?;
-        session.learn(id, template, message, out)?;
+        session.learn(id, &fields, options, message, out)?;
     }
     Ok(())
 }

@@ -11,16 +11,19 @@
 //! makes records of. It does not listen: `meter` does. It does not scale sampled counts up, and does not join the parts of a
 //! flow.
 //!
-//! Invariant: any bytes are fine. What is kept of an exporter is bounded, whatever it sends, and every record it numbers
-//! is delivered, lost, untold or pending in [`SessionCounts`].
+//! Invariant: any bytes are fine. What is kept of all exporters together is bounded in memory, whatever they send; the work is
+//! proportional to their bytes; and every record an exporter numbers is delivered, lost, untold or pending in [`SessionCounts`].
 
+mod allowed;
 mod collector;
 mod counts;
 mod draft;
+mod exporter;
 mod gather;
 mod ipfix;
 mod malformed;
 mod meaning;
+mod memory;
 mod netflow5;
 mod netflow9;
 mod options;
@@ -29,14 +32,18 @@ mod received;
 mod sampling;
 mod sequence;
 mod session;
+mod sets;
 mod sim;
+mod table;
 mod template;
 #[cfg(test)]
 mod tests;
 mod waiting;
 
-pub use collector::{Collector, CollectorOptions, Exporter, Protocol, Source, Transport, message_length};
+pub use allowed::{ExporterList, ExporterNetwork, ExporterNetworkError};
+pub use collector::{Collector, CollectorOptions, Forgotten, Refused};
 pub use counts::SessionCounts;
+pub use exporter::{Exporter, Protocol, Source, Transport, message_length};
 pub use gather::{Gather, GatherOptions};
 pub use malformed::Malformed;
 pub use options::Reported;

@@ -7,7 +7,7 @@ use super::reader::Reader;
 use super::received::Received;
 use super::sequence::{Claim, fingerprint};
 use super::session::{Message, Session};
-use super::template::{FieldName, Template};
+use super::template::FieldName;
 
 /// Bytes of a packet header.
 pub(super) const HEADER: usize = 20;
@@ -93,7 +93,7 @@ fn templates(
         check_number(id)?;
         let fields = fields(&mut reader, count.into(), false);
         let fields = fields.ok_or(Malformed::Template { id, why: "ends behind its set" })?;
-        session.learn(id, Template::new(id, &fields, false, message.now_ns)?, message, out)?;
+        session.learn(id, &fields, false, message, out)?;
     }
     Ok(())
 }
@@ -117,7 +117,7 @@ fn options_templates(
         // Lengths in bytes, of four each.
         let mut all = fields(&mut reader, usize::from(scopes) / 4, true).ok_or(cut)?;
         all.extend(fields(&mut reader, usize::from(options) / 4, false).ok_or(cut)?);
-        session.learn(id, Template::new(id, &all, true, message.now_ns)?, message, out)?;
+        session.learn(id, &all, true, message, out)?;
     }
     Ok(())
 }

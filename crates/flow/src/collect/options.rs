@@ -1,6 +1,7 @@
 //! Records about the exporter: how it samples, when it was started, what it lost.
 
 use super::meaning::{Meaning, Rank, Statistic};
+use super::memory::map;
 use super::reader::number;
 use super::sampling::Sampling;
 use super::template::Field;
@@ -130,6 +131,11 @@ impl OptionsDraft {
 }
 
 impl About {
+    /// What it costs in memory.
+    pub(super) fn memory(&self) -> usize {
+        map::<Option<u64>, u32>(self.samplers.len())
+    }
+
     /// Every how many packets a sampler took one; 1 if nothing is known.
     pub(super) fn interval(&self, sampler: Option<u64>) -> u32 {
         let known = self.samplers.get(&sampler).or_else(|| self.samplers.get(&None));

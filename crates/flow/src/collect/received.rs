@@ -14,7 +14,7 @@ pub struct SessionOptions {
     pub template_fields: usize,
     /// How long a template is good that is not repeated; `None` on connections, where it is good until it is withdrawn.
     pub template_life: Option<Nanos>,
-    /// Bytes of data kept that came before their template, at most.
+    /// Memory for data that came before its template, at most, in bytes; what is around it counts.
     pub hold_bytes: usize,
     /// How long they are kept.
     pub hold: Nanos,

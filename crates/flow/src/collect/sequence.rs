@@ -7,6 +7,7 @@
 //!
 //! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
 
+use super::memory::block;
 use std::collections::VecDeque;
 
 /// Gaps that are remembered, so that what fills them late is not taken for a second copy.
@@ -75,6 +76,12 @@ pub(super) struct Sequence {
 }
 
 impl Sequence {
+    /// What it costs in memory.
+    pub(super) fn memory(&self) -> usize {
+        let pairs = self.gaps.capacity() + self.suspects.capacity();
+        block(self.recent.capacity() * size_of::<(u32, u64)>()) + 2 * block(pairs * size_of::<(u32, u32)>())
+    }
+
     /// Units that are missing and cannot be in sets that could not be read.
     pub(super) fn lost(&self) -> u64 {
         self.missing.saturating_sub(self.untold())
@@ -92,10 +99,10 @@ impl Sequence {
         if !place.is_wanted() {
             return place;
         }
-        self.recent.push_back((claim.number, claim.fingerprint));
-        if self.recent.len() > RECENT {
+        if self.recent.len() >= RECENT {
             self.recent.pop_front();
         }
+        self.recent.push_back((claim.number, claim.fingerprint));
         if place == Place::Late {
             return place;
         }

@@ -4,17 +4,15 @@
 //!
 //! Invariant: memory is bounded by [`SessionOptions`], and a message ends.
 
-use super::counts::{SKIPPED, SessionCounts};
+use super::counts::SessionCounts;
 use super::draft::{Draft, Moment};
-use super::meaning::spelled;
-use super::options::{About, OptionsDraft, Reported};
-use super::reader::Reader;
+use super::memory::map;
+use super::options::{About, Reported};
 use super::received::{Received, SessionOptions};
 use super::sequence::{Claim, Place, Sequence};
-use super::template::{Field, Template, Templates};
-use super::waiting::{Held, Waiting};
+use super::template::Templates;
+use super::waiting::Waiting;
 use super::{Malformed, Protocol, ipfix, netflow5, netflow9, sim};
-use crate::export::section::VARIABLE;
 use crate::record::FlowRecord;
 use crate::sim::SimEvent;
 
@@ -31,7 +29,7 @@ pub(super) struct Message {
     /// Units decoded so far.
     pub(super) units: u32,
     /// Units that sets without a template may hold, at most.
-    unread: u32,
+    pub(super) unread: u32,
 }
 
 impl Message {
@@ -44,17 +42,19 @@ impl Message {
 /// One exporter, one observation domain, one protocol.
 #[derive(Clone, Debug)]
 pub struct Session {
-    options: SessionOptions,
-    protocol: Protocol,
-    templates: Templates,
-    sequence: Sequence,
-    about: About,
-    waiting: Waiting,
-    reported: Option<Reported>,
-    counts: SessionCounts,
+    pub(super) options: SessionOptions,
+    pub(super) protocol: Protocol,
+    pub(super) templates: Templates,
+    pub(super) sequence: Sequence,
+    pub(super) about: About,
+    pub(super) waiting: Waiting,
+    pub(super) reported: Option<Reported>,
+    pub(super) counts: SessionCounts,
     /// Uptime and time of the last message, where messages have both.
     uptime: Option<(u32, u64)>,
     looked_ns: u64,
+    /// What the blocks of the names of skipped fields cost in memory.
+    pub(super) names: usize,
 }
 
 impl Session {
@@ -71,6 +71,7 @@ impl Session {
             counts: SessionCounts::default(),
             uptime: None,
             looked_ns: 0,
+            names: 0,
         }
     }
 
@@ -108,28 +109,52 @@ impl Session {
         self.counts.malformed += u64::from(result.is_err());
         self.counts.lost = self.sequence.lost();
         self.counts.untold = self.sequence.untold();
-        self.counts.pending_bytes = self.waiting.bytes() as u64;
         result
     }
 
-    /// Forgets what is too old.
-    pub fn age(&mut self, now_ns: u64) {
+    /// Forgets what is too old. Says whether it looked: it does once a second.
+    pub fn age(&mut self, now_ns: u64) -> bool {
         if now_ns.saturating_sub(self.looked_ns) < 1_000_000_000 {
-            return;
+            return false;
         }
         self.looked_ns = now_ns;
         if let Some(life) = self.options.template_life {
-            self.counts.templates_dropped += self.templates.expire(now_ns.saturating_sub(life.as_u64()));
+            self.counts.templates_expired += self.templates.expire(now_ns.saturating_sub(life.as_u64()));
         }
         let oldest = now_ns.saturating_sub(self.options.hold.as_u64());
-        self.counts.undecoded_bytes += self.waiting.expire(oldest) as u64;
-        self.counts.pending_bytes = self.waiting.bytes() as u64;
+        let given_up = self.waiting.expire(oldest) as u64;
+        self.counts.give_up(given_up, |counts| &mut counts.undecoded_late_bytes);
+        true
     }
 
     /// The exporter is gone: what waits for a template waits in vain.
     pub fn end(&mut self) {
-        self.counts.undecoded_bytes += self.waiting.clear() as u64;
-        self.counts.pending_bytes = 0;
+        let given_up = self.waiting.clear() as u64;
+        self.counts.give_up(given_up, |counts| &mut counts.undecoded_ended_bytes);
+    }
+
+    /// What it holds in memory, beside the value itself.
+    pub fn memory(&self) -> usize {
+        self.templates.memory()
+            + self.waiting.memory()
+            + self.sequence.memory()
+            + self.about.memory()
+            // The names are also in what is shown of the session, which is copied once more when somebody looks.
+            + 3 * (self.names + map::<String, ()>(self.counts.skipped.len()))
+    }
+
+    /// Gives up what it can do without until it holds no more than `target` bytes of memory, or has nothing to give up: first
+    /// data that waits for its template, then templates, in both the oldest first.
+    pub fn shrink(&mut self, target: usize) {
+        while self.memory() > target {
+            if let Some(bytes) = self.waiting.give_up_oldest() {
+                self.counts.give_up(bytes as u64, |counts| &mut counts.undecoded_no_room_bytes);
+            } else if self.templates.give_up_oldest() {
+                self.counts.templates_no_room += 1;
+            } else {
+                break;
+            }
+        }
     }
 
     /// Finds the place of a message; `None` if it is to be left.
@@ -153,9 +178,10 @@ impl Session {
             Place::Restart => {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
-                self.counts.templates_dropped += self.templates.expire(old);
+                self.counts.templates_expired += self.templates.expire(old);
                 // Templates of the new life say nothing of them, nor do its numbers.
-                self.counts.undecoded_bytes += self.waiting.clear() as u64;
+                let given_up = self.waiting.clear() as u64;
+                self.counts.give_up(given_up, |counts| &mut counts.undecoded_restart_bytes);
                 self.about = About::default();
                 out(Received::Restart);
             }
@@ -184,24 +210,6 @@ impl Session {
         self.counts.late_units += u64::from(self.sequence.settle(place, number, units, unread));
     }
 
-    /// Keeps a template and reads the data that waited for it.
-    pub(super) fn learn(
-        &mut self,
-        id: u16,
-        template: Template,
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
-        self.counts.templates += 1;
-        for name in &template.skipped {
-            if self.counts.skipped.len() < SKIPPED {
-                self.counts.skipped.insert(spelled(*name));
-            }
-        }
-        self.counts.templates_dropped += self.templates.keep(id, template, &self.options);
-        self.release(id, message, out)
-    }
-
     pub(super) fn withdraw(&mut self, id: u16) {
         self.templates.remove(id);
     }
@@ -213,99 +221,6 @@ impl Session {
     /// Whether templates may be withdrawn: over UDP nobody may, as messages overtake each other.
     pub(super) const fn may_withdraw(&self) -> bool {
         self.options.template_life.is_none()
-    }
-
-    fn release(
-        &mut self,
-        id: u16,
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
-        let mut ready = self.waiting.take(id);
-        let mut result = Ok(());
-        while let Some(held) = ready.pop_front() {
-            let (units, done) = self.read_set(id, &held.bytes, held.moment, out);
-            result = result.and(done);
-            if held.message == self.counts.messages {
-                message.units += units;
-                message.unread = message.unread.saturating_sub(size(&held.bytes));
-            } else if self.protocol == Protocol::Ipfix {
-                let ready = ready.iter_mut().filter(|other| other.message == held.message);
-                let mut is_last = true;
-                for other in self.waiting.of_message(held.message).chain(ready) {
-                    other.end = other.end.wrapping_add(units);
-                    is_last = false;
-                }
-                self.sequence.recover(held.end, units, is_last);
-            }
-        }
-        result
-    }
-
-    /// Reads a set of data, or keeps it until its template comes.
-    pub(super) fn data(
-        &mut self,
-        id: u16,
-        bytes: &[u8],
-        message: &mut Message,
-        out: &mut impl FnMut(Received),
-    ) -> Result<(), Malformed> {
-        if self.templates.find(id).is_some() {
-            let (units, result) = self.read_set(id, bytes, message.moment, out);
-            message.units += units;
-            return result;
-        }
-        self.counts.template_misses += 1;
-        message.unread = message.unread.saturating_add(size(bytes));
-        let held = Held {
-            set: id,
-            bytes: bytes.into(),
-            moment: message.moment,
-            message: self.counts.messages,
-            end: message.number,
-            at_ns: message.now_ns,
-        };
-        self.counts.undecoded_bytes += self.waiting.keep(held, self.options.hold_bytes) as u64;
-        Ok(())
-    }
-
-    /// Gives out the records of a set, and how many there were.
-    fn read_set(
-        &mut self,
-        id: u16,
-        bytes: &[u8],
-        moment: Moment,
-        out: &mut impl FnMut(Received),
-    ) -> (u32, Result<(), Malformed>) {
-        let Self { templates, about, counts, reported, .. } = self;
-        let Some(template) = templates.find(id) else { return (0, Ok(())) };
-        let mut reader = Reader::new(bytes);
-        let mut units = 0;
-        // What is shorter than any record is padding.
-        while reader.left() >= template.least {
-            if template.options {
-                let mut draft = OptionsDraft::default();
-                if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(Malformed::Record { id }));
-                }
-                counts.options_records += 1;
-                if let Some(said) = draft.finish(moment.sent_ns, about) {
-                    reported.get_or_insert_default().update(&said);
-                    out(Received::Statistics(Box::new(said)));
-                }
-            } else {
-                let mut draft = Draft::default();
-                if !walk(&template.fields, &mut reader, |field, value| draft.take(field, value)) {
-                    return (units, Err(Malformed::Record { id }));
-                }
-                let moment = Moment { boot_ms: about.boot_ms, ..moment };
-                let (record, is_timed) = draft.finish(&moment, about);
-                counts.flow(&record, is_timed);
-                out(Received::Record(record));
-            }
-            units += 1;
-        }
-        (units, Ok(()))
     }
 
     /// A packet or a new flow.
@@ -333,23 +248,15 @@ impl Session {
     }
 }
 
-fn size(bytes: &[u8]) -> u32 {
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
-}
-
-/// Takes a record's values one by one. Says whether they were all there.
-fn walk(fields: &[Field], reader: &mut Reader<'_>, mut take: impl FnMut(Field, &[u8])) -> bool {
-    for field in fields {
-        let value =
-            if field.length == VARIABLE { reader.variable() } else { reader.take(usize::from(field.length)) };
-        let Some(value) = value else { return false };
-        take(*field, value);
-    }
-    true
-}
-
 impl SessionCounts {
-    fn flow(&mut self, record: &FlowRecord, is_timed: bool) {
+    /// Counts bytes that do not wait any more, by cause.
+    pub(super) fn give_up(&mut self, bytes: u64, cause: fn(&mut Self) -> &mut u64) {
+        *cause(self) += bytes;
+        self.undecoded_bytes += bytes;
+        self.pending_bytes -= bytes;
+    }
+
+    pub(super) fn flow(&mut self, record: &FlowRecord, is_timed: bool) {
         self.records += 1;
         self.packets =
             self.packets.saturating_add(record.forward.packets).saturating_add(record.reverse.packets);

@@ -3,9 +3,10 @@
 //! Invariant: a kept template takes at least one byte of every record, and all of a session's take a bounded memory.
 
 use super::meaning::{Meaning, meaning};
+use super::memory::{block, map};
 use super::{Malformed, SessionOptions};
 use crate::export::section::{REVERSE, VARIABLE};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// No message holds a longer template.
 const MOST_FIELDS: usize = 4096;
@@ -27,14 +28,17 @@ pub(super) struct Field {
 
 #[derive(Clone, Debug)]
 pub(super) struct Template {
+    /// Without those of length zero: RFC 7011 does not forbid them, and they carry nothing.
     pub(super) fields: Box<[Field]>,
-    /// Fields of flows that we have no place for.
-    pub(super) skipped: Box<[FieldName]>,
     /// Whether its records are about the exporter instead of flows.
     pub(super) options: bool,
     /// Bytes of a record, at least.
     pub(super) least: usize,
+    /// Whether all records have that many bytes.
+    pub(super) is_fixed: bool,
     heard_ns: u64,
+    /// Its place in the order in which templates were heard.
+    turn: u64,
 }
 
 impl Template {
@@ -50,26 +54,41 @@ impl Template {
         if fields.len() > MOST_FIELDS {
             return Err(refused("has more fields than a message holds"));
         }
-        let least =
-            fields.iter().map(|(_, length)| if *length == VARIABLE { 1 } else { usize::from(*length) });
-        let least = least.sum();
-        if least == 0 {
-            return Err(refused("describes records without a byte"));
-        }
-        let compiled = fields.iter().map(|(name, length)| Field {
+        let filled = fields.iter().filter(|(_, length)| *length > 0);
+        let compiled = filled.map(|(name, length)| Field {
             length: *length,
             reverse: name.enterprise == REVERSE,
             meaning: meaning(*name),
         });
         let compiled: Box<[Field]> = compiled.collect();
-        let skipped = fields.iter().zip(&compiled).filter(|(_, field)| field.meaning == Meaning::Skipped);
-        let skipped = if options { Box::default() } else { skipped.map(|((name, _), _)| *name).collect() };
-        Ok(Self { fields: compiled, skipped, options, least, heard_ns: now_ns })
+        let least = compiled.iter().map(|field| field.least()).sum();
+        if least == 0 {
+            return Err(refused("describes records without a byte"));
+        }
+        let is_fixed = compiled.iter().all(|field| field.length != VARIABLE);
+        Ok(Self { fields: compiled, options, least, is_fixed, heard_ns: now_ns, turn: 0 })
     }
 
     const fn cost(&self) -> usize {
-        self.fields.len() + self.skipped.len() + 4
+        self.fields.len() + 4
     }
+
+    const fn block(&self) -> usize {
+        block(self.fields.len() * size_of::<Field>())
+    }
+}
+
+impl Field {
+    /// Bytes of a value, at least.
+    const fn least(self) -> usize {
+        if self.length == VARIABLE { 1 } else { self.length as usize }
+    }
+}
+
+/// Names of the fields that records here have no place for, each once.
+pub(super) fn skipped(fields: &[(FieldName, u16)]) -> BTreeSet<FieldName> {
+    let names = fields.iter().filter(|(_, length)| *length > 0).map(|(name, _)| *name);
+    names.filter(|name| meaning(*name) == Meaning::Skipped).collect()
 }
 
 impl FieldName {
@@ -77,11 +96,15 @@ impl FieldName {
     pub(super) const NONE: Self = Self { enterprise: 0, id: 0 };
 }
 
-/// A session's templates.
+/// A session's templates. Keeping and removing one takes the same time however many there are, but for a logarithm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Templates {
     kept: BTreeMap<u16, Template>,
+    /// The same in the order they were heard, those of options apart.
+    order: BTreeMap<(bool, u64), u16>,
+    heard: u64,
     cost: usize,
+    blocks: usize,
 }
 
 impl Templates {
@@ -93,42 +116,67 @@ impl Templates {
         self.kept.get(&id)
     }
 
+    /// What all of it costs in memory.
+    pub(super) fn memory(&self) -> usize {
+        self.blocks + map::<u16, Template>(self.kept.len()) + map::<(bool, u64), u16>(self.order.len())
+    }
+
     /// Keeps a template; one of the same number is replaced. Gives how many others had to go for want of room.
     pub(super) fn keep(&mut self, id: u16, template: Template, options: &SessionOptions) -> u64 {
         self.remove(id);
-        let mut evicted = 0;
-        while self.kept.len() >= options.templates || self.cost + template.cost() > options.template_fields {
-            let oldest = self.kept.iter().min_by_key(|(_, kept)| kept.heard_ns).map(|(id, _)| *id);
-            let Some(oldest) = oldest else { break };
-            self.remove(oldest);
-            evicted += 1;
+        let mut given_up = 0;
+        while (self.kept.len() >= options.templates || self.cost + template.cost() > options.template_fields)
+            && self.give_up_oldest()
+        {
+            given_up += 1;
         }
+        self.heard += 1;
         self.cost += template.cost();
-        self.kept.insert(id, template);
-        evicted
+        self.blocks += template.block();
+        self.order.insert((template.options, self.heard), id);
+        self.kept.insert(id, Template { turn: self.heard, ..template });
+        given_up
+    }
+
+    /// Gives up the template that was not heard for longest. Says whether there was one.
+    pub(super) fn give_up_oldest(&mut self) -> bool {
+        let first = |options| self.order.range((options, 0)..=(options, u64::MAX)).next();
+        let oldest = first(false).into_iter().chain(first(true)).min_by_key(|((_, turn), _)| *turn);
+        oldest.map(|(_, id)| *id).is_some_and(|id| self.remove(id))
     }
 
     pub(super) fn remove(&mut self, id: u16) -> bool {
-        let removed = self.kept.remove(&id);
-        self.cost -= removed.as_ref().map_or(0, Template::cost);
-        removed.is_some()
+        let Some(removed) = self.kept.remove(&id) else { return false };
+        self.order.remove(&(removed.options, removed.turn));
+        self.cost -= removed.cost();
+        self.blocks -= removed.block();
+        true
     }
 
     /// Forgets what was heard before that instant. Gives how many.
     pub(super) fn expire(&mut self, before_ns: u64) -> u64 {
-        self.retain(|kept| kept.heard_ns >= before_ns)
+        let mut expired = 0;
+        for options in [false, true] {
+            while let Some(id) = self.oldest(options)
+                && self.kept.get(&id).is_some_and(|kept| kept.heard_ns < before_ns)
+                && self.remove(id)
+            {
+                expired += 1;
+            }
+        }
+        expired
     }
 
     /// Withdraws all of a kind.
     pub(super) fn withdraw_all(&mut self, options: bool) {
-        self.retain(|kept| kept.options != options);
+        while let Some(id) = self.oldest(options)
+            && self.remove(id)
+        {}
     }
 
-    fn retain(&mut self, wanted: impl Fn(&Template) -> bool) -> u64 {
-        let before = self.kept.len();
-        self.kept.retain(|_, kept| wanted(kept));
-        self.cost = self.kept.values().map(Template::cost).sum();
-        (before - self.kept.len()) as u64
+    /// The template of a kind that was not heard for longest.
+    fn oldest(&self, options: bool) -> Option<u16> {
+        self.order.range((options, 0)..=(options, u64::MAX)).next().map(|(_, id)| *id)
     }
 }
 
@@ -148,8 +196,31 @@ mod tests {
             templates.keep(300 + id, template(2, u64::from(id)).expect("is one"), &options);
         }
         assert_eq!((templates.len(), templates.find(301).is_none()), (3, true));
-        assert_eq!(templates.keep(400, template(48, 9).expect("is one"), &options), 3);
+        assert_eq!(templates.keep(400, template(96, 9).expect("is one"), &options), 3);
         assert_eq!((templates.len(), templates.cost), (1, 100));
+    }
+
+    #[test]
+    fn templates_that_were_not_repeated_expire_and_those_of_a_kind_are_withdrawn() {
+        let mut templates = Templates::default();
+        for id in 256..266 {
+            templates.keep(id, template(2, u64::from(id)).expect("is one"), &SessionOptions::default());
+        }
+        templates.keep(256, template(2, 300).expect("is one"), &SessionOptions::default());
+        assert_eq!((templates.expire(260), templates.len()), (3, 7));
+        templates.withdraw_all(true);
+        assert_eq!(templates.len(), 7);
+        templates.withdraw_all(false);
+        assert_eq!((templates.len(), templates.cost, templates.memory()), (0, 0, 0));
+    }
+
+    #[test]
+    fn fields_without_a_byte_are_not_walked() {
+        let name = FieldName { enterprise: 0, id: 1 };
+        let mut fields = vec![(name, 0); 4000];
+        fields.push((name, 1));
+        let template = Template::new(256, &fields, false, 0).expect("is one");
+        assert_eq!((template.fields.len(), template.least), (1, 1));
     }
 
     #[test]

@@ -1,93 +1,191 @@
 //! Data that came before its template, kept until that comes, or a bounded while.
 //!
-//! Does not read it and counts nothing for the exporter: it says how many bytes it had to leave.
+//! Does not read it and counts nothing for the exporter: it says how many bytes it had to give up. A set that holds nothing is
+//! not kept. Keeping, giving up and giving out one set takes the same time however many wait.
 //!
-//! Invariant: `bytes` is the sum of what is kept.
+//! Invariant: `bytes` is the sum of what is kept, `blocks` what its blocks of memory cost, and every message in `messages` has
+//! at least one set in `sets`.
 
 use super::draft::Moment;
-use std::collections::VecDeque;
+use super::memory::{block, map};
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A set of data without a template.
-#[derive(Clone, Debug)]
-pub(super) struct Held {
-    pub(super) set: u16,
-    pub(super) bytes: Box<[u8]>,
+/// A message whose sets wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct WaitingMessage {
+    /// Which of the session's messages it is.
+    pub(super) number: u64,
     pub(super) moment: Moment,
-    /// Which of the session's messages it came in.
-    pub(super) message: u64,
-    /// Number behind the units of its message that could be read.
-    pub(super) end: u32,
     pub(super) at_ns: u64,
+    /// Number behind the units of the message that could be read.
+    pub(super) end: u32,
 }
 
-/// All that waits in a session, the oldest first.
+#[derive(Clone, Debug)]
+struct WaitingSet {
+    template: u16,
+    bytes: Box<[u8]>,
+    message: u64,
+}
+
+/// A set whose template has come.
+#[derive(Clone, Debug)]
+pub(super) struct ReadySet {
+    pub(super) bytes: Box<[u8]>,
+    pub(super) message: WaitingMessage,
+    /// Whether no other set of its message waits.
+    pub(super) is_last: bool,
+}
+
+/// All that waits in a session.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waiting {
-    sets: VecDeque<Held>,
+    /// In the order they came.
+    sets: BTreeMap<u64, WaitingSet>,
+    /// The same, by template.
+    by_template: BTreeSet<(u16, u64)>,
+    /// Messages that have sets here, with their number.
+    messages: BTreeMap<u64, (WaitingMessage, u32)>,
+    came: u64,
     bytes: usize,
+    blocks: usize,
 }
 
 impl Waiting {
-    pub(super) const fn bytes(&self) -> usize {
-        self.bytes
+    /// What all of it costs in memory.
+    pub(super) fn memory(&self) -> usize {
+        self.blocks
+            + map::<u64, WaitingSet>(self.sets.len())
+            + map::<(u16, u64), ()>(self.by_template.len())
+            + map::<u64, (WaitingMessage, u32)>(self.messages.len())
     }
 
-    /// Keeps a set in `room` bytes. Says how many bytes had to go for it, its own if it is too large.
-    pub(super) fn keep(&mut self, held: Held, room: usize) -> usize {
-        let size = held.bytes.len();
-        if size > room {
-            return size;
+    /// Keeps a set within `room` bytes of memory. Says how many bytes had to go for it, its own if it is too large.
+    pub(super) fn keep(
+        &mut self,
+        template: u16,
+        bytes: &[u8],
+        message: WaitingMessage,
+        room: usize,
+    ) -> usize {
+        self.came += 1;
+        self.bytes += bytes.len();
+        self.blocks += block(bytes.len());
+        self.sets.insert(self.came, WaitingSet { template, bytes: bytes.into(), message: message.number });
+        self.by_template.insert((template, self.came));
+        self.messages.entry(message.number).or_insert((message, 0)).1 += 1;
+        let mut given_up = 0;
+        while self.memory() > room
+            && let Some(bytes) = self.give_up_oldest()
+        {
+            given_up += bytes;
         }
-        let mut left = 0;
-        while self.bytes + size > room {
-            left += self.drop_oldest();
-        }
-        self.bytes += size;
-        self.sets.push_back(held);
-        left
+        given_up
     }
 
-    /// Leaves what came before `oldest_ns`. Says how many bytes that were.
+    /// Gives up what came before `oldest_ns`. Says how many bytes that were.
     pub(super) fn expire(&mut self, oldest_ns: u64) -> usize {
-        let mut left = 0;
-        while self.sets.front().is_some_and(|held| held.at_ns < oldest_ns) {
-            left += self.drop_oldest();
+        let mut given_up = 0;
+        while self.messages.first_key_value().is_some_and(|(_, (message, _))| message.at_ns < oldest_ns)
+            && let Some(bytes) = self.give_up_oldest()
+        {
+            given_up += bytes;
         }
-        left
+        given_up
     }
 
-    /// Leaves everything. Says how many bytes that were.
+    /// Gives up everything. Says how many bytes that were.
     pub(super) fn clear(&mut self) -> usize {
-        self.sets.clear();
-        std::mem::take(&mut self.bytes)
+        let given_up = self.bytes;
+        *self = Self { came: self.came, ..Self::default() };
+        given_up
     }
 
-    fn drop_oldest(&mut self) -> usize {
-        let size = self.sets.pop_front().map_or(0, |held| held.bytes.len());
-        self.bytes -= size;
-        size
+    /// Gives up the set that waits longest. Says how many bytes it had; `None` if nothing waits.
+    pub(super) fn give_up_oldest(&mut self) -> Option<usize> {
+        let (came, _) = self.sets.first_key_value()?;
+        self.remove(*came).map(|set| set.bytes.len())
     }
 
-    /// Gives out what waited for a template.
-    pub(super) fn take(&mut self, set: u16) -> VecDeque<Held> {
-        if self.sets.iter().all(|held| held.set != set) {
-            return VecDeque::new();
+    /// Gives out the first set that waits for a template.
+    pub(super) fn take(&mut self, template: u16) -> Option<ReadySet> {
+        let (_, came) = *self.by_template.range((template, 0)..=(template, u64::MAX)).next()?;
+        self.remove(came)
+    }
+
+    fn remove(&mut self, came: u64) -> Option<ReadySet> {
+        let set = self.sets.remove(&came)?;
+        self.by_template.remove(&(set.template, came));
+        self.bytes -= set.bytes.len();
+        self.blocks -= block(set.bytes.len());
+        let (message, sets) = self.messages.get_mut(&set.message)?;
+        *sets -= 1;
+        let ready = ReadySet { bytes: set.bytes, message: *message, is_last: *sets == 0 };
+        if ready.is_last {
+            self.messages.remove(&set.message);
         }
-        let (ready, others) = std::mem::take(&mut self.sets).into_iter().partition(|held| held.set == set);
-        self.sets = others;
-        self.bytes = self.sets.iter().map(|held| held.bytes.len()).sum();
-        ready
+        Some(ready)
     }
 
     /// The message is read up to number `end`.
     pub(super) fn settle(&mut self, message: u64, end: u32) {
-        for held in self.sets.iter_mut().rev().take_while(|held| held.message == message) {
-            held.end = end;
+        if let Some((message, _)) = self.messages.get_mut(&message) {
+            message.end = end;
         }
     }
 
-    /// Sets of one message; they change places in its numbers when one of them is read.
-    pub(super) fn of_message(&mut self, message: u64) -> impl Iterator<Item = &mut Held> {
-        self.sets.iter_mut().filter(move |held| held.message == message)
+    /// A set of the message was read: what still waits of it lies behind that many units more.
+    pub(super) fn move_end(&mut self, message: u64, units: u32) {
+        if let Some((message, _)) = self.messages.get_mut(&message) {
+            message.end = message.end.wrapping_add(units);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(number: u64) -> WaitingMessage {
+        WaitingMessage { number, moment: Moment::default(), at_ns: number, end: 5 }
+    }
+
+    #[test]
+    fn sets_are_given_out_by_template_and_the_last_of_a_message_is_known() {
+        let mut waiting = Waiting::default();
+        for (template, bytes, number) in [(256, [1; 3], 1), (257, [2; 3], 1), (256, [3; 3], 2)] {
+            assert_eq!(waiting.keep(template, &bytes, message(number), usize::MAX), 0);
+        }
+        let first = waiting.take(256).unwrap();
+        assert_eq!((&first.bytes[..], first.message.number, first.is_last), (&[1; 3][..], 1, false));
+        waiting.move_end(1, 7);
+        let second = waiting.take(256).unwrap();
+        assert_eq!((&second.bytes[..], second.message.number, second.is_last), (&[3; 3][..], 2, true));
+        assert!(waiting.take(256).is_none());
+        let third = waiting.take(257).unwrap();
+        assert_eq!((third.message.end, third.is_last), (12, true));
+        assert_eq!((waiting.bytes, waiting.memory()), (0, 0));
+    }
+
+    #[test]
+    fn small_sets_cost_what_is_around_them() {
+        let mut waiting = Waiting::default();
+        let given_up: usize = (0..10_000).map(|n| waiting.keep(256, &[1], message(n), 100_000)).sum();
+        assert!(waiting.memory() <= 100_000 && given_up > 9_000, "{given_up}");
+        assert_eq!(waiting.bytes + given_up, 10_000);
+        assert_eq!(
+            waiting.keep(256, &vec![0; 100_001], message(10_000), 100_000),
+            10_001 + 100_000 - given_up
+        );
+        assert_eq!((waiting.bytes, waiting.memory()), (0, 0));
+    }
+
+    #[test]
+    fn what_is_too_old_is_given_up() {
+        let mut waiting = Waiting::default();
+        for number in 0..9 {
+            waiting.keep(256, &[1], message(number), usize::MAX);
+        }
+        assert_eq!((waiting.expire(4), waiting.bytes, waiting.clear()), (4, 5, 5));
     }
 }

@@ -38,19 +38,13 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
     loop {
         let is_over = shared.is_over();
         let wait = if is_over { Duration::ZERO } else { WAIT };
-        let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
-        let received = receiver.receive(wait, BATCH, |bytes, from| {
-            let source =
-                Source { address: from.ip().to_canonical(), port: from.port(), transport: Transport::Udp };
-            messages.push(source, bytes);
-        });
+        let mut batch = Batch { shared, counters, queue, messages: Messages::new(), is_heard: true };
+        let received = receiver.receive(wait, BATCH, |bytes, from| batch.take(bytes, from));
         if let Ok(dropped) = receiver.dropped() {
             counters.dropped.store(dropped, Ordering::Relaxed);
         }
-        add(&counters.messages, messages.parts.len() as u64);
-        add(&counters.bytes, messages.bytes.len() as u64);
-        let is_heard = messages.send(queue);
-        if received.is_err() || !is_heard {
+        batch.send();
+        if received.is_err() || !batch.is_heard {
             counters.failed.store(received.is_err(), Ordering::Relaxed);
             return;
         }
@@ -60,5 +54,34 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
                 return;
             }
         }
+    }
+}
+
+/// Datagrams on their way to the decoding thread.
+struct Batch<'a> {
+    shared: &'a Shared,
+    counters: &'a Counters,
+    queue: &'a Sender<Item>,
+    messages: Messages,
+    is_heard: bool,
+}
+
+impl Batch<'_> {
+    fn take(&mut self, bytes: &[u8], from: SocketAddr) {
+        let address = from.ip().to_canonical();
+        add(&self.counters.messages, 1);
+        add(&self.counters.bytes, bytes.len() as u64);
+        if !self.shared.allowed.allows(address) {
+            add(&self.counters.not_allowed, 1);
+            return;
+        }
+        self.messages.push(Source { address, port: from.port(), transport: Transport::Udp }, bytes);
+        if self.messages.is_full() {
+            self.send();
+        }
+    }
+
+    fn send(&mut self) {
+        self.is_heard &= std::mem::replace(&mut self.messages, Messages::new()).send(self.queue);
     }
 }

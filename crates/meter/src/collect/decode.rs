@@ -6,7 +6,8 @@ use super::intake::{Item, Messages};
 use super::ledger::{ExporterLedger, Handed};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
-    Collector, CollectorOptions, Exporter, Gather, GatherOptions, Protocol, Received, SessionCounts,
+    Collector, CollectorOptions, Exporter, Forgotten, Gather, GatherOptions, Protocol, Received, Refused,
+    SessionCounts,
 };
 use packetrig_flow::{FlowRecord, Ledger};
 use packetrig_sys::clock;
@@ -16,6 +17,8 @@ use std::time::Duration;
 
 /// Records that wait to be handed over, at most.
 const PENDING: usize = 8192;
+/// Ledgers of exporters that wait to be handed over, at most.
+const PENDING_LEDGERS: usize = 256;
 /// Records handed over at a time, usually.
 const BATCH: usize = 1024;
 /// How often what waits is handed over, and what is known is shown.
@@ -40,19 +43,57 @@ pub trait Outlet: Send {
 pub(super) struct Known {
     pub(super) exporters: Vec<ExporterLedger>,
     pub(super) total: SessionCounts,
-    pub(super) refused: u64,
+    pub(super) refused: Refused,
+    pub(super) forgotten: Forgotten,
+    pub(super) memory: u64,
     pub(super) handed: Handed,
 }
 
 pub(super) struct Decoder<O> {
     collector: Collector,
     gather: Gather<Exporter>,
-    pending: BTreeMap<Exporter, Vec<FlowRecord>>,
+    pending: Pending<O>,
+    ticked_ns: u64,
+}
+
+/// Records on their way to the outlet.
+struct Pending<O> {
+    records: BTreeMap<Exporter, Vec<FlowRecord>>,
     waiting: usize,
     ledgers: Vec<(Exporter, u64, Ledger)>,
     handed: Handed,
     outlet: O,
-    ticked_ns: u64,
+}
+
+impl<O: Outlet> Pending<O> {
+    fn keep(&mut self, exporter: Exporter, record: FlowRecord) {
+        self.records.entry(exporter).or_default().push(record);
+        self.waiting += 1;
+        if self.waiting >= PENDING {
+            self.hand_over();
+        }
+    }
+
+    fn keep_ledger(&mut self, exporter: Exporter, at_ns: u64, ledger: &Ledger) {
+        self.ledgers.push((exporter, at_ns, *ledger));
+        if self.ledgers.len() >= PENDING_LEDGERS {
+            self.hand_over();
+        }
+    }
+
+    /// Hands everything over, and keeps no room for who sent much once.
+    fn hand_over(&mut self) {
+        for (exporter, records) in std::mem::take(&mut self.records) {
+            for batch in records.chunks(BATCH) {
+                self.outlet.records(batch, &exporter);
+                self.handed.add(batch);
+            }
+        }
+        self.waiting = 0;
+        for (exporter, at_ns, ledger) in self.ledgers.drain(..) {
+            self.outlet.ledger(&ledger, &exporter, at_ns);
+        }
+    }
 }
 
 impl<O: Outlet> Decoder<O> {
@@ -60,11 +101,13 @@ impl<O: Outlet> Decoder<O> {
         Self {
             collector: Collector::new(collector),
             gather: Gather::new(gather),
-            pending: BTreeMap::new(),
-            waiting: 0,
-            ledgers: Vec::new(),
-            handed: Handed::default(),
-            outlet,
+            pending: Pending {
+                records: BTreeMap::new(),
+                waiting: 0,
+                ledgers: Vec::new(),
+                handed: Handed::default(),
+                outlet,
+            },
             ticked_ns: clock::monotonic_ns(),
         }
     }
@@ -82,51 +125,31 @@ impl<O: Outlet> Decoder<O> {
                 self.tick(known);
             }
         }
-        let Self { gather, pending, waiting, .. } = &mut self;
-        gather.finish(&mut |exporter, record| {
-            pending.entry(exporter).or_default().push(record);
-            *waiting += 1;
-        });
+        let Self { gather, pending, .. } = &mut self;
+        gather.finish(&mut |exporter, record| pending.keep(exporter, record));
         self.tick(known);
-        self.outlet
+        self.pending.outlet
     }
 
     fn take(&mut self, messages: &Messages) {
         let now_ns = messages.at_ns;
+        let Self { collector, gather, pending, .. } = self;
         for (source, message) in messages.iter() {
-            let Self { collector, gather, pending, waiting, ledgers, .. } = self;
-            let mut keep = |exporter: Exporter, record: FlowRecord| {
-                pending.entry(exporter).or_default().push(record);
-                *waiting += 1;
-            };
             let read = collector.receive(source, message, now_ns, &mut |exporter, received| match received {
-                Received::Record(record) => keep(*exporter, record),
-                Received::Sim(event) => gather.take(*exporter, event, now_ns, &mut keep),
+                Received::Record(record) => pending.keep(*exporter, record),
+                Received::Sim(event) => {
+                    gather.take(*exporter, event, now_ns, &mut |of, record| pending.keep(of, record));
+                }
                 Received::Statistics(said) => {
-                    ledgers.extend(said.ledger.map(|ledger| (*exporter, said.at_ns, ledger)));
+                    if let Some(ledger) = &said.ledger {
+                        pending.keep_ledger(*exporter, said.at_ns, ledger);
+                    }
                 }
                 // Counted by the session.
                 Received::Gap { .. } | Received::Restart => {}
             });
             // What was malformed is counted by the session, or by the collector.
             read.unwrap_or(());
-            if self.waiting >= PENDING {
-                self.hand_over();
-            }
-        }
-    }
-
-    fn hand_over(&mut self) {
-        for (exporter, records) in &mut self.pending {
-            for batch in records.chunks(BATCH) {
-                self.outlet.records(batch, exporter);
-                self.handed.add(batch);
-            }
-            records.clear();
-        }
-        self.waiting = 0;
-        for (exporter, at_ns, ledger) in self.ledgers.drain(..) {
-            self.outlet.ledger(&ledger, &exporter, at_ns);
         }
     }
 
@@ -135,11 +158,14 @@ impl<O: Outlet> Decoder<O> {
         let now_ns = clock::wall_clock_ns();
         let Self { collector, gather, pending, .. } = self;
         collector.age(now_ns);
-        gather.advance(now_ns, &mut |exporter, record| pending.entry(exporter).or_default().push(record));
-        self.hand_over();
-        // Exporters that are gone need no room any more.
-        self.pending.clear();
-        self.outlet.tick();
+        gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record));
+        pending.hand_over();
+        pending.outlet.tick();
+        let snapshot = self.snapshot();
+        *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+    }
+
+    fn snapshot(&self) -> Known {
         let ended = self.collector.ended().map(|of| (false, of));
         let here = self.collector.exporters().map(|of| (true, of));
         let exporters = here.chain(ended).map(|(is_here, (exporter, counts, reported))| ExporterLedger {
@@ -148,13 +174,14 @@ impl<O: Outlet> Decoder<O> {
             counts: counts.clone(),
             reported: reported.copied(),
         });
-        let snapshot = Known {
+        Known {
             exporters: exporters.collect(),
             total: self.collector.counts(),
             refused: self.collector.refused(),
-            handed: Handed { open_packets: self.open_packets(), ..self.handed },
-        };
-        *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+            forgotten: self.collector.forgotten(),
+            memory: self.collector.memory() as u64,
+            handed: Handed { open_packets: self.open_packets(), ..self.pending.handed },
+        }
     }
 
     fn open_packets(&self) -> u64 {

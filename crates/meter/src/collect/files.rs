@@ -83,11 +83,17 @@ fn read(mut file: File, source: Source, shared: &Shared, counters: &Counters, qu
 mod tests {
     use super::*;
     use crossbeam_channel::bounded;
+    use packetrig_flow::collect::ExporterList;
     use std::sync::atomic::AtomicBool;
 
     /// How reading ends, and how many messages were there.
     fn read_of(file: File, is_over: bool) -> (Ended, u64) {
-        let shared = Shared { over: AtomicBool::new(is_over), connections: 1, patience_ns: 1 };
+        let shared = Shared {
+            over: AtomicBool::new(is_over),
+            allowed: ExporterList::default(),
+            connections: 1,
+            patience_ns: 1,
+        };
         let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let source = Source { address, port: 0, transport: Transport::File };
         let (queue, _taken) = bounded(9);

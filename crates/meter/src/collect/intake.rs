@@ -2,6 +2,7 @@
 
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::Source;
+use packetrig_sys::clock;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,6 +19,9 @@ pub(super) enum Item {
     Closed(Source),
 }
 
+/// A batch goes on its way when it has so many bytes, so the queue holds that much, and a message, for each of its places.
+const BATCH_BYTES: usize = 64 << 10;
+
 /// Messages behind each other in one piece of memory.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
@@ -27,9 +31,19 @@ pub(super) struct Messages {
 }
 
 impl Messages {
+    /// None yet, of those that come now.
+    pub(super) fn new() -> Self {
+        Self { at_ns: clock::wall_clock_ns(), ..Self::default() }
+    }
+
     pub(super) fn push(&mut self, source: Source, message: &[u8]) {
         self.bytes.extend_from_slice(message);
         self.parts.push((source, message.len()));
+    }
+
+    /// Whether no more should be added.
+    pub(super) const fn is_full(&self) -> bool {
+        self.bytes.len() >= BATCH_BYTES
     }
 
     /// Hands them over; waits for room. Says whether anybody takes them.
@@ -53,6 +67,7 @@ pub(super) struct Counters {
     pub(super) messages: AtomicU64,
     pub(super) bytes: AtomicU64,
     pub(super) dropped: AtomicU64,
+    pub(super) not_allowed: AtomicU64,
     pub(super) connections: AtomicU64,
     pub(super) open: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -73,6 +88,8 @@ pub struct IntakeCounts {
     pub bytes: u64,
     /// Datagrams that the socket had no room for.
     pub dropped: u64,
+    /// Datagrams and connections of addresses that are not on the list of exporters.
+    pub not_allowed: u64,
     /// Connections accepted.
     pub connections: u64,
     /// Connections open now.
@@ -89,6 +106,13 @@ pub struct IntakeCounts {
     pub stopped: bool,
 }
 
+impl IntakeCounts {
+    /// Of what was not allowed, datagrams: a connection is none of the messages.
+    pub fn datagrams_not_allowed(&self) -> u64 {
+        if self.place.starts_with("udp://") { self.not_allowed } else { 0 }
+    }
+}
+
 pub(super) fn add(counter: &AtomicU64, value: u64) {
     counter.fetch_add(value, Ordering::Relaxed);
 }
@@ -101,6 +125,7 @@ impl Counters {
             messages: of(&self.messages),
             bytes: of(&self.bytes),
             dropped: of(&self.dropped),
+            not_allowed: of(&self.not_allowed),
             connections: of(&self.connections),
             open: of(&self.open),
             refused: of(&self.refused),

@@ -6,8 +6,8 @@
 //! ```
 
 use super::intake::IntakeCounts;
-use packetrig_flow::collect::{Exporter, Reported, SessionCounts};
-use packetrig_flow::{FlowRecord, Ignored, Ledger};
+use packetrig_flow::collect::{Exporter, Forgotten, Refused, Reported, SessionCounts};
+use packetrig_flow::{FlowRecord, Ignored, Imbalance, Ledger};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -49,8 +49,12 @@ pub struct CollectLedger {
     pub exporters: Vec<ExporterLedger>,
     /// Their sum, with those who were too many to be listed.
     pub total: SessionCounts,
-    /// Messages that were of no protocol, or of one exporter too many.
-    pub refused: u64,
+    /// Messages that were not read, by cause.
+    pub refused: Refused,
+    /// Exporters that were forgotten so that others find room, by cause.
+    pub forgotten: Forgotten,
+    /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
+    pub memory: u64,
     /// What went to the sinks.
     pub handed: Handed,
 }
@@ -144,6 +148,34 @@ impl CollectLedger {
         })
     }
 
+    /// What does not add up. Sockets and exporters are read at different instants: they agree once the collector has ended.
+    pub fn imbalances(&self) -> Vec<Imbalance> {
+        let sum = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
+        let left = sum(|intake| intake.messages);
+        let right = self.total.messages + self.refused.sum() + sum(IntakeCounts::datagrams_not_allowed);
+        let mut found = self.total.imbalances();
+        if left != right {
+            found.push(Imbalance { rule: "messages = read + refused + not allowed", left, right });
+        }
+        found
+    }
+
+    /// Messages that were not read, by cause: those that did not get past the sockets, too.
+    pub fn refused_by_cause(&self) -> [(&'static str, u64); 3] {
+        let not_allowed: u64 = self.intake.iter().map(IntakeCounts::datagrams_not_allowed).sum();
+        [
+            ("not_allowed", self.refused.not_allowed + not_allowed),
+            ("address_full", self.refused.address_full),
+            ("unknown_protocol", self.refused.unknown_protocol),
+        ]
+    }
+
+    /// Exporters that were forgotten so that others find room, by cause.
+    pub const fn forgotten_by_cause(&self) -> [(&'static str, u64); 3] {
+        let Forgotten { on_trial, for_memory, silent } = self.forgotten;
+        [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
+    }
+
     /// Datagrams that sockets had no room for.
     pub fn socket_dropped(&self) -> u64 {
         self.intake.iter().map(|intake| intake.dropped).sum()
@@ -158,14 +190,26 @@ impl CollectLedger {
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
         });
-        metric(
-            &mut text,
-            "collect_refused_total",
-            "Messages of no protocol, or of one exporter too many.",
-            |row| {
-                row(&[], self.refused);
-            },
-        );
+        metric(&mut text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
+            self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(&mut text, "collect_forgotten_exporters_total", "Exporters forgotten for others.", |row| {
+            self.forgotten_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(&mut text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
+            row(&[], self.memory);
+        });
+        metric(&mut text, "collect_given_up_bytes_total", "Bytes without their template, by cause.", |row| {
+            for (cause, bytes) in undecoded_by_cause(&self.total) {
+                row(&[("cause", cause)], bytes);
+            }
+        });
+        metric(&mut text, "collect_templates_no_room_total", "Templates given up for want of room.", |row| {
+            row(&[], self.total.templates_no_room);
+        });
+        metric(&mut text, "collect_over_budget_records_total", "Records too many for their bytes.", |row| {
+            row(&[], self.total.over_budget);
+        });
         for (name, help, value) in COUNTS {
             metric(&mut text, name, help, |row| {
                 for ledger in &self.exporters {
@@ -199,6 +243,16 @@ impl CollectLedger {
         }
         text
     }
+}
+
+/// Bytes of sets that were given up, by cause.
+pub const fn undecoded_by_cause(counts: &SessionCounts) -> [(&'static str, u64); 4] {
+    [
+        ("late", counts.undecoded_late_bytes),
+        ("no_room", counts.undecoded_no_room_bytes),
+        ("restart", counts.undecoded_restart_bytes),
+        ("ended", counts.undecoded_ended_bytes),
+    ]
 }
 
 type Count = (&'static str, &'static str, fn(&SessionCounts) -> u64);

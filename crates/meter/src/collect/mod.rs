@@ -9,7 +9,8 @@
 //! What messages mean is `flow::collect`'s. Whoever is faster than the decoding thread and its outlet waits: connections are
 //! held up, datagrams are dropped by the kernel, which counts them.
 //!
-//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in the socket's drops.
+//! Invariant: memory is bounded, and every datagram is decoded, counted as malformed or refused, or in the socket's drops
+//! ([`CollectLedger::imbalances`]).
 
 mod datagrams;
 mod decode;
@@ -24,14 +25,14 @@ mod tls;
 pub use decode::Outlet;
 pub use error::Error;
 pub use intake::IntakeCounts;
-pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss};
+pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss, undecoded_by_cause};
 pub use listen::{Listen, ListenError};
 pub use tls::TlsFiles;
 
 use crossbeam_channel::bounded;
 use decode::{Decoder, Known};
 use intake::{Counters, QUEUE};
-use packetrig_flow::collect::{CollectorOptions, GatherOptions, Transport};
+use packetrig_flow::collect::{CollectorOptions, Exporter, ExporterList, Gather, GatherOptions, Transport};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
@@ -75,10 +76,19 @@ impl Default for CollectOptions {
     }
 }
 
+impl CollectOptions {
+    /// Divides memory between what is known of exporters, three quarters, and the flows that SIM holds open.
+    pub fn set_memory(&mut self, bytes: usize) {
+        self.collector.memory = bytes / 4 * 3;
+        self.gather.flows = Gather::<Exporter>::flows_within(bytes / 4);
+    }
+}
+
 /// What all threads see.
 #[derive(Debug)]
 struct Shared {
     over: AtomicBool,
+    allowed: ExporterList,
     connections: usize,
     patience_ns: u64,
 }
@@ -112,6 +122,7 @@ impl<O: Outlet + 'static> Collecting<O> {
     pub fn start(options: &CollectOptions, outlet: O) -> Result<Self, Error> {
         let shared = Arc::new(Shared {
             over: AtomicBool::new(false),
+            allowed: options.collector.allowed.clone(),
             connections: options.connections,
             patience_ns: options.patience.as_u64(),
         });
@@ -121,7 +132,7 @@ impl<O: Outlet + 'static> Collecting<O> {
             Opening { options, shared: &shared, queue, bound: vec![], counters: vec![], threads: vec![] };
         let opened = opening.open_all();
         let Opening { bound, counters, threads, .. } = opening;
-        let decoder = Decoder::new(options.collector, options.gather, outlet);
+        let decoder = Decoder::new(options.collector.clone(), options.gather, outlet);
         let of_decoder = Arc::clone(&known);
         // If nothing comes of it, nobody takes what the other threads bring.
         let decode = move || decoder.run(&items, &of_decoder);
@@ -183,6 +194,8 @@ impl Reading {
             exporters: known.exporters,
             total: known.total,
             refused: known.refused,
+            forgotten: known.forgotten,
+            memory: known.memory,
             handed: known.handed,
         }
     }

@@ -78,6 +78,10 @@ fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
 }
 
 fn admit(desk: &Arc<Desk>, threads: &mut Vec<JoinHandle<()>>, stream: TcpStream, from: SocketAddr) {
+    if !desk.shared.allowed.allows(from.ip().to_canonical()) {
+        add(&desk.counters.not_allowed, 1);
+        return;
+    }
     if threads.len() >= desk.shared.connections {
         add(&desk.counters.refused, 1);
         return;

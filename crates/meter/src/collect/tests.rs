@@ -149,7 +149,7 @@ fn every_record_arrives_over_every_transport() {
     let reading = collecting.reading();
     wait(|| reading.ledger().total.records == 3000);
     let (ledger, kept) = collecting.stop().unwrap();
-    assert_eq!((ledger.total.lost, ledger.total.malformed, ledger.refused), (0, 0, 0));
+    assert_eq!((ledger.total.lost, ledger.total.malformed, ledger.refused.sum()), (0, 0, 0));
     assert_eq!((ledger.handed.records, ledger.handed.packets), (3000, 3 * packets(1000)));
     let mut found = kept.records;
     found.sort_by_key(|record| record.flow_id);
@@ -291,6 +291,36 @@ fn connections_that_hold_something_else_or_nothing_are_closed() {
     let (ledger, _) = collecting.stop().unwrap();
     assert_eq!((ledger.intake[0].connections, ledger.intake[0].open), (3, 0));
     drop(silent);
+}
+
+/// The book says so.
+#[test]
+fn memory_is_divided_between_exporters_and_flows() {
+    let mut options = CollectOptions::default();
+    options.set_memory(256 << 20);
+    assert_eq!((options.collector.memory, options.gather.flows), (192 << 20, 114_688));
+    assert_eq!(options.collector.places(), 1024);
+}
+
+#[test]
+fn addresses_that_are_not_allowed_leave_nothing_but_a_count() {
+    let allowed = ["192.0.2.1".parse().unwrap()].into_iter().collect();
+    let options = CollectOptions {
+        listen: ["udp://127.0.0.1:0", "tcp://127.0.0.1:0"].map(|text| text.parse().unwrap()).into(),
+        collector: CollectorOptions { allowed, ..CollectorOptions::default() },
+        ..CollectOptions::default()
+    };
+    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let [udp, tcp] = [0, 1].map(|at| collecting.bound()[at].address);
+    UdpSocket::bind(LOCAL).unwrap().send_to(&[0, 10, 0, 16], udp).unwrap();
+    let stream = TcpStream::connect(tcp).unwrap();
+    let reading = collecting.reading();
+    wait(|| reading.ledger().intake.iter().all(|intake| intake.not_allowed == 1));
+    let (ledger, _) = collecting.stop().unwrap();
+    assert_eq!((ledger.total.messages, ledger.refused_by_cause()[0]), (0, ("not_allowed", 1)));
+    assert_eq!(ledger.imbalances(), []);
+    assert!(ledger.metrics().contains("packetrig_collect_refused_total{cause=\"not_allowed\"} 1\n"));
+    drop(stream);
 }
 
 #[test]

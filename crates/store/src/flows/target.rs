@@ -6,7 +6,8 @@ use super::{Error, ParquetOptions, ParquetSink, RecordSink};
 use std::fmt;
 use std::str::FromStr;
 
-/// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user[:password]@]host[:port]/[database.]table`.
+/// `DIR`, `kafka://broker[:port][,…]/topic` or `clickhouse://[user@]host[:port]/[database.]table`. A password is never part of
+/// it: what is written on a command line can be read by every user of the machine. See [`Target::set_password`].
 #[derive(Clone, Debug)]
 pub enum Target {
     /// Files.
@@ -18,6 +19,20 @@ pub enum Target {
 }
 
 impl Target {
+    /// Gives the password of the user, for a target that has one.
+    pub fn set_password(&mut self, password: String) -> Result<(), Error> {
+        let Self::ClickHouse(options) = self else {
+            return Err(Error::Target { text: self.to_string(), why: "only clickhouse:// has a password" });
+        };
+        // It becomes a line of a header.
+        if password.contains(char::is_control) {
+            let text = self.to_string();
+            return Err(Error::Target { text, why: "its password has characters that cannot be typed" });
+        }
+        options.password = password;
+        Ok(())
+    }
+
     /// The sink for it.
     pub fn open(self) -> Result<Box<dyn RecordSink>, Error> {
         Ok(match self {
@@ -32,7 +47,8 @@ impl FromStr for Target {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Self, Error> {
-        let wrong = |why| Error::Target { text: text.to_owned(), why };
+        // What may hold a password by mistake is not repeated.
+        let wrong = |why| Error::Target { text: without_password(text), why };
         match text.split_once("://") {
             None if text.is_empty() => Err(wrong("name a directory")),
             None => Ok(Self::Directory(ParquetOptions::new(text))),
@@ -54,10 +70,14 @@ impl FromStr for Target {
 
 fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
     const FORM: &str =
-        "write clickhouse://[user[:password]@]host[:8123]/[database.]table, names of letters, digits and `_`";
+        "write clickhouse://[user@]host[:8123]/[database.]table, names of letters, digits and `_`";
+    const PASSWORD: &str = "a password on the command line can be read by every user of this machine: write it into a file \
+                            and name that with --clickhouse-password-file, or in PACKETRIG_CLICKHOUSE_PASSWORD_FILE";
+    if has_password(rest) {
+        return Err(PASSWORD);
+    }
     let (place, table) = rest.split_once('/').ok_or(FORM)?;
     let (who, address) = place.rsplit_once('@').unwrap_or(("", place));
-    let (user, password) = who.split_once(':').unwrap_or((who, ""));
     let (database, table) = table.split_once('.').unwrap_or(("default", table));
     // They become lines of a header.
     let is_name =
@@ -66,8 +86,22 @@ fn clickhouse(rest: &str) -> Result<ClickHouseOptions, &'static str> {
         return Err(FORM);
     }
     let mut options = ClickHouseOptions::new(address.into(), database.into(), table.into());
-    (options.user, options.password) = (user.into(), password.into());
+    options.user = who.into();
     Ok(options)
+}
+
+fn has_password(rest: &str) -> bool {
+    rest.rsplit_once('@').is_some_and(|(who, _)| who.contains(':'))
+}
+
+fn without_password(text: &str) -> String {
+    let (scheme, rest) = text.split_once("://").map_or(("", text), |(scheme, rest)| (scheme, rest));
+    if !has_password(rest) {
+        return text.to_owned();
+    }
+    let user = rest.split(':').next().unwrap_or_default();
+    let place = rest.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{user}:***@{place}")
 }
 
 /// Without the password.
@@ -92,10 +126,11 @@ mod tests {
         let shown = |text: &str| text.parse::<Target>().unwrap().to_string();
         assert_eq!(shown("records"), "records");
         assert_eq!(shown("kafka://a,b:9093/flows.v1"), "kafka://a,b:9093/flows.v1");
-        assert_eq!(shown("clickhouse://me:pw@db/flows"), "clickhouse://db/default.flows");
-        let Target::ClickHouse(options) = "clickhouse://me:p:w@db:1/x.flows".parse().unwrap() else {
-            panic!()
-        };
+        assert_eq!(shown("clickhouse://me@db/flows"), "clickhouse://db/default.flows");
+        let mut target: Target = "clickhouse://me@db:1/x.flows".parse().unwrap();
+        target.set_password("p:w".into()).unwrap();
+        assert!(target.set_password("p\r\nX-Header: w".into()).is_err());
+        let Target::ClickHouse(options) = target else { panic!() };
         assert_eq!((options.user.as_str(), options.password.as_str()), ("me", "p:w"));
         assert_eq!((options.address.as_str(), options.database.as_str()), ("db:1", "x"));
         let wrong = [
@@ -114,5 +149,18 @@ mod tests {
         for text in wrong {
             assert!(text.parse::<Target>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn a_password_in_a_target_is_refused_and_not_repeated() {
+        for text in
+            ["clickhouse://me:s3cret@db/flows", "clickhouse://me:s3:cr@et@db", "http://me:s3cret@db/flows"]
+        {
+            let said = text.parse::<Target>().unwrap_err().to_string();
+            assert!(said.contains("me:***@db") && !said.contains("s3"), "{said}");
+        }
+        let said = "clickhouse://me:s3cret@db/flows".parse::<Target>().unwrap_err().to_string();
+        assert!(said.contains("--clickhouse-password-file"), "{said}");
+        assert!("records".parse::<Target>().unwrap().set_password("pw".into()).is_err());
     }
 }

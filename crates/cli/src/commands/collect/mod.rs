@@ -15,25 +15,33 @@ use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
 use sinks::{Accounts, Kinds, Sinks};
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// IANA's port of IPFIX.
 const PORT: u16 = 4739;
+/// Less does not hold an exporter of many templates.
+const LEAST_MEMORY: u64 = 8 << 20;
 /// How often the user's wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
+    let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = Sinks::open(&Kinds {
         directory: arguments.directory.as_deref(),
         kafka: arguments.kafka.as_deref(),
         clickhouse: arguments.clickhouse.as_deref(),
+        clickhouse_password_file: password_file.map(PathBuf::as_path),
     })?;
+    let options = options(arguments)?;
     if sinks.is_empty() && !arguments.quiet {
         remark("collect: records are counted and not kept: no --directory, --kafka or --clickhouse");
     }
     let accounts = sinks.accounts();
     signal::latch()?;
-    let collecting = Collecting::start(&options(arguments), sinks)?;
+    let collecting = Collecting::start(&options, sinks)?;
+    remark(bounds(&options, arguments));
     for bound in collecting.bound() {
         remark(format_args!("collect: listening at {bound}"));
     }
@@ -102,12 +110,32 @@ fn exit(ledger: &CollectLedger, has_failed: bool, has_signal: bool) -> Exit {
     Exit::Ok
 }
 
-fn options(arguments: &Arguments) -> CollectOptions {
-    let usual = CollectOptions::default();
+/// What senders can make this collector hold, as its first lines say it.
+fn bounds(options: &CollectOptions, arguments: &Arguments) -> String {
+    let who = match &arguments.exporter[..] {
+        [] => "of anybody who sends (--exporter names those to hear)".to_owned(),
+        named => format!("of {} only", named.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
+    };
+    format!(
+        "collect: holds at most {} MiB (--memory) of {} exporters, {} of one address, {who}",
+        arguments.memory.0 >> 20,
+        options.collector.places(),
+        options.collector.exporters_per_address,
+    )
+}
+
+fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
     let local = Listen { transport: Transport::Udp, address: SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)) };
     let listens_nowhere = arguments.listen.is_empty() && arguments.files.is_empty();
     let tls = arguments.cert.clone().zip(arguments.key.clone());
-    CollectOptions {
+    if arguments.memory.0 < LEAST_MEMORY {
+        return Err(Error::Usage(format!(
+            "--memory {} bytes is too little: the least is {} MiB",
+            arguments.memory.0,
+            LEAST_MEMORY >> 20
+        )));
+    }
+    let mut options = CollectOptions {
         listen: if listens_nowhere { vec![local] } else { arguments.listen.clone() },
         files: arguments.files.clone(),
         tls: tls.map(|(certificate, key)| TlsFiles {
@@ -119,25 +147,38 @@ fn options(arguments: &Arguments) -> CollectOptions {
         connections: arguments.connections.into(),
         collector: CollectorOptions {
             exporters: usize::try_from(arguments.exporters).unwrap_or(usize::MAX),
+            exporters_per_address: usize::try_from(arguments.exporters_per_address).unwrap_or(usize::MAX),
+            allowed: arguments.exporter.iter().copied().collect(),
             session: SessionOptions {
                 template_life: Some(arguments.template_life),
                 ..SessionOptions::default()
             },
             ..CollectorOptions::default()
         },
-        ..usual
-    }
+        ..CollectOptions::default()
+    };
+    options.set_memory(usize::try_from(arguments.memory.0).unwrap_or(usize::MAX));
+    Ok(options)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_flow::collect::SessionCounts;
+    use packetrig_flow::collect::{Forgotten, Refused, SessionCounts};
     use packetrig_meter::collect::{Handed, IntakeCounts};
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
         let (total, handed) = (SessionCounts::default(), Handed::default());
-        CollectLedger { elapsed_ns: 1, intake: vec![intake], exporters: vec![], total, refused: 0, handed }
+        CollectLedger {
+            elapsed_ns: 1,
+            intake: vec![intake],
+            exporters: vec![],
+            total,
+            refused: Refused::default(),
+            forgotten: Forgotten::default(),
+            memory: 0,
+            handed,
+        }
     }
 
     #[test]

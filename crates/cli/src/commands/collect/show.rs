@@ -18,6 +18,8 @@ pub(super) struct Report<'a> {
     sinks: &'a [Stored],
     /// Of the packets that arrived at the meters, how many are here; absent where no exporter says.
     balance: Option<Whole>,
+    /// Accounts that do not add up.
+    imbalances: Vec<String>,
 }
 
 /// The balance from the wire to the sink that keeps most.
@@ -31,7 +33,12 @@ struct Whole {
 }
 
 pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report<'a> {
-    Report { ledger, sinks, balance: ledger.balance().map(|balance| whole(balance, sinks, ledger)) }
+    let balance = ledger.balance().map(|balance| whole(balance, sinks, ledger));
+    Report { ledger, sinks, balance, imbalances: imbalances(ledger) }
+}
+
+fn imbalances(ledger: &CollectLedger) -> Vec<String> {
+    ledger.imbalances().iter().map(ToString::to_string).collect()
 }
 
 /// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
@@ -56,7 +63,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
     let total = &ledger.total;
     let mut text = format!(
         "{} messages, {} records, {} packets, {} in {:.1} s\n",
-        count(total.messages + ledger.refused),
+        count(total.messages + ledger.refused.sum()),
         count(total.records),
         count(total.packets),
         scaled(total.bytes as f64, "B"),
@@ -79,20 +86,40 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
         text.push_str(&remarks(exporter));
     }
     text.push_str(&intake_remarks(ledger));
-    if ledger.refused > 0 {
-        add(
-            &mut text,
-            format_args!(
-                "{} messages refused: of no known protocol, or of too many exporters\n",
-                count(ledger.refused)
-            ),
-        );
-    }
+    text.push_str(&given_up_remarks(ledger));
     for sink in sinks {
         text.push_str(&sink_line(sink));
     }
     if let Some(balance) = ledger.balance() {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));
+    }
+    for imbalance in imbalances(ledger) {
+        add(&mut text, format_args!("these accounts do not add up: {imbalance}\n"));
+    }
+    text
+}
+
+/// What was not read, and what was given up for want of room, by cause.
+fn given_up_remarks(ledger: &CollectLedger) -> String {
+    let (total, forgotten) = (&ledger.total, &ledger.forgotten);
+    let [(_, not_allowed), (_, address_full), (_, unknown_protocol)] = ledger.refused_by_cause();
+    let causes = [
+        (unknown_protocol, "messages refused: of no known protocol"),
+        (not_allowed, "messages dropped: their address is not on the list (--exporter)"),
+        (address_full, "messages refused: too many exporters of one address (--exporters-per-address)"),
+        (forgotten.on_trial, "exporters forgotten for others while on trial: too many (--exporters)"),
+        (forgotten.for_memory, "exporters forgotten: no memory (--memory)"),
+        (forgotten.silent, "silent exporters forgotten for others (--exporters)"),
+        (total.undecoded_late_bytes, "bytes undecoded: their template did not come in time"),
+        (total.undecoded_no_room_bytes, "bytes undecoded: no room to wait for their template (--memory)"),
+        (total.undecoded_restart_bytes, "bytes undecoded: the exporter began anew"),
+        (total.undecoded_ended_bytes, "bytes undecoded: the exporter was forgotten or went away"),
+        (total.templates_no_room, "templates given up: no room (--memory)"),
+        (total.over_budget, "records left: more than a set of that length may hold"),
+    ];
+    let mut text = String::new();
+    for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
+        add(&mut text, format_args!("{} {what}\n", count(value)));
     }
     text
 }
@@ -240,10 +267,13 @@ pub(super) fn line(ledger: &CollectLedger, last: Option<&CollectLedger>, kept: &
     if let Some(stored) = stored {
         add(&mut text, format_args!(", {} stored", count(stored)));
     }
+    let refused = ledger.refused_by_cause();
     let losses = [
         (ledger.socket_dropped(), "dropped by sockets"),
         (total.lost, "lost on the way"),
-        (total.malformed + ledger.refused, "malformed"),
+        (total.malformed + ledger.refused.unknown_protocol, "malformed"),
+        (refused[0].1 + refused[1].1, "refused"),
+        (total.undecoded_no_room_bytes, "bytes without room"),
         (kept.iter().map(|kept| kept.lost.records).sum(), "lost by sinks"),
     ];
     for (value, what) in losses.into_iter().filter(|(value, _)| *value > 0) {

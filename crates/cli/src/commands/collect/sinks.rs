@@ -23,6 +23,7 @@ pub(super) struct Kinds<'a> {
     pub(super) directory: Option<&'a Path>,
     pub(super) kafka: Option<&'a str>,
     pub(super) clickhouse: Option<&'a str>,
+    pub(super) clickhouse_password_file: Option<&'a Path>,
 }
 
 struct Sink {
@@ -66,8 +67,15 @@ impl Sinks {
         let mut targets: Vec<Target> = directory.into_iter().collect();
         let kafka = kinds.kafka.map(|text| scheme("kafka", text));
         let clickhouse = kinds.clickhouse.map(|text| scheme("clickhouse", text));
-        for text in kafka.into_iter().chain(clickhouse) {
+        if let Some(text) = kafka {
             targets.push(text.parse()?);
+        }
+        if let Some(text) = clickhouse {
+            let mut target: Target = text.parse()?;
+            if let Some(path) = kinds.clickhouse_password_file {
+                target.set_password(read_password(path)?)?;
+            }
+            targets.push(target);
         }
         let mut sinks = Vec::new();
         for target in targets {
@@ -104,6 +112,13 @@ impl Sinks {
             }
         }
     }
+}
+
+/// The first line of a file.
+fn read_password(path: &Path) -> Result<String, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::ReadFile { name: path.display().to_string(), source })?;
+    Ok(text.lines().next().unwrap_or_default().to_owned())
 }
 
 fn source(exporter: &Exporter) -> Source {

@@ -1,0 +1,130 @@
+//! Who may export: addresses and networks that the user names.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+
+/// An address, or all addresses that begin as it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ExporterNetwork {
+    address: IpAddr,
+    prefix: u8,
+}
+
+/// What is not an address or a network.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not an address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::7 or 2001:db8::/64")]
+pub struct ExporterNetworkError(String);
+
+/// Who may export. An empty list allows everybody.
+#[derive(Clone, Debug, Default)]
+pub struct ExporterList {
+    hosts: BTreeSet<IpAddr>,
+    networks: Vec<ExporterNetwork>,
+}
+
+const fn bits(address: IpAddr) -> u8 {
+    if address.is_ipv4() { 32 } else { 128 }
+}
+
+impl ExporterNetwork {
+    fn contains(&self, address: IpAddr) -> bool {
+        let differs = match (self.address, address) {
+            (IpAddr::V4(mine), IpAddr::V4(theirs)) => u128::from(mine.to_bits() ^ theirs.to_bits()),
+            (IpAddr::V6(mine), IpAddr::V6(theirs)) => mine.to_bits() ^ theirs.to_bits(),
+            _ => return false,
+        };
+        let rest = u32::from(bits(address) - self.prefix);
+        differs.checked_shr(rest).unwrap_or(0) == 0
+    }
+
+    fn is_host(&self) -> bool {
+        self.prefix == bits(self.address)
+    }
+}
+
+impl FromStr for ExporterNetwork {
+    type Err = ExporterNetworkError;
+
+    fn from_str(text: &str) -> Result<Self, ExporterNetworkError> {
+        let refused = || ExporterNetworkError(text.to_owned());
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(a, prefix)| (a, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| refused())?;
+        let prefix = match prefix {
+            None => bits(address),
+            Some(prefix) => {
+                prefix.parse().ok().filter(|bits_| *bits_ <= bits(address)).ok_or_else(refused)?
+            }
+        };
+        Ok(Self { address, prefix })
+    }
+}
+
+impl fmt::Display for ExporterNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_host() { self.address.fmt(f) } else { write!(f, "{}/{}", self.address, self.prefix) }
+    }
+}
+
+impl FromIterator<ExporterNetwork> for ExporterList {
+    fn from_iter<I: IntoIterator<Item = ExporterNetwork>>(all: I) -> Self {
+        let mut list = Self::default();
+        for network in all {
+            if network.is_host() {
+                list.hosts.insert(network.address);
+            } else {
+                list.networks.push(network);
+            }
+        }
+        list
+    }
+}
+
+impl ExporterList {
+    /// Whether messages of an address are read.
+    pub fn allows(&self, address: IpAddr) -> bool {
+        self.is_empty()
+            || self.names(address)
+            || self.networks.iter().any(|network| network.contains(address))
+    }
+
+    /// Whether the address is on the list by itself, not as one of a network.
+    pub(super) fn names(&self, address: IpAddr) -> bool {
+        self.hosts.contains(&address)
+    }
+
+    /// Whether everybody is allowed.
+    pub fn is_empty(&self) -> bool {
+        self.hosts.is_empty() && self.networks.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_read_as_written_and_hold_what_begins_alike() {
+        let allows = |list: &[&str], address: &str| {
+            let list: ExporterList =
+                list.iter().map(|text| text.parse::<ExporterNetwork>().unwrap()).collect();
+            list.allows(address.parse().unwrap())
+        };
+        assert!(allows(&[], "192.0.2.1"));
+        assert!(allows(&["192.0.2.1"], "192.0.2.1") && !allows(&["192.0.2.1"], "192.0.2.2"));
+        assert!(allows(&["192.0.2.0/25"], "192.0.2.127") && !allows(&["192.0.2.0/25"], "192.0.2.128"));
+        assert!(
+            allows(&["2001:db8::/33"], "2001:db8:7fff::1") && !allows(&["2001:db8::/33"], "2001:db8:8000::1")
+        );
+        assert!(allows(&["0.0.0.0/0"], "198.18.0.1") && !allows(&["0.0.0.0/0"], "2001:db8::1"));
+        assert!(allows(&["::/0", "192.0.2.1"], "192.0.2.1"));
+        for text in ["192.0.2.1", "192.0.2.0/24", "2001:db8::/32"] {
+            assert_eq!(text.parse::<ExporterNetwork>().unwrap().to_string(), text);
+        }
+        for text in ["", "192.0.2", "192.0.2.0/33", "192.0.2.0/-1", "2001:db8::/129", "exporter", "1.2.3.4/"]
+        {
+            assert!(text.parse::<ExporterNetwork>().is_err(), "{text}");
+        }
+    }
+}

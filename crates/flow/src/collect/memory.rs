@@ -1,0 +1,22 @@
+//! What kept state costs: its bytes, and what the allocator and the maps around it add.
+//!
+//! The figures are upper bounds, so that what a collector counts is never less than what it holds. `tests/tests/allocation`
+//! compares them with the allocator.
+
+/// Entries of a node of a B-tree map, at most, and in every node but the root at least.
+const NODE_MOST: usize = 11;
+const NODE_LEAST: usize = 5;
+
+/// A block of memory of so many bytes: glibc puts eight in front and rounds up to sixteen.
+pub(super) const fn block(bytes: usize) -> usize {
+    if bytes == 0 { 0 } else { (bytes + 8).next_multiple_of(16) + 16 }
+}
+
+/// A B-tree map of so many entries.
+pub(super) const fn map<K, V>(entries: usize) -> usize {
+    let leaf = block(NODE_MOST * (size_of::<K>() + size_of::<V>()) + 16);
+    let leaves = entries.div_ceil(NODE_LEAST);
+    // Above every five leaves is a node that also has twelve pointers; above those nodes are a quarter as many at most.
+    let inner = if leaves > 1 { leaves.div_ceil(4) } else { 0 };
+    leaves * leaf + inner * (leaf + block(12 * size_of::<usize>()))
+}

@@ -1,0 +1,240 @@
+//! The table of exporters: who is known, who makes room for whom, and how much memory they hold.
+//!
+//! Anybody can send a datagram from any address, so who is new is *on trial*: exporters on trial share the places that are left,
+//! and a newcomer takes the place of the one that was silent for longest. One that was decoded over a while is *established*,
+//! like one that is named in the list of exporters or that has a connection: it keeps its place until it was silent for
+//! [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
+//!
+//! Every change takes the same time however many exporters there are, but for a logarithm.
+//!
+//! Invariant: `memory` is the sum of what is charged to the exporters, `of_address` the same by address.
+
+use super::exporter::Exporter;
+use super::memory::{block, map};
+use super::session::Session;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+/// How well an exporter is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    OnTrial,
+    Established,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Known {
+    pub(super) session: Box<Session>,
+    pub(super) first_ns: u64,
+    pub(super) heard_ns: u64,
+    pub(super) standing: Standing,
+    /// What its session holds.
+    memory: usize,
+    /// Its place in the order in which exporters were heard.
+    turn: u64,
+}
+
+/// What exporters of one address have together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AddressUse {
+    pub(super) exporters: usize,
+    pub(super) memory: usize,
+}
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct ExporterTable {
+    known: BTreeMap<Exporter, Known>,
+    order: BTreeMap<(Standing, u64), Exporter>,
+    by_address: BTreeMap<(IpAddr, Standing, u64), Exporter>,
+    of_address: BTreeMap<IpAddr, AddressUse>,
+    /// Exporters of an address by what they hold, and addresses by what they hold.
+    sizes: BTreeSet<(IpAddr, usize, Exporter)>,
+    address_sizes: BTreeSet<(usize, IpAddr)>,
+    counts: [usize; 2],
+    memory: [usize; 2],
+    turn: u64,
+}
+
+/// What an exporter costs that holds nothing: its places in all maps, itself, and what is shown of it, twice.
+pub(super) const fn entry_memory() -> usize {
+    let maps = map::<Exporter, Known>(5)
+        + map::<(Standing, u64), Exporter>(5)
+        + map::<(IpAddr, Standing, u64), Exporter>(5)
+        + map::<IpAddr, AddressUse>(5)
+        + map::<(IpAddr, usize, Exporter), ()>(5)
+        + map::<(usize, IpAddr), ()>(5);
+    // A leaf of the maps above has five entries at least, and what is above the leaves is less than half of them.
+    let shown = size_of::<super::SessionCounts>() + size_of::<super::Reported>() + size_of::<Exporter>();
+    maps * 3 / 2 / 5 + block(size_of::<Session>()) + 2 * (shown + 64)
+}
+
+impl ExporterTable {
+    pub(super) fn len(&self) -> usize {
+        self.known.len()
+    }
+
+    pub(super) const fn count(&self, standing: Standing) -> usize {
+        self.counts[standing as usize]
+    }
+
+    /// Memory that sessions of a standing hold.
+    pub(super) const fn held_by(&self, standing: Standing) -> usize {
+        self.memory[standing as usize]
+    }
+
+    pub(super) fn of_address(&self, address: IpAddr) -> AddressUse {
+        self.of_address.get(&address).copied().unwrap_or_default()
+    }
+
+    pub(super) fn get_mut(&mut self, exporter: &Exporter) -> Option<&mut Known> {
+        self.known.get_mut(exporter)
+    }
+
+    pub(super) fn get(&self, exporter: &Exporter) -> Option<&Known> {
+        self.known.get(exporter)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Exporter, &Known)> {
+        self.known.iter()
+    }
+
+    /// Memory that all sessions hold.
+    pub(super) const fn held(&self) -> usize {
+        self.memory[0] + self.memory[1]
+    }
+
+    pub(super) fn keys(&self) -> impl Iterator<Item = &Exporter> {
+        self.known.keys()
+    }
+
+    /// Those of one connection or file.
+    pub(super) fn of_source(&self, source: super::Source) -> Vec<Exporter> {
+        let from = Exporter { source, protocol: super::Protocol::Ipfix, domain: 0 };
+        let of = |(exporter, _): &(&Exporter, &Known)| exporter.source == source;
+        self.known.range(from..).take_while(of).map(|(exporter, _)| *exporter).collect()
+    }
+
+    pub(super) fn insert(&mut self, exporter: Exporter, session: Session, standing: Standing, now_ns: u64) {
+        self.turn += 1;
+        let known = Known {
+            session: Box::new(session),
+            first_ns: now_ns,
+            heard_ns: now_ns,
+            standing,
+            memory: 0,
+            turn: self.turn,
+        };
+        self.place(&exporter, standing, self.turn);
+        self.counts[standing as usize] += 1;
+        let address = exporter.source.address;
+        self.sizes.insert((address, 0, exporter));
+        let of = self.of_address.entry(address).or_default();
+        of.exporters += 1;
+        self.address_sizes.insert((of.memory, address));
+        self.known.insert(exporter, known);
+        self.charge(&exporter);
+    }
+
+    pub(super) fn remove(&mut self, exporter: &Exporter) -> Option<Known> {
+        let known = self.known.remove(exporter)?;
+        self.displace(exporter, known.standing, known.turn);
+        self.counts[known.standing as usize] -= 1;
+        self.memory[known.standing as usize] -= known.memory;
+        let address = exporter.source.address;
+        self.sizes.remove(&(address, known.memory, *exporter));
+        self.resize_address(address, known.memory, 0);
+        if let Some(of) = self.of_address.get_mut(&address) {
+            of.exporters -= 1;
+            if of.exporters == 0 {
+                self.address_sizes.remove(&(of.memory, address));
+                self.of_address.remove(&address);
+            }
+        }
+        Some(known)
+    }
+
+    /// The exporter was heard: it is now the last to go.
+    pub(super) fn touch(&mut self, exporter: &Exporter, now_ns: u64) {
+        let Some(known) = self.known.get_mut(exporter) else { return };
+        known.heard_ns = now_ns;
+        if known.turn == self.turn {
+            return;
+        }
+        let (standing, before) = (known.standing, known.turn);
+        self.turn += 1;
+        known.turn = self.turn;
+        self.displace(exporter, standing, before);
+        self.place(exporter, standing, self.turn);
+    }
+
+    pub(super) fn establish(&mut self, exporter: &Exporter) {
+        let Some(known) = self.known.get_mut(exporter) else { return };
+        if known.standing == Standing::Established {
+            return;
+        }
+        known.standing = Standing::Established;
+        let (turn, memory) = (known.turn, known.memory);
+        self.displace(exporter, Standing::OnTrial, turn);
+        self.place(exporter, Standing::Established, turn);
+        self.counts[Standing::OnTrial as usize] -= 1;
+        self.counts[Standing::Established as usize] += 1;
+        self.memory[Standing::OnTrial as usize] -= memory;
+        self.memory[Standing::Established as usize] += memory;
+    }
+
+    /// Takes note of what an exporter holds now.
+    pub(super) fn charge(&mut self, exporter: &Exporter) {
+        let Some(known) = self.known.get_mut(exporter) else { return };
+        let now = known.session.memory();
+        let before = std::mem::replace(&mut known.memory, now);
+        if now == before {
+            return;
+        }
+        let sum = &mut self.memory[known.standing as usize];
+        *sum = *sum + now - before;
+        let address = exporter.source.address;
+        self.sizes.remove(&(address, before, *exporter));
+        self.sizes.insert((address, now, *exporter));
+        self.resize_address(address, before, now);
+    }
+
+    fn resize_address(&mut self, address: IpAddr, before: usize, now: usize) {
+        let Some(of) = self.of_address.get_mut(&address) else { return };
+        self.address_sizes.remove(&(of.memory, address));
+        of.memory = of.memory + now - before;
+        self.address_sizes.insert((of.memory, address));
+    }
+
+    /// Which address holds most.
+    pub(super) fn largest_address(&self) -> Option<IpAddr> {
+        self.address_sizes.last().map(|(_, address)| *address)
+    }
+
+    /// Which exporter of an address holds most.
+    pub(super) fn largest_at(&self, address: IpAddr) -> Option<Exporter> {
+        // The greatest of this address: the first exporter of any is below every one with this size.
+        let range = self.sizes.range((address, 0, Exporter::LEAST)..=(address, usize::MAX, Exporter::LEAST));
+        range.last().map(|(_, _, exporter)| *exporter)
+    }
+
+    /// Who of a standing was silent for longest.
+    pub(super) fn silent_longest(&self, standing: Standing) -> Option<&Exporter> {
+        self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
+    }
+
+    /// The same among those of one address.
+    pub(super) fn silent_longest_at(&self, address: IpAddr, standing: Standing) -> Option<&Exporter> {
+        let range = (address, standing, 0)..=(address, standing, u64::MAX);
+        self.by_address.range(range).next().map(|(_, exporter)| exporter)
+    }
+
+    fn place(&mut self, exporter: &Exporter, standing: Standing, turn: u64) {
+        self.order.insert((standing, turn), *exporter);
+        self.by_address.insert((exporter.source.address, standing, turn), *exporter);
+    }
+
+    fn displace(&mut self, exporter: &Exporter, standing: Standing, turn: u64) {
+        self.order.remove(&(standing, turn));
+        self.by_address.remove(&(exporter.source.address, standing, turn));
+    }
+}

@@ -1,0 +1,257 @@
+//! Who finds a place, who keeps it, and what is given up where there is no room.
+
+use super::*;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A sender with an address, a port and a domain.
+#[derive(Clone, Copy)]
+struct Sender {
+    address: u32,
+    port: u16,
+    domain: u32,
+}
+
+fn source(sender: Sender) -> Source {
+    Source {
+        address: Ipv4Addr::from_bits(sender.address).into(),
+        port: sender.port,
+        transport: Transport::Udp,
+    }
+}
+
+struct Many {
+    collector: Collector,
+    most: usize,
+    records: u64,
+}
+
+impl Many {
+    fn new(options: CollectorOptions) -> Self {
+        let most = options.memory;
+        Self { collector: Collector::new(options), most, records: 0 }
+    }
+
+    /// Sends sets from a sender; memory stays within its bound, whatever they are.
+    fn send(&mut self, sender: Sender, number: u32, sets: Bytes, now_ns: u64) {
+        let mut message = ipfix(number, sets);
+        message[12..16].copy_from_slice(&sender.domain.to_be_bytes());
+        let records = &mut self.records;
+        let count =
+            &mut |_: &Exporter, received| *records += u64::from(matches!(received, Received::Record(_)));
+        self.collector.receive(source(sender), &message, now_ns, count).unwrap_or(());
+        assert!(self.collector.memory() <= self.most, "{} of {}", self.collector.memory(), self.most);
+    }
+
+    fn assert_balanced(&self, messages: u64) {
+        let counts = self.collector.counts();
+        assert_eq!(counts.messages + self.collector.refused().sum(), messages);
+        assert_eq!(counts.imbalances(), []);
+        assert_eq!(counts.records, self.records);
+    }
+}
+
+const fn sender(n: u32) -> Sender {
+    Sender { address: 0x0a00_0000 + n, port: 2055, domain: 1 }
+}
+
+fn whole(number: u32) -> Bytes {
+    Bytes::default().set(2, template(256)).set(256, record(number))
+}
+
+fn data() -> Bytes {
+    Bytes::default().set(256, record(1))
+}
+
+#[test]
+fn newcomers_find_a_place_and_the_established_keep_theirs() {
+    let mut many = Many::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
+    let honest = sender(1);
+    for second in 0..20 {
+        let sets = if second == 0 { whole(1) } else { data() };
+        many.send(honest, second, sets, u64::from(second) * SECOND);
+    }
+    // One datagram each from a thousand addresses, within a second.
+    for n in 0..1000 {
+        many.send(sender(1000 + n), 0, whole(1), 20 * SECOND + u64::from(n));
+    }
+    let before = many.records;
+    many.send(honest, 20, data(), 21 * SECOND);
+    assert_eq!(many.records, before + 1, "its template is still known");
+    many.send(sender(2), 0, whole(1), 21 * SECOND);
+    assert_eq!(many.records, before + 2, "who is new is heard");
+    assert_eq!(many.collector.exporters().count(), 40);
+    assert_eq!(many.collector.forgotten().on_trial, 1002 - 40);
+    many.assert_balanced(20 + 1000 + 2);
+}
+
+#[test]
+fn a_slow_attacker_does_not_keep_newcomers_out() {
+    let mut many = Many::new(CollectorOptions { exporters: 40, ..CollectorOptions::default() });
+    // Every address is heard often enough to be established and never to be silent: they get all places but ten.
+    for second in 0..100 {
+        for n in 0..60 {
+            many.send(sender(1000 + n), second, whole(1), u64::from(second) * SECOND + u64::from(n));
+        }
+        if second >= 50 {
+            let before = many.records;
+            many.send(
+                sender(2),
+                second - 50,
+                if second == 50 { whole(1) } else { data() },
+                u64::from(second) * SECOND + 30,
+            );
+            let is_heard = many.records > before;
+            assert!(is_heard || second > 50, "a newcomer is heard at once");
+        }
+    }
+    many.assert_balanced(100 * 60 + 50);
+}
+
+#[test]
+fn the_silent_make_room_for_those_who_come_to_stay() {
+    let mut many = Many::new(CollectorOptions { exporters: 2, ..CollectorOptions::default() });
+    for second in [0, 15, 30] {
+        many.send(sender(1), second, whole(1), u64::from(second) * SECOND);
+    }
+    for second in [95, 110, 112] {
+        many.send(sender(2), second, whole(1), u64::from(second) * SECOND);
+    }
+    assert_eq!((many.collector.forgotten().silent, many.collector.ended().count()), (1, 1));
+    assert_eq!(many.collector.counts().records, 6, "the sum keeps what the first has counted");
+}
+
+#[test]
+fn one_address_takes_only_its_own_places() {
+    let mut many = Many::new(CollectorOptions::default());
+    for n in 0..500 {
+        many.send(sender(n), 0, whole(1), 0);
+    }
+    for domain in 0..10_000 {
+        many.send(Sender { domain, ..sender(1_000_000) }, 0, whole(1), 1);
+    }
+    assert_eq!((many.collector.exporters().count(), many.collector.forgotten().on_trial), (564, 10_000 - 64));
+    // Also one whose domains are established.
+    let mut many = Many::new(CollectorOptions { exporters_per_address: 3, ..CollectorOptions::default() });
+    for second in 0..15 {
+        for domain in 0..3 {
+            many.send(Sender { domain, ..sender(1) }, second, whole(1), u64::from(second) * SECOND);
+        }
+    }
+    many.send(Sender { domain: 3, ..sender(1) }, 0, whole(1), 15 * SECOND);
+    assert_eq!(many.collector.refused(), Refused { address_full: 1, ..Refused::default() });
+    many.send(Sender { domain: 3, ..sender(1) }, 0, whole(1), 80 * SECOND);
+    assert_eq!((many.collector.refused().address_full, many.collector.forgotten().silent), (1, 1));
+    many.assert_balanced(47);
+}
+
+#[test]
+fn who_is_not_on_the_list_leaves_nothing_but_a_count() {
+    let allowed = ["10.0.0.1", "10.1.0.0/16"].map(|text| text.parse::<ExporterNetwork>().expect("is one"));
+    let allowed = allowed.into_iter().collect();
+    let mut many = Many::new(CollectorOptions { exporters: 4, allowed, ..CollectorOptions::default() });
+    many.send(sender(1), 0, whole(1), 0);
+    // Of a network anybody may be new, and takes no place of one that is named.
+    for n in 0..100 {
+        many.send(sender(0x1_0000 + n), 0, whole(1), 1);
+        many.send(sender(0x2_0000 + n), 0, whole(1), 1);
+    }
+    many.send(sender(1), 1, data(), 2);
+    assert_eq!((many.records, many.collector.refused().not_allowed), (102, 100));
+    many.assert_balanced(202);
+}
+
+/// Messages that each hold a template, data without one, another domain, from as many addresses as there are.
+#[test]
+fn memory_is_bounded_for_everybody_together() {
+    let session = SessionOptions { hold_bytes: 1 << 20, ..SessionOptions::default() };
+    for memory in [1 << 20, 8 << 20] {
+        let mut many = Many::new(CollectorOptions { memory, session, ..CollectorOptions::default() });
+        for n in 0..3000_u32 {
+            let filling = Bytes::default().set(300, Bytes(vec![1; 1000])).set(301, Bytes(vec![1; 400]));
+            let wide =
+                (0..100_u16).fold(Bytes::default().u16(400).u16(100), |all, id| all.u16(0x7000 + id).u16(4));
+            let sets = filling.set(2, wide);
+            // A third comes from addresses that were heard before and go on.
+            let from = if n % 3 == 0 { sender(n % 30) } else { sender(1000 + n) };
+            many.send(from, n, sets, u64::from(n) * SECOND / 50);
+        }
+        let counts = many.collector.counts();
+        assert!(many.collector.forgotten().for_memory > 0);
+        assert!(counts.undecoded_no_room_bytes + counts.undecoded_ended_bytes > 0, "{counts:?}");
+        many.assert_balanced(3000);
+    }
+}
+
+/// Even if those who hold much have come to stay.
+#[test]
+fn whoever_holds_much_gives_up_before_whoever_holds_little() {
+    let memory = 4 << 20;
+    let mut many = Many::new(CollectorOptions { memory, ..CollectorOptions::default() });
+    let honest = sender(1);
+    for second in 0..600 {
+        for n in 0..40 {
+            let filling = Bytes::default().set(300, Bytes(vec![1; 1200])).set(301, Bytes(vec![1; 100]));
+            let sets = if second < 20 { whole(1) } else { filling };
+            many.send(sender(1000 + n), second, sets, u64::from(second) * SECOND);
+        }
+        if second >= 100 {
+            let sets = if second == 100 { whole(1) } else { data() };
+            let before = many.records;
+            many.send(honest, second, sets, u64::from(second) * SECOND);
+            assert_eq!(many.records, before + 1, "second {second}");
+        }
+    }
+    assert!(many.collector.memory() > memory / 2, "{}", many.collector.memory());
+    assert!(many.collector.counts().undecoded_no_room_bytes > 0);
+    many.assert_balanced(600 * 40 + 500);
+}
+
+#[test]
+fn an_address_has_a_share_of_the_memory() {
+    let memory = 8 << 20;
+    let mut many = Many::new(CollectorOptions { memory, ..CollectorOptions::default() });
+    for domain in 0..64 {
+        for number in 0..200 {
+            let sets = Bytes::default().set(300, Bytes(vec![1; 1000]));
+            many.send(Sender { domain, ..sender(1) }, number, sets, 0);
+        }
+    }
+    assert!(many.collector.memory() < memory / 4, "{}", many.collector.memory());
+    assert!(many.collector.counts().undecoded_no_room_bytes > 10_000_000);
+    many.assert_balanced(64 * 200);
+}
+
+#[test]
+fn sets_without_content_are_not_kept() {
+    let mut many = Many::new(CollectorOptions::default());
+    let before = many.collector.memory();
+    for number in 0..1000 {
+        let sets = (0..300).fold(Bytes::default(), |sets, _| sets.set(256, Bytes::default()));
+        many.send(sender(1), number, sets, 0);
+    }
+    assert!(many.collector.memory() - before < 64 << 10, "{}", many.collector.memory());
+    assert_eq!(many.collector.counts().template_misses, 300_000);
+}
+
+#[test]
+fn records_of_a_byte_are_counted_and_most_are_left() {
+    let tiny = Bytes::default().u16(256).u16(1).u16(4).u16(1);
+    let sets = Bytes::default().set(2, tiny).set(256, Bytes(vec![6; 8000]));
+    let mut heard = heard(&[ipfix(0, sets)]);
+    let counts = heard.counts();
+    assert_eq!((counts.records, counts.over_budget), (1002, 6998));
+    heard.take(&ipfix(8000, Bytes::default())).expect("reads");
+    assert_eq!(heard.counts().lost, 0, "they are numbered all the same");
+}
+
+#[test]
+fn fields_without_a_byte_change_nothing() {
+    let fields = [(8_u16, 4_u16), (12, 4), (2, 4), (2, 0), (1, 4), (210, 0)];
+    let head = Bytes::default().u16(256).u16(6);
+    let template = fields.into_iter().fold(head, |bytes, (field, length)| bytes.u16(field).u16(length));
+    let data = Bytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(7).u32(700);
+    let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(256, data))]);
+    let [record] = heard.records[..] else { panic!("one record") };
+    assert_eq!((record.forward.packets, record.forward.bytes), (7, 700));
+}

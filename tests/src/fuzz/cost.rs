@@ -1,0 +1,52 @@
+//! What work costs, in processor time of this thread, beside what honest input costs: so a slow machine, a sanitizer or a build
+//! without optimisation changes both.
+
+use crate::exporters::honest_message;
+use packetrig_flow::collect::{Collector, CollectorOptions, Source, Transport};
+use rustix::time::{ClockId, clock_gettime};
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::OnceLock;
+
+/// A byte of any input may cost this much more than one of an honest exporter. Measured are at most 30.
+const FACTOR: u64 = 150;
+/// What any input may cost, nanoseconds: the least that can be measured well.
+const BASE_NS: u64 = 5_000_000;
+/// A measurement that is too long is repeated: an interrupt is charged to the thread that it stops.
+const ATTEMPTS: usize = 3;
+
+/// Runs `work` on an input of so many bytes, and fails if it costs too much for them.
+pub fn assert_bounded(bytes: usize, mut work: impl FnMut()) {
+    let limit_ns = BASE_NS + bytes as u64 * FACTOR * honest_ns_per_byte();
+    let cost_ns = (0..ATTEMPTS).map(|_| processor_ns(&mut work)).find(|cost| *cost <= limit_ns);
+    assert!(cost_ns.is_some(), "{bytes} bytes cost more than {limit_ns} ns, {ATTEMPTS} times");
+}
+
+/// Processor time of this thread that `work` takes.
+pub fn processor_ns(work: impl FnOnce()) -> u64 {
+    let now = || {
+        let now = clock_gettime(ClockId::ThreadCPUTime);
+        u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
+    };
+    let before = now();
+    work();
+    now() - before
+}
+
+/// What a byte of an honest exporter costs, at least one nanosecond.
+fn honest_ns_per_byte() -> u64 {
+    static COST: OnceLock<u64> = OnceLock::new();
+    *COST.get_or_init(|| {
+        let messages: Vec<_> = (0..500).map(|n| honest_message(1, n * crate::exporters::RECORDS)).collect();
+        let bytes: usize = messages.iter().map(Vec::len).sum();
+        let source = Source { address: IpAddr::V4(Ipv4Addr::LOCALHOST), port: 1, transport: Transport::Udp };
+        let cost = (0..ATTEMPTS).map(|_| {
+            let mut collector = Collector::new(CollectorOptions::default());
+            processor_ns(|| {
+                for message in &messages {
+                    collector.receive(source, message, 1, &mut |_, _| {}).unwrap_or(());
+                }
+            })
+        });
+        (cost.min().unwrap_or(0) / bytes as u64).max(1)
+    })
+}
