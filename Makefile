@@ -21,7 +21,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz clean \
-	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-truth eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-truth eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -144,6 +144,10 @@ eval-probe: ## Measure probes: when trains and pairs leave beside trafgen and tc
 eval-truth: ## Measure verdicts: random faults of the rig and of the device beside an exact log (EVAL_QUICK=1: 60 scenarios; EVAL_SEED)
 	@scripts/setup.sh eval
 	eval/run.sh truth
+
+eval-safety: ## Measure what hostile senders cost: memory, losses of others, processor time per byte (EVAL_QUICK=1; EVAL_SECONDS; EVAL_ONLY)
+	@scripts/setup.sh eval
+	eval/run.sh safety
 
 eval-loop: ## Measure how long contributors and CI wait: demo and tests cold and warm, one changed line (EVAL_QUICK=1: what is warm)
 	eval/loop.sh
