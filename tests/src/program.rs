@@ -175,6 +175,11 @@ impl Running {
         kill_process(pid, signal).expect("a child may be sent a signal");
     }
 
+    /// Its number.
+    pub fn process(&mut self) -> u32 {
+        self.child().id()
+    }
+
     /// Waits until it has complained or remarked `text`. Panics if it ends without.
     pub fn await_remark(&mut self, text: &str) {
         let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");

@@ -21,6 +21,7 @@ mod progress;
 mod protocols;
 mod results;
 mod safe_text;
+mod sandbox;
 mod speeds;
 mod table;
 

@@ -31,6 +31,7 @@ pub mod private_files;
 pub mod process;
 pub mod qdisc;
 pub mod runtime_directory;
+pub mod sandbox;
 pub mod sched;
 pub mod signal;
 pub mod stamping;

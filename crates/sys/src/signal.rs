@@ -76,7 +76,7 @@ fn install(signal: i32) -> Result<(), Error> {
 }
 
 /// Sets a handler, which must be async-signal-safe.
-fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
+pub(crate) fn handle(signal: i32, handler: extern "C" fn(i32), flags: i32) -> Result<(), Error> {
     let object = || format!("signal {signal}");
     // SAFETY: sigaction is plain data for which all zeros is a valid value.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };

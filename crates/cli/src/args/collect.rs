@@ -79,4 +79,6 @@ pub(crate) struct Collect {
     /// Show no progress
     #[arg(short, long)]
     pub(crate) quiet: bool,
+    #[command(flatten)]
+    pub(crate) user: super::UserFlags,
 }

@@ -13,6 +13,7 @@ mod probe;
 mod quantities;
 mod replay;
 mod run;
+mod sandbox;
 mod serve;
 mod tap;
 mod test;
@@ -34,6 +35,7 @@ pub(crate) use probe::{Available, AvailableMethod, Capacity, CapacityMethod, Est
 pub(crate) use quantities::Size;
 pub(crate) use replay::{Pace, Replay};
 pub(crate) use run::{FromFlags, PortText, Run};
+pub(crate) use sandbox::{SandboxFlags, SandboxMode, UserFlags};
 pub(crate) use serve::Serve;
 pub(crate) use tap::{BeginTap, Forwarder, MirrorText, NamedTap, Tap, TapAction};
 pub(crate) use test::{Calibrate, Test};

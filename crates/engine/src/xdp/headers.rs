@@ -93,7 +93,7 @@ impl Headers {
 
     /// Lets nothing in any more: frames go on to the kernel's stack uncounted. What is in the rings is given soon.
     pub fn shut(&mut self) -> Result<(), Error> {
-        Ok(self.rings.narrow(&|_, others| others.to_vec())?)
+        Ok(self.rings.shut()?)
     }
 
     /// Frames that found their ring full, so far.

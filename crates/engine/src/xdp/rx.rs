@@ -35,7 +35,7 @@ impl XdpFrames {
 
     /// Lets nothing in any more.
     pub(super) fn shut(&mut self) -> Result<(), Error> {
-        Ok(self.rings.narrow(&|_, others| others.to_vec())?)
+        Ok(self.rings.shut()?)
     }
 
     /// Frames that found their ring full, so far.

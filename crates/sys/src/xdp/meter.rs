@@ -37,9 +37,9 @@ impl XdpMeter {
         self.rx.receive(most, sink)
     }
 
-    /// Reads only what passes `filter` from now on; other frames go on to the kernel's stack.
-    pub fn narrow(&mut self, filter: Filter<'_>) -> Result<(), Error> {
-        self.rx.narrow(filter)
+    /// Lets nothing in any more: frames go on to the kernel's stack. Takes no rights.
+    pub fn shut(&mut self) -> Result<(), Error> {
+        self.rx.shut()
     }
 
     /// Frames that found their ring full, so far.

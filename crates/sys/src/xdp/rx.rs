@@ -49,6 +49,9 @@ pub struct XdpRx {
     program: Program,
     /// Holds the program behind a filter: a table of programs empties when nobody holds it.
     behind: Option<Map>,
+    /// Takes the place of the program at work when nothing is let in any more. Loaded before: loading takes rights, which may have
+    /// been given up by then.
+    shut: Program,
     rings: Rings,
 }
 
@@ -76,8 +79,9 @@ impl XdpRx {
         let (program, rings) = load(code, options)?;
         let in_front = filter.map(|filter| in_front(&program, filter)).transpose()?;
         let first = in_front.as_ref().map_or(&program, |(first, _)| first);
+        let shut = Program::load("shut", &super::PASS, true)?;
         let attachment = first.attach(netns, index, options.native, object)?;
-        Ok(Self { attachment, program, behind: in_front.map(|(_, behind)| behind), rings })
+        Ok(Self { attachment, program, behind: in_front.map(|(_, behind)| behind), shut, rings })
     }
 
     /// Receives only what passes `filter` from now on; other frames go on to the kernel's stack.
@@ -86,6 +90,11 @@ impl XdpRx {
         self.attachment.replace(&first)?;
         self.behind = Some(behind);
         Ok(())
+    }
+
+    /// Lets nothing in any more: frames go on to the kernel's stack. Takes no rights.
+    pub fn shut(&mut self) -> Result<(), Error> {
+        self.attachment.replace(&self.shut)
     }
 
     /// How long the program takes for a frame like this, in ns: the mean of as many as a ring holds, outside any interface.

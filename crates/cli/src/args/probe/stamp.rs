@@ -62,6 +62,8 @@ pub(crate) struct Reflect {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) bounds: Bounds,
+    #[command(flatten)]
+    pub(crate) user: crate::args::UserFlags,
 }
 
 fn named_target(text: &str) -> Result<ProbeTargetPort, String> {

@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, remark};
 use crate::progress::LiveLine;
+use crate::sandbox::{self, needs};
 use packetrig_flow::collect::{CollectorOptions, SessionOptions, Transport};
 use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen, Reading, TlsFiles};
 use packetrig_meter::metrics::Responder;
@@ -26,6 +27,7 @@ const LEAST_MEMORY: u64 = 8 << 20;
 const LOOK: Duration = Duration::from_millis(20);
 
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let opening = sandbox::begin(&arguments.user.sandbox, needs::collect(arguments)?)?;
     let of_environment = std::env::var_os("PACKETRIG_CLICKHOUSE_PASSWORD_FILE").map(PathBuf::from);
     let password_file = arguments.clickhouse_password_file.as_ref().or(of_environment.as_ref());
     let sinks = Sinks::open(&Kinds {
@@ -54,6 +56,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
             return Err(error);
         }
     };
+    opening.close()?;
     let mut live = LiveLine::new(!arguments.quiet);
     let mut last = None;
     let until_ns = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));

@@ -10,6 +10,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, Style, remark};
 use crate::progress::LiveLine;
+use crate::sandbox::{self, needs};
 use outputs::Outputs;
 use packetrig_meter::ledger::{Books, Report, exposition};
 use packetrig_meter::metrics::Responder;
@@ -31,6 +32,7 @@ const SHOW_NS: u64 = 1_000_000_000;
 pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit, Error> {
     let options = options::understand(arguments)?;
     signal::latch()?;
+    let opening = sandbox::begin(&arguments.user.sandbox, needs::meter(arguments)?)?;
     let books = Books::new();
     // Before the meter: what is wrong with an output is said before anything is metered.
     let outputs = Outputs::open(arguments, &options, &books)?;
@@ -42,6 +44,7 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         }
     };
     say_start(arguments, &options.input, metrics.as_ref());
+    opening.close()?;
     watch(arguments, &meter, &books, output);
     meter.stop();
     await_end(&meter, &books);

@@ -6,6 +6,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::numbers::count;
 use crate::output::{Output, remark};
+use crate::sandbox::{self, needs};
 use packetrig_probe::session::Reflector;
 use packetrig_probe::session::reflector::Settings;
 use packetrig_prober::reflect::{self, Counts};
@@ -14,6 +15,7 @@ use packetrig_sys::udp::WatchedSocket;
 use packetrig_sys::{clock, signal};
 
 pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, Error> {
+    let opening = sandbox::begin(&arguments.user.sandbox, needs::reflect(arguments))?;
     let permit = bounds::permit(&arguments.bounds)?;
     let settings = Settings {
         key: arguments.auth.as_deref().map(stamp::key).transpose()?,
@@ -31,6 +33,7 @@ pub(super) fn perform(arguments: &Reflect, output: &mut Output) -> Result<Exit, 
     let mut socket = WatchedSocket::bind(&netns, arguments.address)?;
     signal::latch()?;
     remark(format_args!("reflect: listening on {}", socket.address()?));
+    opening.close()?;
     let end = arguments.time.map(|time| clock::monotonic_ns().saturating_add(time.as_u64()));
     let stop =
         |_: &Counts| signal::received().is_some() || end.is_some_and(|end| clock::monotonic_ns() >= end);

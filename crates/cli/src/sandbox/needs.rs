@@ -1,0 +1,161 @@
+//! What each program needs: the capabilities to open with and to keep, its files, its TCP ports, its class of system calls. One table;
+//! `docs/book/walls.md` has it in words, `tests/tests/security/walls.rs` compares it with the kernel's.
+
+use crate::args::{Collect, Meter, Reflect, Source};
+use crate::error::Error;
+use packetrig_flow::collect::Transport;
+use packetrig_sys::sandbox::{Capabilities, FileRules, TcpRules, ThreadClass};
+use packetrig_sys::{kernel, netns};
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Needs {
+    /// The command.
+    pub(crate) program: &'static str,
+    pub(crate) opening: Capabilities,
+    pub(crate) kept: Capabilities,
+    pub(crate) files: FileRules,
+    pub(crate) tcp: TcpRules,
+    pub(crate) class: ThreadClass,
+    pub(crate) user: BecomeUser,
+}
+
+/// Whom root becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum BecomeUser {
+    /// The user named.
+    Named(String),
+    /// A user that owns nothing.
+    Nobody,
+    /// Who owns what is written, so that files stay usable.
+    OwnerOf(PathBuf),
+    /// Root stays root, for this reason.
+    Stay(&'static str),
+}
+
+/// Files of the machine that only root reads, such as keys, are opened before root is given up.
+const TO_START: Capabilities =
+    Capabilities::FILES.with(Capabilities::SWITCH_USER).with(Capabilities::NET_BIND_SERVICE);
+/// Rings, interfaces and BPF programs.
+const TO_OPEN_RINGS: Capabilities = Capabilities::NET_RAW
+    .with(Capabilities::NET_ADMIN)
+    .with(Capabilities::BPF)
+    .with(Capabilities::PERFMON)
+    .with(Capabilities::IPC_LOCK)
+    .with(Capabilities::SYS_NICE);
+
+/// Kernels before this ask for CAP_BPF at every call about a map, unless anybody may load programs.
+const MAPS_WITHOUT_RIGHTS: (u32, u32) = (5, 19);
+
+pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
+    let Collect { cert, key, client_ca, files, directory, .. } = arguments;
+    let of_tls = [cert, key, client_ca].into_iter().flatten();
+    let ports = arguments.listen.iter().filter(|listen| listen.transport != Transport::Udp);
+    let ports = ports.map(|listen| listen.address.port());
+    let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
+    // A broker names others, at ports of its choice.
+    let has_sinks = arguments.kafka.is_some() || arguments.clickhouse.is_some();
+    Ok(Needs {
+        program: "collect",
+        opening: TO_START.with(Capabilities::NET_ADMIN),
+        kept: Capabilities::NONE,
+        files: files_of(of_tls.chain(files).cloned(), made(directory.as_deref())?),
+        tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
+        class: ThreadClass::Parser,
+        user: become_user(arguments.user.user.as_deref(), directory.as_deref(), !files.is_empty()),
+    })
+}
+
+pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
+    let Meter { tls_ca, tls_cert, tls_key, directory, inputs, .. } = arguments;
+    let of_tls = [tls_ca, tls_cert, tls_key].into_iter().flatten().cloned();
+    let inputs = inputs.iter().map(PathBuf::from);
+    let reads_files = inputs.clone().any(|input| input.is_file());
+    // An export file is begun anew; it is there from now on, so that there can be a rule for it.
+    let exports =
+        arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
+    let exports: Vec<PathBuf> = exports.collect();
+    for file in &exports {
+        let made = std::fs::File::options().create(true).append(true).open(file);
+        made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
+    }
+    let is_tcp = |target: &String| target.starts_with("tcp:") || target.starts_with("tls:");
+    let metrics = arguments.metrics.as_ref().map(|listen| listen.0.port());
+    let written = directory.as_deref().or_else(|| exports.first().map(PathBuf::as_path));
+    let user = become_user(arguments.user.user.as_deref(), written, reads_files);
+    let has_maps = !matches!(arguments.source, Source::Packet);
+    let namespaces = PathBuf::from(netns::DIRECTORY);
+    Ok(Needs {
+        program: "meter",
+        // Other network namespaces are entered to open.
+        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        kept: if has_maps && kernel::version() < MAPS_WITHOUT_RIGHTS {
+            Capabilities::BPF
+        } else {
+            Capabilities::NONE
+        },
+        files: files_of(
+            of_tls.chain(inputs).chain([namespaces]),
+            made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()),
+        ),
+        tcp: TcpRules {
+            listen: Some(metrics.into_iter().collect()),
+            connect: (!arguments.export.iter().any(is_tcp)).then(Vec::new),
+        },
+        class: if has_maps { ThreadClass::MapReader } else { ThreadClass::Parser },
+        user,
+    })
+}
+
+pub(crate) fn reflect(arguments: &Reflect) -> Needs {
+    Needs {
+        program: "reflect",
+        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        kept: Capabilities::NONE,
+        files: files_of(arguments.auth.clone().into_iter().chain([PathBuf::from(netns::DIRECTORY)]), None),
+        tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
+        class: ThreadClass::Parser,
+        user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
+    }
+}
+
+fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<Item = PathBuf>) -> FileRules {
+    let mut files = FileRules::system();
+    files.read.extend(read);
+    files.write.extend(write);
+    files
+}
+
+/// A directory has to exist before there can be a rule for it.
+fn made(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
+    let Some(directory) = directory else { return Ok(None) };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(|source| Error::Write { what: directory.display().to_string(), source })?;
+    Ok(Some(directory.to_owned()))
+}
+
+fn become_user(named: Option<&str>, written: Option<&Path>, reads_files: bool) -> BecomeUser {
+    match (named, written) {
+        (Some(name), _) => BecomeUser::Named(name.to_owned()),
+        (None, Some(path)) => BecomeUser::OwnerOf(path.to_owned()),
+        (None, None) if reads_files => BecomeUser::Stay("the files it reads may be root's"),
+        (None, None) => BecomeUser::Nobody,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_becomes_whom_the_files_allow() {
+        let out = Path::new("records");
+        assert_eq!(become_user(None, None, false), BecomeUser::Nobody);
+        assert_eq!(become_user(None, Some(out), true), BecomeUser::OwnerOf(out.to_owned()));
+        assert_eq!(become_user(Some("flow"), Some(out), false), BecomeUser::Named("flow".to_owned()));
+        assert!(matches!(become_user(None, None, true), BecomeUser::Stay(_)));
+    }
+}

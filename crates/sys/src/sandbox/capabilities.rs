@@ -1,0 +1,191 @@
+//! Sets of capabilities, and giving them up. Only the calling thread is changed; later threads inherit.
+
+use crate::Error;
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+use std::fmt;
+
+/// Names by number, `CAP_` left out (`linux/capability.h`).
+const NAMES: [&str; 41] = [
+    "CHOWN",
+    "DAC_OVERRIDE",
+    "DAC_READ_SEARCH",
+    "FOWNER",
+    "FSETID",
+    "KILL",
+    "SETGID",
+    "SETUID",
+    "SETPCAP",
+    "LINUX_IMMUTABLE",
+    "NET_BIND_SERVICE",
+    "NET_BROADCAST",
+    "NET_ADMIN",
+    "NET_RAW",
+    "IPC_LOCK",
+    "IPC_OWNER",
+    "SYS_MODULE",
+    "SYS_RAWIO",
+    "SYS_CHROOT",
+    "SYS_PTRACE",
+    "SYS_PACCT",
+    "SYS_ADMIN",
+    "SYS_BOOT",
+    "SYS_NICE",
+    "SYS_RESOURCE",
+    "SYS_TIME",
+    "SYS_TTY_CONFIG",
+    "MKNOD",
+    "LEASE",
+    "AUDIT_WRITE",
+    "AUDIT_CONTROL",
+    "SETFCAP",
+    "MAC_OVERRIDE",
+    "MAC_ADMIN",
+    "SYSLOG",
+    "WAKE_ALARM",
+    "BLOCK_SUSPEND",
+    "AUDIT_READ",
+    "PERFMON",
+    "BPF",
+    "CHECKPOINT_RESTORE",
+];
+
+/// A set of capabilities.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Capabilities(u64);
+
+impl Capabilities {
+    /// The empty set.
+    pub const NONE: Self = Self(0);
+    /// Packet sockets.
+    pub const NET_RAW: Self = Self(CapabilitySet::NET_RAW.bits());
+    /// Interfaces, and sizes of socket buffers beyond the limit.
+    pub const NET_ADMIN: Self = Self(CapabilitySet::NET_ADMIN.bits());
+    /// Ports below 1024.
+    pub const NET_BIND_SERVICE: Self = Self(CapabilitySet::NET_BIND_SERVICE.bits());
+    /// BPF programs and maps.
+    pub const BPF: Self = Self(CapabilitySet::BPF.bits());
+    /// BPF programs that the verifier trusts with pointers.
+    pub const PERFMON: Self = Self(CapabilitySet::PERFMON.bits());
+    /// Locked memory beyond the limit.
+    pub const IPC_LOCK: Self = Self(CapabilitySet::IPC_LOCK.bits());
+    /// Real-time classes and negative niceness.
+    pub const SYS_NICE: Self = Self(CapabilitySet::SYS_NICE.bits());
+    /// Entering namespaces, among much else.
+    pub const SYS_ADMIN: Self = Self(CapabilitySet::SYS_ADMIN.bits());
+    /// Becoming another user.
+    pub const SWITCH_USER: Self = Self(CapabilitySet::SETUID.bits() | CapabilitySet::SETGID.bits());
+    /// Files of other users.
+    pub const FILES: Self =
+        Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits() | CapabilitySet::FOWNER.bits());
+    /// Giving up capabilities in the bounding set: for a process that starts one which does.
+    pub const SETPCAP: Self = Self(CapabilitySet::SETPCAP.bits());
+
+    /// Those of both sets together.
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that are in both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Those of the kernel's mask.
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The kernel's mask.
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Whether there is none.
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Those that the calling thread can use.
+    pub fn permitted() -> Result<Self, Error> {
+        let sets = rustix::thread::capabilities(None);
+        let sets = sets.map_err(|errno| Error::call("capget", "this thread", errno))?;
+        Ok(Self(sets.permitted.bits()))
+    }
+}
+
+impl fmt::Display for Capabilities {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_empty() {
+            return f.write_str("no capability");
+        }
+        f.write_str(&capability_names(self.0).join(" "))
+    }
+}
+
+/// Names of the capabilities in the kernel's mask; numbers of those that have none here.
+pub fn capability_names(bits: u64) -> Vec<String> {
+    let name =
+        |number: usize| NAMES.get(number).map_or_else(|| number.to_string(), |name| format!("CAP_{name}"));
+    (0..64).filter(|number| bits >> number & 1 == 1).map(name).collect()
+}
+
+/// Makes sure that no capability outside `most` can be gained any more. Without CAP_SETPCAP the bounding set stays as it is: then
+/// `no_new_privs` is the wall.
+pub(super) fn give_up_gaining(most: Capabilities, starts_programs: bool) -> Result<(), Error> {
+    // Kernels before 4.3 have no ambient set.
+    rustix::thread::clear_ambient_capability_set().unwrap_or(());
+    rustix::thread::set_no_new_privs(true)
+        .map_err(|errno| Error::call("prctl PR_SET_NO_NEW_PRIVS", "this process", errno))?;
+    if Capabilities::permitted()?.0 & CapabilitySet::SETPCAP.bits() == 0 {
+        return Ok(());
+    }
+    for number in 0..64 {
+        let capability = CapabilitySet::from_bits_retain(1 << number);
+        if most.0 & capability.bits() == 0 && !drop_from_bounding(capability)? {
+            break;
+        }
+    }
+    if starts_programs {
+        return Ok(());
+    }
+    let bits = CapabilitiesSecureBits::NO_ROOT
+        | CapabilitiesSecureBits::NO_ROOT_LOCKED
+        | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED
+        | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
+        | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
+    rustix::thread::set_capabilities_secure_bits(bits)
+        .map_err(|errno| Error::call("prctl PR_SET_SECUREBITS", "this process", errno))
+}
+
+/// Whether the kernel knows that capability.
+fn drop_from_bounding(capability: CapabilitySet) -> Result<bool, Error> {
+    match rustix::thread::remove_capability_from_bounding_set(capability) {
+        Ok(()) => Ok(true),
+        Err(rustix::io::Errno::INVAL) => Ok(false),
+        Err(errno) => Err(Error::call("prctl PR_CAPBSET_DROP", "this process", errno)),
+    }
+}
+
+/// Leaves the calling thread these, of those it has.
+pub(super) fn reduce_to(kept: Capabilities) -> Result<(), Error> {
+    let kept = CapabilitySet::from_bits_retain(kept.0);
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    rustix::thread::set_capabilities(None, sets).map_err(|errno| Error::call("capset", "this thread", errno))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capabilities_have_the_names_of_the_kernel() {
+        let some = Capabilities::NET_RAW.with(Capabilities::BPF);
+        assert_eq!(some.to_string(), "CAP_NET_RAW CAP_BPF");
+        assert_eq!(Capabilities::NONE.to_string(), "no capability");
+        assert_eq!(Capabilities::SYS_ADMIN.to_string(), "CAP_SYS_ADMIN");
+        assert_eq!(capability_names(1 << 60), ["60"]);
+    }
+}

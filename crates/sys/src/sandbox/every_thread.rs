@@ -1,0 +1,113 @@
+//! Giving up rights in every thread of the process.
+//!
+//! Users and capabilities belong to threads. The kernel lets a thread change its own only, so each is sent a signal whose handler does
+//! it (as libpsx and the C library do). What the kernel then says of each thread decides whether it is done.
+
+use super::capabilities::Capabilities;
+use super::status::{ThreadStatus, threads_of};
+use super::user::User;
+use crate::{Error, signal};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// What the handler does: capabilities to keep, and the user and group to become.
+static KEPT: AtomicU64 = AtomicU64::new(0);
+static USER: AtomicU32 = AtomicU32::new(SAME);
+static GROUP: AtomicU32 = AtomicU32::new(SAME);
+/// The kernel's word for "no change".
+const SAME: u32 = u32::MAX;
+/// `_LINUX_CAPABILITY_VERSION_3`.
+const VERSION_3: u32 = 0x2008_0522;
+/// A thread that has not followed after so many signals never will.
+const ROUNDS: u32 = 2000;
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Leaves every thread these capabilities, of those it has, and makes it the user's.
+pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), Error> {
+    KEPT.store(kept.bits(), Ordering::Release);
+    USER.store(user.as_ref().map_or(SAME, |user| user.uid), Ordering::Release);
+    GROUP.store(user.as_ref().map_or(SAME, |user| user.gid), Ordering::Release);
+    signal::handle(request_signal(), follow, libc::SA_RESTART)?;
+    drop_own();
+    let process = std::process::id();
+    let has_followed = |thread: &ThreadStatus| {
+        thread.permitted & !kept.bits() == 0 && user.as_ref().is_none_or(|user| thread.user == user.uid)
+    };
+    for _ in 0..ROUNDS {
+        let threads = threads_of(process).map_err(|error| Error::call("read", "/proc/self/task", error))?;
+        let mut behind = threads.iter().filter(|thread| !has_followed(thread)).peekable();
+        if behind.peek().is_none() {
+            return Ok(());
+        }
+        for thread in behind {
+            request(process, thread.thread);
+        }
+        std::thread::sleep(PAUSE);
+    }
+    Err(Error::call("capset", "every thread of this process", rustix::io::Errno::PERM))
+}
+
+/// Not one of [`signal`]'s.
+fn request_signal() -> i32 {
+    libc::SIGRTMIN() + 9
+}
+
+fn request(process: u32, thread: u32) {
+    // SAFETY: the call reads three numbers and no memory; the signal has a handler. A thread that has ended is an error, which says
+    // nothing new.
+    unsafe { libc::syscall(libc::SYS_tgkill, process, thread, request_signal()) };
+}
+
+extern "C" fn follow(_signal: i32) {
+    drop_own();
+}
+
+/// Does it for the calling thread. Async-signal-safe: system calls and atomics only; the caller's error number is restored.
+fn drop_own() {
+    // SAFETY: every thread has an error number for as long as it lives.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above; nobody else reads or writes that of this thread.
+    let before = unsafe { *errno };
+    let user = USER.load(Ordering::Acquire);
+    if user != SAME {
+        become_user(user, GROUP.load(Ordering::Acquire));
+    }
+    reduce(KEPT.load(Ordering::Acquire));
+    // SAFETY: as above.
+    unsafe { *errno = before };
+}
+
+/// Raw calls: those of the C library signal the other threads, which is not async-signal-safe.
+fn become_user(user: u32, group: u32) {
+    // SAFETY: the length is zero, so the null pointer is not read.
+    unsafe { libc::syscall(libc::SYS_setgroups, 0_usize, std::ptr::null::<u32>()) };
+    // SAFETY: the call reads numbers and no memory.
+    unsafe { libc::syscall(libc::SYS_setresgid, group, group, group) };
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_setresuid, user, user, user) };
+}
+
+/// `struct __user_cap_data_struct`.
+#[repr(C)]
+struct CapabilityWords {
+    effective: u32,
+    permitted: u32,
+    inheritable: u32,
+}
+
+fn reduce(kept: u64) {
+    // What the thread has is unknown here; asking for more than it has would be refused as a whole.
+    let header = [VERSION_3, 0];
+    let mut words = [const { CapabilityWords { effective: 0, permitted: 0, inheritable: 0 } }; 2];
+    // SAFETY: the header is that of version 3, for which the kernel writes two structures; both pointers are to live values.
+    unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), words.as_mut_ptr()) };
+    for (word, half) in words.iter_mut().zip([kept, kept >> 32]) {
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half is meant")]
+        let half = half as u32;
+        word.permitted &= half;
+        word.effective = word.permitted;
+        word.inheritable = 0;
+    }
+    // SAFETY: as above, and both are only read.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), words.as_ptr()) };
+}

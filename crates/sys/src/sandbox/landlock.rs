@@ -1,0 +1,239 @@
+//! Landlock: which files and TCP ports a process may use (`linux/landlock.h`).
+//!
+//! The kernel allows what has a rule and refuses the rest. A path is resolved when the rule is made. Descriptors that are open already
+//! stay usable.
+
+use super::Policy;
+use super::report::MissingWall;
+use crate::Error;
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Files a process may use. What is not named cannot be opened, made, renamed or removed; nothing can be executed.
+#[derive(Clone, Debug, Default)]
+pub struct FileRules {
+    /// Files that may be read, and directories that may be read with all that is below them.
+    pub read: Vec<PathBuf>,
+    /// Files that may be read and written, and directories in which files may be made and removed, too.
+    pub write: Vec<PathBuf>,
+}
+
+/// TCP ports a process may use; `None`: all. Kernels before 6.7 restrict none.
+#[derive(Clone, Debug, Default)]
+pub struct TcpRules {
+    /// Ports to listen at.
+    pub listen: Option<Vec<u16>>,
+    /// Ports to connect to.
+    pub connect: Option<Vec<u16>>,
+}
+
+/// What name resolution, the C library and this program read on every machine.
+const SYSTEM: [&str; 23] = [
+    // Not /proc: the processes of others are nobody's business.
+    "/proc/self",
+    "/proc/sys",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/proc/uptime",
+    "/sys",
+    "/dev/null",
+    "/dev/urandom",
+    "/etc/gai.conf",
+    "/etc/group",
+    "/etc/host.conf",
+    "/etc/hosts",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/resolv.conf",
+    "/etc/services",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/share/zoneinfo",
+];
+
+impl FileRules {
+    /// What name resolution, the C library and this program read on every machine; no secret is among it.
+    #[must_use]
+    pub fn system() -> Self {
+        Self { read: SYSTEM.iter().map(PathBuf::from).collect(), write: Vec::new() }
+    }
+}
+
+const EXECUTE: u64 = 1;
+const WRITE_FILE: u64 = 1 << 1;
+const READ_FILE: u64 = 1 << 2;
+const READ_DIRECTORY: u64 = 1 << 3;
+const MAKE_CHARACTER_DEVICE: u64 = 1 << 6;
+const MAKE_BLOCK_DEVICE: u64 = 1 << 11;
+const REFER: u64 = 1 << 13;
+const TRUNCATE: u64 = 1 << 14;
+const DEVICE_IOCTL: u64 = 1 << 15;
+/// Rights that a rule for something other than a directory can have.
+const OF_FILES: u64 = EXECUTE | WRITE_FILE | READ_FILE | TRUNCATE | DEVICE_IOCTL;
+const READING: u64 = READ_FILE | READ_DIRECTORY;
+const LISTEN: u64 = 1;
+const CONNECT: u64 = 1 << 1;
+/// Abstract Unix sockets of processes outside.
+const SCOPE_SOCKETS: u64 = 1;
+/// Signals to processes outside.
+const SCOPE_SIGNALS: u64 = 1 << 1;
+
+const RULE_PATH: libc::c_int = 1;
+const RULE_PORT: libc::c_int = 2;
+
+/// `struct landlock_ruleset_attr`.
+#[repr(C)]
+struct RulesetAttribute {
+    files: u64,
+    ports: u64,
+    scopes: u64,
+}
+
+/// `struct landlock_path_beneath_attr`.
+#[repr(C, packed)]
+struct PathAttribute {
+    allowed: u64,
+    parent: i32,
+}
+
+/// `struct landlock_net_port_attr`.
+#[repr(C)]
+struct PortAttribute {
+    allowed: u64,
+    port: u64,
+}
+
+/// The version of the interface, or why there is none.
+pub(super) fn version() -> Result<u32, MissingWall> {
+    let attribute: *const RulesetAttribute = std::ptr::null();
+    // SAFETY: with this flag the kernel reads no attribute; the pointer is null and the size is zero.
+    let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, attribute, 0_usize, 1_u32) };
+    if let Ok(version) = u32::try_from(version) {
+        return Ok(version);
+    }
+    let found = match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has none (5.13 is the first; CONFIG_SECURITY_LANDLOCK)".to_owned(),
+        Some(libc::EOPNOTSUPP) => "it was disabled at boot (add landlock to lsm=)".to_owned(),
+        other => format!("error {}", other.unwrap_or(0)),
+    };
+    Err(MissingWall { wall: "Landlock", found })
+}
+
+/// Rights for files that this version knows.
+const fn known_file_rights(version: u32) -> u64 {
+    let bits = match version {
+        0 | 1 => 13,
+        2 => 14,
+        3 | 4 => 15,
+        _ => 16,
+    };
+    (1 << bits) - 1
+}
+
+/// Restricts the calling thread and those it starts; gives the version of the interface.
+pub(super) fn enter(policy: &Policy) -> Result<Result<u32, MissingWall>, Error> {
+    let Policy { files, tcp, asks_processes, .. } = policy;
+    let version = match version() {
+        Ok(version) => version,
+        Err(missing) => return Ok(Err(missing)),
+    };
+    let known = known_file_rights(version);
+    let scopes = SCOPE_SIGNALS | if *asks_processes { 0 } else { SCOPE_SOCKETS };
+    let ruleset = create_ruleset(version, RulesetAttribute { files: known, ports: restricted(tcp), scopes })?;
+    for path in &files.read {
+        allow_path(&ruleset, path, READING & known)?;
+    }
+    let devices = MAKE_CHARACTER_DEVICE | MAKE_BLOCK_DEVICE;
+    for path in &files.write {
+        allow_path(&ruleset, path, known & !(EXECUTE | devices))?;
+    }
+    if version >= 4 {
+        allow_ports(&ruleset, tcp.listen.as_deref(), LISTEN)?;
+        allow_ports(&ruleset, tcp.connect.as_deref(), CONNECT)?;
+    }
+    // SAFETY: the descriptor is a ruleset that is open during the call.
+    let done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0_u32) };
+    if done == 0 { Ok(Ok(version)) } else { Err(Error::last("landlock_restrict_self", "this thread")) }
+}
+
+fn restricted(tcp: &TcpRules) -> u64 {
+    let right = |is_restricted: bool, right| if is_restricted { right } else { 0 };
+    right(tcp.listen.is_some(), LISTEN) | right(tcp.connect.is_some(), CONNECT)
+}
+
+fn create_ruleset(version: u32, attribute: RulesetAttribute) -> Result<OwnedFd, Error> {
+    // Older kernels refuse a longer structure unless the rest of it is zero.
+    let size = match version {
+        0..=3 => 8_usize,
+        4 | 5 => 16,
+        _ => 24,
+    };
+    // SAFETY: the attribute is live, at least as long as the size, and only read.
+    let made = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const attribute, size, 0_u32) };
+    let Some(descriptor) = i32::try_from(made).ok().filter(|descriptor| *descriptor >= 0) else {
+        return Err(Error::last("landlock_create_ruleset", "this thread"));
+    };
+    // SAFETY: the call has just made this descriptor, and nobody else knows it.
+    Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
+}
+
+/// A path that does not exist needs no rule.
+fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> {
+    let object = || path.display().to_string();
+    let parent = match rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(parent) => parent,
+        Err(rustix::io::Errno::NOENT | rustix::io::Errno::ACCESS | rustix::io::Errno::NOTDIR) => {
+            return Ok(());
+        }
+        Err(errno) => return Err(Error::call("open", object(), errno)),
+    };
+    let kind = rustix::fs::fstat(&parent).map_err(|errno| Error::call("stat", object(), errno))?;
+    let is_directory = rustix::fs::FileType::from_raw_mode(kind.st_mode).is_dir();
+    let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
+    let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
+    add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
+        .map_err(|error| Error::call("landlock_add_rule", object(), error))
+}
+
+fn allow_ports(ruleset: &OwnedFd, ports: Option<&[u16]>, right: u64) -> Result<(), Error> {
+    for port in ports.unwrap_or_default() {
+        let attribute = PortAttribute { allowed: right, port: (*port).into() };
+        add_rule(ruleset, RULE_PORT, (&raw const attribute).cast())
+            .map_err(|error| Error::call("landlock_add_rule", format!("TCP port {port}"), error))?;
+    }
+    Ok(())
+}
+
+/// The attribute is one of the kind.
+fn add_rule(ruleset: &OwnedFd, kind: libc::c_int, attribute: *const libc::c_void) -> std::io::Result<()> {
+    // SAFETY: both callers pass a live attribute of the kind they name; the kernel only reads it.
+    let done =
+        unsafe { libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), kind, attribute, 0_u32) };
+    if done == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_version_knows_the_rights_of_the_one_before() {
+        assert_eq!(known_file_rights(1), (1 << 13) - 1);
+        assert_eq!(known_file_rights(2) & REFER, REFER);
+        assert_eq!(known_file_rights(3) & TRUNCATE, TRUNCATE);
+        assert_eq!(known_file_rights(4) & DEVICE_IOCTL, 0);
+        assert_eq!(known_file_rights(5) & DEVICE_IOCTL, DEVICE_IOCTL);
+    }
+
+    #[test]
+    fn structures_are_as_long_as_the_kernels() {
+        assert_eq!(size_of::<PathAttribute>(), 12);
+        assert_eq!(size_of::<PortAttribute>(), 16);
+        assert_eq!(size_of::<RulesetAttribute>(), 24);
+    }
+}

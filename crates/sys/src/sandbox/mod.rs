@@ -1,0 +1,95 @@
+//! A sandbox for a process that reads foreign input: what needs rights is opened first, then the rights are dropped for good.
+//!
+//! Entering has two stages, because opening sockets and rings takes rights and Landlock has to stand before the second thread:
+//!
+//! 1. [`Sandbox::begin`], while the process has one thread: `no_new_privs`, an empty ambient set, a small bounding set, locked
+//!    securebits, the capabilities that opening needs, and Landlock. Every later thread inherits all of it.
+//! 2. [`Sandbox::close`], after opening: another user, the capabilities that stay, and a seccomp filter, in *every* thread.
+//!
+//! [`confine_thread`] gives a class of threads less than the process has. Threads share their memory: this stops a thread that is
+//! led astray, not one whose code an attacker has replaced.
+//!
+//! Nothing is owned. What has been given up never comes back. A wall that this kernel lacks is in [`Walls::missing`].
+
+mod capabilities;
+mod every_thread;
+mod landlock;
+mod report;
+mod seccomp;
+mod status;
+mod syscalls;
+mod user;
+
+pub use capabilities::{Capabilities, capability_names};
+pub use landlock::{FileRules, TcpRules};
+pub use report::{MissingWall, Offer, Walls};
+pub use status::{ThreadStatus, threads_of};
+pub use syscalls::ThreadClass;
+pub use user::{User, UserError};
+
+use crate::{Error, caps::Rights};
+
+/// What a process is left with.
+#[derive(Clone, Debug, Default)]
+pub struct Policy {
+    /// Capabilities while it opens what it needs.
+    pub opening: Capabilities,
+    /// Capabilities that stay, of those above.
+    pub kept: Capabilities,
+    /// Files it may use.
+    pub files: FileRules,
+    /// TCP ports it may use.
+    pub tcp: TcpRules,
+    /// Whether it may ask other processes by abstract sockets: for locks that the processes of a machine share.
+    pub asks_processes: bool,
+    /// Whether it starts programs, which then have its capabilities if its user is root.
+    pub starts_programs: bool,
+}
+
+/// A process in the first stage.
+#[derive(Debug)]
+#[must_use = "the capabilities that opening needs are dropped by `close`"]
+pub struct Sandbox {
+    kept: Capabilities,
+    landlock: Result<u32, MissingWall>,
+}
+
+impl Sandbox {
+    /// The first stage. To be called while the process has one thread.
+    pub fn begin(policy: &Policy) -> Result<Self, Error> {
+        // Rights of the process that opens; they are given up by `close`.
+        let opening = policy.opening.and(Capabilities::permitted()?);
+        let kept = policy.kept.and(opening);
+        capabilities::give_up_gaining(kept, policy.starts_programs)?;
+        capabilities::reduce_to(opening)?;
+        let landlock = landlock::enter(policy)?;
+        Ok(Self { kept, landlock })
+    }
+
+    /// The second stage: from now on every thread of the process is of this class, and so is every thread it starts.
+    pub fn close(self, class: ThreadClass, user: Option<User>) -> Result<Walls, Error> {
+        every_thread::drop_rights(self.kept, user)?;
+        let filter = seccomp::install(class, seccomp::Reach::EveryThread)?;
+        Ok(Walls::read(self.landlock, filter))
+    }
+}
+
+/// Takes all capabilities from the calling thread, and gives it the filter of a class. Threads that it starts inherit both.
+pub fn confine_thread(class: ThreadClass) -> Result<(), Error> {
+    capabilities::reduce_to(Capabilities::NONE)?;
+    seccomp::install(class, seccomp::Reach::ThisThread).map(drop)
+}
+
+/// Runs `work` on a thread of its own that has been [confined](confine_thread): the threads that it starts are confined, too. A panic
+/// of `work` goes on in the caller.
+pub fn run_confined<T: Send>(class: ThreadClass, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+    std::thread::scope(|scope| {
+        let confined = scope.spawn(move || confine_thread(class).map(|()| work()));
+        confined.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Whether the calling thread is root of some user namespace.
+pub fn is_root() -> bool {
+    Rights::current().user == 0
+}

@@ -1,0 +1,134 @@
+//! What is in force, and what this kernel offers.
+
+use super::capabilities::Capabilities;
+use super::status::threads_of;
+use super::{landlock, seccomp, user};
+use std::fmt;
+
+/// A wall that this machine does not have.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct MissingWall {
+    /// Its name.
+    pub wall: &'static str,
+    /// What there is instead.
+    pub found: String,
+}
+
+impl fmt::Display for MissingWall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.wall, self.found)
+    }
+}
+
+/// What is in force in this process, as the kernel says.
+#[derive(Clone, Debug)]
+pub struct Walls {
+    /// Effective user of the process.
+    pub user: u32,
+    /// Effective capabilities of all threads together.
+    pub capabilities: Capabilities,
+    /// Whether no thread can gain a privilege by starting a program.
+    pub no_new_privs: bool,
+    /// Version of Landlock's interface, where it is in force.
+    pub landlock: Option<u32>,
+    /// Whether every thread has a filter.
+    pub seccomp: bool,
+    /// What this kernel lacks.
+    pub missing: Vec<MissingWall>,
+}
+
+impl Walls {
+    pub(super) fn read(landlock: Result<u32, MissingWall>, filter: Result<(), MissingWall>) -> Self {
+        let threads = threads_of(std::process::id()).unwrap_or_default();
+        let effective = threads.iter().fold(0, |all, thread| all | thread.effective);
+        let is_everywhere = !threads.is_empty();
+        let partial = landlock.as_ref().ok().and_then(|version| missing_part(*version));
+        let missing = landlock.clone().err().into_iter().chain(partial).chain(filter.err()).collect();
+        Self {
+            user: rustix::process::geteuid().as_raw(),
+            capabilities: Capabilities::from_bits(effective),
+            no_new_privs: is_everywhere && threads.iter().all(|thread| thread.no_new_privs),
+            landlock: landlock.ok(),
+            seccomp: is_everywhere && threads.iter().all(|thread| thread.is_filtered),
+            missing,
+        }
+    }
+}
+
+impl fmt::Display for Walls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "uid {} ({}), {}", self.user, user::name_of(self.user), self.capabilities)?;
+        if self.no_new_privs {
+            f.write_str(", no_new_privs")?;
+        }
+        if let Some(version) = self.landlock {
+            write!(f, ", Landlock ABI {version}")?;
+        }
+        if self.seccomp {
+            f.write_str(", seccomp")?;
+        }
+        Ok(())
+    }
+}
+
+/// The walls that this kernel offers.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Offer {
+    /// Version of Landlock's interface.
+    pub landlock: Option<u32>,
+    /// Whether there are filters of system calls.
+    pub seccomp: bool,
+    /// What it lacks, whole or in part.
+    pub missing: Vec<MissingWall>,
+}
+
+impl Offer {
+    /// Of this kernel.
+    pub fn read() -> Self {
+        let version = landlock::version();
+        let filter = seccomp::missing();
+        let partial = version.as_ref().ok().and_then(|version| missing_part(*version));
+        Self {
+            landlock: version.as_ref().ok().copied(),
+            seccomp: filter.is_none(),
+            missing: version.err().into_iter().chain(partial).chain(filter).collect(),
+        }
+    }
+}
+
+/// What a version of Landlock does not restrict.
+fn missing_part(version: u32) -> Option<MissingWall> {
+    let found = match version {
+        0..=3 => {
+            "TCP ports, ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)"
+        }
+        4 => "ioctls of devices, signals and abstract sockets are not restricted (6.12 restricts them)",
+        5 => "signals and abstract sockets are not restricted (6.12 restricts them)",
+        _ => return None,
+    };
+    Some(MissingWall { wall: "Landlock, in part", found: found.into() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_is_in_force() {
+        let walls = Walls {
+            user: 0,
+            capabilities: Capabilities::NET_RAW,
+            no_new_privs: true,
+            landlock: Some(7),
+            seccomp: false,
+            missing: vec![],
+        };
+        assert_eq!(walls.to_string(), "uid 0 (root), CAP_NET_RAW, no_new_privs, Landlock ABI 7");
+    }
+
+    #[test]
+    fn an_old_kernel_is_named_and_a_new_one_is_whole() {
+        assert!(missing_part(1).is_some_and(|missing| missing.to_string().contains("TCP ports")));
+        assert_eq!(missing_part(7), None);
+    }
+}

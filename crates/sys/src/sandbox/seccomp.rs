@@ -1,0 +1,243 @@
+//! Seccomp filters: which system calls a thread may make.
+//!
+//! A filter is a program of classic BPF that the kernel runs before each call. It allows what the [class](super::syscalls::ThreadClass)
+//! lists, kills the process for a call that only an intruder makes, and answers "no such call" (ENOSYS) to the rest: a C library that
+//! tries a newer call first then falls back to an older one.
+
+use super::report::MissingWall;
+use super::syscalls::{Rule, SyscallList, ThreadClass};
+use crate::Error;
+
+/// Which threads get the filter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// The calling one.
+    ThisThread,
+    /// All of the process.
+    EveryThread,
+}
+
+/// The architecture as the kernel tells it to filters (`linux/audit.h`).
+#[cfg(target_arch = "x86_64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_003e);
+#[cfg(target_arch = "aarch64")]
+const ARCHITECTURE: Option<u32> = Some(0xc000_00b7);
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+const ARCHITECTURE: Option<u32> = None;
+
+/// Offsets in `struct seccomp_data`.
+const NUMBER: u32 = 0;
+const ARCHITECTURE_OFFSET: u32 = 4;
+const ARGUMENTS: u32 = 16;
+/// Numbers from here on are of the x32 interface.
+const X32: u32 = 0x4000_0000;
+
+const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
+
+const LOAD: u16 = 0x20;
+const AND: u16 = 0x54;
+const JUMP_IF_EQUAL: u16 = 0x15;
+const JUMP_IF_GREATER_OR_EQUAL: u16 = 0x35;
+const RETURN: u16 = 0x06;
+
+type Instruction = libc::sock_filter;
+
+const fn statement(code: u16, k: u32) -> Instruction {
+    Instruction { code, jt: 0, jf: 0, k }
+}
+
+/// Goes on if it holds, else skips `skip` instructions.
+const fn unless_skip(code: u16, k: u32, skip: u8) -> Instruction {
+    Instruction { code, jt: 0, jf: skip, k }
+}
+
+const fn refuse(errno: i32) -> u32 {
+    libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
+}
+
+/// Why this machine has no filters, if it has none.
+pub(super) fn missing() -> Option<MissingWall> {
+    let found = if ARCHITECTURE.is_none() {
+        format!("there is no list of system calls for {}", std::env::consts::ARCH)
+    } else if let Err(error) = is_action_known() {
+        format!("this kernel has no filters (CONFIG_SECCOMP_FILTER): {error}")
+    } else {
+        return None;
+    };
+    Some(MissingWall { wall: "seccomp", found })
+}
+
+fn is_action_known() -> std::io::Result<()> {
+    let action = KILL;
+    // SAFETY: the kernel reads one action, which is live.
+    let known =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_GET_ACTION_AVAIL, 0_u32, &raw const action) };
+    if known == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// Installs the filter of a class, on top of those that are there: the strictest decides.
+pub(super) fn install(class: ThreadClass, reach: Reach) -> Result<Result<(), MissingWall>, Error> {
+    if let Some(missing) = missing() {
+        return Ok(Err(missing));
+    }
+    let mut program = assemble(&class.syscalls());
+    let length = u16::try_from(program.len());
+    let length = length.map_err(|_| Error::call("seccomp", "a filter", rustix::io::Errno::TOOBIG))?;
+    let program = libc::sock_fprog { len: length, filter: program.as_mut_ptr() };
+    let flags = if reach == Reach::EveryThread { libc::SECCOMP_FILTER_FLAG_TSYNC } else { 0 };
+    // SAFETY: the program points to as many live instructions as it says; the kernel checks and copies them.
+    let done =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
+    match done {
+        0 => Ok(Ok(())),
+        // The number of a thread that has another filter.
+        1.. => Err(Error::call("seccomp", format!("thread {done}"), rustix::io::Errno::SRCH)),
+        _ => Err(Error::last("seccomp", "this process")),
+    }
+}
+
+fn assemble(list: &SyscallList) -> Vec<Instruction> {
+    let mut program = vec![
+        statement(LOAD, ARCHITECTURE_OFFSET),
+        // With another architecture's numbers the lists would mean other calls.
+        Instruction { code: JUMP_IF_EQUAL, jt: 1, jf: 0, k: ARCHITECTURE.unwrap_or(0) },
+        statement(RETURN, KILL),
+        statement(LOAD, NUMBER),
+    ];
+    if cfg!(target_arch = "x86_64") {
+        program.push(unless_skip(JUMP_IF_GREATER_OR_EQUAL, X32, 1));
+        program.push(statement(RETURN, KILL));
+    }
+    for (call, rule) in &list.allowed {
+        let body = rule_body(*rule);
+        let length = u8::try_from(body.len()).unwrap_or(u8::MAX);
+        program.push(unless_skip(JUMP_IF_EQUAL, number(*call), length));
+        program.extend(body);
+    }
+    for call in &list.deadly {
+        program.push(unless_skip(JUMP_IF_EQUAL, number(*call), 1));
+        program.push(statement(RETURN, KILL));
+    }
+    program.push(statement(RETURN, refuse(libc::ENOSYS)));
+    program
+}
+
+/// What follows once the call is known; it always ends in a decision.
+fn rule_body(rule: Rule) -> Vec<Instruction> {
+    let load = |argument: u32| statement(LOAD, ARGUMENTS + 8 * argument);
+    match rule {
+        Rule::Always => vec![statement(RETURN, ALLOW)],
+        Rule::ArgumentIn(argument, values) => {
+            let mut body = vec![load(argument)];
+            for value in values {
+                body.push(unless_skip(JUMP_IF_EQUAL, *value, 1));
+                body.push(statement(RETURN, ALLOW));
+            }
+            body.push(statement(RETURN, refuse(libc::EPERM)));
+            body
+        }
+        Rule::BitsAre { argument, mask, bits } => vec![
+            load(argument),
+            statement(AND, mask),
+            unless_skip(JUMP_IF_EQUAL, bits, 1),
+            statement(RETURN, ALLOW),
+            statement(RETURN, refuse(libc::EPERM)),
+        ],
+        Rule::BitsAreNot { argument, mask, bits } => vec![
+            load(argument),
+            statement(AND, mask),
+            unless_skip(JUMP_IF_EQUAL, bits, 1),
+            statement(RETURN, refuse(libc::EPERM)),
+            statement(RETURN, ALLOW),
+        ],
+    }
+}
+
+fn number(call: libc::c_long) -> u32 {
+    u32::try_from(call).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the kernel would decide.
+    fn decide(program: &[Instruction], call: libc::c_long, arguments: &[u32]) -> u32 {
+        let mut at = 0;
+        let mut accumulator = 0;
+        for _ in 0..program.len() {
+            let Instruction { code, jt, jf, k } = program[at];
+            at += 1;
+            let jump = |holds: bool| usize::from(if holds { jt } else { jf });
+            match code {
+                LOAD if k == NUMBER => accumulator = number(call),
+                LOAD if k == ARCHITECTURE_OFFSET => accumulator = ARCHITECTURE.unwrap(),
+                LOAD => accumulator = arguments[(k as usize - 16) / 8],
+                AND => accumulator &= k,
+                JUMP_IF_EQUAL => at += jump(accumulator == k),
+                JUMP_IF_GREATER_OR_EQUAL => at += jump(accumulator >= k),
+                RETURN => return k,
+                _ => panic!("no such instruction: {code}"),
+            }
+        }
+        panic!("the filter does not end");
+    }
+
+    const THREAD: u32 = 0x003d_0f00;
+
+    #[test]
+    fn calls_are_allowed_refused_or_deadly() {
+        let program = assemble(&ThreadClass::Parser.syscalls());
+        assert_eq!(decide(&program, libc::SYS_read, &[]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_exit_group, &[]), ALLOW, "the last one of many");
+        assert_eq!(decide(&program, libc::SYS_clone3, &[]), refuse(libc::ENOSYS), "older calls do it");
+        for call in [libc::SYS_execve, libc::SYS_ptrace, libc::SYS_bpf, libc::SYS_setns] {
+            assert_eq!(decide(&program, call, &[]), KILL, "{call}");
+        }
+        assert_eq!(decide(&program, 100_000, &[]), refuse(libc::ENOSYS));
+        assert_eq!(decide(&program, libc::SYS_clone, &[THREAD]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_clone, &[17]), refuse(libc::EPERM), "a fork");
+        let socket = |family: i32| decide(&program, libc::SYS_socket, &[family.cast_unsigned(), 2, 0]);
+        assert_eq!(socket(libc::AF_INET6), ALLOW);
+        assert_eq!(socket(libc::AF_PACKET), refuse(libc::EPERM));
+        let protect = |bits: i32| decide(&program, libc::SYS_mprotect, &[0, 0, bits.cast_unsigned()]);
+        assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW);
+        assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse(libc::EPERM));
+    }
+
+    #[test]
+    fn a_rig_may_do_what_a_parser_must_not() {
+        let program = assemble(&ThreadClass::Rig.syscalls());
+        for call in [libc::SYS_bpf, libc::SYS_setns, libc::SYS_mlock, libc::SYS_ioctl] {
+            assert_eq!(decide(&program, call, &[]), ALLOW, "{call}");
+        }
+        assert_eq!(decide(&program, libc::SYS_socket, &[libc::AF_PACKET.cast_unsigned()]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_execve, &[]), KILL);
+    }
+
+    #[test]
+    fn maps_are_read_and_programs_are_not_loaded() {
+        let program = assemble(&ThreadClass::MapReader.syscalls());
+        assert_eq!(decide(&program, libc::SYS_bpf, &[1]), ALLOW);
+        assert_eq!(decide(&program, libc::SYS_bpf, &[5]), refuse(libc::EPERM));
+        assert_eq!(decide(&program, libc::SYS_setns, &[]), KILL);
+    }
+
+    #[test]
+    fn no_call_is_both_allowed_and_deadly() {
+        for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
+            let list = class.syscalls();
+            let both = list.allowed.iter().find(|(call, _)| list.deadly.contains(call));
+            assert_eq!(both.map(|(call, _)| call), None, "{class:?}");
+        }
+    }
+
+    #[test]
+    fn another_interface_of_the_same_kernel_is_deadly() {
+        if cfg!(target_arch = "x86_64") {
+            let program = assemble(&ThreadClass::Rig.syscalls());
+            assert_eq!(decide(&program, libc::c_long::from(X32) + libc::SYS_read, &[]), KILL);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! What the kernel says of the threads of a process: `/proc/PID/task/TID/status`.
+
+use std::io;
+
+/// One thread.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ThreadStatus {
+    /// Number.
+    pub thread: u32,
+    /// Name.
+    pub name: String,
+    /// Effective user.
+    pub user: u32,
+    /// Capabilities it can use now.
+    pub effective: u64,
+    /// Capabilities it can make usable.
+    pub permitted: u64,
+    /// Capabilities that a program which it starts keeps.
+    pub ambient: u64,
+    /// Capabilities that it can gain at most.
+    pub bounding: u64,
+    /// Whether it can gain no privilege by starting a program.
+    pub no_new_privs: bool,
+    /// Whether a seccomp filter is in force.
+    pub is_filtered: bool,
+    /// How many filters are in force; `None` before Linux 5.9.
+    pub filters: Option<u32>,
+}
+
+/// All threads of a process that are there now, the first one first.
+pub fn threads_of(process: u32) -> io::Result<Vec<ThreadStatus>> {
+    let directory = format!("/proc/{process}/task");
+    let mut threads = Vec::new();
+    for entry in std::fs::read_dir(&directory)? {
+        // One that ends meanwhile is none.
+        let Ok(text) = std::fs::read_to_string(entry?.path().join("status")) else { continue };
+        threads.extend(parse(&text));
+    }
+    threads.sort_by_key(|thread| thread.thread);
+    Ok(threads)
+}
+
+fn parse(text: &str) -> Option<ThreadStatus> {
+    let find = |key: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
+        line.map(str::trim)
+    };
+    let mask = |key: &str| u64::from_str_radix(find(key)?, 16).ok();
+    Some(ThreadStatus {
+        thread: find("Pid")?.parse().ok()?,
+        name: find("Name")?.to_owned(),
+        // Real, effective, saved, of the file system.
+        user: find("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
+        effective: mask("CapEff")?,
+        permitted: mask("CapPrm")?,
+        ambient: mask("CapAmb").unwrap_or(0),
+        bounding: mask("CapBnd")?,
+        no_new_privs: find("NoNewPrivs") == Some("1"),
+        is_filtered: find("Seccomp") == Some("2"),
+        filters: find("Seccomp_filters").and_then(|count| count.parse().ok()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_process_is_read() {
+        let threads = threads_of(std::process::id()).unwrap();
+        assert_eq!(threads[0].thread, std::process::id());
+        assert_eq!(threads[0].user, rustix::process::geteuid().as_raw());
+        assert!(threads.len() > 1, "a test runs in a thread of its own");
+    }
+
+    #[test]
+    fn what_a_kernel_does_not_say_is_unknown() {
+        let text =
+            "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
+        let thread = parse(text).unwrap();
+        assert_eq!((thread.thread, thread.user, thread.effective), (7, 5, 0x2000));
+        assert_eq!((thread.no_new_privs, thread.is_filtered, thread.filters), (false, true, None));
+        assert!(parse("Name:\tx\n").is_none());
+    }
+}

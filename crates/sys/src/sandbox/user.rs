@@ -1,0 +1,93 @@
+//! The user that a process becomes.
+
+use std::fmt;
+
+const USERS: &str = "/etc/passwd";
+const MAP: &str = "/proc/self/uid_map";
+
+/// A user, with the user's group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// Number.
+    pub uid: u32,
+    /// Number of the group.
+    pub gid: u32,
+    /// Name, or the number where there is none.
+    pub name: String,
+}
+
+/// A user that the process cannot become.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UserError {
+    /// There is none of that name.
+    #[error("no user `{0}` in /etc/passwd; a number works, too")]
+    Unknown(String),
+    /// It is not in this user namespace.
+    #[error("user {0} does not exist in this user namespace")]
+    NotMapped(User),
+}
+
+impl User {
+    /// The user of that name or number.
+    pub fn find(name: &str) -> Result<Self, UserError> {
+        let users = std::fs::read_to_string(USERS).unwrap_or_default();
+        let user = find_in(&users, name).ok_or_else(|| UserError::Unknown(name.to_owned()))?;
+        let map = std::fs::read_to_string(MAP).unwrap_or_default();
+        if is_mapped(&map, user.uid) { Ok(user) } else { Err(UserError::NotMapped(user)) }
+    }
+}
+
+impl fmt::Display for User {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// The name of a user, or the number where there is none.
+pub(super) fn name_of(uid: u32) -> String {
+    let users = std::fs::read_to_string(USERS).unwrap_or_default();
+    find_in(&users, &uid.to_string()).map_or_else(|| uid.to_string(), |user| user.name)
+}
+
+fn find_in(users: &str, name: &str) -> Option<User> {
+    let number: Option<u32> = name.parse().ok();
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next()?.to_owned();
+        let uid = fields.nth(1)?.parse().ok()?;
+        let gid = fields.next()?.parse().ok()?;
+        Some(User { uid, gid, name })
+    };
+    let is_wanted = |user: &User| user.name == name || Some(user.uid) == number;
+    let unnamed = || number.map(|uid| User { uid, gid: uid, name: name.to_owned() });
+    users.lines().filter_map(user).find(is_wanted).or_else(unnamed)
+}
+
+fn is_mapped(map: &str, uid: u32) -> bool {
+    let numbers: Vec<u32> = map.split_whitespace().filter_map(|number| number.parse().ok()).collect();
+    let has = |line: &[u32]| matches!(*line, [inside, _, count] if uid >= inside && uid - inside < count);
+    numbers.is_empty() || numbers.chunks(3).any(has)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "root:x:0:0:root:/root:/bin/bash\nbroken\nflow:x:990:991::/:/sbin/nologin\n";
+
+    #[test]
+    fn users_are_found_by_name_and_by_number() {
+        let flow = User { uid: 990, gid: 991, name: "flow".into() };
+        assert_eq!(find_in(TEXT, "flow"), Some(flow.clone()));
+        assert_eq!(find_in(TEXT, "990"), Some(flow));
+        assert_eq!(find_in(TEXT, "5000"), Some(User { uid: 5000, gid: 5000, name: "5000".into() }));
+        assert_eq!(find_in(TEXT, "nobody"), None);
+        assert!(matches!(User::find("no-such-user"), Err(UserError::Unknown(_))));
+    }
+
+    #[test]
+    fn a_private_namespace_has_few_users() {
+        assert!(is_mapped("0 0 4294967295", 65_534));
+        assert!(!is_mapped("0 1000 1", 65_534) && is_mapped("0 1000 1", 0));
+    }
+}

@@ -1,0 +1,211 @@
+//! What a process in a sandbox cannot do, tried one by one, each in a process of its own. Runs without the test harness, which has
+//! threads.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::exit,
+    unsafe_code,
+    reason = "a test, although the harness does not know it; what an intruder would call has no safe wrapper"
+)]
+
+use packetrig_sys::caps::Rights;
+use packetrig_sys::sandbox::{
+    Capabilities, FileRules, Offer, Policy, Sandbox, TcpRules, ThreadClass, User, Walls, threads_of,
+};
+use std::fs;
+use std::io::{Error, ErrorKind};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Says in the child what to try.
+const ATTEMPT: &str = "PACKETRIG_TEST_ATTEMPT";
+/// The directory that the child may use.
+const OWN: &str = "PACKETRIG_TEST_OWN";
+/// What a test runner is told when it asks for the tests of this program.
+const LIST: &str = "a_sandbox_holds: test";
+
+/// How an attempt has to end.
+#[derive(Clone, Copy, PartialEq)]
+enum Outcome {
+    Works,
+    /// With an error of one of these numbers.
+    Fails(&'static [i32]),
+    /// The process is killed.
+    Killed,
+}
+
+use Outcome::{Fails, Killed, Works};
+
+type Attempt = fn(&Path) -> Result<(), Error>;
+
+/// What is tried in a sandbox, whether Landlock is needed for it, and what comes of it.
+const ATTEMPTS: [(&str, bool, Attempt, Outcome); 21] = [
+    ("write into its own directory", false, write_own, Works),
+    ("start a thread", false, start_thread, Works),
+    ("open a UDP socket", false, |_| UdpSocket::bind("127.0.0.1:0").map(drop), Works),
+    ("listen at the TCP port it was given", false, |_| TcpListener::bind("127.0.0.1:0").map(drop), Works),
+    ("read its own status", false, |_| fs::read("/proc/self/status").map(drop), Works),
+    ("read /etc/shadow", true, |_| fs::read("/etc/shadow").map(drop), Fails(&[libc::EACCES])),
+    ("read the memory of others", true, |_| fs::read("/proc/1/environ").map(drop), Fails(&[libc::EACCES])),
+    ("write to /etc", true, |_| fs::write("/etc/packetrig-test", "x"), Fails(&[libc::EACCES])),
+    ("leave its directory by a link", true, leave_by_link, Fails(&[libc::EACCES])),
+    (
+        "listen at another TCP port",
+        true,
+        |_| TcpListener::bind("127.0.0.1:18999").map(drop),
+        Fails(&[libc::EACCES]),
+    ),
+    ("connect to a TCP port", true, |_| TcpStream::connect("127.0.0.1:22").map(drop), Fails(&[libc::EACCES])),
+    ("start a program", false, |_| Err(Command::new("/bin/true").exec()), Killed),
+    ("fork", false, |_| call(libc::SYS_clone, [17, 0, 0]), Fails(&[libc::EPERM])),
+    (
+        "trace its parent",
+        false,
+        |_| call(libc::SYS_ptrace, [16, i64::from(std::os::unix::process::parent_id()), 0]),
+        Killed,
+    ),
+    (
+        "signal its parent",
+        false,
+        |_| call(libc::SYS_kill, [i64::from(std::os::unix::process::parent_id()), 0, 0]),
+        Killed,
+    ),
+    ("become root", false, |_| call(libc::SYS_setuid, [0, 0, 0]), Killed),
+    ("enter a namespace", false, |_| call(libc::SYS_setns, [0, 0, 0]), Killed),
+    ("load a BPF program", false, |_| call(libc::SYS_bpf, [5, 0, 0]), Killed),
+    ("load a kernel module", false, |_| call(libc::SYS_init_module, [0, 0, 0]), Killed),
+    ("open a packet socket", false, |_| call(libc::SYS_socket, [17, 3, 0]), Fails(&[libc::EPERM])),
+    ("map memory that is written and executed", false, map_code, Fails(&[libc::EPERM])),
+];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|argument| argument == "--list") {
+        if !arguments.iter().any(|argument| argument == "--ignored") {
+            println!("{LIST}");
+        }
+        return;
+    }
+    if let Some(attempt) = std::env::var_os(ATTEMPT) {
+        return inside(attempt.to_str().unwrap());
+    }
+    let offer = Offer::read();
+    if !offer.seccomp {
+        return println!("skipped: {}", offer.missing[0]);
+    }
+    for (what, needs_landlock, _, outcome) in ATTEMPTS {
+        if needs_landlock && offer.landlock.is_none_or(|version| version < 4) {
+            println!("skipped: {what}: {:?}", offer.missing);
+        } else {
+            try_it(what, outcome);
+        }
+    }
+    println!("test result: ok. a sandbox holds");
+}
+
+/// In a child.
+fn try_it(what: &str, outcome: Outcome) {
+    let own = tempfile::tempdir().unwrap();
+    if let Ok(user) = User::find("nobody") {
+        // Whether or not this process may.
+        drop(std::os::unix::fs::chown(own.path(), Some(user.uid), Some(user.gid)));
+    }
+    let mut command = Command::new("/proc/self/exe");
+    let ended = command.env(ATTEMPT, what).env(OWN, own.path()).status().unwrap();
+    let found = match (ended.code(), ended.signal()) {
+        (Some(0), _) => "works".to_owned(),
+        (Some(code), _) => format!("error {code}"),
+        (_, signal) => format!("signal {signal:?}"),
+    };
+    let is_right = match outcome {
+        Works => ended.success(),
+        Fails(errors) => ended.code().is_some_and(|code| errors.contains(&code)),
+        Killed => ended.signal() == Some(libc::SIGSYS),
+    };
+    assert!(is_right, "{what}: {found}");
+    println!("{what}: {found}");
+}
+
+fn inside(what: &str) {
+    let own = PathBuf::from(std::env::var_os(OWN).unwrap());
+    let attempt = ATTEMPTS.iter().find(|(name, ..)| *name == what).unwrap().2;
+    let walls = enter(&own);
+    assert_walls(&walls);
+    let Err(error) = attempt(&own) else { return };
+    std::process::exit(error.raw_os_error().unwrap_or(255));
+}
+
+/// With a thread from before, which has to give up its rights, too.
+fn enter(own: &Path) -> Walls {
+    let policy = Policy {
+        opening: Capabilities::NET_RAW.with(Capabilities::SWITCH_USER),
+        kept: Capabilities::NONE,
+        files: FileRules { write: vec![own.to_owned()], ..FileRules::system() },
+        tcp: TcpRules { listen: Some(vec![0]), connect: Some(vec![]) },
+        ..Policy::default()
+    };
+    let sandbox = Sandbox::begin(&policy).unwrap();
+    let (end, ending) = mpsc::channel::<()>();
+    let earlier = std::thread::spawn(move || {
+        // It waits in the kernel when the signal comes.
+        ending.recv().unwrap_or(());
+        Rights::current()
+    });
+    let user = if Rights::current().user == 0 { User::find("nobody").ok() } else { None };
+    let walls = sandbox.close(ThreadClass::Parser, user).unwrap();
+    drop(end);
+    let rights = earlier.join().unwrap();
+    assert_eq!(rights.user, walls.user);
+    assert!(rights.capabilities.is_empty(), "{rights:?}");
+    walls
+}
+
+fn assert_walls(walls: &Walls) {
+    assert!(walls.capabilities.is_empty() && walls.no_new_privs && walls.seccomp, "{walls}");
+    if User::find("nobody").is_ok() {
+        assert_ne!(walls.user, 0, "{walls}");
+    }
+    for thread in threads_of(std::process::id()).unwrap() {
+        assert_eq!((thread.effective, thread.permitted, thread.ambient), (0, 0, 0), "{thread:?}");
+        assert!(thread.no_new_privs && thread.is_filtered, "{thread:?}");
+    }
+}
+
+fn write_own(own: &Path) -> Result<(), Error> {
+    fs::create_dir(own.join("a"))?;
+    fs::write(own.join("a/b"), "x")?;
+    fs::rename(own.join("a/b"), own.join("c"))?;
+    fs::remove_file(own.join("c"))
+}
+
+fn start_thread(_own: &Path) -> Result<(), Error> {
+    let thread = std::thread::Builder::new().spawn(|| std::thread::sleep(Duration::from_millis(1)))?;
+    thread.join().map_err(|_| ErrorKind::Other.into())
+}
+
+fn leave_by_link(own: &Path) -> Result<(), Error> {
+    std::os::unix::fs::symlink("/etc/shadow", own.join("link")).ok();
+    // Without `symlinkat` in the list there is no link; the way over `..` is there always.
+    let up: PathBuf = own.components().map(|_| "..").collect();
+    fs::read(own.join(up).join("etc/shadow")).map(drop)
+}
+
+fn map_code(_own: &Path) -> Result<(), Error> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: an anonymous mapping at an address of the kernel's choice touches no memory that is in use.
+    let mapped = unsafe { libc::mmap(std::ptr::null_mut(), 4096, protection, flags, -1, 0) };
+    if mapped == libc::MAP_FAILED { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+fn call(number: libc::c_long, arguments: [i64; 3]) -> Result<(), Error> {
+    let [first, second, third] = arguments;
+    // SAFETY: the calls above are refused by the filter before they begin; with these numbers as arguments none of them would write to
+    // memory of this process.
+    let answer = unsafe { libc::syscall(number, first, second, third) };
+    if answer < 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
