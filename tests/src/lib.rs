@@ -22,3 +22,4 @@ pub mod small_disk;
 pub mod station;
 pub mod tools;
 pub mod truth;
+pub mod walls;

@@ -182,12 +182,21 @@ impl Running {
 
     /// Waits until it has complained or remarked `text`. Panics if it ends without.
     pub fn await_remark(&mut self, text: &str) {
+        self.await_in("stderr", text);
+    }
+
+    /// The same for what it prints.
+    pub fn await_printed(&mut self, text: &str) {
+        self.await_in("stdout", text);
+    }
+
+    fn await_in(&mut self, stream: &str, text: &str) {
         let directory = self.directory.as_ref().expect("taken only by `finish`, which ends this value");
-        let stderr = directory.path().join("stderr");
+        let said_in = directory.path().join(stream);
         let deadline = clock::monotonic_ns() + LIMIT_NS;
         loop {
             let ended = self.has_ended();
-            let said = String::from_utf8_lossy(&std::fs::read(&stderr).unwrap_or_default()).into_owned();
+            let said = String::from_utf8_lossy(&std::fs::read(&said_in).unwrap_or_default()).into_owned();
             if said.contains(text) {
                 return;
             }

@@ -92,6 +92,7 @@ fn judge_machine(machine: &Machine) -> Vec<Finding> {
         None => finding(Level::Good, format!("back end {name} works: what it needs is there"), None),
         Some(why) => finding(Level::Note, format!("back end {name} does not work: {why}"), None),
     }));
+    findings.extend(walls(machine));
     if machine.version < OLDEST_KERNEL {
         let what = format!("kernel {} is older than any this is tested on", machine.kernel);
         findings.push(finding(Level::Note, what, Some("use Linux 5.10 or later")));
@@ -104,6 +105,25 @@ fn judge_machine(machine: &Machine) -> Vec<Finding> {
         None => finding(Level::Good, "`packetrig demo` works without root, in a user namespace".into(), None),
         Some(why) => finding(Level::Note, format!("`packetrig demo` needs root: {why}"), None),
     });
+    findings
+}
+
+/// What programs that run long can be confined with.
+fn walls(machine: &Machine) -> Vec<Finding> {
+    let finding = |level, what, remedy| Finding { subject: Subject::Machine, level, what, remedy };
+    let offer = &machine.walls;
+    let landlock = offer.landlock.map(|version| format!("Landlock ABI {version}"));
+    let there: Vec<String> =
+        landlock.into_iter().chain(offer.seccomp.then(|| "seccomp".to_owned())).collect();
+    let mut findings = Vec::new();
+    if !there.is_empty() {
+        let what = format!("walls for programs that run long: {}", there.join(", "));
+        findings.push(finding(Level::Good, what, None));
+    }
+    findings.extend(offer.missing.iter().map(|missing| {
+        let what = format!("a wall for programs that run long is missing: {missing}");
+        finding(Level::Note, what, Some("see docs/book/walls.md for what the others stop".to_owned()))
+    }));
     findings
 }
 
@@ -224,6 +244,7 @@ mod tests {
     use packetrig_sys::ethtool::{Speed, Timestamping};
     use packetrig_sys::link::Link;
     use packetrig_sys::netdev::XdpFeatures;
+    use packetrig_sys::sandbox::{MissingWall, Offer};
 
     fn machine() -> Machine {
         let capabilities = vec!["CAP_NET_RAW", "CAP_NET_ADMIN"];
@@ -236,7 +257,24 @@ mod tests {
             bpf_obstacle: None,
             af_xdp_obstacle: None,
             pktgen_obstacle: Some("no module".into()),
+            walls: Offer { landlock: Some(7), seccomp: true, missing: vec![] },
         }
+    }
+
+    #[test]
+    fn walls_are_listed_and_one_that_is_missing_is_named() {
+        let what = |machine: &Machine| {
+            let findings = judge(machine, &[]).into_iter().filter(|finding| finding.what.contains("wall"));
+            findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
+        };
+        let all = "walls for programs that run long: Landlock ABI 7, seccomp".to_owned();
+        assert_eq!(what(&machine()), [(Level::Good, all)]);
+        let missing = MissingWall { wall: "Landlock", found: "it was disabled at boot".into() };
+        let walls = Offer { landlock: None, seccomp: true, missing: vec![missing] };
+        let found = what(&Machine { walls, ..machine() });
+        assert_eq!(found[0], (Level::Good, "walls for programs that run long: seccomp".to_owned()));
+        assert_eq!(found[1].0, Level::Note);
+        assert!(found[1].1.contains("Landlock: it was disabled at boot"), "{found:?}");
     }
 
     fn interface() -> Interface {

@@ -7,6 +7,7 @@ use crate::ethtool::{Channels, Driver, Ethtool, Offload, Speed, Timestamping};
 use crate::link::{Address, Link, Links};
 use crate::netdev::{self, XdpFeatures};
 use crate::pktgen::Pktgen;
+use crate::sandbox::Offer;
 use crate::{Error, Unsupported, kernel, netns::NetNs, sched, userns, xdp, xsk};
 use serde::Serialize;
 use std::net::IpAddr;
@@ -30,6 +31,8 @@ pub struct Machine {
     pub af_xdp_obstacle: Option<String>,
     /// What keeps it from the kernel's packet generator.
     pub pktgen_obstacle: Option<String>,
+    /// Walls that this kernel offers to programs which give up rights.
+    pub walls: Offer,
 }
 
 /// An interface.
@@ -71,6 +74,7 @@ pub fn machine() -> Machine {
         bpf_obstacle: xdp::obstacle().map(|error| error.to_string()),
         af_xdp_obstacle: here(|netns| xsk::obstacle(netns).map_or(Ok(()), Err)),
         pktgen_obstacle: here(|netns| Pktgen::open(netns).map(drop)),
+        walls: Offer::read(),
     }
 }
 

@@ -30,6 +30,7 @@ pub mod ports;
 pub mod private_files;
 pub mod process;
 pub mod qdisc;
+pub mod resident;
 pub mod runtime_directory;
 pub mod sandbox;
 pub mod sched;

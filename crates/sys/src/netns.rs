@@ -3,13 +3,18 @@
 //! A [`NetNs`] owns one descriptor that keeps its namespace alive. A thread enters a namespace only inside
 //! [`NetNs::run_in`], on a thread of its own that ends there, unless it is inside already: no thread of the caller's is ever left in a foreign
 //! namespace. Sockets made inside stay in that namespace wherever they are used.
+//!
+//! Entering takes CAP_SYS_ADMIN. A program that gives it up calls [`keep_entered`] before: a thread stays in each namespace and starts
+//! the threads of later work there.
 
+use crate::resident::ResidentThread;
 use crate::{Error, private_files};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{PoisonError, RwLock};
 use std::thread::JoinHandle;
 
 /// Where `ip netns` and we keep named namespaces.
@@ -17,6 +22,13 @@ pub const DIRECTORY: &str = "/run/netns";
 /// Namespaces that are looked at, at most.
 const MOST_VISIBLE: usize = 1024;
 const RIGHTS: &str = "needs CAP_SYS_ADMIN: run as root, or inside a user namespace";
+const MADE_LATER: &str =
+    "the program gave up CAP_SYS_ADMIN before this namespace was made or named: start it anew";
+/// Namespaces with a thread that stays.
+const MOST_RESIDENTS: usize = 256;
+
+/// Threads that stay in a namespace, by its inode, which is not used again while the thread is there.
+static RESIDENTS: RwLock<Vec<(u64, ResidentThread)>> = RwLock::new(Vec::new());
 /// File system type of namespace descriptors (`linux/magic.h`).
 const NSFS_MAGIC: rustix::fs::FsWord = 0x6e73_6673;
 const CALLERS: &str = "/proc/thread-self/ns/net";
@@ -93,6 +105,12 @@ impl NetNs {
         if self.is_callers()? {
             return Ok(work());
         }
+        let inode = self.inode()?;
+        let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, resident)) = residents.iter().find(|(namespace, _)| *namespace == inode) {
+            return resident.run(work);
+        }
+        drop(residents);
         in_thread(|| {
             self.enter()?;
             Ok(work())
@@ -106,13 +124,21 @@ impl NetNs {
         work: impl FnOnce() -> Result<T, Error> + Send + 'static,
     ) -> Result<JoinHandle<Result<T, Error>>, Error> {
         let inside = self.duplicate()?;
-        std::thread::Builder::new()
-            .name(name.clone())
-            .spawn(move || {
-                inside.enter()?;
-                work()
-            })
-            .map_err(|error| Error::call("spawn", name, error))
+        let thread = std::thread::Builder::new().name(name.clone());
+        let body = move || {
+            inside.enter()?;
+            work()
+        };
+        // A thread that is started in the namespace need not enter it.
+        let started =
+            if self.has_resident()? { self.run_in(|| thread.spawn(body))? } else { thread.spawn(body) };
+        started.map_err(|error| Error::call("spawn", name, error))
+    }
+
+    fn has_resident(&self) -> Result<bool, Error> {
+        let inode = self.inode()?;
+        let residents = RESIDENTS.read().unwrap_or_else(PoisonError::into_inner);
+        Ok(residents.iter().any(|(namespace, _)| *namespace == inode))
     }
 
     /// Leaves the calling thread in this namespace: for threads about to end only.
@@ -122,7 +148,11 @@ impl NetNs {
             return Ok(());
         }
         rustix::thread::move_into_link_name_space(self.file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| Error::call("setns", self.label.clone(), errno).with_rights(RIGHTS))
+            .map_err(|errno| {
+                let has_kept = !RESIDENTS.read().unwrap_or_else(PoisonError::into_inner).is_empty();
+                let cure = if has_kept { MADE_LATER } else { RIGHTS };
+                Error::call("setns", self.label.clone(), errno).with_rights(cure)
+            })
     }
 
     /// Whether the calling thread is in it.
@@ -212,6 +242,21 @@ pub fn delete_named(name: &str) -> Result<(), Error> {
         Err(errno) => return Err(Error::call("umount", object(), errno).with_rights(RIGHTS)),
     }
     std::fs::remove_file(&path).map_err(|error| Error::call("unlink", object(), error))
+}
+
+/// Leaves a thread in each of the namespaces of these names, so that later work in them takes no rights. One that cannot be entered is
+/// left out: work in it says why.
+pub fn keep_entered(names: &[String]) {
+    for name in names.iter().take(MOST_RESIDENTS) {
+        let Ok(netns) = NetNs::open(name) else { continue };
+        let Ok(inode) = netns.inode() else { continue };
+        if netns.has_resident().unwrap_or(true) || netns.is_callers().unwrap_or(true) {
+            continue;
+        }
+        if let Ok(resident) = ResidentThread::start_in(&netns, "netns") {
+            RESIDENTS.write().unwrap_or_else(PoisonError::into_inner).push((inode, resident));
+        }
+    }
 }
 
 /// Names of the namespaces in `/run/netns`, in order.

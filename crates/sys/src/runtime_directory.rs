@@ -19,11 +19,16 @@ const DIRECTORY: &str = "/run/packetrig";
 
 /// The directory for one kind of file; it may not exist yet.
 pub fn path_for(kind: &str) -> PathBuf {
+    runtime_directory().join(kind)
+}
+
+/// The directory for files that other packetrig processes of this machine read until the next reboot; it may not exist yet.
+pub fn runtime_directory() -> PathBuf {
     let usual = || match Rights::current() {
         Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
         _ => std::env::temp_dir().join(format!("packetrig-{}", outer_user())),
     };
-    std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from).join(kind)
+    std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from)
 }
 
 /// Longest file that is read. Those of a tap with many interfaces take some kilobytes.

@@ -280,6 +280,16 @@ impl Fleet {
         links[0]["stats64"]["rx"]["packets"].as_u64().unwrap_or_else(|| panic!("no count in {links}"))
     }
 
+    /// The number of a node's supervisor.
+    pub(crate) fn supervisor(&self, node: &str) -> u32 {
+        self.agents[node].id()
+    }
+
+    /// The number of its worker.
+    pub(crate) fn worker(&self, node: &str) -> u32 {
+        child_of(self.supervisor(node))
+    }
+
     /// Waits until a node sends nothing any more.
     pub(crate) fn await_quiet(&self, node: &str) {
         let is_quiet = || {

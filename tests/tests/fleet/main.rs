@@ -12,4 +12,5 @@ mod nodes;
 mod refusals;
 mod run;
 mod served;
+mod walls;
 mod whole;

@@ -1,6 +1,7 @@
 //! Bad input of every kind: an error that says what, where and what to do, the documented exit code, and no panic.
 
 mod guard;
+mod units;
 mod walls;
 
 use packetrig_testkit::Lab;

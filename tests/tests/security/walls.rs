@@ -1,63 +1,20 @@
 //! What each long-running program still may do once it has started, as the kernel says: the table of `docs/book/walls.md`.
 
 use packetrig_sys::caps::Rights;
-use packetrig_sys::sandbox::{Capabilities, Offer, ThreadStatus, User, threads_of};
+use packetrig_sys::sandbox::{Capabilities, ThreadStatus, User, threads_of};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
+use packetrig_tests::walls::{Holding, RIG};
+use serde_json::json;
+use std::process::Command;
 
-/// What the threads of a program hold together.
-struct Holding {
-    program: &'static str,
-    threads: Vec<ThreadStatus>,
-}
-
-impl Holding {
-    /// Once the program has said that its sandbox stands.
-    fn of(program: &'static str, running: &mut Running) -> Self {
-        running.await_remark(&format!("{program}: sandbox: "));
-        let holding = Self { program, threads: threads_of(running.process()).expect("it runs") };
-        holding.say(running);
-        holding
-    }
-
-    /// A line for `make eval-safety`, with what the program says of itself.
-    #[expect(clippy::print_stdout, reason = "the evaluation reads this line")]
-    fn say(&self, running: &Running) {
-        let remarks = running.remarks();
-        let line = remarks.lines().find(|line| line.contains(": sandbox: ")).unwrap_or_default();
-        println!("{line}");
-        assert!(line.contains(&self.capabilities().to_string()), "{line}: the kernel says otherwise");
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        Capabilities::from_bits(self.threads.iter().fold(0, |all, thread| all | thread.effective))
-    }
-
-    /// No thread has or can gain more than this; none can become what it is not.
-    fn assert_at_most(&self, allowed: Capabilities) {
-        let offer = Offer::read();
-        for thread in &self.threads {
-            let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
-            assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);
-            assert!(thread.no_new_privs, "{}: {thread:?}", self.program);
-            assert_eq!(thread.is_filtered, offer.seccomp, "{}: {thread:?}", self.program);
-        }
-        assert_eq!(allowed.bits() & Capabilities::SYS_ADMIN.bits(), 0, "{}", self.program);
-    }
-
-    fn assert_user(&self, name: &str) {
-        // An ordinary user's lab has one user.
-        if let Ok(user) = User::find(name) {
-            assert!(
-                self.threads.iter().all(|thread| thread.user == user.uid),
-                "{}: {:?}",
-                self.program,
-                self.threads
-            );
-        }
-    }
+/// Once the program has said that its sandbox stands.
+fn holding(program: &'static str, running: &mut Running) -> Holding {
+    running.await_remark(&format!("{program}: sandbox: "));
+    running.await_remark(", seccomp");
+    Holding::of(program, running.process(), &running.remarks())
 }
 
 fn start(arguments: &[&str]) -> Running {
@@ -72,11 +29,11 @@ fn is_root() -> bool {
 fn a_collector_holds_nothing_and_is_nobody() {
     let places = ["--listen", "udp://127.0.0.1:0", "--listen", "tcp://127.0.0.1:0"];
     let mut running = start(&[&["collect", "--time", "60s"][..], &places].concat());
-    let holding = Holding::of("collect", &mut running);
-    assert!(holding.threads.len() > 3, "threads that were there before have given up their rights, too");
-    holding.assert_at_most(Capabilities::NONE);
+    let held = holding("collect", &mut running);
+    assert!(held.threads.len() > 3, "threads that were there before have given up their rights, too");
+    held.assert_at_most(Capabilities::NONE);
     if is_root() {
-        holding.assert_user("nobody");
+        held.assert_user("nobody");
     }
 }
 
@@ -95,13 +52,13 @@ fn a_collector_that_writes_is_the_owner_of_its_directory() {
     std::fs::set_permissions(place.path(), permissions).unwrap();
     let listen = ["collect", "--time", "60s", "--listen", "udp://127.0.0.1:0", "--directory"];
     let mut running = start(&[&listen[..], &[owned.to_str().unwrap()]].concat());
-    Holding::of("collect", &mut running).assert_user("nobody");
+    holding("collect", &mut running).assert_user("nobody");
     // What is root's stays usable for root only, and the line says so.
     let of_root = place.path().join("of-root");
     let mut running = start(&[&listen[..], &[of_root.to_str().unwrap()]].concat());
-    let holding = Holding::of("collect", &mut running);
-    holding.assert_user("root");
-    holding.assert_at_most(Capabilities::NONE);
+    let held = holding("collect", &mut running);
+    held.assert_user("root");
+    held.assert_at_most(Capabilities::NONE);
     assert!(running.remarks().contains("root because"), "{}", running.remarks());
 }
 
@@ -112,9 +69,9 @@ fn a_meter_holds_nothing_by_whichever_way_it_listens() {
     let has_bpf = skip::may_use_bpf(packetrig_sys::xdp::obstacle().map_or(Ok(()), Err));
     for source in ["packet", "xdp", "headers"].into_iter().take(if has_bpf { 3 } else { 1 }) {
         let mut running = start(&["meter", &location, "--source", source, "--time", "1500ms"]);
-        let holding = Holding::of("meter", &mut running);
-        holding.assert_at_most(Capabilities::NONE);
-        holding.assert_user("nobody");
+        let held = holding("meter", &mut running);
+        held.assert_at_most(Capabilities::NONE);
+        held.assert_user("nobody");
         // Its end takes no rights either.
         let finished = running.finish();
         assert_eq!(finished.code, Some(0), "{source}: {}", finished.stderr);
@@ -124,11 +81,54 @@ fn a_meter_holds_nothing_by_whichever_way_it_listens() {
 #[test]
 fn a_reflector_holds_nothing() {
     let mut running = start(&["probe", "reflect", "127.0.0.1:18620", "--time", "60s"]);
-    let holding = Holding::of("reflect", &mut running);
-    holding.assert_at_most(Capabilities::NONE);
+    let held = holding("reflect", &mut running);
+    held.assert_at_most(Capabilities::NONE);
     if is_root() {
-        holding.assert_user("nobody");
+        held.assert_user("nobody");
     }
+}
+
+#[test]
+fn a_server_keeps_what_runs_need_away_from_requests() {
+    let Some(_lab) = skip::lab(Lab::pair) else { return };
+    let mut running = start(&["serve", "--plain-http", "--http", "127.0.0.1:0", "--no-grpc"]);
+    let held = holding("serve", &mut running);
+    held.assert_at_most(RIG);
+    // Requests are read by threads that are started after the line.
+    let is_serving = |threads: &[ThreadStatus]| threads.iter().any(|thread| thread.name == "server");
+    let mut held = held;
+    while !is_serving(&held.threads) {
+        assert!(!running.has_ended(), "{}", running.remarks());
+        held = holding("serve", &mut running);
+    }
+    held.assert_at_most(RIG);
+    held.assert_confined("server");
+    held.assert_confined("packetrig");
+}
+
+#[test]
+fn a_run_in_another_namespace_needs_no_right_to_enter_it() {
+    let Some(lab) = skip::lab(Lab::pair) else { return };
+    if !skip::has_tool("curl") {
+        return;
+    }
+    let locations: Vec<String> = lab.ports().iter().map(LabPort::location).collect();
+    assert!(locations.iter().all(|location| location.contains('/')), "in namespaces: {locations:?}");
+    let mut running = start(&["serve", "--plain-http", "--http", "127.0.0.1:18980", "--no-grpc"]);
+    running.await_printed("OTG over HTTP");
+    let ports =
+        [json!({"name": "a", "location": locations[0]}), json!({"name": "b", "location": locations[1]})];
+    let answered = post("http://127.0.0.1:18980/config", &json!({ "ports": ports }).to_string());
+    assert_eq!(answered, r#"{"warnings":[]}"#);
+    let held = holding("serve", &mut running);
+    held.assert_at_most(RIG);
+    assert!(held.threads.iter().any(|thread| thread.name.starts_with("rx-")), "{:?}", held.threads);
+}
+
+fn post(address: &str, body: &str) -> String {
+    let mut command = Command::new("curl");
+    command.args(["-s", "-X", "POST", "-H", "Content-Type: application/json", "-d", body, address]);
+    String::from_utf8_lossy(&command.output().expect("there is a curl").stdout).into_owned()
 }
 
 #[test]

@@ -81,6 +81,8 @@ pub(crate) struct Serve {
     /// Seed of what configurations leave to chance [default: drawn]
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
+    #[command(flatten)]
+    pub(crate) sandbox: super::SandboxFlags,
 }
 
 /// An interface and the location that stands for it in scripts.

@@ -7,7 +7,9 @@ use crate::args::{SandboxFlags, SandboxMode};
 use crate::error::Error;
 use crate::output::{Style, remark};
 use needs::{BecomeUser, Needs};
-use packetrig_sys::sandbox::{self, Policy, Sandbox, ThreadClass, User, Walls};
+use packetrig_sys::netns;
+use packetrig_sys::resident::ResidentThread;
+use packetrig_sys::sandbox::{self, Capabilities, Policy, Sandbox, ThreadClass, User, Walls};
 
 /// A program that has one thread and opens what it needs.
 #[derive(Debug)]
@@ -18,22 +20,24 @@ pub(crate) struct Opening {
     user: Option<User>,
     /// Why it stays root.
     reason: Option<String>,
+    /// What stays in threads that read requests.
+    at_door: Capabilities,
     /// `None`: the user wants none.
     sandbox: Option<Sandbox>,
 }
 
 /// To be called before there is a second thread.
 pub(crate) fn begin(flags: &SandboxFlags, needs: Needs) -> Result<Opening, Error> {
-    let Needs { program, opening, kept, files, tcp, class, user } = needs;
+    let Needs { program, opening, kept, at_door, files, tcp, class, user } = needs;
     // Rigs ask who holds a port.
     let asks_processes = class == ThreadClass::Rig;
     if flags.sandbox == SandboxMode::Off {
-        return Ok(Opening { program, class, user: None, reason: None, sandbox: None });
+        return Ok(Opening { program, class, user: None, reason: None, at_door, sandbox: None });
     }
     let becoming = if sandbox::is_root() { choose(user)? } else { Choice::default() };
-    let policy = Policy { opening, kept, files, tcp, asks_processes, starts_programs: false };
+    let policy = Policy { opening, kept, files, tcp, asks_processes };
     let sandbox = Some(Sandbox::begin(&policy)?);
-    Ok(Opening { program, class, user: becoming.user, reason: becoming.reason, sandbox })
+    Ok(Opening { program, class, user: becoming.user, reason: becoming.reason, at_door, sandbox })
 }
 
 impl Opening {
@@ -49,15 +53,79 @@ impl Opening {
             return Ok(());
         };
         let walls = sandbox.close(self.class, self.user)?;
-        say(self.program, &walls, self.reason.as_deref());
+        let at_door = (self.class == ThreadClass::Rig).then_some(self.at_door);
+        say(self.program, &walls, at_door, self.reason.as_deref());
         Ok(())
     }
 }
 
-fn say(program: &str, walls: &Walls, reason: Option<&str>) {
+impl Opening {
+    /// The same for a program whose runs need rights, which what reads requests does not: gives the thread that starts runs, and takes the
+    /// rights from the calling thread and all that it starts. Namespaces of these names stay entered.
+    pub(crate) fn close_beside_rigs(self, namespaces: &[String]) -> Result<ResidentThread, Error> {
+        let is_on = self.sandbox.is_some();
+        if is_on {
+            netns::keep_entered(namespaces);
+        }
+        let rigs = ResidentThread::start("rigs")?;
+        let at_door = self.at_door;
+        self.close()?;
+        if is_on {
+            sandbox::confine_thread(ThreadClass::Parser, at_door)?;
+        }
+        Ok(rigs)
+    }
+}
+
+/// Starts threads that have fewer rights than the process.
+#[derive(Debug)]
+#[must_use = "threads that this starts are confined, and no others"]
+pub(crate) struct Confinement {
+    kept: Option<Capabilities>,
+}
+
+impl Confinement {
+    /// Does `work` on a confined thread. The threads that it starts are confined, too.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let Some(kept) = self.kept else { return Ok(work()) };
+        Ok(sandbox::run_confined(ThreadClass::Parser, kept, work)?)
+    }
+}
+
+impl Opening {
+    /// The same for a program all of whose threads need rights but those that are started by what this gives.
+    pub(crate) fn close_as_rig(self, namespaces: &[String]) -> Result<Confinement, Error> {
+        let kept = self.sandbox.is_some().then_some(self.at_door);
+        if kept.is_some() {
+            netns::keep_entered(namespaces);
+        }
+        self.close()?;
+        Ok(Confinement { kept })
+    }
+}
+
+/// Leaves a supervisor what its worker starts with.
+pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Result<(), Error> {
+    if flags.sandbox == SandboxMode::On {
+        sandbox::limit_rights(needs::supervisor(has_namespaces))?;
+    }
+    Ok(())
+}
+
+/// Does what reads foreign input before the sandbox stands: without rights but for files.
+pub(crate) fn run_confined<T: Send>(
+    flags: &SandboxFlags,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
+    let kept = (flags.sandbox == SandboxMode::On).then_some(Capabilities::OTHERS_FILES);
+    Confinement { kept }.run(work)
+}
+
+fn say(program: &str, walls: &Walls, at_door: Option<Capabilities>, reason: Option<&str>) {
     let reason = reason.filter(|_| walls.user == 0);
-    let reason = reason.map_or_else(String::new, |reason| format!(" (root because {reason})"));
-    remark(format_args!("{program}: sandbox: {walls}{reason}"));
+    let reason = reason.map_or_else(String::new, |reason| format!("; root because {reason}"));
+    let at_door = at_door.map_or_else(String::new, |kept| format!("; threads that read the network: {kept}"));
+    remark(format_args!("{program}: sandbox: {walls}{at_door}{reason}"));
     for missing in &walls.missing {
         remark(format_args!("{program}: sandbox: missing: {missing}"));
     }

@@ -1,13 +1,14 @@
 //! What each program needs: the capabilities to open with and to keep, its files, its TCP ports, its class of system calls. One table;
 //! `docs/book/walls.md` has it in words, `tests/tests/security/walls.rs` compares it with the kernel's.
 
-use crate::args::{Collect, Meter, Reflect, Source};
+use crate::args::{Agent, Collect, Meter, Reflect, Serve, Source};
 use crate::error::Error;
+use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::Transport;
-use packetrig_sys::sandbox::{Capabilities, FileRules, TcpRules, ThreadClass};
+use packetrig_sys::sandbox::{self, Capabilities, FileRules, TcpRules, ThreadClass};
 use packetrig_sys::{kernel, netns};
 use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -17,6 +18,8 @@ pub(crate) struct Needs {
     pub(crate) program: &'static str,
     pub(crate) opening: Capabilities,
     pub(crate) kept: Capabilities,
+    /// Of those, what threads that read requests keep.
+    pub(crate) at_door: Capabilities,
     pub(crate) files: FileRules,
     pub(crate) tcp: TcpRules,
     pub(crate) class: ThreadClass,
@@ -62,6 +65,7 @@ pub(crate) fn collect(arguments: &Collect) -> Result<Needs, Error> {
         program: "collect",
         opening: TO_START.with(Capabilities::NET_ADMIN),
         kept: Capabilities::NONE,
+        at_door: Capabilities::NONE,
         files: files_of(of_tls.chain(files).cloned(), made(directory.as_deref())?),
         tcp: TcpRules { listen: Some(ports.chain(metrics).collect()), connect: (!has_sinks).then(Vec::new) },
         class: ThreadClass::Parser,
@@ -97,6 +101,7 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
         } else {
             Capabilities::NONE
         },
+        at_door: Capabilities::NONE,
         files: files_of(
             of_tls.chain(inputs).chain([namespaces]),
             made(directory.as_deref())?.into_iter().chain(exports.iter().cloned()),
@@ -115,11 +120,96 @@ pub(crate) fn reflect(arguments: &Reflect) -> Needs {
         program: "reflect",
         opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
         kept: Capabilities::NONE,
+        at_door: Capabilities::NONE,
         files: files_of(arguments.auth.clone().into_iter().chain([PathBuf::from(netns::DIRECTORY)]), None),
         tcp: TcpRules { listen: Some(Vec::new()), connect: Some(Vec::new()) },
         class: ThreadClass::Parser,
         user: arguments.user.user.clone().map_or(BecomeUser::Nobody, BecomeUser::Named),
     }
+}
+
+pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
+    let Serve { cert, key, client_ca, .. } = arguments;
+    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let of_tls: Vec<PathBuf> = [cert, key, client_ca].into_iter().flatten().cloned().collect();
+    let mut written = vec![store];
+    if arguments.on_fleet {
+        written.push(FleetPlace::of(&arguments.fleet)?.directory().to_owned());
+    } else {
+        written.push(packetrig_engine::runtime_directory());
+    }
+    for directory in &written {
+        made(Some(directory))?;
+    }
+    let http = (!arguments.no_http).then(|| arguments.http.port());
+    let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
+    let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
+    // Sockets of the API are opened by the threads that use them.
+    let low_ports = if ports.iter().any(|port| (1..1024).contains(port)) {
+        Capabilities::NET_BIND_SERVICE
+    } else {
+        Capabilities::NONE
+    };
+    let at_door = low_ports.with(rights_for_files(of_tls.iter().chain(&written)));
+    let rigs = if arguments.on_fleet { Capabilities::NONE } else { TO_OPEN_RINGS };
+    let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
+    Ok(Needs {
+        program: "serve",
+        // Namespaces that are there are entered once.
+        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        kept: rigs.with(at_door),
+        at_door,
+        files,
+        tcp: TcpRules {
+            listen: Some(ports),
+            // The servers of a fleet tell of others.
+            connect: (!arguments.on_fleet).then(Vec::new),
+        },
+        class: if arguments.on_fleet { ThreadClass::Parser } else { ThreadClass::Rig },
+        user: BecomeUser::Stay("the store of results is root's, and so are settings of interfaces"),
+    })
+}
+
+/// Of the worker.
+pub(crate) fn agent(arguments: &Agent, home: &Path) -> Result<Needs, Error> {
+    let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
+    let written = vec![home.to_owned(), store, packetrig_engine::runtime_directory()];
+    for directory in &written {
+        made(Some(directory))?;
+    }
+    let read: Vec<PathBuf> = arguments.replay_from.iter().chain(&arguments.owner).cloned().collect();
+    let at_door = rights_for_files(read.iter().chain(&written));
+    Ok(Needs {
+        program: "agent",
+        opening: TO_START.with(TO_OPEN_RINGS).with(Capabilities::SYS_ADMIN),
+        kept: TO_OPEN_RINGS.with(at_door),
+        at_door,
+        files: files_of_rigs(read, written),
+        // The servers of a fleet tell of others.
+        tcp: TcpRules { listen: Some(Vec::new()), connect: None },
+        class: ThreadClass::Rig,
+        user: BecomeUser::Stay("results are root's, and so are settings of interfaces"),
+    })
+}
+
+/// What the supervisor of an agent keeps: what a worker starts with. Entering namespaces is part of it only if the owner lends ports of others.
+pub(crate) fn supervisor(has_namespaces: bool) -> Capabilities {
+    let entering = if has_namespaces { Capabilities::SYS_ADMIN } else { Capabilities::NONE };
+    TO_START.with(TO_OPEN_RINGS).with(Capabilities::SETPCAP).with(entering)
+}
+
+/// What a rig reads and writes beside its own files. Writable is what belongs to the network only: whoever can write all of /proc/sys is root
+/// again.
+fn files_of_rigs(read: Vec<PathBuf>, write: Vec<PathBuf>) -> FileRules {
+    let read = read.into_iter().chain([PathBuf::from(netns::DIRECTORY)]);
+    let settings = ["/proc/sys/net", "/proc/self"].map(PathBuf::from);
+    files_of(read, write.into_iter().chain(settings))
+}
+
+/// Root without capabilities cannot use the files of others, which Landlock bounds to these.
+fn rights_for_files<'a>(mut paths: impl Iterator<Item = &'a PathBuf>) -> Capabilities {
+    let is_of_other = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|found| found.uid() != 0);
+    if sandbox::is_root() && paths.any(is_of_other) { Capabilities::OTHERS_FILES } else { Capabilities::NONE }
 }
 
 fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<Item = PathBuf>) -> FileRules {

@@ -77,6 +77,8 @@ impl Capabilities {
     /// Files of other users.
     pub const FILES: Self =
         Self(CapabilitySet::DAC_OVERRIDE.bits() | CapabilitySet::CHOWN.bits() | CapabilitySet::FOWNER.bits());
+    /// Reading and writing files of other users.
+    pub const OTHERS_FILES: Self = Self(CapabilitySet::DAC_OVERRIDE.bits());
     /// Giving up capabilities in the bounding set: for a process that starts one which does.
     pub const SETPCAP: Self = Self(CapabilitySet::SETPCAP.bits());
 

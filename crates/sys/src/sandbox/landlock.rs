@@ -9,6 +9,7 @@ use crate::Error;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Files a process may use. What is not named cannot be opened, made, renamed or removed; nothing can be executed.
 #[derive(Clone, Debug, Default)]
@@ -29,7 +30,7 @@ pub struct TcpRules {
 }
 
 /// What name resolution, the C library and this program read on every machine.
-const SYSTEM: [&str; 23] = [
+const SYSTEM: [&str; 31] = [
     // Not /proc: the processes of others are nobody's business.
     "/proc/self",
     "/proc/sys",
@@ -50,6 +51,15 @@ const SYSTEM: [&str; 23] = [
     "/etc/passwd",
     "/etc/resolv.conf",
     "/etc/services",
+    // Certificates of public authorities, which libraries read even where they are not asked for.
+    "/etc/ca-certificates",
+    "/etc/pki/ca-trust",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/certs",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
     "/lib",
     "/lib64",
     "/usr/lib",
@@ -63,6 +73,9 @@ impl FileRules {
         Self { read: SYSTEM.iter().map(PathBuf::from).collect(), write: Vec::new() }
     }
 }
+
+/// Paths that have rules, for the life of the process.
+static PINNED: Mutex<Vec<OwnedFd>> = Mutex::new(Vec::new());
 
 const EXECUTE: u64 = 1;
 const WRITE_FILE: u64 = 1 << 1;
@@ -197,7 +210,10 @@ fn allow_path(ruleset: &OwnedFd, path: &Path, rights: u64) -> Result<(), Error> 
     let allowed = if is_directory { rights } else { rights & OF_FILES & !REFER };
     let attribute = PathAttribute { allowed, parent: parent.as_raw_fd() };
     add_rule(ruleset, RULE_PATH, (&raw const attribute).cast())
-        .map_err(|error| Error::call("landlock_add_rule", object(), error))
+        .map_err(|error| Error::call("landlock_add_rule", object(), error))?;
+    // A rule is for an inode. /proc makes a new one when nobody holds the old one's name, and the rule would be for nothing.
+    PINNED.lock().unwrap_or_else(PoisonError::into_inner).push(parent);
+    Ok(())
 }
 
 fn allow_ports(ruleset: &OwnedFd, ports: Option<&[u16]>, right: u64) -> Result<(), Error> {

@@ -42,8 +42,6 @@ pub struct Policy {
     pub tcp: TcpRules,
     /// Whether it may ask other processes by abstract sockets: for locks that the processes of a machine share.
     pub asks_processes: bool,
-    /// Whether it starts programs, which then have its capabilities if its user is root.
-    pub starts_programs: bool,
 }
 
 /// A process in the first stage.
@@ -60,7 +58,7 @@ impl Sandbox {
         // Rights of the process that opens; they are given up by `close`.
         let opening = policy.opening.and(Capabilities::permitted()?);
         let kept = policy.kept.and(opening);
-        capabilities::give_up_gaining(kept, policy.starts_programs)?;
+        capabilities::give_up_gaining(kept, false)?;
         capabilities::reduce_to(opening)?;
         let landlock = landlock::enter(policy)?;
         Ok(Self { kept, landlock })
@@ -74,19 +72,30 @@ impl Sandbox {
     }
 }
 
-/// Takes all capabilities from the calling thread, and gives it the filter of a class. Threads that it starts inherit both.
-pub fn confine_thread(class: ThreadClass) -> Result<(), Error> {
-    capabilities::reduce_to(Capabilities::NONE)?;
+/// Leaves the calling thread these capabilities, of those it has, and gives it the filter of a class. Threads that it starts inherit both.
+pub fn confine_thread(class: ThreadClass, kept: Capabilities) -> Result<(), Error> {
+    capabilities::reduce_to(kept.and(Capabilities::permitted()?))?;
     seccomp::install(class, seccomp::Reach::ThisThread).map(drop)
 }
 
 /// Runs `work` on a thread of its own that has been [confined](confine_thread): the threads that it starts are confined, too. A panic
 /// of `work` goes on in the caller.
-pub fn run_confined<T: Send>(class: ThreadClass, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+pub fn run_confined<T: Send>(
+    class: ThreadClass,
+    kept: Capabilities,
+    work: impl FnOnce() -> T + Send,
+) -> Result<T, Error> {
     std::thread::scope(|scope| {
-        let confined = scope.spawn(move || confine_thread(class).map(|()| work()));
+        let confined = scope.spawn(move || confine_thread(class, kept).map(|()| work()));
         confined.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Leaves the calling thread, and programs that it starts, these capabilities at most.
+pub fn limit_rights(most: Capabilities) -> Result<(), Error> {
+    let most = most.and(Capabilities::permitted()?);
+    capabilities::give_up_gaining(most, true)?;
+    capabilities::reduce_to(most)
 }
 
 /// Whether the calling thread is root of some user namespace.

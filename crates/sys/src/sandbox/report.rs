@@ -72,7 +72,7 @@ impl fmt::Display for Walls {
 }
 
 /// The walls that this kernel offers.
-#[derive(Clone, Debug, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Offer {
     /// Version of Landlock's interface.
     pub landlock: Option<u32>,

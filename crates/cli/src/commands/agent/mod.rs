@@ -7,12 +7,13 @@ use crate::args::Agent;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::output::{Output, remark};
+use crate::sandbox;
 use packetrig_fleet::NodeName;
 use packetrig_nats::enrol::{self, JoinLine, Membership};
 use packetrig_node::supervisor::{self, Ended, Watch};
 use packetrig_sys::{clock, kernel, sched, signal};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The files of a node.
@@ -32,6 +33,10 @@ impl Home {
         self.0.join("membership.json")
     }
 
+    fn directory(&self) -> &Path {
+        &self.0
+    }
+
     fn watch(&self) -> Result<Watch, Error> {
         let path = self.0.join("watch");
         Watch::open(&path).map_err(|source| Error::Write { what: path.display().to_string(), source })
@@ -49,9 +54,10 @@ pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Er
     if arguments.supervised {
         return worker::perform(arguments, &home, output);
     }
-    join(arguments, &home)?;
     // Read once here, so that what the user has to put right is said at once.
-    worker::permit(arguments, &home)?;
+    let permit = worker::permit(arguments, &home)?;
+    sandbox::limit_supervisor(&arguments.sandbox, !worker::namespaces(&permit).is_empty())?;
+    sandbox::run_confined(&arguments.sandbox, || join(arguments, &home))??;
     signal::latch()?;
     let own = std::env::current_exe().map_err(|source| Error::Write { what: "a worker".into(), source })?;
     let mut start = || {

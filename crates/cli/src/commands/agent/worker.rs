@@ -8,6 +8,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::identity;
 use crate::output::{Output, remark};
+use crate::sandbox::{self, needs};
 use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
 use packetrig_fleet::agent::{Agent, Past};
@@ -67,9 +68,12 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     signal::latch()?;
     let permit = Arc::new(permit(arguments, home)?);
     let membership = Membership::load(&home.membership())?;
+    let opening = sandbox::begin(&arguments.sandbox, needs::agent(arguments, home.directory())?)?;
+    let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;
     let node = membership.name.clone();
     let access = Access { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
-    let fabric = NatsFabric::new(access).map_err(packetrig_node::Error::from)?;
+    // What speaks to the server has none of the rights that runs need.
+    let fabric = fabric_sandbox.run(|| NatsFabric::new(access))?.map_err(packetrig_node::Error::from)?;
     let Some(endpoint) = until_there(|| fabric.join(node.clone())) else { return Ok(Exit::Ok) };
     let endpoint = endpoint.map_err(packetrig_node::Error::from)?;
     let gate = Gate::leased();
@@ -119,6 +123,12 @@ fn keep_certificate_valid(home: &Home, fabric: NatsFabric) -> Result<(), Error> 
     };
     let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);
     started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
+}
+
+/// Other network namespaces of ports that the owner lends.
+pub(super) fn namespaces(permit: &Permit) -> Vec<String> {
+    let locations = permit.ports.iter().flatten().filter_map(|port| port.interface.parse::<Location>().ok());
+    locations.filter_map(|location| location.namespace).collect()
 }
 
 /// Tries until the server answers; `None` if the user does not want to wait any more.

@@ -12,6 +12,7 @@ use crate::exit::Exit;
 use crate::fleet_place::FleetPlace;
 use crate::identity;
 use crate::output::{Output, remark};
+use crate::sandbox::{self, needs};
 use packetrig_fleet::RunId;
 use packetrig_fleet::outcome::Fault;
 use packetrig_fleet::report::{Criteria, RunReport};
@@ -22,7 +23,8 @@ use packetrig_server::{
 };
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
-use packetrig_sys::{clock, kernel, memory, signal};
+use packetrig_sys::resident::ResidentThread;
+use packetrig_sys::{clock, kernel, memory, netns, signal};
 use packetrig_units::{MonoTime, Nanos};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -37,6 +39,7 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     // A run's threads end with it; runs allocate and free, frames do not.
     memory::one_heap();
     let options = options(arguments)?;
+    let opening = sandbox::begin(&arguments.sandbox, needs::serve(arguments)?)?;
     signal::latch()?;
     let seed = arguments.seed.unwrap_or_else(identity::seed);
     let back_end = arguments.back_end.map(Into::into);
@@ -44,11 +47,13 @@ pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Er
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     if arguments.on_fleet {
         let place = FleetPlace::of(&arguments.fleet)?.existing()?;
+        opening.close()?;
         let rigs = FleetRigs::take(&place, catalogue, back_end, seed)?;
         return offer(arguments, options, rigs, output);
     }
     let keeping = Arc::new(Keeping::new(open_catalogue(arguments.store.directory.as_deref())?));
     let rigs = MachineRigs {
+        thread: opening.close_beside_rigs(&netns::names())?,
         catalogue: Mutex::new(catalogue),
         keeping: Arc::clone(&keeping),
         confirmed: arguments.confirm.iter().map(ToString::to_string).collect(),
@@ -123,6 +128,8 @@ fn tell(arguments: &Serve, bound: Bound, output: &mut Output) {
 
 /// Runs on this machine's interfaces.
 struct MachineRigs {
+    /// Starts the threads of runs, which need rights that threads of requests do not have.
+    thread: ResidentThread,
     /// Open all the time: opening and closing it waits for the disk.
     catalogue: Mutex<Catalogue>,
     keeping: Arc<Keeping>,
@@ -133,7 +140,27 @@ struct MachineRigs {
 }
 
 impl Rigs for MachineRigs {
-    fn open(&self, document: String, plan: &Plan, mut sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+    fn open(&self, document: String, plan: &Plan, sink: EventSink) -> Result<Box<dyn Running>, Refusal> {
+        let opened = self.thread.run(|| self.open_run(document, plan, sink));
+        opened.unwrap_or_else(|error| Err(world(&error.into())))
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    fn wall_clock(&self, at: MonoTime) -> u64 {
+        at.as_nanos().wrapping_add(self.wall_minus_monotonic)
+    }
+}
+
+impl MachineRigs {
+    fn open_run(
+        &self,
+        document: String,
+        plan: &Plan,
+        mut sink: EventSink,
+    ) -> Result<Box<dyn Running>, Refusal> {
         let catalogue = own(&self.catalogue);
         let started = clock::wall_clock_ns();
         let run = RunId(identity::run_id(started, identity::entropy()));
@@ -170,14 +197,6 @@ impl Rigs for MachineRigs {
             error => Refusal::from(error.fault()),
         })?;
         Ok(Box::new(ServedRun { session, keeping: Arc::clone(&self.keeping), draft, document }))
-    }
-
-    fn seed(&self) -> u64 {
-        self.seed
-    }
-
-    fn wall_clock(&self, at: MonoTime) -> u64 {
-        at.as_nanos().wrapping_add(self.wall_minus_monotonic)
     }
 }
 

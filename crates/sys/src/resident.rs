@@ -1,0 +1,84 @@
+//! A thread that starts others where it is: in its network namespace, and with its rights.
+//!
+//! A thread inherits both from the one that starts it. Who has given up rights can thus have work done with those of a
+//! [`ResidentThread`] that was started before. It ends when it is dropped.
+
+use crate::{Error, netns::NetNs};
+use std::panic::AssertUnwindSafe;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::{Mutex, PoisonError};
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// See the module.
+#[derive(Debug)]
+pub struct ResidentThread {
+    jobs: Mutex<Sender<Job>>,
+    name: String,
+}
+
+impl ResidentThread {
+    /// Starts it where the caller is.
+    pub fn start(name: &str) -> Result<Self, Error> {
+        let (jobs, inbox) = channel();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        let started = thread.spawn(move || start_jobs(&inbox));
+        started.map_err(|error| Error::call("spawn", name, error))?;
+        Ok(Self { jobs: Mutex::new(jobs), name: name.to_owned() })
+    }
+
+    /// Starts it in a namespace.
+    pub fn start_in(netns: &NetNs, name: &str) -> Result<Self, Error> {
+        netns.run_in(|| Self::start(name))?
+    }
+
+    /// Does `work` on a thread of its own that is where this one is. A panic of `work` goes on in the caller.
+    pub fn run<'a, T: Send + 'a>(&self, work: impl FnOnce() -> T + Send + 'a) -> Result<T, Error> {
+        let (done, result) = sync_channel(1);
+        let job: Box<dyn FnOnce() + Send + 'a> = Box::new(move || {
+            let worked = std::panic::catch_unwind(AssertUnwindSafe(work));
+            // The caller waits.
+            done.send(worked).unwrap_or(());
+        });
+        // SAFETY: only the lifetime changes. What the job borrows lives until this function returns, and it returns only once the job
+        // has run, which consumes the work, or has been dropped: both close the channel or send.
+        let job: Job = unsafe { std::mem::transmute(job) };
+        let sent = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).send(job);
+        let gone = || Error::call("spawn", self.name.clone(), rustix::io::Errno::AGAIN);
+        sent.map_err(|_| gone())?;
+        let worked = result.recv().map_err(|_| gone())?;
+        Ok(worked.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+fn start_jobs(inbox: &Receiver<Job>) {
+    let name = std::thread::current().name().unwrap_or("resident").to_owned();
+    for job in inbox {
+        // A job that finds no thread is dropped, and its caller told.
+        drop(std::thread::Builder::new().name(name.clone()).spawn(job));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_is_done_with_what_the_caller_lends() {
+        let resident = ResidentThread::start("resident").unwrap();
+        let mut numbers = vec![1, 2];
+        let length = resident.run(|| {
+            numbers.push(std::thread::current().name().unwrap().len());
+            numbers.len()
+        });
+        assert_eq!(length.unwrap(), 3);
+        assert_eq!(numbers, [1, 2, "resident".len()]);
+    }
+
+    #[test]
+    fn a_panic_goes_on_in_the_caller() {
+        let resident = ResidentThread::start("resident").unwrap();
+        let panicked = std::thread::spawn(move || resident.run(|| panic!("no"))).join();
+        assert!(panicked.is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! What the threads of a program may still do, as the kernel says.
+
+use packetrig_sys::sandbox::{Capabilities, Offer, ThreadStatus, User, threads_of};
+
+/// What engines of runs need: the row of `serve` and `agent` in `docs/book/walls.md`.
+pub const RIG: Capabilities = Capabilities::NET_RAW
+    .with(Capabilities::NET_ADMIN)
+    .with(Capabilities::BPF)
+    .with(Capabilities::PERFMON)
+    .with(Capabilities::IPC_LOCK)
+    .with(Capabilities::SYS_NICE);
+
+/// What the threads of a program hold together.
+#[derive(Debug)]
+pub struct Holding {
+    program: &'static str,
+    /// Each of them.
+    pub threads: Vec<ThreadStatus>,
+}
+
+impl Holding {
+    /// Of a process whose remarks say that its sandbox stands. Prints that line, which `make eval-safety` reads.
+    #[expect(clippy::print_stdout, reason = "the evaluation reads this line")]
+    pub fn of(program: &'static str, process: u32, remarks: &str) -> Self {
+        let holding = Self { program, threads: threads_of(process).expect("it runs") };
+        let line = remarks.lines().find(|line| line.contains(": sandbox: ")).unwrap_or_default();
+        println!("{line}");
+        assert!(
+            line.contains(&holding.capabilities().to_string()),
+            "{line}: the kernel says otherwise: {holding:?}"
+        );
+        holding
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::from_bits(self.threads.iter().fold(0, |all, thread| all | thread.effective))
+    }
+
+    /// No thread has or can gain more than this; every one is filtered.
+    pub fn assert_at_most(&self, allowed: Capabilities) {
+        let offer = Offer::read();
+        for thread in &self.threads {
+            let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
+            assert_eq!(can & !allowed.bits(), 0, "{}: {thread:?}", self.program);
+            assert!(thread.no_new_privs, "{}: {thread:?}", self.program);
+            assert_eq!(thread.is_filtered, offer.seccomp, "{}: {thread:?}", self.program);
+        }
+        assert_eq!(allowed.bits() & Capabilities::SYS_ADMIN.bits(), 0, "{}", self.program);
+    }
+
+    /// Threads of this name have no capability, and a filter beside that of the process. There is one at least.
+    pub fn assert_confined(&self, name: &str) {
+        let named: Vec<_> = self.threads.iter().filter(|thread| thread.name == name).collect();
+        assert!(!named.is_empty(), "{}: no thread {name} in {:?}", self.program, self.threads);
+        for thread in named {
+            assert_eq!((thread.effective, thread.permitted), (0, 0), "{}: {thread:?}", self.program);
+            assert!(thread.filters.is_none_or(|filters| filters >= 2), "{}: {thread:?}", self.program);
+        }
+    }
+
+    /// All threads are that user's.
+    pub fn assert_user(&self, name: &str) {
+        // An ordinary user's lab has one user.
+        if let Ok(user) = User::find(name) {
+            let is_that = |thread: &ThreadStatus| thread.user == user.uid;
+            assert!(self.threads.iter().all(is_that), "{}: {:?}", self.program, self.threads);
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! What the processes of a node may still do: the rows of `agent` in `docs/book/walls.md`.
+
+use crate::lab::{Fleet, Wish};
+use packetrig_sys::sandbox::{Capabilities, threads_of};
+use packetrig_tests::walls::{Holding, RIG};
+
+#[test]
+fn a_node_keeps_what_runs_need_away_from_the_network() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let node = crate::lab::SENDERS[0];
+    let held = Holding::of("agent", fleet.worker(node), &fleet.said(node));
+    held.assert_at_most(RIG);
+    held.assert_confined("fabric");
+    // The supervisor reads nothing of others; it has what its worker starts with, and no right to enter namespaces.
+    let never = Capabilities::SYS_ADMIN.bits();
+    for thread in threads_of(fleet.supervisor(node)).expect("it runs") {
+        let can = thread.effective | thread.permitted | thread.bounding;
+        assert_eq!(can & never, 0, "{thread:?}");
+        assert!(thread.no_new_privs, "{thread:?}");
+    }
+}
