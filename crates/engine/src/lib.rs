@@ -37,4 +37,3 @@ mod recent_runs;
 mod worker;
 
 pub use error::Error;
-pub use runtime_directory::runtime_directory;

@@ -136,7 +136,7 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
     if arguments.on_fleet {
         written.push(FleetPlace::of(&arguments.fleet)?.directory().to_owned());
     } else {
-        written.push(packetrig_engine::runtime_directory());
+        written.push(packetrig_sys::runtime_directory::runtime_directory());
     }
     for directory in &written {
         made(Some(directory))?;
@@ -173,7 +173,7 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
 /// Of the worker.
 pub(crate) fn agent(arguments: &Agent, home: &Path) -> Result<Needs, Error> {
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
-    let written = vec![home.to_owned(), store, packetrig_engine::runtime_directory()];
+    let written = vec![home.to_owned(), store, packetrig_sys::runtime_directory::runtime_directory()];
     for directory in &written {
         made(Some(directory))?;
     }
