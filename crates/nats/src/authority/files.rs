@@ -24,7 +24,7 @@ impl Files {
     pub(crate) fn lock(&self) -> Result<fs::File, Error> {
         let path = self.path("lock");
         let open = || -> std::io::Result<fs::File> {
-            let file = fs::OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
+            let file = private_files::open_or_create(&path)?;
             file.lock()?;
             Ok(file)
         };
