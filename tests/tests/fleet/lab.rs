@@ -285,6 +285,12 @@ impl Fleet {
         self.agents[node].id()
     }
 
+    /// The numbers of the middle of the fleet and of its message server.
+    pub(crate) fn broker(&self) -> [u32; 2] {
+        let middle = self.controller.as_ref().expect("it is up").id();
+        [middle, child_of(middle)]
+    }
+
     /// The number of its worker.
     pub(crate) fn worker(&self, node: &str) -> u32 {
         child_of(self.supervisor(node))

@@ -18,4 +18,11 @@ fn a_node_keeps_what_runs_need_away_from_the_network() {
         assert_eq!(can & never, 0, "{thread:?}");
         assert!(thread.no_new_privs, "{thread:?}");
     }
+    // The message server and what starts it.
+    for process in fleet.broker() {
+        for thread in threads_of(process).expect("it runs") {
+            let can = thread.effective | thread.permitted | thread.ambient | thread.bounding;
+            assert!(can == 0 && thread.no_new_privs, "{process}: {thread:?}");
+        }
+    }
 }

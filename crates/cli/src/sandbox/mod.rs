@@ -10,6 +10,7 @@ use needs::{BecomeUser, Needs};
 use packetrig_sys::netns;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::sandbox::{self, Capabilities, Policy, Sandbox, ThreadClass, User, Walls};
+use std::path::Path;
 
 /// A program that has one thread and opens what it needs.
 #[derive(Debug)]
@@ -109,6 +110,16 @@ pub(crate) fn limit_supervisor(flags: &SandboxFlags, has_namespaces: bool) -> Re
     if flags.sandbox == SandboxMode::On {
         sandbox::limit_rights(needs::supervisor(has_namespaces))?;
     }
+    Ok(())
+}
+
+/// Leaves the middle of a fleet, and the message server that it starts, what their ports and files take.
+pub(crate) fn limit_broker(directory: &Path, ports: [u16; 2]) -> Result<(), Error> {
+    let kept = needs::broker(directory, &ports);
+    sandbox::limit_rights(kept)?;
+    let status = sandbox::threads_of(std::process::id()).unwrap_or_default();
+    let effective = status.iter().fold(0, |all, thread| all | thread.effective);
+    remark(format_args!("fleet: {}, no_new_privs", Capabilities::from_bits(effective)));
     Ok(())
 }
 

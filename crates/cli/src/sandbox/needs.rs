@@ -145,12 +145,7 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
     let grpc = (!arguments.no_grpc).then(|| arguments.grpc.port());
     let ports: Vec<u16> = http.into_iter().chain(grpc).collect();
     // Sockets of the API are opened by the threads that use them.
-    let low_ports = if ports.iter().any(|port| (1..1024).contains(port)) {
-        Capabilities::NET_BIND_SERVICE
-    } else {
-        Capabilities::NONE
-    };
-    let at_door = low_ports.with(rights_for_files(of_tls.iter().chain(&written)));
+    let at_door = rights_for_ports(&ports).with(rights_for_files(of_tls.iter().chain(&written)));
     let rigs = if arguments.on_fleet { Capabilities::NONE } else { TO_OPEN_RINGS };
     let files = if arguments.on_fleet { files_of(of_tls, written) } else { files_of_rigs(of_tls, written) };
     Ok(Needs {
@@ -196,6 +191,19 @@ pub(crate) fn agent(arguments: &Agent, home: &Path) -> Result<Needs, Error> {
 pub(crate) fn supervisor(has_namespaces: bool) -> Capabilities {
     let entering = if has_namespaces { Capabilities::SYS_ADMIN } else { Capabilities::NONE };
     TO_START.with(TO_OPEN_RINGS).with(Capabilities::SETPCAP).with(entering)
+}
+
+/// Of the middle of a fleet, and of its message server.
+pub(crate) fn broker(directory: &Path, ports: &[u16]) -> Capabilities {
+    rights_for_ports(ports).with(rights_for_files([directory.to_owned()].iter()))
+}
+
+fn rights_for_ports(ports: &[u16]) -> Capabilities {
+    if ports.iter().any(|port| (1..1024).contains(port)) {
+        Capabilities::NET_BIND_SERVICE
+    } else {
+        Capabilities::NONE
+    }
 }
 
 /// What a rig reads and writes beside its own files. Writable is what belongs to the network only: whoever can write all of /proc/sys is root

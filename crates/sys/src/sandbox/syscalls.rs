@@ -143,7 +143,6 @@ const FILES: &[c_long] = &[
     libc::SYS_getcwd,
     libc::SYS_mkdirat,
     libc::SYS_unlinkat,
-    libc::SYS_renameat,
     libc::SYS_renameat2,
     libc::SYS_linkat,
     libc::SYS_ftruncate,
@@ -151,7 +150,6 @@ const FILES: &[c_long] = &[
     libc::SYS_fadvise64,
     libc::SYS_fsync,
     libc::SYS_fdatasync,
-    libc::SYS_sync_file_range,
     libc::SYS_fcntl,
     libc::SYS_flock,
     libc::SYS_dup,
@@ -208,9 +206,11 @@ const ABOUT_ITSELF: &[c_long] = &[
     libc::SYS_prlimit64,
 ];
 
-/// Calls that newer architectures do without.
+/// Calls that newer architectures do without, or that have no name in every C library.
 #[cfg(target_arch = "x86_64")]
 const OLD_NAMES: &[c_long] = &[
+    libc::SYS_renameat,
+    libc::SYS_sync_file_range,
     libc::SYS_poll,
     libc::SYS_epoll_wait,
     libc::SYS_select,
@@ -230,7 +230,10 @@ const OLD_NAMES: &[c_long] = &[
     libc::SYS_getrlimit,
     libc::SYS_arch_prctl,
 ];
-#[cfg(not(target_arch = "x86_64"))]
+/// `renameat` and `sync_file_range`.
+#[cfg(target_arch = "aarch64")]
+const OLD_NAMES: &[c_long] = &[38, 84];
+#[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const OLD_NAMES: &[c_long] = &[];
 
 /// Protection of memory that can be written and executed.

@@ -7,6 +7,7 @@ use crate::error::Error;
 use crate::exit::Exit;
 use crate::fleet_place::{Addresses, FleetPlace};
 use crate::output::{Output, remark};
+use crate::sandbox;
 use packetrig_fleet::fabric::{Fabric, Records};
 use packetrig_fleet::reign::{Identity, LOCK, Lock};
 use packetrig_nats::authority::Authority;
@@ -27,6 +28,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?;
     let authority = Arc::new(place.authority()?);
+    sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
     let security = authority.server(&names(&host)?)?;
     signal::latch()?;
