@@ -35,7 +35,10 @@ const ROOMS: &[(&str, &[&str])] = &[
     ("xtask", &["sys"]),
     (
         "tests",
-        &["units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "store", "server", "testkit"],
+        &[
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "store", "server",
+            "testkit",
+        ],
     ),
     (
         "eval",

@@ -19,6 +19,7 @@ use packetrig_fleet::permit::{Mine, Permit, Wish};
 use packetrig_nats::enrol::Membership;
 use packetrig_nats::{Access, NatsFabric};
 use packetrig_node::{EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet};
+use packetrig_plan::Location;
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
 use std::fs;

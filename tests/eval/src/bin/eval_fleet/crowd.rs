@@ -57,8 +57,13 @@ pub(crate) fn perform() -> anyhow::Result<()> {
     let authority = (directory != "-").then(|| Authority::open(Path::new(directory))).transpose()?;
     let fabric = NatsFabric::new(Access::to(address.clone(), None))?;
     let totals: Arc<Totals> = Arc::default();
-    for (started, name) in names(count).into_iter().enumerate() {
-        let access = access(authority.as_ref(), address, &name)?;
+    let admitted =
+        names(count).into_iter().map(|name| Ok((access(authority.as_ref(), address, &name)?, name)));
+    let admitted: Vec<(Access, NodeName)> = admitted.collect::<anyhow::Result<_>>()?;
+    // The server has to be told of their certificates first.
+    writeln!(std::io::stdout(), "admitted")?;
+    std::io::stdin().lock().read_exact(&mut [0])?;
+    for (started, (access, name)) in admitted.into_iter().enumerate() {
         let (fabric, shared) = (fabric.another(access), Arc::clone(&totals));
         std::thread::Builder::new().stack_size(STACK).spawn(move || member(&fabric, &name, &shared))?;
         while started.saturating_sub(come(&totals)) > AT_ONCE {
@@ -87,8 +92,11 @@ fn come(totals: &Totals) -> usize {
 fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyhow::Result<Access> {
     let Some(authority) = authority else { return Ok(Access::to(address, None)) };
     let pair = KeyPair::generate()?;
-    let Admission { certificate, authority, controller, grants } = authority.admit(name, pair.der_bytes())?;
-    let credentials = Credentials { authority, certificate, key: pair.serialize_pem() };
+    let secret = authority.allow("crowd", Some(1), None)?;
+    let Admission { certificate, authority, controller, grants, .. } =
+        authority.admit(name, pair.der_bytes(), &secret.0, clock::wall_clock_ns() / 1_000_000_000)?;
+    let credentials =
+        Credentials { authority, certificate, key: pair.serialize_pem(), renewed: Arc::default() };
     let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
     let keys = Keys::Node { controller: unhex(&controller)?, grants };
     Ok(Access { keys: Some(keys), ..Access::to(address, Some(credentials)) })

@@ -18,7 +18,7 @@ use packetrig_stats::result::Sample;
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::Ipv4Addr;
 use std::process::{Child, ChildStdout, Stdio};
 use tempfile::TempDir;
@@ -65,9 +65,9 @@ impl Hall {
             directory: directory.path().join("broker"),
             store_room: 1 << 30,
             security: Some(authority.server(&["127.0.0.1".to_owned()])?),
-            nodes: names(AGENTS),
+            nodes: Vec::new(),
         };
-        let broker = Broker::start(setup)?;
+        let mut broker = Broker::start(setup)?;
         let address = broker.address().to_string();
         let mut crowd = std::process::Command::new(std::env::current_exe()?)
             .arg(crowd::WORD)
@@ -78,6 +78,11 @@ impl Hall {
             .spawn()?;
         let mut said = BufReader::new(crowd.stdout.take().context("its output")?);
         let mut line = String::new();
+        said.read_line(&mut line)?;
+        ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
+        broker.allow(authority.admitted()?)?;
+        crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
+        line.clear();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "ready", "the agents did not come: {:?}", crowd.wait());
         let (credentials, keys) = authority.controller()?;
