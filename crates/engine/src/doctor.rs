@@ -264,7 +264,9 @@ mod tests {
     #[test]
     fn walls_are_listed_and_one_that_is_missing_is_named() {
         let what = |machine: &Machine| {
-            let findings = judge(machine, &[], &BTreeMap::new()).into_iter().filter(|finding| finding.what.contains("wall"));
+            let findings = judge(machine, &[], &BTreeMap::new())
+                .into_iter()
+                .filter(|finding| finding.what.contains("wall"));
             findings.map(|finding| (finding.level, finding.what)).collect::<Vec<_>>()
         };
         let all = "walls for programs that run long: Landlock ABI 7, seccomp".to_owned();
