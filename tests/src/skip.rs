@@ -111,6 +111,11 @@ pub fn with_raw_packets<T>(tried: rustix::io::Result<T>) -> Option<T> {
     }
 }
 
+/// Says that this user or kernel lacks what a part of a test needs.
+pub fn lacking(what: &str) {
+    say(what);
+}
+
 /// Whether `tool` is there. Panics if it is not and nobody said that it may be missing.
 pub fn has_tool(tool: &str) -> bool {
     let path = std::env::var("PATH").unwrap_or_default();

@@ -172,7 +172,7 @@ pub struct Permit {
     typed: Vec<Network>,
     /// Whose word stands above this one.
     #[serde(skip)]
-    owner: Option<Box<Permit>>,
+    owner: Option<Box<Self>>,
 }
 
 impl Permit {

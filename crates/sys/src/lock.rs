@@ -248,4 +248,41 @@ mod tests {
         drop(held);
         assert!(!is_held(&netns, &name).unwrap() && !path.exists());
     }
+
+    const SQUATTER: &str = "PACKETRIG_TEST_SQUATTER";
+
+    /// Listens at a name until its input ends.
+    #[test]
+    #[ignore = "run by another test"]
+    fn squatter() {
+        let name = std::env::var(SQUATTER).unwrap();
+        let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        println!("listens");
+        std::io::stdin().read_to_string(&mut String::new()).unwrap();
+    }
+
+    #[test]
+    fn another_user_cannot_keep_a_name() {
+        use std::io::{BufRead, BufReader};
+        use std::os::unix::process::CommandExt;
+        use std::process::{Command, Stdio};
+        let netns = NetNs::current().unwrap();
+        let name = format!("sys-lock-squatted-{}", std::process::id());
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "lock::tests::squatter", "--nocapture", "--include-ignored"]);
+        command.env(SQUATTER, &name).uid(65_534).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut squatter = match command.spawn() {
+            Ok(squatter) => squatter,
+            Err(error) => return println!("skipped: no other user here: {error}"),
+        };
+        let mut lines = BufReader::new(squatter.stdout.take().unwrap()).lines();
+        assert!(lines.any(|line| line.unwrap().ends_with("listens")));
+        assert!(!is_held(&netns, &name).unwrap());
+        let held = Lock::take(&netns, &name, "eth1").unwrap();
+        assert!(is_held(&netns, &name).unwrap());
+        assert!(matches!(Lock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
+        drop(held);
+        drop(squatter.stdin.take());
+        assert!(squatter.wait().unwrap().success());
+    }
 }

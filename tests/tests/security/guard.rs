@@ -1,4 +1,5 @@
 //! The lab guard on real interfaces: whatever is stacked with the card that carries the default route is refused.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use packetrig_engine::packet::guard::permit_port;
 use packetrig_sys::link::Links;
@@ -18,7 +19,7 @@ impl Machines {
         for name in &names {
             if let Err(error) = NetNs::create_named(name) {
                 assert!(error.is_permission(), "{error}");
-                println!("skipped: {error}");
+                skip::lacking(&format!("no rights for namespaces ({error})"));
                 return None;
             }
         }
@@ -44,7 +45,7 @@ impl Machines {
         let is_missing = complaint.contains("Unknown device type") || complaint.contains("not supported");
         assert!(output.status.success() || is_missing, "ip {command}: {complaint}");
         if is_missing {
-            println!("skipped: ip {command}: {complaint}");
+            skip::lacking(&format!("this kernel lacks a kind of interface (ip {command}: {complaint})"));
         }
         output.status.success()
     }
