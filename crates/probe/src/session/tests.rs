@@ -388,9 +388,12 @@ fn cost_of_strangers(reflector: &mut Reflector, first: u32, packets: u32) -> u64
 #[test]
 fn a_packet_of_a_stranger_costs_the_same_however_many_there_were() {
     let interval = Nanos::from_millis(1);
-    let mut reflector = Reflector::new(Settings { interval, ..settings(None) });
-    let few = cost_of_strangers(&mut reflector, 0, 4_000);
-    let many = cost_of_strangers(&mut reflector, 4_000, 40_000);
-    // Looking through all of them for each was some hundred times as much.
-    assert!(many < 20 * few.max(1), "{few} ns for one of few, {many} ns for one of many");
+    let costs = (0..5).map(|_| {
+        let mut reflector = Reflector::new(Settings { interval, ..settings(None) });
+        [cost_of_strangers(&mut reflector, 0, 4_000), cost_of_strangers(&mut reflector, 4_000, 40_000)]
+    });
+    // The least of each: others may have had the processor meanwhile.
+    let [few, many] = costs.reduce(|a, b| [a[0].min(b[0]), a[1].min(b[1])]).unwrap();
+    // Looking through all of them for each was some ten times as much.
+    assert!(many < 4 * few.max(1), "{few} ns for one of few, {many} ns for one of many");
 }
