@@ -142,6 +142,12 @@ impl Reflector {
         Self { settings, sessions: HashMap::new(), full_at: HashMap::new() }
     }
 
+    /// Sessions that are remembered.
+    #[cfg(test)]
+    pub(super) fn remembered(&self) -> usize {
+        self.sessions.len()
+    }
+
     /// Writes what is to be sent back for a request, but for the time of departure.
     pub fn reflect(&mut self, arrived: &Arrived<'_>, out: &mut Vec<u8>) -> Result<Ready, Refused> {
         let key = self.settings.key.as_ref();
