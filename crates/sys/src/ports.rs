@@ -10,7 +10,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 /// A filter that lets nothing pass.
-const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
+pub(crate) const NOTHING: [ClassicInsn; 1] = [ClassicInsn { code: 6, jt: 0, jf: 0, k: 0 }];
 
 /// Which protocol's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,9 +11,11 @@ pub use stamped::{Arrival, StampedSocket};
 pub use watched::WatchedSocket;
 
 use crate::Error;
+use crate::packet::socket::filter;
+use crate::ports::NOTHING;
 use rustix::net::sockopt;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::Duration;
 
 /// No datagram is longer.
@@ -25,7 +27,7 @@ const NUMBERS: usize = 9;
 /// See the module.
 #[derive(Debug)]
 pub struct UdpReceiver {
-    socket: UdpSocket,
+    socket: OwnedFd,
     buffer: Box<[u8]>,
     seen: u32,
     dropped: u64,
@@ -42,12 +44,21 @@ impl UdpReceiver {
         let sized = sockopt::set_socket_recv_buffer_size_force(&socket, bytes)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&socket, bytes));
         sized.map_err(|errno| Error::call("setsockopt SO_RCVBUF", address.to_string(), errno))?;
+        let socket = OwnedFd::from(socket);
         Ok(Self { socket, buffer: vec![0; LONGEST].into_boxed_slice(), seen: 0, dropped: 0 })
     }
 
     /// Where it listens.
     pub fn address(&self) -> Result<SocketAddr, Error> {
-        self.socket.local_addr().map_err(|error| Error::call("getsockname", "a UDP socket", error))
+        let failed = |errno: rustix::io::Errno| Error::call("getsockname", "a UDP socket", errno);
+        let address = rustix::net::getsockname(&self.socket).map_err(failed)?;
+        SocketAddr::try_from(address).map_err(failed)
+    }
+
+    /// Lets nothing new in: what comes from now on is dropped, and counted. What is there can still be received.
+    pub fn shut(&self) -> Result<(), Error> {
+        let failed = |errno| Error::call("setsockopt(SO_ATTACH_FILTER)", "a UDP socket", errno);
+        filter(&self.socket, &NOTHING).map_err(failed)
     }
 
     /// The room the kernel granted, in bytes; its own bookkeeping is counted in.
@@ -142,6 +153,14 @@ mod tests {
         let dropped = receiver.dropped().unwrap();
         assert!(received > 0 && dropped > 0, "{received} received, {dropped} dropped");
         assert_eq!(received + dropped, sent);
+        // What was there before it was shut is given out, what comes after is counted.
+        sender.send_to(&[1; 9], address).unwrap();
+        receiver.shut().unwrap();
+        sender.send_to(&[2; 9], address).unwrap();
+        let mut left = Vec::new();
+        while receiver.receive(Duration::ZERO, 7, |bytes, _| left.push(bytes[0])).unwrap() > 0 {}
+        assert_eq!((left, receiver.dropped().unwrap()), (vec![1], dropped + 1));
+        let dropped = dropped + 1;
         assert_eq!(receiver.dropped().unwrap(), dropped);
     }
 }

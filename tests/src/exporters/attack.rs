@@ -82,11 +82,12 @@ impl Attack {
             }
             Self::ReleasedSets => fill(Bytes::default(), Box::new(|sets| sets.set(256, &[1]))),
             Self::EmptyFields => {
-                let count = (length - 200) / 5;
+                // No template with more is kept.
+                let count = ((length - 200) / 5).min(4000);
                 let mut fields = vec![(4, 0); count];
                 fields.push((4, 1));
                 let template = Bytes::default().template(256, &fields);
-                Bytes::default().set(2, &template.0).set(256, &vec![6; count])
+                Bytes::default().set(2, &template.0).set(256, &vec![6; length - 200 - 4 * count])
             }
             Self::Templates => {
                 let mut id = low;

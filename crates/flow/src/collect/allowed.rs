@@ -1,4 +1,4 @@
-//! Who may export: addresses and networks that the user names.
+//! Exporters that are read: addresses and networks that the user names.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,7 +17,7 @@ pub struct ExporterNetwork {
 #[error("`{0}` is not an address or network: write 192.0.2.7, 192.0.2.0/24, 2001:db8::7 or 2001:db8::/64")]
 pub struct ExporterNetworkError(String);
 
-/// Who may export. An empty list allows everybody.
+/// Exporters that are read. An empty list allows all.
 #[derive(Clone, Debug, Default)]
 pub struct ExporterList {
     hosts: BTreeSet<IpAddr>,

@@ -7,7 +7,7 @@
 //! * beyond what exporters on trial may hold together: the one of them that was silent for longest is forgotten;
 //! * beyond the whole: what the exporter that holds most of the address that holds most holds.
 //!
-//! So whoever holds much gives up before whoever holds little. An exporter gives up data that waits for its template, then
+//! So an exporter that holds much gives up before one that holds little. An exporter gives up data that waits for its template, then
 //! templates, both the oldest first; what it holds beside that, only by being forgotten.
 //!
 //! Invariant: after every message [`Collector::memory`] is at most [`CollectorOptions::memory`], and what a session that had to
@@ -21,7 +21,7 @@ use super::memory::{block, map};
 use super::options::Reported;
 use super::received::{Received, SessionOptions};
 use super::session::Session;
-use super::table::{ExporterTable, Known, Standing, entry_memory};
+use super::table::{ExporterStanding, ExporterTable, KnownExporter, entry_memory};
 use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub struct CollectorOptions {
     pub silence: Nanos,
     /// An exporter is on trial for so long.
     pub trial: Nanos,
-    /// Who may export. Those named by their own address are not on trial.
+    /// Addresses that are read. Exporters named by their own address are not on trial.
     pub allowed: ExporterList,
     /// Bounds of each.
     pub session: SessionOptions,
@@ -89,7 +89,7 @@ impl CollectorOptions {
 
 /// Messages that were not read, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refused {
+pub struct RefusedMessages {
     /// Of no protocol that is spoken here.
     pub unknown_protocol: u64,
     /// Of an address that is not on the list of exporters.
@@ -100,7 +100,7 @@ pub struct Refused {
 
 /// Exporters that were forgotten so that others find room, by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forgotten {
+pub struct ForgottenExporters {
     /// On trial, as all places were taken.
     pub on_trial: u64,
     /// On trial, as memory was used up.
@@ -123,11 +123,11 @@ pub struct Collector {
     ended_names: usize,
     /// Of those gone for whom there was no room.
     gone: SessionCounts,
-    refused: Refused,
-    forgotten: Forgotten,
+    refused: RefusedMessages,
+    forgotten: ForgottenExporters,
 }
 
-impl Refused {
+impl RefusedMessages {
     /// All of them.
     pub const fn sum(&self) -> u64 {
         self.unknown_protocol + self.not_allowed + self.address_full
@@ -162,7 +162,7 @@ impl Collector {
         let Some(known) = self.table.get_mut(&exporter) else { return Ok(()) };
         let read = known.session.decode(message, now_ns, &mut |received| out(&exporter, received));
         let is_known_for = now_ns.saturating_sub(known.first_ns);
-        if known.standing == Standing::OnTrial
+        if known.standing == ExporterStanding::OnTrial
             && is_known_for >= self.options.trial.as_u64()
             && has_delivered(known.session.counts())
         {
@@ -179,8 +179,8 @@ impl Collector {
         while !is_file
             && self.table.of_address(address).exporters >= self.options.exporters_per_address.max(1)
         {
-            let on_trial = self.table.silent_longest_at(address, Standing::OnTrial).copied();
-            let silent = self.table.silent_longest_at(address, Standing::Established).copied();
+            let on_trial = self.table.silent_longest_at(address, ExporterStanding::OnTrial).copied();
+            let silent = self.table.silent_longest_at(address, ExporterStanding::Established).copied();
             let silent = silent.filter(|silent| self.is_silent(silent, now_ns));
             if let Some(oldest) = on_trial {
                 self.forgotten.on_trial += 1;
@@ -192,12 +192,12 @@ impl Collector {
                 return false;
             }
         }
-        self.table.insert(exporter, self.session(exporter), Standing::OnTrial, now_ns);
+        self.table.insert(exporter, self.session(exporter), ExporterStanding::OnTrial, now_ns);
         if transport != Transport::Udp || self.options.allowed.names(address) {
             self.establish(&exporter, now_ns);
         }
         while self.table.len() > self.options.places()
-            && let Some(oldest) = self.table.silent_longest(Standing::OnTrial).copied()
+            && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.on_trial += 1;
             self.forget(&oldest);
@@ -220,8 +220,8 @@ impl Collector {
     /// Ends an exporter's trial, if there is a place among the established, or one of them was silent for long.
     fn establish(&mut self, exporter: &Exporter, now_ns: u64) {
         let most = self.options.places() - self.options.trial_places();
-        if self.table.count(Standing::Established) >= most {
-            let silent = self.table.silent_longest(Standing::Established).copied();
+        if self.table.count(ExporterStanding::Established) >= most {
+            let silent = self.table.silent_longest(ExporterStanding::Established).copied();
             let Some(silent) = silent.filter(|silent| self.is_silent(silent, now_ns)) else { return };
             self.forgotten.silent += 1;
             self.forget(&silent);
@@ -238,8 +238,8 @@ impl Collector {
             && self.give_up_at(address, self.table.of_address(address).memory - share)
         {}
         let most = self.options.held_most();
-        while self.table.held_by(Standing::OnTrial) > most / 2
-            && let Some(oldest) = self.table.silent_longest(Standing::OnTrial).copied()
+        while self.table.held_by(ExporterStanding::OnTrial) > most / 2
+            && let Some(oldest) = self.table.silent_longest(ExporterStanding::OnTrial).copied()
         {
             self.forgotten.for_memory += 1;
             self.forget(&oldest);
@@ -294,8 +294,9 @@ impl Collector {
     }
 
     /// One that delivered nothing over UDP may never have existed; and what is shown has an end.
-    fn is_worth_a_line(&self, known: &Known) -> bool {
-        let is_known = known.standing == Standing::Established || has_delivered(known.session.counts());
+    fn is_worth_a_line(&self, known: &KnownExporter) -> bool {
+        let is_known =
+            known.standing == ExporterStanding::Established || has_delivered(known.session.counts());
         let one = size_of::<ExporterCounts>() * 8 + 3 * names_memory(known.session.counts());
         let has_room = self.ended.len() < self.options.places();
         is_known && has_room && self.ended_memory() + one < self.options.ended_most()
@@ -332,12 +333,12 @@ impl Collector {
     }
 
     /// Messages that were not read, by cause.
-    pub const fn refused(&self) -> Refused {
+    pub const fn refused(&self) -> RefusedMessages {
         self.refused
     }
 
     /// Exporters that were forgotten for others, by cause.
-    pub const fn forgotten(&self) -> Forgotten {
+    pub const fn forgotten(&self) -> ForgottenExporters {
         self.forgotten
     }
 

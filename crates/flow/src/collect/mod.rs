@@ -41,7 +41,7 @@ mod tests;
 mod waiting;
 
 pub use allowed::{ExporterList, ExporterNetwork, ExporterNetworkError};
-pub use collector::{Collector, CollectorOptions, Forgotten, Refused};
+pub use collector::{Collector, CollectorOptions, ForgottenExporters, RefusedMessages};
 pub use counts::SessionCounts;
 pub use exporter::{Exporter, Protocol, Source, Transport, message_length};
 pub use gather::{Gather, GatherOptions};

@@ -1,7 +1,7 @@
-//! The table of exporters: who is known, who makes room for whom, and how much memory they hold.
+//! The table of exporters: which are known, which make room for others, and how much memory they hold.
 //!
-//! Anybody can send a datagram from any address, so who is new is *on trial*: exporters on trial share the places that are left,
-//! and a newcomer takes the place of the one that was silent for longest. One that was decoded over a while is *established*,
+//! Anybody can send a datagram from any address, so a new exporter is *on trial*: exporters on trial share the places that are
+//! left, and a newcomer takes the place of the one that was silent for longest. One that was decoded over a while is *established*,
 //! like one that is named in the list of exporters or that has a connection: it keeps its place until it was silent for
 //! [`silence`](super::CollectorOptions::silence). Some places are never given to the established, so a newcomer always finds one.
 //!
@@ -17,17 +17,17 @@ use std::net::IpAddr;
 
 /// How well an exporter is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Standing {
+pub(super) enum ExporterStanding {
     OnTrial,
     Established,
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Known {
+pub(super) struct KnownExporter {
     pub(super) session: Box<Session>,
     pub(super) first_ns: u64,
     pub(super) heard_ns: u64,
-    pub(super) standing: Standing,
+    pub(super) standing: ExporterStanding,
     /// What its session holds.
     memory: usize,
     /// Its place in the order in which exporters were heard.
@@ -43,9 +43,9 @@ pub(super) struct AddressUse {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct ExporterTable {
-    known: BTreeMap<Exporter, Known>,
-    order: BTreeMap<(Standing, u64), Exporter>,
-    by_address: BTreeMap<(IpAddr, Standing, u64), Exporter>,
+    known: BTreeMap<Exporter, KnownExporter>,
+    order: BTreeMap<(ExporterStanding, u64), Exporter>,
+    by_address: BTreeMap<(IpAddr, ExporterStanding, u64), Exporter>,
     of_address: BTreeMap<IpAddr, AddressUse>,
     /// Exporters of an address by what they hold, and addresses by what they hold.
     sizes: BTreeSet<(IpAddr, usize, Exporter)>,
@@ -57,9 +57,9 @@ pub(super) struct ExporterTable {
 
 /// What an exporter costs that holds nothing: its places in all maps, itself, and what is shown of it, twice.
 pub(super) const fn entry_memory() -> usize {
-    let maps = map::<Exporter, Known>(5)
-        + map::<(Standing, u64), Exporter>(5)
-        + map::<(IpAddr, Standing, u64), Exporter>(5)
+    let maps = map::<Exporter, KnownExporter>(5)
+        + map::<(ExporterStanding, u64), Exporter>(5)
+        + map::<(IpAddr, ExporterStanding, u64), Exporter>(5)
         + map::<IpAddr, AddressUse>(5)
         + map::<(IpAddr, usize, Exporter), ()>(5)
         + map::<(usize, IpAddr), ()>(5);
@@ -73,12 +73,12 @@ impl ExporterTable {
         self.known.len()
     }
 
-    pub(super) const fn count(&self, standing: Standing) -> usize {
+    pub(super) const fn count(&self, standing: ExporterStanding) -> usize {
         self.counts[standing as usize]
     }
 
     /// Memory that sessions of a standing hold.
-    pub(super) const fn held_by(&self, standing: Standing) -> usize {
+    pub(super) const fn held_by(&self, standing: ExporterStanding) -> usize {
         self.memory[standing as usize]
     }
 
@@ -86,15 +86,15 @@ impl ExporterTable {
         self.of_address.get(&address).copied().unwrap_or_default()
     }
 
-    pub(super) fn get_mut(&mut self, exporter: &Exporter) -> Option<&mut Known> {
+    pub(super) fn get_mut(&mut self, exporter: &Exporter) -> Option<&mut KnownExporter> {
         self.known.get_mut(exporter)
     }
 
-    pub(super) fn get(&self, exporter: &Exporter) -> Option<&Known> {
+    pub(super) fn get(&self, exporter: &Exporter) -> Option<&KnownExporter> {
         self.known.get(exporter)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&Exporter, &Known)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&Exporter, &KnownExporter)> {
         self.known.iter()
     }
 
@@ -110,13 +110,19 @@ impl ExporterTable {
     /// Those of one connection or file.
     pub(super) fn of_source(&self, source: super::Source) -> Vec<Exporter> {
         let from = Exporter { source, protocol: super::Protocol::Ipfix, domain: 0 };
-        let of = |(exporter, _): &(&Exporter, &Known)| exporter.source == source;
+        let of = |(exporter, _): &(&Exporter, &KnownExporter)| exporter.source == source;
         self.known.range(from..).take_while(of).map(|(exporter, _)| *exporter).collect()
     }
 
-    pub(super) fn insert(&mut self, exporter: Exporter, session: Session, standing: Standing, now_ns: u64) {
+    pub(super) fn insert(
+        &mut self,
+        exporter: Exporter,
+        session: Session,
+        standing: ExporterStanding,
+        now_ns: u64,
+    ) {
         self.turn += 1;
-        let known = Known {
+        let known = KnownExporter {
             session: Box::new(session),
             first_ns: now_ns,
             heard_ns: now_ns,
@@ -135,7 +141,7 @@ impl ExporterTable {
         self.charge(&exporter);
     }
 
-    pub(super) fn remove(&mut self, exporter: &Exporter) -> Option<Known> {
+    pub(super) fn remove(&mut self, exporter: &Exporter) -> Option<KnownExporter> {
         let known = self.known.remove(exporter)?;
         self.displace(exporter, known.standing, known.turn);
         self.counts[known.standing as usize] -= 1;
@@ -169,17 +175,17 @@ impl ExporterTable {
 
     pub(super) fn establish(&mut self, exporter: &Exporter) {
         let Some(known) = self.known.get_mut(exporter) else { return };
-        if known.standing == Standing::Established {
+        if known.standing == ExporterStanding::Established {
             return;
         }
-        known.standing = Standing::Established;
+        known.standing = ExporterStanding::Established;
         let (turn, memory) = (known.turn, known.memory);
-        self.displace(exporter, Standing::OnTrial, turn);
-        self.place(exporter, Standing::Established, turn);
-        self.counts[Standing::OnTrial as usize] -= 1;
-        self.counts[Standing::Established as usize] += 1;
-        self.memory[Standing::OnTrial as usize] -= memory;
-        self.memory[Standing::Established as usize] += memory;
+        self.displace(exporter, ExporterStanding::OnTrial, turn);
+        self.place(exporter, ExporterStanding::Established, turn);
+        self.counts[ExporterStanding::OnTrial as usize] -= 1;
+        self.counts[ExporterStanding::Established as usize] += 1;
+        self.memory[ExporterStanding::OnTrial as usize] -= memory;
+        self.memory[ExporterStanding::Established as usize] += memory;
     }
 
     /// Takes note of what an exporter holds now.
@@ -205,35 +211,35 @@ impl ExporterTable {
         self.address_sizes.insert((of.memory, address));
     }
 
-    /// Which address holds most.
+    /// The address that holds most.
     pub(super) fn largest_address(&self) -> Option<IpAddr> {
         self.address_sizes.last().map(|(_, address)| *address)
     }
 
-    /// Which exporter of an address holds most.
+    /// The exporter of an address that holds most.
     pub(super) fn largest_at(&self, address: IpAddr) -> Option<Exporter> {
         // The greatest of this address: the first exporter of any is below every one with this size.
         let range = self.sizes.range((address, 0, Exporter::LEAST)..=(address, usize::MAX, Exporter::LEAST));
         range.last().map(|(_, _, exporter)| *exporter)
     }
 
-    /// Who of a standing was silent for longest.
-    pub(super) fn silent_longest(&self, standing: Standing) -> Option<&Exporter> {
+    /// The exporter of a standing that was silent for longest.
+    pub(super) fn silent_longest(&self, standing: ExporterStanding) -> Option<&Exporter> {
         self.order.range((standing, 0)..=(standing, u64::MAX)).next().map(|(_, exporter)| exporter)
     }
 
     /// The same among those of one address.
-    pub(super) fn silent_longest_at(&self, address: IpAddr, standing: Standing) -> Option<&Exporter> {
+    pub(super) fn silent_longest_at(&self, address: IpAddr, standing: ExporterStanding) -> Option<&Exporter> {
         let range = (address, standing, 0)..=(address, standing, u64::MAX);
         self.by_address.range(range).next().map(|(_, exporter)| exporter)
     }
 
-    fn place(&mut self, exporter: &Exporter, standing: Standing, turn: u64) {
+    fn place(&mut self, exporter: &Exporter, standing: ExporterStanding, turn: u64) {
         self.order.insert((standing, turn), *exporter);
         self.by_address.insert((exporter.source.address, standing, turn), *exporter);
     }
 
-    fn displace(&mut self, exporter: &Exporter, standing: Standing, turn: u64) {
+    fn displace(&mut self, exporter: &Exporter, standing: ExporterStanding, turn: u64) {
         self.order.remove(&(standing, turn));
         self.by_address.remove(&(exporter.source.address, standing, turn));
     }

@@ -15,8 +15,8 @@ use std::time::Duration;
 /// Datagrams handed on at a time, at most.
 const BATCH: usize = 32;
 const WAIT: Duration = Duration::from_millis(50);
-/// What is in the socket when the collector is stopped is still read, for so long.
-const DRAIN_NS: u64 = 2_000_000_000;
+/// What is in the socket when the collector is stopped is still read, for so long; what is there then is counted, for as long.
+const DRAIN_NS: u64 = 5_000_000_000;
 
 pub(super) fn start(
     address: SocketAddr,
@@ -37,42 +37,54 @@ fn listen(mut receiver: UdpReceiver, shared: &Shared, counters: &Counters, queue
     let mut until_ns = None;
     loop {
         let is_over = shared.is_over();
+        if is_over && until_ns.is_none() {
+            until_ns = Some(clock::monotonic_ns() + DRAIN_NS);
+            // A flood would have no end. Where the socket cannot be shut, the time limits what is read.
+            receiver.shut().unwrap_or(());
+        }
         let wait = if is_over { Duration::ZERO } else { WAIT };
-        let mut batch = Batch { shared, counters, queue, messages: Messages::new(), is_heard: true };
+        let is_late = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns);
+        let messages = Messages::new();
+        let mut batch = DatagramBatch { shared, counters, queue, messages, is_late, is_heard: true };
         let received = receiver.receive(wait, BATCH, |bytes, from| batch.take(bytes, from));
         if let Ok(dropped) = receiver.dropped() {
             counters.dropped.store(dropped, Ordering::Relaxed);
         }
         batch.send();
-        if received.is_err() || !batch.is_heard {
-            counters.failed.store(received.is_err(), Ordering::Relaxed);
+        let has_failed = received.is_err();
+        if has_failed || !batch.is_heard {
+            counters.failed.store(has_failed, Ordering::Relaxed);
             return;
         }
-        if is_over {
-            let until_ns = *until_ns.get_or_insert_with(|| clock::monotonic_ns() + DRAIN_NS);
-            if matches!(received, Ok(0)) || clock::monotonic_ns() > until_ns {
-                return;
-            }
+        let is_beyond = until_ns.is_some_and(|until_ns| clock::monotonic_ns() > until_ns + DRAIN_NS);
+        if is_over && (matches!(received, Ok(0)) || is_beyond) {
+            return;
         }
     }
 }
 
 /// Datagrams on their way to the decoding thread.
-struct Batch<'a> {
+struct DatagramBatch<'a> {
     shared: &'a Shared,
     counters: &'a Counters,
     queue: &'a Sender<Item>,
     messages: Messages,
+    /// Whether there is no time left to read them: they are counted.
+    is_late: bool,
     is_heard: bool,
 }
 
-impl Batch<'_> {
+impl DatagramBatch<'_> {
     fn take(&mut self, bytes: &[u8], from: SocketAddr) {
         let address = from.ip().to_canonical();
         add(&self.counters.messages, 1);
         add(&self.counters.bytes, bytes.len() as u64);
         if !self.shared.allowed.allows(address) {
             add(&self.counters.not_allowed, 1);
+            return;
+        }
+        if self.is_late {
+            add(&self.counters.unread, 1);
             return;
         }
         self.messages.push(Source { address, port: from.port(), transport: Transport::Udp }, bytes);

@@ -6,8 +6,8 @@ use super::intake::{Item, Messages};
 use super::ledger::{ExporterLedger, Handed};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
-    Collector, CollectorOptions, Exporter, Forgotten, Gather, GatherOptions, Protocol, Received, Refused,
-    SessionCounts,
+    Collector, CollectorOptions, Exporter, ForgottenExporters, Gather, GatherOptions, Protocol, Received,
+    RefusedMessages, SessionCounts,
 };
 use packetrig_flow::{FlowRecord, Ledger};
 use packetrig_sys::clock;
@@ -23,6 +23,9 @@ const PENDING_LEDGERS: usize = 256;
 const BATCH: usize = 1024;
 /// How often what waits is handed over, and what is known is shown.
 const TICK_NS: u64 = 200_000_000;
+/// Where many exporters are known, showing them takes at most this part of the time, and is done this often at least.
+const TICK_SHARE: u64 = 20;
+const TICK_MOST_NS: u64 = 2_000_000_000;
 
 /// Where records go.
 pub trait Outlet: Send {
@@ -43,8 +46,8 @@ pub trait Outlet: Send {
 pub(super) struct Known {
     pub(super) exporters: Vec<ExporterLedger>,
     pub(super) total: SessionCounts,
-    pub(super) refused: Refused,
-    pub(super) forgotten: Forgotten,
+    pub(super) refused: RefusedMessages,
+    pub(super) forgotten: ForgottenExporters,
     pub(super) memory: u64,
     pub(super) handed: Handed,
 }
@@ -52,12 +55,13 @@ pub(super) struct Known {
 pub(super) struct Decoder<O> {
     collector: Collector,
     gather: Gather<Exporter>,
-    pending: Pending<O>,
-    ticked_ns: u64,
+    pending: PendingRecords<O>,
+    /// When the next tick is due.
+    due_ns: u64,
 }
 
 /// Records on their way to the outlet.
-struct Pending<O> {
+struct PendingRecords<O> {
     records: BTreeMap<Exporter, Vec<FlowRecord>>,
     waiting: usize,
     ledgers: Vec<(Exporter, u64, Ledger)>,
@@ -65,7 +69,7 @@ struct Pending<O> {
     outlet: O,
 }
 
-impl<O: Outlet> Pending<O> {
+impl<O: Outlet> PendingRecords<O> {
     fn keep(&mut self, exporter: Exporter, record: FlowRecord) {
         self.records.entry(exporter).or_default().push(record);
         self.waiting += 1;
@@ -101,14 +105,14 @@ impl<O: Outlet> Decoder<O> {
         Self {
             collector: Collector::new(collector),
             gather: Gather::new(gather),
-            pending: Pending {
+            pending: PendingRecords {
                 records: BTreeMap::new(),
                 waiting: 0,
                 ledgers: Vec::new(),
                 handed: Handed::default(),
                 outlet,
             },
-            ticked_ns: clock::monotonic_ns(),
+            due_ns: clock::monotonic_ns() + TICK_NS,
         }
     }
 
@@ -121,7 +125,7 @@ impl<O: Outlet> Decoder<O> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if clock::monotonic_ns().saturating_sub(self.ticked_ns) >= TICK_NS {
+            if clock::monotonic_ns() >= self.due_ns {
                 self.tick(known);
             }
         }
@@ -154,7 +158,7 @@ impl<O: Outlet> Decoder<O> {
     }
 
     fn tick(&mut self, known: &Mutex<Known>) {
-        self.ticked_ns = clock::monotonic_ns();
+        let began_ns = clock::monotonic_ns();
         let now_ns = clock::wall_clock_ns();
         let Self { collector, gather, pending, .. } = self;
         collector.age(now_ns);
@@ -163,6 +167,8 @@ impl<O: Outlet> Decoder<O> {
         pending.outlet.tick();
         let snapshot = self.snapshot();
         *known.lock().unwrap_or_else(PoisonError::into_inner) = snapshot;
+        let took_ns = clock::monotonic_ns().saturating_sub(began_ns);
+        self.due_ns = began_ns + took_ns.saturating_mul(TICK_SHARE).clamp(TICK_NS, TICK_MOST_NS);
     }
 
     fn snapshot(&self) -> Known {

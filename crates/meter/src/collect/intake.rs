@@ -68,6 +68,7 @@ pub(super) struct Counters {
     pub(super) bytes: AtomicU64,
     pub(super) dropped: AtomicU64,
     pub(super) not_allowed: AtomicU64,
+    pub(super) unread: AtomicU64,
     pub(super) connections: AtomicU64,
     pub(super) open: AtomicU64,
     pub(super) refused: AtomicU64,
@@ -90,6 +91,8 @@ pub struct IntakeCounts {
     pub dropped: u64,
     /// Datagrams and connections of addresses that are not on the list of exporters.
     pub not_allowed: u64,
+    /// Datagrams that were left in the socket when the collector ended, since there were too many.
+    pub unread: u64,
     /// Connections accepted.
     pub connections: u64,
     /// Connections open now.
@@ -126,6 +129,7 @@ impl Counters {
             bytes: of(&self.bytes),
             dropped: of(&self.dropped),
             not_allowed: of(&self.not_allowed),
+            unread: of(&self.unread),
             connections: of(&self.connections),
             open: of(&self.open),
             refused: of(&self.refused),

@@ -6,7 +6,7 @@
 //! ```
 
 use super::intake::IntakeCounts;
-use packetrig_flow::collect::{Exporter, Forgotten, Refused, Reported, SessionCounts};
+use packetrig_flow::collect::{Exporter, ForgottenExporters, RefusedMessages, Reported, SessionCounts};
 use packetrig_flow::{FlowRecord, Ignored, Imbalance, Ledger};
 use serde::Serialize;
 use std::fmt::Write;
@@ -50,9 +50,9 @@ pub struct CollectLedger {
     /// Their sum, with those who were too many to be listed.
     pub total: SessionCounts,
     /// Messages that were not read, by cause.
-    pub refused: Refused,
+    pub refused: RefusedMessages,
     /// Exporters that were forgotten so that others find room, by cause.
-    pub forgotten: Forgotten,
+    pub forgotten: ForgottenExporters,
     /// Memory that exporters hold, in bytes, as it costs the allocator; flows that SIM holds open are apart.
     pub memory: u64,
     /// What went to the sinks.
@@ -152,27 +152,33 @@ impl CollectLedger {
     pub fn imbalances(&self) -> Vec<Imbalance> {
         let sum = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
         let left = sum(|intake| intake.messages);
-        let right = self.total.messages + self.refused.sum() + sum(IntakeCounts::datagrams_not_allowed);
+        let not_read = sum(IntakeCounts::datagrams_not_allowed) + sum(|intake| intake.unread);
+        let right = self.total.messages + self.refused.sum() + not_read;
         let mut found = self.total.imbalances();
         if left != right {
-            found.push(Imbalance { rule: "messages = read + refused + not allowed", left, right });
+            found.push(Imbalance {
+                rule: "messages = read + refused + not allowed + unread at the end",
+                left,
+                right,
+            });
         }
         found
     }
 
     /// Messages that were not read, by cause: those that did not get past the sockets, too.
-    pub fn refused_by_cause(&self) -> [(&'static str, u64); 3] {
+    pub fn refused_by_cause(&self) -> [(&'static str, u64); 4] {
         let not_allowed: u64 = self.intake.iter().map(IntakeCounts::datagrams_not_allowed).sum();
         [
             ("not_allowed", self.refused.not_allowed + not_allowed),
             ("address_full", self.refused.address_full),
             ("unknown_protocol", self.refused.unknown_protocol),
+            ("unread_at_end", self.intake.iter().map(|intake| intake.unread).sum()),
         ]
     }
 
     /// Exporters that were forgotten so that others find room, by cause.
     pub const fn forgotten_by_cause(&self) -> [(&'static str, u64); 3] {
-        let Forgotten { on_trial, for_memory, silent } = self.forgotten;
+        let ForgottenExporters { on_trial, for_memory, silent } = self.forgotten;
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
@@ -190,26 +196,7 @@ impl CollectLedger {
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
         });
-        metric(&mut text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
-            self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
-        });
-        metric(&mut text, "collect_forgotten_exporters_total", "Exporters forgotten for others.", |row| {
-            self.forgotten_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
-        });
-        metric(&mut text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
-            row(&[], self.memory);
-        });
-        metric(&mut text, "collect_given_up_bytes_total", "Bytes without their template, by cause.", |row| {
-            for (cause, bytes) in undecoded_by_cause(&self.total) {
-                row(&[("cause", cause)], bytes);
-            }
-        });
-        metric(&mut text, "collect_templates_no_room_total", "Templates given up for want of room.", |row| {
-            row(&[], self.total.templates_no_room);
-        });
-        metric(&mut text, "collect_over_budget_records_total", "Records too many for their bytes.", |row| {
-            row(&[], self.total.over_budget);
-        });
+        self.metrics_of_bounds(&mut text);
         for (name, help, value) in COUNTS {
             metric(&mut text, name, help, |row| {
                 for ledger in &self.exporters {
@@ -242,6 +229,32 @@ impl CollectLedger {
             });
         }
         text
+    }
+}
+
+impl CollectLedger {
+    /// What was not read, and what was given up for want of room.
+    fn metrics_of_bounds(&self, text: &mut String) {
+        metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {
+            self.refused_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(text, "collect_forgotten_exporters_total", "Exporters forgotten for others.", |row| {
+            self.forgotten_by_cause().iter().for_each(|(cause, value)| row(&[("cause", cause)], *value));
+        });
+        metric(text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
+            row(&[], self.memory);
+        });
+        metric(text, "collect_given_up_bytes_total", "Bytes without their template, by cause.", |row| {
+            for (cause, bytes) in undecoded_by_cause(&self.total) {
+                row(&[("cause", cause)], bytes);
+            }
+        });
+        metric(text, "collect_templates_no_room_total", "Templates given up for want of room.", |row| {
+            row(&[], self.total.templates_no_room);
+        });
+        metric(text, "collect_over_budget_records_total", "Records too many for their bytes.", |row| {
+            row(&[], self.total.over_budget);
+        });
     }
 }
 

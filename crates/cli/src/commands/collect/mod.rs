@@ -167,7 +167,7 @@ fn options(arguments: &Arguments) -> Result<CollectOptions, Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_flow::collect::{Forgotten, Refused, SessionCounts};
+    use packetrig_flow::collect::{ForgottenExporters, RefusedMessages, SessionCounts};
     use packetrig_meter::collect::{Handed, IntakeCounts};
 
     fn ledger(intake: IntakeCounts) -> CollectLedger {
@@ -177,8 +177,8 @@ mod tests {
             intake: vec![intake],
             exporters: vec![],
             total,
-            refused: Refused::default(),
-            forgotten: Forgotten::default(),
+            refused: RefusedMessages::default(),
+            forgotten: ForgottenExporters::default(),
             memory: 0,
             handed,
         }

@@ -102,11 +102,12 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
 /// What was not read, and what was given up for want of room, by cause.
 fn given_up_remarks(ledger: &CollectLedger) -> String {
     let (total, forgotten) = (&ledger.total, &ledger.forgotten);
-    let [(_, not_allowed), (_, address_full), (_, unknown_protocol)] = ledger.refused_by_cause();
+    let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
     let causes = [
         (unknown_protocol, "messages refused: of no known protocol"),
         (not_allowed, "messages dropped: their address is not on the list (--exporter)"),
         (address_full, "messages refused: too many exporters of one address (--exporters-per-address)"),
+        (unread, "messages not read: too many were waiting when the collector ended"),
         (forgotten.on_trial, "exporters forgotten for others while on trial: too many (--exporters)"),
         (forgotten.for_memory, "exporters forgotten: no memory (--memory)"),
         (forgotten.silent, "silent exporters forgotten for others (--exporters)"),

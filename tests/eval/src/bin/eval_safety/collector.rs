@@ -106,8 +106,8 @@ impl Ended {
         Ok(sent.abs_diff(known) + imbalances as u64)
     }
 
-    fn ns_per_byte(&self, idle_s: f64) -> anyhow::Result<f64> {
-        Ok((self.processor_s - idle_s).max(0.0) * 1e9 / self.number("/intake/0/bytes")?.max(1) as f64)
+    fn ns_per_byte(&self) -> anyhow::Result<f64> {
+        Ok(self.processor_s * 1e9 / self.number("/intake/0/bytes")?.max(1) as f64)
     }
 }
 
@@ -128,11 +128,11 @@ fn costs(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
         (HONEST[host as usize], honest_message(1, n / 3 * RECORDS))
     })?;
     let ended = scene.finish()?;
-    let honest = ended.ns_per_byte(0.0)?;
+    let honest = ended.ns_per_byte()?;
     let mut worst: f64 = 0.0;
     let megabytes = |ended: &Ended| Ok::<_, anyhow::Error>(ended.number("/intake/0/bytes")? as f64 / 1e6);
     let mut row = |what: String, ended: &Ended| -> anyhow::Result<f64> {
-        let (cost, read) = (ended.ns_per_byte(0.0)?, megabytes(ended)?);
+        let (cost, read) = (ended.ns_per_byte()?, megabytes(ended)?);
         let cells = [format!("{read:.0}"), format!("{cost:.1}"), format!("{:.1}", cost / honest)];
         table.rows.push([vec![what], cells.to_vec(), vec![ended.peak_mib.to_string()]].concat());
         Ok(cost / honest)
@@ -143,6 +143,9 @@ fn costs(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
         scene.send_for(seconds * SECOND_NS, |n| hostile(&[attack], n))?;
         worst = worst.max(row(format!("{attack:?}"), &scene.finish()?)?);
     }
+    let mut scene = Scene::open(&[])?;
+    scene.send_for(seconds * SECOND_NS, |n| hostile(&Attack::ALL, n))?;
+    worst = worst.max(row("all of them in turn".to_owned(), &scene.finish()?)?);
     output.table("collector_cost", &table)?;
     output.goal(
         "collector_cost",
@@ -170,8 +173,9 @@ fn open_to_all(seconds: u64, output: &mut Output) -> anyhow::Result<()> {
     let what = format!("{missing} of {sent} datagrams without a cause");
     output.goal("collector_books", &what, "0", &(missing == 0).into());
     output.say(&format!(
-        "Open to all: {} read, {} dropped by the socket; forgotten {}; refused {}.\n",
+        "Open to all: {} read in {:.1} s of processor time, {} dropped by the socket; forgotten {}; refused {}.\n",
         ended.number("/intake/0/messages")?,
+        ended.processor_s,
         ended.number("/intake/0/dropped")?,
         ended.said["forgotten"],
         ended.said["refused"]
