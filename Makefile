@@ -145,9 +145,12 @@ eval-truth: ## Measure verdicts: random faults of the rig and of the device besi
 	@scripts/setup.sh eval
 	eval/run.sh truth
 
-eval-safety: ## Measure what hostile senders cost: memory, losses of others, processor time per byte (EVAL_QUICK=1; EVAL_SECONDS; EVAL_ONLY)
+eval-safety: ## Measure what hostile senders, nodes, controllers and clients reach and cost (EVAL_QUICK=1; EVAL_SECONDS; EVAL_ONLY)
 	@scripts/setup.sh eval
 	eval/run.sh safety
+	@scripts/setup.sh test-all
+	@$(MAKE) --no-print-directory build-tests
+	PACKETRIG_BIN=$(BUILT)/packetrig $(XTASK) lab -- python3 eval/safety_goals.py $(NEXTEST)
 
 eval-loop: ## Measure how long contributors and CI wait: demo and tests cold and warm, one changed line (EVAL_QUICK=1: what is warm)
 	eval/loop.sh

@@ -1,9 +1,9 @@
 //! Feeds `packetrig_tests::fuzz::stamp` from the fuzzer, with a bound on what an input may cost.
 #![no_main]
 
-#[path = "../cost.rs"]
-mod cost;
+use packetrig_tests::fuzz;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| {
-    cost::bounded(data.len(), &cost::LINEAR, || packetrig_tests::fuzz::stamp(data));
-});
+#[global_allocator]
+static ALLOCATOR: packetrig_sys::memory::MeteredAllocator = packetrig_sys::memory::MeteredAllocator;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| fuzz::cost::assert_linear(data.len(), || fuzz::stamp(data)));

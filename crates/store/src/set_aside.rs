@@ -8,10 +8,10 @@
 
 use crate::catalogue::Catalogue;
 use crate::segments::check_node;
-use crate::spool::Segment;
 use crate::spool::segment::hex;
 use crate::{Error, disk};
 use packetrig_fleet::fabric::SegmentId;
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::path::Path;
 
@@ -28,7 +28,7 @@ impl Catalogue {
         }
         let directory = self.place().join("set-aside").join(&id.node.0);
         disk::make_below(self.place(), &directory).map_err(Error::file("create", &directory))?;
-        let name = format!("{}.seg", hex(&Segment::hash(bytes)));
+        let name = format!("{}.seg", hex(&Sha256::digest(bytes).into()));
         let kept = kept(&directory).map_err(Error::file("read", &directory))?;
         let is_known = directory.join(&name).exists();
         if is_known || kept.files >= FILES || kept.bytes + bytes.len() as u64 > BYTES {

@@ -1,8 +1,12 @@
-//! What work costs, in processor time of this thread, beside what honest input costs: so a slow machine, a sanitizer or a build
-//! without optimisation changes both.
+//! The cost oracle: an input may cost processor time and memory in proportion to its bytes, and no more. A fault that panics
+//! nowhere shows here.
+//!
+//! [`assert_bounded`] compares with what honest input costs, so a slow machine, a sanitizer or a build without optimisation
+//! changes both. [`assert_linear`] has bounds of its own, far beyond what is measured and far below what hurts.
 
 use crate::exporters::honest_message;
 use packetrig_flow::collect::{Collector, CollectorOptions, Source, Transport};
+use packetrig_sys::memory::MeteredAllocator;
 use rustix::time::{ClockId, clock_gettime};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::OnceLock;
@@ -14,6 +18,28 @@ const BASE_NS: u64 = 5_000_000;
 /// A measurement that is too long is repeated: an interrupt is charged to the thread that it stops.
 const ATTEMPTS: usize = 3;
 
+/// Memory that any input may take on the calling thread, and for each of its bytes.
+const MEMORY: u64 = 16 << 20;
+const MEMORY_PER_BYTE: u64 = 20_000;
+/// Processor time of all threads that any input may take, and for each of its bytes, in nanoseconds.
+const TIME_NS: u64 = 300_000_000;
+const TIME_PER_BYTE_NS: u64 = 100_000;
+
+/// Runs `work` on an input of so many bytes, and fails if it takes more memory or time than that. Memory is seen where the
+/// program has the [`MeteredAllocator`].
+pub fn assert_linear(bytes: usize, work: impl FnOnce()) {
+    let before = cpu_ns(ClockId::ProcessCPUTime);
+    let peak = MeteredAllocator::peak_of(work);
+    let cost_ns = cpu_ns(ClockId::ProcessCPUTime) - before;
+    let bytes = bytes as u64;
+    let most = MEMORY + MEMORY_PER_BYTE * bytes;
+    assert!(peak.is_none_or(|peak| peak <= most), "{bytes} bytes held {peak:?} bytes of memory");
+    assert!(
+        cost_ns <= TIME_NS + TIME_PER_BYTE_NS * bytes,
+        "{bytes} bytes took {cost_ns} ns of processor time"
+    );
+}
+
 /// Runs `work` on an input of so many bytes, and fails if it costs too much for them.
 pub fn assert_bounded(bytes: usize, mut work: impl FnMut()) {
     let limit_ns = BASE_NS + bytes as u64 * FACTOR * honest_ns_per_byte();
@@ -23,13 +49,14 @@ pub fn assert_bounded(bytes: usize, mut work: impl FnMut()) {
 
 /// Processor time of this thread that `work` takes.
 pub fn processor_ns(work: impl FnOnce()) -> u64 {
-    let now = || {
-        let now = clock_gettime(ClockId::ThreadCPUTime);
-        u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
-    };
-    let before = now();
+    let before = cpu_ns(ClockId::ThreadCPUTime);
     work();
-    now() - before
+    cpu_ns(ClockId::ThreadCPUTime) - before
+}
+
+fn cpu_ns(clock: ClockId) -> u64 {
+    let now = clock_gettime(clock);
+    u64::try_from(now.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
 /// What a byte of an honest exporter costs, at least one nanosecond.

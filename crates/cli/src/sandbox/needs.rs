@@ -6,9 +6,8 @@ use crate::error::Error;
 use crate::fleet_place::FleetPlace;
 use packetrig_flow::collect::Transport;
 use packetrig_sys::sandbox::{self, Capabilities, FileRules, TcpRules, ThreadClass};
-use packetrig_sys::{kernel, netns};
-use std::fs::DirBuilder;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use packetrig_sys::{kernel, netns, private_files};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 /// See the module.
@@ -83,7 +82,7 @@ pub(crate) fn meter(arguments: &Meter) -> Result<Needs, Error> {
         arguments.export.iter().filter_map(|target| target.strip_prefix("file:")).map(PathBuf::from);
     let exports: Vec<PathBuf> = exports.collect();
     for file in &exports {
-        let made = std::fs::File::options().create(true).append(true).open(file);
+        let made = private_files::append(file);
         made.map_err(|source| Error::Write { what: file.display().to_string(), source })?;
     }
     let is_tcp = |target: &String| target.starts_with("tcp:") || target.starts_with("tls:");
@@ -230,7 +229,7 @@ fn files_of(read: impl IntoIterator<Item = PathBuf>, write: impl IntoIterator<It
 /// A directory has to exist before there can be a rule for it.
 fn made(directory: Option<&Path>) -> Result<Option<PathBuf>, Error> {
     let Some(directory) = directory else { return Ok(None) };
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    let made = private_files::create_directories(directory);
     made.map_err(|source| Error::Write { what: directory.display().to_string(), source })?;
     Ok(Some(directory.to_owned()))
 }

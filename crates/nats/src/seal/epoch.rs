@@ -6,10 +6,10 @@
 
 use super::BASE64;
 use base64::Engine as _;
+use packetrig_sys::private_files;
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use std::fs;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 fn covered(epoch: u64) -> Vec<u8> {
@@ -68,8 +68,7 @@ impl EpochProofs {
 
 fn write(file: &Path, proof: &str) -> std::io::Result<()> {
     let draft = file.with_extension("new");
-    let options = || fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).clone();
-    let mut out = options().open(&draft)?;
+    let mut out = private_files::create(&draft)?;
     writeln!(out, "{proof}")?;
     out.sync_all()?;
     fs::rename(&draft, file)

@@ -4,7 +4,7 @@
 //! server on a subject that is not the node's own.
 
 use crate::fleet::{Fleet, fabric, node};
-use crate::server::program;
+use crate::server::{program, say};
 use crate::stranger::{Stranger, open_everything};
 use async_nats::HeaderMap;
 use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
@@ -47,8 +47,9 @@ const FOREIGN: [&str; 24] = [
     "evil",
 ];
 
-/// Every way in which a node might have something published where it may not publish by itself.
-fn try_everything(hostile: &Stranger) {
+/// Every way in which a node might have something published where it may not publish by itself; how many messages it took.
+fn try_everything(hostile: &Stranger) -> usize {
+    let mut messages = 0;
     for at in FOREIGN {
         hostile.publish(at, None, HeaderMap::new(), "evil");
         for own in ["join.a", "rep.a", "lease.a", "hb.a", "tm.r.a", "res.r.a"] {
@@ -66,8 +67,10 @@ fn try_everything(hostile: &Stranger) {
         hostile.flush();
         std::thread::sleep(Duration::from_millis(20));
         hostile.publish(at, None, HeaderMap::new(), "evil");
+        messages += 2 + 6 * 5;
     }
     hostile.flush();
+    messages
 }
 
 #[test]
@@ -84,7 +87,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let _own_questions = hostile.listen("join.a");
     let seen = witness.listen(">");
     witness.publish("witness.ready", None, HeaderMap::new(), "");
-    try_everything(&hostile);
+    let messages = try_everything(&hostile);
     std::thread::sleep(PASSING);
     let is_own = |subject: &str| {
         subject.rsplit('.').next() == Some("a")
@@ -99,6 +102,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
         seen.lock().expect("whole").iter().map(|message| message.subject.to_string()).collect();
     assert!(reached.contains("witness.ready") && reached.contains("rep.a"), "the witness hears: {reached:?}");
     let stray: Vec<&String> = reached.iter().filter(|at| !is_own(at)).collect();
+    say(&format!("{messages} messages to {} foreign subjects, {} reached", FOREIGN.len(), stray.len()));
     assert!(stray.is_empty(), "subjects beyond the node's own: {stray:?}");
     // The fleet is as usable as before.
     let head = head(1);

@@ -5,9 +5,10 @@ use crate::error::Error;
 use crate::output::remark;
 use packetrig_server::LocalUsers;
 use packetrig_sys::owner::{ConnectionOwners, own_user};
-use std::fs::{File, OpenOptions};
+use packetrig_sys::private_files;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
 /// The token in the file; one is made if there is no file. Only its owner can read it.
 pub(super) fn token(file: &Path) -> Result<String, Error> {
     let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(file) {
+    match private_files::create_new(file) {
         Ok(new) => make(new).map_err(failed),
         Err(error) if error.kind() == ErrorKind::AlreadyExists => read(file),
         Err(error) => Err(failed(error)),

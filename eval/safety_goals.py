@@ -1,0 +1,92 @@
+"""Goal lines of promises that tests hold: what hostile nodes, controllers and clients reached, and what processes may do.
+
+Run by `make eval-safety` inside the private lab, with the test runner as its argument. Each goal names its tests; it is met
+when all of them pass, and shows what they measured.
+"""
+
+import re
+import subprocess
+import sys
+
+RUNNER = sys.argv[1:]
+
+# Name, tests, what they say they measured, how that is shown, what is wanted.
+GOALS = [
+    (
+        "permit",
+        "binary(fleet) & test(hostile_controller)",
+        r"(\d+) attacks, (\d+) frames outside the permit",
+        "{1} frames outside the permit in {0} attempts of a controller with all keys",
+        "0",
+    ),
+    (
+        "node_subjects",
+        "binary(fabric) & test(a_hostile_node_reaches_no_subject_but_its_own)",
+        r"(\d+) messages to (\d+) foreign subjects, (\d+) reached",
+        "{2} of {1} foreign subjects reached by {0} messages of a node",
+        "0",
+    ),
+    (
+        "hostile_hello",
+        "binary(fleet) & test(hostile_node)",
+        None,
+        "two whole runs after a hello with epoch 2^64-2 and 4200 unreadable segments",
+        "fleet usable",
+    ),
+    (
+        "captures_kept",
+        "binary(disk)",
+        None,
+        "every capture kept and named: disk full at five points, SIGKILL, an interface deleted",
+        "all",
+    ),
+    (
+        "idle_slots",
+        "binary(hostile_client) & test(idle_connections_take_no_place)",
+        r"slots free under (\d+) idle connections \(([^)]*)\): (\d+) of (\d+)",
+        "{2} of {3} slots free under {0} idle connections ({1})",
+        "all",
+    ),
+    (
+        "rights",
+        "(binary(security) & test(walls)) | (binary(fleet) & test(walls))",
+        r"((?:collect|meter|reflect|serve|agent|fleet): .*no_new_privs.*)",
+        "{0}",
+        "no CAP_SYS_ADMIN, no root without a reason",
+    ),
+]
+
+
+def run(tests):
+    """Whether all of these tests pass, and what they printed."""
+    command = RUNNER + ["run", "--workspace", "--locked", "--offline", "--no-fail-fast", "--no-capture"]
+    command += ["--ignore-default-filter", "-E", tests]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    return done.returncode == 0, done.stdout
+
+
+def main():
+    missed = 0
+    for name, tests, pattern, shown, wanted in GOALS:
+        passed, printed = run(tests)
+        skipped = re.findall(r"skipped: (.*)", printed)
+        found = [shown]
+        if pattern:
+            # The same line may be printed twice, as it was said and as it was judged.
+            found = list(dict.fromkeys(shown.format(*match.groups()) for match in re.finditer(pattern, printed)))
+        if skipped and not found:
+            outcome = f"unsupported ({skipped[0]})"
+        elif passed and found:
+            outcome = "met"
+        else:
+            outcome = "missed"
+        missed += outcome == "missed"
+        for line in found or ["nothing"]:
+            print(f"goal safety.{name}: measured {line}, wanted {wanted}: {outcome}", flush=True)
+        if outcome == "missed":
+            print(printed[-3000:])
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
