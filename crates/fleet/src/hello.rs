@@ -50,6 +50,23 @@ pub struct Hello {
     pub troubles: Vec<String>,
 }
 
+/// Troubles and labels that are taken from a hello, and characters of each text.
+const MOST_TEXTS: usize = 32;
+const LONGEST_TEXT: usize = 300;
+
+impl Hello {
+    /// Cuts what a node says in words to what people read: a node says it every second, and all of it is kept.
+    pub fn limit_texts(&mut self) {
+        for texts in [&mut self.troubles, &mut self.labels, &mut self.features] {
+            texts.truncate(MOST_TEXTS);
+            for text in texts {
+                *text = text.chars().take(LONGEST_TEXT).collect();
+            }
+        }
+        self.version = self.version.chars().take(LONGEST_TEXT).collect();
+    }
+}
+
 /// An interface that may carry test traffic.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OfferedPort {

@@ -13,7 +13,7 @@ use crate::authority::AdmittedNode;
 use crate::subject;
 use packetrig_sys::{child, private_files};
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -192,6 +192,16 @@ fn write(setup: &Setup) -> Result<(), Error> {
     fs::rename(&new, &file).map_err(world(file.display().to_string()))
 }
 
+/// Where the server logs.
+fn log_file(setup: &Setup) -> PathBuf {
+    setup.directory.join("nats-server.log")
+}
+
+/// What it says before it has read where to log.
+fn first_words(setup: &Setup) -> PathBuf {
+    setup.directory.join("nats-server.out")
+}
+
 fn path(setup: &Setup) -> PathBuf {
     setup.directory.join("nats-server.conf")
 }
@@ -239,16 +249,16 @@ impl Keeper {
     /// Has the server read its configuration again, and waits until it says that it has.
     fn reload(&self, child: &Child) -> Result<(), Error> {
         let log = self.log();
-        let text = || fs::read_to_string(&log).unwrap_or_default();
-        let before = text().len();
+        let before = fs::metadata(&log).map_or(0, |facts| facts.len());
         child::reload(child).map_err(|error| Error::NotReady(error.to_string()))?;
         for _ in 0..READY_LOOKS {
-            let text = text();
-            let said = |words: &str| text.get(before..)?.lines().find(|line| line.contains(words));
-            if said(RELOADED).is_some() {
+            let text = tail(&log, before);
+            if text.contains(RELOADED) {
                 return Ok(());
             }
-            if let Some(line) = said("[ERR]") {
+            // What connections do wrong is logged as an error, too.
+            let is_own = |line: &&str| line.contains("[ERR]") && !line.contains("cid:");
+            if let Some(line) = text.lines().find(is_own) {
                 return Err(Error::NotReady(line.to_owned()));
             }
             std::thread::sleep(LOOK);
@@ -257,7 +267,7 @@ impl Keeper {
     }
 
     fn log(&self) -> PathBuf {
-        self.setup.directory.join("nats-server.log")
+        log_file(&self.setup)
     }
 
     fn tell(&self, trouble: String) {
@@ -283,15 +293,15 @@ impl Keeper {
     }
 
     fn start(&self) -> Result<Child, Error> {
-        let log = self.log();
-        let writer = private_files::append(&log).map_err(world(log.display().to_string()))?;
-        let errors = writer.try_clone().map_err(world(log.display().to_string()))?;
+        let words = first_words(&self.setup);
+        let writer = private_files::create(&words).map_err(world(words.display().to_string()))?;
+        let errors = writer.try_clone().map_err(world(words.display().to_string()))?;
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(path(&self.setup));
         command.stdin(Stdio::null()).stdout(writer).stderr(errors);
         child::end_with_us(&mut command);
         let mut child = command.spawn().map_err(world(self.program.display().to_string()))?;
-        if let Err(error) = self.wait_until_ready(&mut child, &log) {
+        if let Err(error) = self.wait_until_ready(&mut child) {
             end(&mut child);
             return Err(error);
         }
@@ -301,10 +311,13 @@ impl Keeper {
         Ok(child)
     }
 
-    fn wait_until_ready(&self, child: &mut Child, log: &Path) -> Result<(), Error> {
+    fn wait_until_ready(&self, child: &mut Child) -> Result<(), Error> {
+        let before = fs::metadata(self.log()).map_or(0, |facts| facts.len());
         let said = || {
-            let text = fs::read_to_string(log).unwrap_or_default();
-            text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]")).map(str::to_owned)
+            let text = tail(&self.log(), before);
+            let logged = text.lines().rfind(|line| line.contains("[FTL]") || line.contains("[ERR]"));
+            let first = fs::read_to_string(first_words(&self.setup)).unwrap_or_default();
+            logged.or_else(|| first.lines().last()).map(str::to_owned)
         };
         for _ in 0..READY_LOOKS {
             if let Ok(Some(status)) = child.try_wait() {
@@ -330,6 +343,19 @@ fn greets(setup: &Setup) -> bool {
     };
     let name = format!("\"server_name\":\"{}\"", configuration::server_name(setup));
     greeting().is_ok_and(|line| line.contains(&name) && line.contains("\"jetstream\":true"))
+}
+
+/// What was added to a log since it had that many bytes; all of one that began anew meanwhile.
+fn tail(log: &Path, before: u64) -> String {
+    let read = || -> std::io::Result<Vec<u8>> {
+        let mut file = fs::File::open(log)?;
+        let from = if file.metadata()?.len() < before { 0 } else { before };
+        file.seek(SeekFrom::Start(from))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes)?;
+        Ok(bytes)
+    };
+    read().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
 }
 
 fn end(child: &mut Child) {

@@ -13,7 +13,7 @@ mod trust;
 
 use self::listening::{Feeds, Tasks};
 use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
-use self::quota::LetterQuota;
+use self::quota::NodeQuota;
 pub(crate) use self::trust::Seals;
 use crate::connection::{Access, Troubles, open};
 use crate::runtime::Runtime;
@@ -48,7 +48,8 @@ pub struct NatsEndpoint {
     posted: Posted,
     runtime: Runtime,
     letters: Receiver<Message>,
-    quota: LetterQuota,
+    quota: NodeQuota,
+    telemetry_quota: NodeQuota,
     telemetry: Receiver<Message>,
     /// Held so that neither queue closes while a place lives that hears nothing on it.
     _feeds: Feeds,
@@ -78,8 +79,13 @@ impl NatsEndpoint {
         let seals = Seals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
-        let quota = LetterQuota::default();
-        let feeds = Feeds { letters: letters_in, quota: quota.clone(), telemetry: telemetry_in };
+        let (quota, telemetry_quota) = (NodeQuota::for_letters(), NodeQuota::for_telemetry());
+        let feeds = Feeds {
+            letters: letters_in,
+            quota: quota.clone(),
+            telemetry: telemetry_in,
+            telemetry_quota: telemetry_quota.clone(),
+        };
         let joining = async move {
             let client = open(access, name.0.clone(), troubles.clone()).await?;
             let own = Own {
@@ -106,6 +112,7 @@ impl NatsEndpoint {
             runtime,
             letters,
             quota,
+            telemetry_quota,
             telemetry,
             _feeds: feeds,
             _tasks: tasks,
@@ -196,7 +203,9 @@ impl NatsEndpoint {
         }
         select! {
             recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.give_back(letter)),
-            recv(self.telemetry) -> sample => sample.ok(),
+            recv(self.telemetry) -> sample => {
+                sample.ok().inspect(|sample| self.telemetry_quota.give_back(sample))
+            }
             default(within.to_std()) => None,
         }
     }
@@ -204,7 +213,10 @@ impl NatsEndpoint {
     /// What it says, if it can be read and believed.
     fn read(&mut self, message: &Message) -> Option<Envelope> {
         match self.seals.believe(&self.own.name, message) {
-            Ok(envelope) => Some(envelope),
+            Ok(envelope) => {
+                self.own.hear(message);
+                Some(envelope)
+            }
             Err(why) => {
                 self.refused += 1;
                 self.own.troubles.add(Error::NotPermitted(format!("{}: {why}", message.subject)));
@@ -239,6 +251,10 @@ impl Endpoint for NatsEndpoint {
             let message = self.next(Nanos::new(left))?;
             if let Some(envelope) = self.read(&message) {
                 return Some(envelope);
+            }
+            // Whoever sends what nobody believes must not keep the caller here.
+            if monotonic_ns() >= until {
+                return None;
             }
         }
     }

@@ -19,12 +19,12 @@ use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{Body, NodeName};
 use ring::hmac;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// Length of a node's key for grants.
 pub const MAC_KEY: usize = 32;
-/// Lives of controllers that are remembered; more are not believed.
+/// Lives of controllers that are remembered. Letters of one that is forgotten speak of an epoch that is over.
 const LIVES: usize = 4096;
 /// What is sealed begins so: nothing else that is signed with the key can be taken for it.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
@@ -155,12 +155,14 @@ pub(crate) struct Checker {
     incarnation: u64,
     /// The last number of each life of a controller, apart for what went to all.
     seen: BTreeMap<(u64, bool), u64>,
+    /// The keys of `seen` in the order they came.
+    order: VecDeque<(u64, bool)>,
 }
 
 impl Checker {
     pub(crate) fn new(controller: Vec<u8>, grants: &[u8; MAC_KEY], incarnation: u64) -> Self {
         let grants = hmac::Key::new(hmac::HMAC_SHA256, grants);
-        Self { controller, grants, incarnation, seen: BTreeMap::new() }
+        Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
     }
 
     /// Whether `bytes`, which say `body`, come from the controller, are for this life of the node, and are new.
@@ -190,10 +192,14 @@ impl Checker {
         if number <= last {
             return Err("a repetition");
         }
-        if last == 0 && self.seen.len() >= LIVES {
-            return Err("too many controllers");
+        if self.seen.insert((session, to_all), number).is_none() {
+            self.order.push_back((session, to_all));
         }
-        self.seen.insert((session, to_all), number);
+        if self.order.len() > LIVES
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
         Ok(())
     }
 }

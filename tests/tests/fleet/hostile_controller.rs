@@ -304,7 +304,7 @@ fn controller() {
 /// Runs the controller to its end: what became of each thing it tried.
 fn outcomes(fleet: &Fleet, is_honest: bool) -> Vec<(String, String)> {
     let mut command = fleet.beside_the_controller(&std::env::current_exe().expect("this test has a file"));
-    command.args(["--exact", "hostile::controller", "--nocapture", "--include-ignored"]);
+    command.args(["--exact", "hostile_controller::controller", "--nocapture", "--include-ignored"]);
     command.env(KEYS, fleet.place().join("fleet")).env(NAMESPACE, fleet.namespace_of(VICTIM));
     if is_honest {
         command.env("PACKETRIG_TEST_HONEST", "1");

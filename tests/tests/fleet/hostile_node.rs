@@ -36,6 +36,8 @@ fn poison(line: &str) {
 #[test]
 fn a_hostile_hello_and_unreadable_results_neither_brick_nor_slow_the_fleet() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    // A controller makes the stream of results.
+    assert_eq!(fleet.begin(&["--packets", "100"]).finish().code, Some(0));
     let line = fleet.line().to_owned();
     fleet.beside_controller(|| poison(&line));
     for _ in 0..2 {

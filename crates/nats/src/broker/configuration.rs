@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 const PAYLOAD: usize = 1 << 20;
 /// The account with the streams and the records.
 const CONTROL: &str = "CONTROL";
+/// Bytes of a log before the next one is begun, and logs that are kept.
+const LOG_BYTES: u64 = 4 << 20;
+const LOG_FILES: u32 = 4;
 /// Memory for what the server keeps only while it runs.
 const MEMORY: u64 = 64 << 20;
 
@@ -36,6 +39,11 @@ pub fn configuration(setup: &Setup) -> String {
     // A dead peer is noticed after two of these; the default is four minutes.
     line(format_args!("ping_interval: \"2s\"\nping_max: 2"));
     line(format_args!("max_payload: {PAYLOAD}"));
+    // Strangers and nodes decide how much is logged.
+    line(format_args!(
+        "log_file: {}\nlogfile_size_limit: {LOG_BYTES}\nlogfile_max_num: {LOG_FILES}",
+        file(&super::log_file(setup))
+    ));
     // The default writes to disk every two minutes.
     line(format_args!(
         "jetstream {{\n  store_dir: {}\n  max_file_store: {}\n  max_memory_store: {MEMORY}\n  sync_interval: always\n}}",

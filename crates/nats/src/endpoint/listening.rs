@@ -4,7 +4,7 @@
 //! was lost before it came here, for it is numbered where it is posted.
 
 use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
-use super::quota::LetterQuota;
+use super::quota::NodeQuota;
 use crate::subject::{self, speaker};
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
@@ -19,8 +19,9 @@ use tokio::task::JoinHandle;
 #[derive(Clone, Debug)]
 pub(super) struct Feeds {
     pub(super) letters: Sender<Message>,
-    pub(super) quota: LetterQuota,
+    pub(super) quota: NodeQuota,
     pub(super) telemetry: Sender<Message>,
+    pub(super) telemetry_quota: NodeQuota,
 }
 
 /// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
@@ -50,7 +51,7 @@ impl Tasks {
                 tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
             }
             for at in subject::CONTROLLER_TELEMETRY {
-                tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.telemetry.clone()));
+                tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
             }
         } else {
             for at in [&*subject::to_node(name), subject::TO_ALL] {
@@ -73,7 +74,6 @@ impl Tasks {
 
 async fn letter_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
     while let Some(message) = subscriber.next().await {
-        own.hear(&message);
         if header(&message, ASK).is_none() {
             if !feeds.quota.take(&message) {
                 own.dropped.fetch_add(1, Ordering::Relaxed);
@@ -88,13 +88,22 @@ async fn letter_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
     }
 }
 
-async fn telemetry_task(own: Own, mut subscriber: Subscriber, telemetry: Sender<Message>) {
+async fn telemetry_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
     let mut numbers = Numbers::default();
     while let Some(message) = subscriber.next().await {
-        let lost = numbers.missing_before(&message, &own);
-        let full = u64::from(telemetry.try_send(message).is_err());
-        own.dropped.fetch_add(lost + full, Ordering::Relaxed);
+        let lost = numbers.missing_before(&message);
+        let is_queued = feeds.telemetry_quota.take(&message) && queue(&feeds, message);
+        own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
+}
+
+/// Whether there was room in the queue that all nodes share.
+fn queue(feeds: &Feeds, sample: Message) -> bool {
+    feeds
+        .telemetry
+        .try_send(sample)
+        .map_err(|error| feeds.telemetry_quota.give_back(&error.into_inner()))
+        .is_ok()
 }
 
 /// The life of each speaker, by its name, and the number it comes to next.
@@ -103,7 +112,7 @@ struct Numbers(BTreeMap<String, (u64, u64)>);
 
 impl Numbers {
     /// How many of this speaker were lost since its last one, on the wire or in a queue of the engine.
-    fn missing_before(&mut self, message: &Message, own: &Own) -> u64 {
+    fn missing_before(&mut self, message: &Message) -> u64 {
         let number = || header(message, NUMBER)?.parse::<u64>().ok();
         let name = message.subject.rsplit('.').next();
         let (Some(name), Some(life), Some(number)) = (name, place_of(message), number()) else { return 0 };
@@ -112,7 +121,6 @@ impl Numbers {
             Some((known, due)) if *known == life => number.saturating_sub(std::mem::replace(due, next)),
             // What a life said before we listened was not lost.
             _ => {
-                own.hear(message);
                 self.0.insert(name.to_owned(), (life, next));
                 0
             }

@@ -1,24 +1,25 @@
-//! How many letters of one node may wait to be read.
+//! How much of what one node says may wait to be read.
 //!
-//! Letters are never dropped for the sake of another node: each has room of its own. A node that writes faster than it is
-//! read loses its own letters, which are counted; the machines of both sides repeat what was lost.
+//! Nothing is dropped for the sake of another node: each has room of its own. A node that writes faster than it is read loses
+//! its own letters, which are counted; the machines of both sides repeat what was lost.
 
 use async_nats::Message;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Most letters of one node that wait.
-const LETTERS: usize = 4096;
-/// Most bytes of them.
-const BYTES: usize = 16 << 20;
-
 /// Clones are the same quota.
-#[derive(Clone, Debug, Default)]
-pub(super) struct LetterQuota(Arc<Mutex<BTreeMap<String, WaitingLetters>>>);
+#[derive(Clone, Debug)]
+pub(super) struct NodeQuota {
+    /// Most messages of one node that wait.
+    messages: usize,
+    /// Most bytes of them.
+    bytes: usize,
+    waiting: Arc<Mutex<BTreeMap<String, WaitingMessages>>>,
+}
 
 #[derive(Clone, Copy, Debug, Default)]
-struct WaitingLetters {
-    letters: usize,
+struct WaitingMessages {
+    messages: usize,
     bytes: usize,
 }
 
@@ -26,9 +27,18 @@ fn speaker(message: &Message) -> &str {
     message.subject.rsplit('.').next().unwrap_or_default()
 }
 
-impl LetterQuota {
-    fn own(&self) -> MutexGuard<'_, BTreeMap<String, WaitingLetters>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+impl NodeQuota {
+    pub(super) fn for_letters() -> Self {
+        Self { messages: 4096, bytes: 16 << 20, waiting: Arc::default() }
+    }
+
+    /// Counters and hellos are short, and the next one says the same again.
+    pub(super) fn for_telemetry() -> Self {
+        Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }
+    }
+
+    fn own(&self) -> MutexGuard<'_, BTreeMap<String, WaitingMessages>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether there is room for one more of that node; then it is taken.
@@ -37,10 +47,10 @@ impl LetterQuota {
         let waiting = all.entry(speaker(message).to_owned()).or_default();
         let bytes = waiting.bytes + message.length;
         // One letter always fits, however long.
-        if waiting.letters > 0 && (waiting.letters >= LETTERS || bytes > BYTES) {
+        if waiting.messages > 0 && (waiting.messages >= self.messages || bytes > self.bytes) {
             return false;
         }
-        *waiting = WaitingLetters { letters: waiting.letters + 1, bytes };
+        *waiting = WaitingMessages { messages: waiting.messages + 1, bytes };
         true
     }
 
@@ -48,9 +58,9 @@ impl LetterQuota {
     pub(super) fn give_back(&self, message: &Message) {
         let mut all = self.own();
         if let Some(waiting) = all.get_mut(speaker(message)) {
-            waiting.letters = waiting.letters.saturating_sub(1);
+            waiting.messages = waiting.messages.saturating_sub(1);
             waiting.bytes = waiting.bytes.saturating_sub(message.length);
-            if waiting.letters == 0 {
+            if waiting.messages == 0 {
                 all.remove(speaker(message));
             }
         }
@@ -75,9 +85,9 @@ mod tests {
 
     #[test]
     fn a_node_uses_up_its_own_room_only() {
-        let quota = LetterQuota::default();
-        let taken = (0..2 * LETTERS).filter(|_| quota.take(&letter("rep.a", 10))).count();
-        assert_eq!(taken, LETTERS);
+        let quota = NodeQuota::for_letters();
+        let taken = (0..2 * quota.messages).filter(|_| quota.take(&letter("rep.a", 10))).count();
+        assert_eq!(taken, quota.messages);
         assert!(quota.take(&letter("rep.b", 10)), "another node");
         assert!(!quota.take(&letter("lease.a", 10)), "the same node by another subject");
         quota.give_back(&letter("rep.a", 10));
@@ -86,11 +96,12 @@ mod tests {
 
     #[test]
     fn bytes_count_too_and_one_letter_always_fits() {
-        let quota = LetterQuota::default();
-        assert!(quota.take(&letter("rep.a", BYTES + 1)));
+        let quota = NodeQuota::for_letters();
+        let most = quota.bytes;
+        assert!(quota.take(&letter("rep.a", most + 1)));
         assert!(!quota.take(&letter("rep.a", 1)));
-        quota.give_back(&letter("rep.a", BYTES + 1));
-        assert!(quota.take(&letter("rep.a", BYTES)));
+        quota.give_back(&letter("rep.a", most + 1));
+        assert!(quota.take(&letter("rep.a", most)));
         assert!(quota.own().len() == 1);
     }
 }

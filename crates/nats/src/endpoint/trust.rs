@@ -111,6 +111,7 @@ impl Seals {
         let mut envelope = Envelope { from, ..envelope()? };
         if let Body::Hello(hello) = &mut envelope.body {
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
+            hello.limit_texts();
         }
         Ok(envelope)
     }

@@ -33,6 +33,7 @@ use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeSet;
 use throne::Throne;
 
 /// How long a higher epoch may take to be written.
@@ -40,6 +41,8 @@ const RAISING: Nanos = Nanos::from_secs(10);
 /// How long a roll call waits for the first answer, and after an answer for the next.
 const FIRST_ANSWER: Nanos = Nanos::from_millis(1500);
 const NEXT_ANSWER: Nanos = Nanos::from_millis(60);
+/// And not longer than this, however many answer.
+const LAST_ANSWER: Nanos = Nanos::from_secs(3);
 /// How often a place that somebody else has is looked at.
 const LOOK: Nanos = Nanos::from_millis(100);
 
@@ -259,15 +262,19 @@ fn roll_call<E: Endpoint>(endpoint: &mut E, members: &mut Members) -> Result<Nan
     let asked = now();
     endpoint.post_all(Body::RollCall)?;
     let known = members.iter().count();
-    let (mut heard, mut slowest) = (0, Nanos::ZERO);
+    let mut heard = BTreeSet::new();
+    let mut slowest = Nanos::ZERO;
     let mut until: MonoTime = asked + FIRST_ANSWER;
     while now() < until {
         let Some(Envelope { from, body }) = endpoint.receive(until.since(now())) else { break };
         if let Body::Hello(hello) = body {
             members.hear(&from, *hello, now());
-            heard += 1;
-            slowest = now().since(asked);
-            until = if heard >= known.max(1) { now() + NEXT_ANSWER } else { until };
+            // Only a node that was not heard yet is waited for a little longer, and none for ever.
+            if heard.insert(from) {
+                slowest = now().since(asked);
+                let is_complete = heard.len() >= known.max(1);
+                until = if is_complete { (now() + NEXT_ANSWER).min(asked + LAST_ANSWER) } else { until };
+            }
         }
     }
     Ok(slowest)

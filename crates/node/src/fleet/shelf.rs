@@ -3,10 +3,10 @@
 //! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
 
 use super::collector::{Shelf, ShelfError, Shelved};
-use packetrig_fleet::RunId;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_store::{Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, Stored, Unfinished};
 use packetrig_sys::clock;
 use serde_json::Value;
@@ -102,10 +102,19 @@ impl Shelf for RunShelf {
 }
 
 impl Slot {
+    /// Whether the node is one of the run under way. What others send for it counts against their room for late results.
+    fn takes_part(&self, node: &NodeName) -> bool {
+        let record = &self.begun["record"];
+        let lists = [&record["nodes"], &record["left_out"]];
+        let mut names = lists.into_iter().filter_map(Value::as_array).flatten();
+        record.is_null() || names.any(|name| name == node.0.as_str())
+    }
+
     fn store(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
-        let gathered = if let Some(draft) = self.draft.as_ref().filter(|draft| draft.run() == run) {
+        let under_way = self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node));
+        let gathered = if let Some(draft) = under_way {
             settled(draft.store_segment(&self.catalogue, id, body, at))?;
             draft.assemble(&self.catalogue, *attempt, node)?
         } else {

@@ -200,6 +200,10 @@ impl Header {
         if bytes.len() > SEGMENT_ROOM || bytes.len() - HEADER != name.saturating_add(length) || bytes[6] > 1 {
             return Err(Broken::Form);
         }
+        // It becomes part of the name of a file.
+        if name > NAME_ROOM {
+            return Err(Broken::Form);
+        }
         Ok(Self {
             kind: Kind::of(bytes[5]).ok_or(Broken::Form)?,
             last: bytes[6] == 1,

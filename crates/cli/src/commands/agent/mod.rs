@@ -89,8 +89,26 @@ fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     let name = arguments.name.clone().or_else(|| earlier.as_ref().map(|it| it.name.0.clone()));
     let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
     let membership = enrol::enrol(&line, &name, earlier.as_ref())?;
+    if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
+        leave(home, &earlier)?;
+    }
     membership.save(&file)?;
     remark(format_args!("joined the fleet at {} as {name}", membership.address));
+    Ok(())
+}
+
+/// Epochs of another fleet mean nothing to the new one, and its results are not for the new one's operator: they stay aside.
+fn leave(home: &Home, earlier: &Membership) -> Result<(), Error> {
+    let print: String = earlier.fleet.chars().take(16).collect();
+    for name in ["epoch", "epoch-proof", "spool", "captures"] {
+        let (from, to) = (home.file(name), home.file(&format!("{name}-of-{print}")));
+        match fs::rename(&from, &to) {
+            Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                return Err(Error::Write { what: from.display().to_string(), source });
+            }
+            _ => {}
+        }
+    }
     Ok(())
 }
 

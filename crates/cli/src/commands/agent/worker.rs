@@ -68,6 +68,10 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
     process::end_with_parent()?;
     signal::latch()?;
     let permit = Arc::new(permit(arguments, home)?);
+    // One that has expired is not let in, but still renewed.
+    if let Err(error) = super::renew(home) {
+        remark(format_args!("the certificate of this node could not be renewed: {error}"));
+    }
     let membership = Membership::load(&home.membership())?;
     let opening = sandbox::begin(&arguments.sandbox, needs::agent(arguments, home.directory())?)?;
     let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;

@@ -155,10 +155,11 @@ fn watch(place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authori
         }
         let nodes = authority.admitted().unwrap_or_default();
         if nodes != allowed {
-            if let Err(error) = broker.allow(nodes.clone()) {
-                remark(format_args!("the server could not be told of its nodes: {error}"));
+            match broker.allow(nodes.clone()) {
+                Ok(()) => allowed = nodes,
+                // It is tried again.
+                Err(error) => remark(format_args!("the server could not be told of its nodes: {error}")),
             }
-            allowed = nodes;
         }
     }
 }
