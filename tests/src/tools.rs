@@ -61,3 +61,10 @@ fn tcpdump() -> Command {
     command.args(["--user", "--map-user=1000", "--", "tcpdump"]);
     command
 }
+
+/// What a server answers to a document, by way of `curl`.
+pub fn post(address: &str, body: &str) -> String {
+    let mut command = Command::new("curl");
+    command.args(["-s", "-X", "POST", "-H", "Content-Type: application/json", "-d", body, address]);
+    String::from_utf8_lossy(&command.output().expect("there is a curl").stdout).into_owned()
+}

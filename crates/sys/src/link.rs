@@ -128,8 +128,12 @@ impl Links {
 
     /// All interfaces, in order of their number; one of a kind that cannot be read is left out.
     pub fn list(&mut self) -> Result<Vec<Link>, Error> {
+        self.list_of(LinkMessage::default())
+    }
+
+    fn list_of(&mut self, message: LinkMessage) -> Result<Vec<Link>, Error> {
         let mut links = Vec::new();
-        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let request = RouteNetlinkMessage::GetLink(message);
         let mut note = |answer| {
             if let RouteNetlinkMessage::NewLink(message) = answer {
                 links.push(link_of(&message));
@@ -192,8 +196,12 @@ impl Links {
 
     /// Addresses of all interfaces.
     pub fn addresses(&mut self) -> Result<Vec<Address>, Error> {
+        self.addresses_of(AddressMessage::default())
+    }
+
+    fn addresses_of(&mut self, message: AddressMessage) -> Result<Vec<Address>, Error> {
         let mut addresses = Vec::new();
-        let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+        let request = RouteNetlinkMessage::GetAddress(message);
         let mut note = |answer| {
             if let RouteNetlinkMessage::NewAddress(message) = answer {
                 addresses.extend(address_of(&message));

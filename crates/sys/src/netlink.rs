@@ -46,6 +46,11 @@ impl Conversation {
         Ok(Self { socket, buffer: vec![0; RECEIVE_BUFFER], sequence: 0, label: netns.label().to_owned() })
     }
 
+    /// From here on the kernel refuses what it does not know in a request, instead of passing over it.
+    pub(crate) fn demand_strictness(&mut self) -> std::io::Result<()> {
+        self.socket.set_netlink_get_strict_chk(true)
+    }
+
     /// Sends a request and gives each answer to `each`; ends with the acknowledgement or the end of the dump. Returns how
     /// many answers had a form that the parser does not know: whoever must not miss one looks at it.
     pub(crate) fn ask<M>(&mut self, request: M, flags: u16, each: &mut dyn FnMut(M)) -> std::io::Result<usize>

@@ -4,8 +4,11 @@
 use packetrig_engine::packet::guard::permit_port;
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::{NetNs, delete_named};
+use packetrig_tests::program::Running;
 use packetrig_tests::skip;
-use std::process::Command;
+use packetrig_tests::tools::post;
+use serde_json::json;
+use std::process::{Child, Command};
 
 /// A machine whose `card` carries the default route, and a second one.
 struct Machines([String; 2]);
@@ -58,9 +61,36 @@ impl Machines {
         permit_port(&netns, index, name, false).err().map(|error| error.to_string())
     }
 
+    /// Takes the second machine its name; it lives as long as the process.
+    fn hide_second(&self) -> Held {
+        let name = &self.0[1];
+        let inside = NetNs::open(name).unwrap();
+        let held = inside.run_in(|| Command::new("sleep").arg("60").spawn()).unwrap();
+        delete_named(name).unwrap();
+        Held(held.unwrap())
+    }
+
+    /// What a server, which can enter no namespace any more, answers to a run on that port of the first machine.
+    fn answer_of_server(&self, name: &str) -> String {
+        let mut running =
+            Running::start(&["serve", "--plain-http", "--http", "127.0.0.1:18981", "--no-grpc"], "");
+        running.await_printed("OTG over HTTP");
+        let ports = json!({ "ports": [{"name": "a", "location": format!("{}/{name}", self.0[0])}] });
+        post("http://127.0.0.1:18981/config", &ports.to_string())
+    }
+
     fn demand_refused(&self, which: usize, name: &str) {
         let said = self.refusal_on(which, name).unwrap_or_else(|| panic!("{name} is not refused"));
         assert!(said.contains("card") && said.contains("default route"), "{name}: {said}");
+    }
+}
+
+/// A process that ends with the test.
+struct Held(Child);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.kill().and_then(|()| self.0.wait().map(drop)).ok();
     }
 }
 
@@ -152,4 +182,34 @@ fn a_device_under_test_may_have_its_default_route_to_the_port() {
     let Some(machines) = Machines::new("dut") else { return };
     // `wire` is the far end of the card.
     assert_eq!(machines.refusal_on(1, "wire"), None);
+}
+
+#[test]
+fn a_server_in_its_sandbox_refuses_what_leads_to_a_default_route_in_a_namespace_without_a_name() {
+    let Some(machines) = Machines::new("walls") else { return };
+    if !skip::has_tool("curl") {
+        return;
+    }
+    for (port, far, bridge) in [("port", "far", "br0"), ("plain", "end", ""), ("tested", "device", "br1")] {
+        assert!(machines.ip(&format!("link add {port} type veth peer name {far} netns TWO")));
+        if !bridge.is_empty() {
+            assert!(machines.ip_there(&format!("link add {bridge} type bridge")));
+            assert!(machines.ip_there(&format!("link set {far} master {bridge}")));
+        }
+    }
+    assert!(machines.ip_there("link set br0 up") && machines.ip_there("addr add 192.0.2.1/24 dev br0"));
+    assert!(machines.ip_there("route add default via 192.0.2.2"));
+    let has_macvlan = machines.ip_there("link add link wire name upper type macvlan mode bridge");
+    assert!(!has_macvlan || machines.ip_there("link set upper netns ONE"));
+    let _held = machines.hide_second();
+    let said = machines.answer_of_server("port");
+    assert!(said.contains("port is refused") && said.contains("br0"), "{said}");
+    if has_macvlan {
+        let said = machines.answer_of_server("upper");
+        assert!(said.contains("upper is refused") && said.contains("wire"), "{said}");
+    }
+    // A cable that is not plugged in, and one to a bridge without addresses, are a lab's.
+    for name in ["plain", "tested"] {
+        assert_eq!(machines.answer_of_server(name), r#"{"warnings":[]}"#, "{name}");
+    }
 }

@@ -6,9 +6,9 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Running;
 use packetrig_tests::skip;
+use packetrig_tests::tools::post;
 use packetrig_tests::walls::{Holding, RIG};
 use serde_json::json;
-use std::process::Command;
 
 /// Once the program has said that its sandbox stands.
 fn holding(program: &'static str, running: &mut Running) -> Holding {
@@ -117,12 +117,6 @@ fn a_run_in_another_namespace_needs_no_right_to_enter_it() {
     let held = holding("serve", &mut running);
     held.assert_at_most(RIG);
     assert!(held.threads.iter().any(|thread| thread.name.starts_with("rx-")), "{:?}", held.threads);
-}
-
-fn post(address: &str, body: &str) -> String {
-    let mut command = Command::new("curl");
-    command.args(["-s", "-X", "POST", "-H", "Content-Type: application/json", "-d", body, address]);
-    String::from_utf8_lossy(&command.output().expect("there is a curl").stdout).into_owned()
 }
 
 #[test]

@@ -5,7 +5,7 @@
 //! Everything stacked with it (its bridge, VLANs on it, the card below it) counts like itself, see [`stack`](super::stack).
 //! Whoever sends asks [`permit_port`].
 
-use super::stack::{Reach, StackLink, StackNamespace, look, stacked_with};
+use super::stack::{Reach, StackLink, StackNamespace, leads_out_of_sight, look, stacked_with};
 use crate::Error;
 use packetrig_sys::netns::NetNs;
 use std::collections::BTreeMap;
@@ -46,12 +46,29 @@ pub(crate) fn relatives(all: &[StackNamespace], index: u32) -> Vec<Relative> {
             },
             loopback: of.link.loopback,
             default_route: of.default_route,
+            unknown: unknown_of(all, *namespace, of),
             addresses: of.addresses.clone(),
         })
     };
     let found = stacked_with(all, index);
     // What is at the far end of a cable and goes no further is what is tested.
     found.iter().filter(|(_, reach)| **reach != Reach::CableEnd).filter_map(describe).collect()
+}
+
+fn unknown_of(all: &[StackNamespace], namespace: usize, of: &StackLink) -> Option<UnknownPart> {
+    if leads_out_of_sight(all, namespace, &of.link) {
+        return Some(UnknownPart::FarEnd);
+    }
+    all[namespace].has_unknown_routes.then_some(UnknownPart::Routes)
+}
+
+/// What this process cannot see of an interface, because the namespace cannot be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnknownPart {
+    /// Which routes leave through it.
+    Routes,
+    /// What is below it, or at the far end of its cable.
+    FarEnd,
 }
 
 /// How an interface is related to the one asked for.
@@ -76,6 +93,8 @@ pub struct Relative {
     pub loopback: bool,
     /// A default route leaves through it.
     pub default_route: bool,
+    /// What cannot be seen of it.
+    pub unknown: Option<UnknownPart>,
     /// Its addresses.
     pub addresses: Vec<IpAddr>,
 }
@@ -115,6 +134,9 @@ fn objection(relative: &Relative) -> Option<String> {
             "{who} carries the default route, so test traffic could reach other people's networks"
         ));
     }
+    if let Some(reason) = objection_to_unknown(relative) {
+        return Some(format!("{who} {reason}"));
+    }
     // The device under test may have any address.
     if relative.kinship == Kinship::BeyondCable {
         return None;
@@ -123,6 +145,25 @@ fn objection(relative: &Relative) -> Option<String> {
     Some(format!(
         "{who} has the address {foreign}, which is not one for benchmarking (198.18.0.0/15, 2001:2::/48)"
     ))
+}
+
+/// What cannot be seen counts as part of a network that people use. A bridge without an address that leads on is a device under test.
+fn objection_to_unknown(relative: &Relative) -> Option<&'static str> {
+    let has_address = || relative.addresses.iter().any(|address| !is_of_link(*address));
+    match relative.unknown? {
+        UnknownPart::FarEnd => Some("leads into a network namespace that this program cannot look into"),
+        UnknownPart::Routes if relative.kinship == Kinship::BeyondCable && !has_address() => None,
+        UnknownPart::Routes => {
+            Some("is in a network namespace that this program cannot enter, so its routes are unknown")
+        }
+    }
+}
+
+fn is_of_link(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(four) => four.is_link_local(),
+        IpAddr::V6(six) => six.is_unicast_link_local(),
+    }
 }
 
 /// Addresses set aside for benchmarking (RFC 2544, RFC 5180), and those that never leave a link.
@@ -153,6 +194,7 @@ mod tests {
             kinship: Kinship::Itself,
             loopback: false,
             default_route: false,
+            unknown: None,
             addresses: Vec::new(),
         }
     }
@@ -205,5 +247,24 @@ mod tests {
         let address = "10.0.0.1".parse().unwrap();
         let tested = Relative { default_route: false, addresses: vec![address], ..beyond };
         assert_eq!(judge("eth1", &[tested], false), Ok(()));
+    }
+
+    #[test]
+    fn what_cannot_be_seen_is_refused_but_for_a_bridge_without_addresses_where_a_cable_leads() {
+        let unseen = |unknown, kinship| Relative { unknown: Some(unknown), kinship, ..plain() };
+        let refusal =
+            |relative: Relative| judge("eth1", &[relative], false).err().map(|refusal| refusal.reason);
+        for kinship in [Kinship::Itself, Kinship::Stacked, Kinship::BeyondCable] {
+            let reason = refusal(unseen(UnknownPart::FarEnd, kinship)).unwrap();
+            assert!(reason.contains("cannot look into"), "{reason}");
+        }
+        let below = refusal(unseen(UnknownPart::Routes, Kinship::Stacked)).unwrap();
+        assert!(below.contains("routes are unknown"), "{below}");
+        let bridge = unseen(UnknownPart::Routes, Kinship::BeyondCable);
+        assert_eq!(refusal(bridge.clone()), None);
+        let link_only = Relative { addresses: vec!["fe80::1".parse().unwrap()], ..bridge.clone() };
+        assert_eq!(refusal(link_only), None);
+        let addressed = Relative { addresses: vec!["198.18.0.1".parse().unwrap()], ..bridge };
+        assert!(refusal(addressed).is_some());
     }
 }

@@ -36,6 +36,9 @@ const TUNNELS: [&str; 17] = [
     "amt",
 ];
 
+/// Namespaces that are looked at, at most.
+const MOST_NAMESPACES: usize = 1024;
+
 /// An interface and what decides whether it is part of a network that people use.
 #[derive(Clone, Debug)]
 pub(crate) struct StackLink {
@@ -52,6 +55,8 @@ pub(crate) struct StackNamespace {
     pub(crate) links: Vec<StackLink>,
     /// Namespaces by the numbers that this one has for them.
     pub(crate) known: BTreeMap<i32, usize>,
+    /// It cannot be entered: the kernel tells its interfaces and addresses, and not its routes.
+    pub(crate) has_unknown_routes: bool,
 }
 
 /// How frames get to an interface of the stack.
@@ -112,6 +117,11 @@ fn namespace_of_peer(all: &[StackNamespace], own: usize, link: &Link) -> Option<
     }
 }
 
+/// Whether an interface leads into a namespace that cannot be found from here.
+pub(crate) fn leads_out_of_sight(all: &[StackNamespace], own: usize, link: &Link) -> bool {
+    !is_kind(link, &APART) && namespace_of_peer(all, own, link).is_none()
+}
+
 /// The interface below this one.
 fn below(all: &[StackNamespace], own: usize, link: &Link) -> Option<Node> {
     let below = link.peer.filter(|_| !is_cable(link) && !is_kind(link, &APART))?;
@@ -147,20 +157,24 @@ fn neighbours(all: &[StackNamespace], node: Node, own: &StackLink) -> Vec<Node> 
     }
     if is_kind(&own.link, &TUNNELS) && own.link.peer.is_none() {
         let underlay = namespace_of_peer(all, namespace, &own.link);
-        let routed =
-            |of: usize| all[of].links.iter().filter(|of| of.default_route).map(move |l| (of, l.link.index));
+        // Where routes are unknown, a tunnel may leave by any interface.
+        let routed = |of: usize| {
+            let ways =
+                all[of].links.iter().filter(move |link| link.default_route || all[of].has_unknown_routes);
+            ways.filter(|way| !way.link.loopback).map(move |way| (of, way.link.index))
+        };
         next.extend(underlay.into_iter().flat_map(routed));
     }
     next
 }
 
-/// The namespace of an interface first, then all others that can be looked into.
+/// The namespace of an interface first, then all others that can be looked into, then those that the kernel tells of by number.
 pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::Error> {
     let own = netns.inode()?;
     let others = NetNs::visible().into_iter().filter(|other| other.inode().is_ok_and(|inode| inode != own));
     let others: Vec<NetNs> = others.collect();
     let mut all = vec![namespace(netns, String::new())?];
-    // Whatever cannot be looked into, or has just gone, is somebody else's.
+    // What is connected with one that cannot be entered is asked for by number.
     let mut found = vec![netns];
     for other in &others {
         let label = other.name().unwrap_or_else(|| other.label().to_owned());
@@ -172,7 +186,53 @@ pub(crate) fn look(netns: &NetNs) -> Result<Vec<StackNamespace>, packetrig_sys::
     for (of, netns) in all.iter_mut().zip(&found) {
         of.known = known(netns, &found);
     }
+    for (base, netns) in found.iter().enumerate() {
+        add_numbered(&mut all, base, netns, &found);
+    }
     Ok(all)
+}
+
+/// Adds the namespaces that cannot be entered and that interfaces of `base` lead to, and so on from these.
+fn add_numbered(all: &mut Vec<StackNamespace>, base: usize, netns: &NetNs, found: &[&NetNs]) {
+    let mut known = all[base].known.clone();
+    let mut tried = BTreeSet::new();
+    let mut members = vec![base];
+    let mut next = 0;
+    while let Some(member) = members.get(next).copied() {
+        next += 1;
+        let ids: BTreeSet<i32> = all[member].links.iter().filter_map(|of| of.link.peer_netns).collect();
+        for id in ids {
+            if known.contains_key(&id) || all.len() >= MOST_NAMESPACES || !tried.insert(id) {
+                continue;
+            }
+            let Ok(numbered) = numbered(netns, id) else { continue };
+            known.insert(id, all.len());
+            members.push(all.len());
+            all.push(numbered);
+            // The kernel may have numbered more to answer.
+            known.extend(self::known(netns, found));
+        }
+    }
+    for member in members {
+        all[member].known.clone_from(&known);
+    }
+}
+
+/// The namespace that has this number in `netns`.
+fn numbered(netns: &NetNs, id: i32) -> Result<StackNamespace, packetrig_sys::Error> {
+    let (links, addresses) = Links::of_numbered(netns, id)?;
+    let of = |link: Link| StackLink {
+        default_route: false,
+        addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
+        link,
+    };
+    let links = links.into_iter().map(of).collect();
+    Ok(StackNamespace {
+        label: format!("namespace number {id}"),
+        links,
+        has_unknown_routes: true,
+        ..Default::default()
+    })
 }
 
 fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_sys::Error> {
@@ -183,7 +243,7 @@ fn namespace(netns: &NetNs, label: String) -> Result<StackNamespace, packetrig_s
         addresses: addresses.iter().filter(|of| of.index == link.index).map(|of| of.ip).collect(),
         link,
     };
-    Ok(StackNamespace { label, links: links.list()?.into_iter().map(of).collect(), known: BTreeMap::new() })
+    Ok(StackNamespace { label, links: links.list()?.into_iter().map(of).collect(), ..Default::default() })
 }
 
 fn known(netns: &NetNs, all: &[&NetNs]) -> BTreeMap<i32, usize> {

@@ -1,14 +1,41 @@
 //! How interfaces stand on each other, beyond what every interface says.
 
-use super::{Links, missing};
+use super::{Address, Link, Links, missing};
 use crate::Error;
 use crate::netns::NetNs;
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{InfoData, InfoVxlan, LinkInfo};
+use netlink_packet_core::DefaultNla;
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{InfoData, InfoVxlan, LinkAttribute, LinkInfo, LinkMessage};
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use std::os::fd::{AsFd, AsRawFd};
 
+/// The namespace of an address (`linux/if_addr.h`).
+const IFA_TARGET_NETNSID: u16 = 10;
+
 impl Links {
+    /// The interfaces and addresses of a namespace that has this number here. It need not be entered, which takes CAP_NET_ADMIN there
+    /// instead, and Linux 4.20. Numbers in what it gives are those of this namespace.
+    pub fn of_numbered(netns: &NetNs, id: i32) -> Result<(Vec<Link>, Vec<Address>), Error> {
+        let mut links = Self::open(netns)?;
+        links
+            .netlink
+            .demand_strictness()
+            .map_err(|error| Error::call("NETLINK_GET_STRICT_CHK", netns.label(), error))?;
+        let mut message = LinkMessage::default();
+        message.attributes = vec![LinkAttribute::IfNetnsId(id)];
+        let found = links.list_of(message)?;
+        let mut addresses = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut message = AddressMessage::default();
+            message.header.family = family;
+            let number = DefaultNla::new(IFA_TARGET_NETNSID, id.to_ne_bytes().to_vec());
+            message.attributes = vec![AddressAttribute::Other(number)];
+            addresses.extend(links.addresses_of(message)?);
+        }
+        Ok((found, addresses))
+    }
+
     /// The number that this namespace has for another one; `None` if it has none.
     pub fn netns_id(&mut self, other: &NetNs) -> Result<Option<i32>, Error> {
         let descriptor = u32::try_from(other.as_fd().as_raw_fd()).map_err(|_| missing(other.label()))?;

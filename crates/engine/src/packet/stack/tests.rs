@@ -30,7 +30,12 @@ fn routed(of: StackLink) -> StackLink {
 }
 
 fn namespace(links: &[StackLink], known: &[(i32, usize)]) -> StackNamespace {
-    StackNamespace { label: String::new(), links: links.to_vec(), known: known.iter().copied().collect() }
+    StackNamespace {
+        label: String::new(),
+        links: links.to_vec(),
+        known: known.iter().copied().collect(),
+        has_unknown_routes: false,
+    }
 }
 
 /// Numbers of those that count, in one namespace.
