@@ -6,7 +6,7 @@
 //!
 //! [`tighten_process`] gives the same to what libraries and children make (SQLite, `nats-server`).
 
-use rustix::fs::Mode;
+use rustix::fs::{Mode, OFlags};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -74,7 +74,10 @@ pub fn tighten(path: &Path) -> io::Result<()> {
     if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
         return Ok(());
     }
-    std::fs::set_permissions(path, Permissions::from_mode(wanted))
+    // By a descriptor: a change by path is refused in a sandbox. Nothing is waited for where it is no file.
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
+    let open = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    open.set_permissions(Permissions::from_mode(wanted))
 }
 
 fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {

@@ -15,6 +15,8 @@ use packetrig_sys::sandbox::{
 use std::fs;
 use std::io::{Error, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +45,7 @@ use Outcome::{Fails, Killed, Works};
 type Attempt = fn(&Path) -> Result<(), Error>;
 
 /// What is tried in a sandbox, whether Landlock is needed for it, and what comes of it.
-const ATTEMPTS: [(&str, bool, Attempt, Outcome); 22] = [
+const ATTEMPTS: [(&str, bool, Attempt, Outcome); 30] = [
     ("write into its own directory", false, write_own, Works),
     ("start a thread", false, start_thread, Works),
     ("open a UDP socket", false, |_| UdpSocket::bind("127.0.0.1:0").map(drop), Works),
@@ -80,6 +82,19 @@ const ATTEMPTS: [(&str, bool, Attempt, Outcome); 22] = [
     ("load a BPF program", false, |_| call(libc::SYS_bpf, [5, 0, 0]), Killed),
     ("load a kernel module", false, |_| call(libc::SYS_init_module, [0, 0, 0]), Killed),
     ("open a packet socket", false, |_| call(libc::SYS_socket, [17, 3, 0]), Fails(&[libc::EPERM])),
+    ("make a file private", false, |own| set_mode(own, 0o600), Works),
+    ("make a file a setuid program", false, |own| set_mode(own, 0o4755), Fails(&[libc::EPERM])),
+    ("make a file of others setuid by its path", false, change_by_path, Fails(&[libc::ENOSYS])),
+    ("give a file away", false, give_away, Fails(&[libc::ENOSYS])),
+    ("set the times of a file", false, set_times, Fails(&[libc::ENOSYS])),
+    (
+        "open a socket that can have a path",
+        false,
+        |_| UnixDatagram::unbound().map(drop),
+        Fails(&[libc::EPERM]),
+    ),
+    ("speak to a service of this machine", false, speak_to_service, Fails(&[libc::EPERM])),
+    ("make a pair of sockets", false, |_| UnixStream::pair().map(drop), Works),
     ("map memory that is written and executed", false, map_code, Fails(&[libc::EPERM])),
 ];
 
@@ -202,6 +217,28 @@ fn leave_by_link(own: &Path) -> Result<(), Error> {
     // Without `symlinkat` in the list there is no link; the way over `..` is there always.
     let up: PathBuf = own.components().map(|_| "..").collect();
     fs::read(own.join(up).join("etc/shadow")).map(drop)
+}
+
+fn set_mode(own: &Path, mode: u32) -> Result<(), Error> {
+    fs::File::create(own.join("f"))?.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn change_by_path(own: &Path) -> Result<(), Error> {
+    fs::write(own.join("f"), "x")?;
+    fs::set_permissions(own.join("f"), fs::Permissions::from_mode(0o4755))
+}
+
+fn give_away(own: &Path) -> Result<(), Error> {
+    let file = fs::File::create(own.join("f"))?;
+    std::os::unix::fs::fchown(&file, None, None)
+}
+
+fn set_times(own: &Path) -> Result<(), Error> {
+    fs::File::create(own.join("f"))?.set_modified(std::time::UNIX_EPOCH)
+}
+
+fn speak_to_service(own: &Path) -> Result<(), Error> {
+    UnixStream::connect(own.join("no-service")).map(drop)
 }
 
 fn map_code(_own: &Path) -> Result<(), Error> {

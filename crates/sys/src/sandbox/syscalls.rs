@@ -1,5 +1,6 @@
 //! Which system calls each class of threads may make. All lists are here.
 
+use crate::private_files;
 use libc::c_long;
 
 /// Threads that need the same system calls.
@@ -156,10 +157,6 @@ const FILES: &[c_long] = &[
     libc::SYS_dup3,
     libc::SYS_pipe2,
     libc::SYS_umask,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    libc::SYS_fchown,
-    libc::SYS_utimensat,
     libc::SYS_copy_file_range,
     libc::SYS_sendfile,
     libc::SYS_splice,
@@ -223,7 +220,6 @@ const OLD_NAMES: &[c_long] = &[
     libc::SYS_rmdir,
     libc::SYS_unlink,
     libc::SYS_rename,
-    libc::SYS_chmod,
     libc::SYS_dup2,
     libc::SYS_pipe,
     libc::SYS_time,
@@ -248,13 +244,17 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP)
     .cast_unsigned();
 
-const BOUNDED: [(c_long, Rule); 4] = [
+const BOUNDED: [(c_long, Rule); 5] = [
     (libc::SYS_mmap, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
     (libc::SYS_mprotect, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
     // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
     (libc::SYS_clone, Rule::BitsAre { argument: 0, mask: THREAD | NAMESPACES, bits: THREAD }),
     (libc::SYS_prctl, Rule::ArgumentIn(0, PROCESS_OPTIONS)),
+    // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
+    (libc::SYS_fchmod, Rule::ArgumentIn(1, PRIVATE_MODES)),
 ];
+
+const PRIVATE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
 
 const PROCESS_OPTIONS: &[u32] = &[
     libc::PR_SET_NAME.cast_unsigned(),
@@ -272,8 +272,8 @@ const PARSER_BOUNDED: [(c_long, Rule); 2] = [
     (libc::SYS_ioctl, Rule::ArgumentIn(1, READING_REQUESTS)),
 ];
 
+/// Not AF_UNIX: behind sockets that have a path are services that trust root.
 const ORDINARY_FAMILIES: &[u32] = &[
-    libc::AF_UNIX.cast_unsigned(),
     libc::AF_INET.cast_unsigned(),
     libc::AF_INET6.cast_unsigned(),
     // Names of interfaces and counters; changes take CAP_NET_ADMIN.
