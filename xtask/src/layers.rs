@@ -89,8 +89,12 @@ const OPEN_FILES: &[&str] = &[
     "DirBuilder",
     "UnixListener::bind(",
 ];
-/// The files that may call them: one for all, and one that follows no symbolic links.
-const MAKES_FILES: [&str; 2] = ["crates/sys/src/private_files.rs", "crates/sys/src/runtime_directory.rs"];
+/// The files that may call them: two for all, and one that follows no symbolic links.
+const MAKES_FILES: [&str; 3] = [
+    "crates/sys/src/private_files.rs",
+    "crates/sys/src/private_files/opening.rs",
+    "crates/sys/src/runtime_directory.rs",
+];
 
 pub(crate) fn check() -> Result<Checked> {
     let metadata = metadata::read()?;

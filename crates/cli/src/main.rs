@@ -33,6 +33,12 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     private_files::tighten_process();
+    private_files::on_exposed(|file, error| {
+        remark(format_args!(
+            "warning: {} cannot be made private ({error}): others may read it, and other files there",
+            file.display()
+        ));
+    });
     panic::report_briefly();
     panic::guarded(command).into()
 }

@@ -2,10 +2,15 @@
 //!
 //! Captures, results, keys, spools and logs may hold what others must not see, so every room makes its files here;
 //! `xtask layers` finds those that do not. A regular file that is already there gets 0600 as well, because what is written into it
-//! is as private. Devices, pipes and existing directories stay as they are: the user named them.
+//! is as private, and is refused if another user may have put it there. Devices, pipes and existing directories stay as they are: the user named them.
 //!
 //! [`tighten_process`] gives the same to what libraries and children make (SQLite, `nats-server`).
 
+mod opening;
+
+pub use opening::on_exposed;
+
+use opening::{Opening, open};
 use rustix::fs::{Mode, OFlags};
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -25,22 +30,22 @@ pub fn tighten_process() {
 
 /// Makes the file, or empties the one that is there.
 pub fn create(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().write(true).create(true).truncate(true))
+    open(path, Opening::Emptied)
 }
 
 /// Makes the file; an error if there is one.
 pub fn create_new(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().write(true).create_new(true))
+    open(path, Opening::New)
 }
 
 /// Opens the file for writing at its end, making it if there is none.
 pub fn append(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().append(true).create(true))
+    open(path, Opening::Append)
 }
 
 /// Opens the file for reading and writing as it is, making it if there is none.
 pub fn open_or_create(path: &Path) -> io::Result<File> {
-    open(path, OpenOptions::new().read(true).write(true).create(true).truncate(false))
+    open(path, Opening::ReadWrite)
 }
 
 /// Makes the file with these bytes, or replaces those of the one that is there.
@@ -76,17 +81,8 @@ pub fn tighten(path: &Path) -> io::Result<()> {
     }
     // By a descriptor: a change by path is refused in a sandbox. Nothing is waited for where it is no file.
     let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed();
-    let open = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    open.set_permissions(Permissions::from_mode(wanted))
-}
-
-fn open(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
-    let file = options.mode(FILE_MODE).open(path)?;
-    let facts = file.metadata()?;
-    if facts.is_file() && facts.permissions().mode() & PERMISSIONS != FILE_MODE {
-        file.set_permissions(Permissions::from_mode(FILE_MODE))?;
-    }
-    Ok(file)
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    opened.set_permissions(Permissions::from_mode(wanted))
 }
 
 #[cfg(test)]

@@ -1,0 +1,349 @@
+//! Opens a file for private bytes, and only a file that no other user chose.
+//!
+//! Invariant: nothing is written, emptied or given another mode before the file that is open was checked.
+
+use super::{FILE_MODE, PERMISSIONS};
+use std::fs::{File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Group and others may write.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
+/// Group and others may do anything.
+const OPEN_TO_OTHERS: u32 = 0o077;
+/// Links that are followed, as in the kernel.
+const MOST_LINKS: usize = 40;
+/// How often a file that appears and disappears is looked for.
+const MOST_TRIES: usize = 8;
+
+/// How a private file is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opening {
+    Emptied,
+    New,
+    Append,
+    ReadWrite,
+}
+
+impl Opening {
+    fn options(self) -> OpenOptions {
+        let mut options = OpenOptions::new();
+        match self {
+            Self::Emptied | Self::New => options.write(true),
+            Self::Append => options.append(true),
+            Self::ReadWrite => options.read(true).write(true),
+        };
+        options.mode(FILE_MODE).custom_flags(libc::O_NOFOLLOW);
+        options
+    }
+}
+
+/// Opens the file. A new one is private; one that is there must belong to this user, as [`FileUser::check`] says.
+pub(super) fn open(path: &Path, opening: Opening) -> io::Result<File> {
+    let user = FileUser::current();
+    if is_magic(path) && opening != Opening::New {
+        return prepare(path, opening.options().custom_flags(0).open(path)?, opening);
+    }
+    let mut path = path.to_owned();
+    for _ in 0..MOST_TRIES {
+        match opening.options().create_new(true).open(&path) {
+            Ok(file) => return close_to_others(&path, &file, true).map(|()| file),
+            Err(error) if error.kind() != ErrorKind::AlreadyExists || opening == Opening::New => {
+                return Err(error);
+            }
+            Err(_) => {}
+        }
+        path = follow_links(path, user)?;
+        if is_magic(&path) {
+            return open(&path, opening);
+        }
+        match open_existing(&path, opening, user) {
+            // It was removed meanwhile, or a link leads to a file that is to be made.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+    }
+    Err(ErrorKind::Interrupted.into())
+}
+
+/// Files of processes, such as `/dev/stdout`, are reached by links that have no path.
+fn is_magic(path: &Path) -> bool {
+    ["/proc", "/dev/fd"].iter().any(|place| path.starts_with(place))
+}
+
+fn open_existing(path: &Path, opening: Opening, user: FileUser) -> io::Result<File> {
+    // Opening a pipe of somebody else would wait for them.
+    user.check(path, &std::fs::symlink_metadata(path)?)?;
+    let file = opening.options().open(path)?;
+    user.check(path, &file.metadata()?)?;
+    prepare(path, file, opening)
+}
+
+fn prepare(path: &Path, file: File, opening: Opening) -> io::Result<File> {
+    if file.metadata()?.is_file() {
+        close_to_others(path, &file, false)?;
+        if opening == Opening::Emptied {
+            file.set_len(0)?;
+        }
+    }
+    Ok(file)
+}
+
+/// Where symbolic links lead in the end. In a directory where others may write, only links of this user or root count.
+fn follow_links(mut path: PathBuf, user: FileUser) -> io::Result<PathBuf> {
+    for _ in 0..MOST_LINKS {
+        if is_magic(&path) {
+            return Ok(path);
+        }
+        match std::fs::symlink_metadata(&path) {
+            Ok(facts) if facts.is_symlink() => user.check(&path, &facts)?,
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => return Ok(path),
+        }
+        // One that replaced it meanwhile has another owner, or is this user's own as well.
+        let target = std::fs::read_link(&path)?;
+        user.check(&path, &std::fs::symlink_metadata(&path)?)?;
+        path = directory_of(&path).join(target);
+    }
+    Err(io::Error::from_raw_os_error(libc::ELOOP))
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."))
+}
+
+/// Whose files may be written.
+#[derive(Clone, Copy, Debug)]
+struct FileUser {
+    own: u32,
+    /// Who became root by sudo.
+    invoker: Option<u32>,
+}
+
+impl FileUser {
+    fn current() -> Self {
+        let own = rustix::process::geteuid().as_raw();
+        let named = std::env::var("SUDO_UID").ok().and_then(|text| text.parse().ok());
+        Self { own, invoker: named.filter(|_| own == 0) }
+    }
+
+    fn is_own(self, owner: u32) -> bool {
+        owner == self.own || self.invoker == Some(owner)
+    }
+
+    /// Refuses what another user may have put there: their regular files; where others may write also their links and pipes,
+    /// and further names of a file.
+    fn check(self, path: &Path, facts: &Metadata) -> io::Result<()> {
+        let kind = facts.file_type();
+        if kind.is_block_device() || kind.is_char_device() || kind.is_dir() {
+            return Ok(());
+        }
+        let is_own = self.is_own(facts.uid());
+        if is_own && !kind.is_symlink() && facts.nlink() <= 1 {
+            return Ok(());
+        }
+        let directory = std::fs::metadata(directory_of(path))?;
+        let is_shared = directory.mode() & WRITABLE_BY_OTHERS != 0;
+        let is_trusted = if kind.is_symlink() {
+            is_own || facts.uid() == 0 || !is_shared
+        } else if kind.is_file() {
+            let is_of_directory = self.own == 0 && facts.uid() == directory.uid();
+            !is_shared && (is_own || is_of_directory)
+        } else {
+            is_own || !is_shared
+        };
+        if is_trusted { Ok(()) } else { Err(self.refusal(path, facts)) }
+    }
+
+    fn refusal(self, path: &Path, facts: &Metadata) -> io::Error {
+        let owner = facts.uid();
+        let what = if facts.is_symlink() {
+            "and is a symbolic link in a directory where others may write"
+        } else if self.is_own(owner) {
+            "and has another name as well, in a directory where others may write"
+        } else if facts.is_file() {
+            "who may read what is written"
+        } else {
+            "and is a pipe or socket in a directory where others may write"
+        };
+        let text = format!(
+            "{} belongs to user {owner} (this is user {}), {what}; remove it, or name a file in a directory of your own",
+            path.display(),
+            self.own
+        );
+        io::Error::new(ErrorKind::PermissionDenied, text)
+    }
+}
+
+/// Is told once that a file could not be made private.
+static ON_EXPOSED: OnceLock<fn(&Path, &io::Error)> = OnceLock::new();
+static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// Names who is told, once in this process, that a file could not be made private: its file system has no modes (FAT), or
+/// does not let them be changed (some of NFS). The file is written all the same.
+pub fn on_exposed(tell: fn(&Path, &io::Error)) {
+    // The first stays.
+    ON_EXPOSED.set(tell).unwrap_or(());
+}
+
+/// Gives the open file its mode. Where that cannot be done the file is still used if only its owner may write to it.
+fn close_to_others(path: &Path, file: &File, is_new: bool) -> io::Result<()> {
+    let mode = file.metadata()?.mode() & PERMISSIONS;
+    if mode == FILE_MODE {
+        return Ok(());
+    }
+    let Err(error) = file.set_permissions(Permissions::from_mode(FILE_MODE)) else { return Ok(()) };
+    if !goes_on(&error, mode, is_new) {
+        return Err(error);
+    }
+    let is_exposed = mode & OPEN_TO_OTHERS != 0;
+    if is_exposed
+        && !IS_TOLD.swap(true, Ordering::Relaxed)
+        && let Some(tell) = ON_EXPOSED.get()
+    {
+        tell(path, &error);
+    }
+    Ok(())
+}
+
+/// Whether a file is used whose mode could not be changed.
+fn goes_on(error: &io::Error, mode: u32, is_new: bool) -> bool {
+    let has_no_modes = matches!(
+        error.raw_os_error(),
+        Some(libc::EPERM | libc::ENOTSUP | libc::ENOSYS | libc::EROFS | libc::EINVAL)
+    );
+    has_no_modes && (is_new || mode & WRITABLE_BY_OTHERS == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::private_files::{append, create, create_new, open_or_create, write};
+    use std::os::unix::fs::{chown, symlink};
+
+    const STRANGER: u32 = 65_534;
+
+    /// A directory like `/tmp`.
+    fn shared_directory() -> tempfile::TempDir {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(place.path(), Permissions::from_mode(0o1777)).unwrap();
+        place
+    }
+
+    /// Gives a file or link to another user; false where that cannot be done.
+    fn give_away(path: &Path) -> bool {
+        let given = std::os::unix::fs::lchown(path, Some(STRANGER), None);
+        given.inspect_err(|error| println!("skipped: files cannot be given away: {error}")).is_ok()
+    }
+
+    fn assert_refused(path: &Path) {
+        for open in [create, append, open_or_create] {
+            let error = open(path).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::PermissionDenied);
+            let text = error.to_string();
+            assert!(text.contains(path.to_str().unwrap()) && text.contains("remove it"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_another_user_made_first_is_refused_and_left_as_it_is() {
+        let place = shared_directory();
+        let file = place.path().join("x.pcap");
+        std::fs::write(&file, "theirs").unwrap();
+        std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        if !give_away(&file) {
+            return;
+        }
+        assert_refused(&file);
+        assert!(create(&file).unwrap_err().to_string().contains("belongs to user 65534"));
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "theirs");
+        assert_eq!(std::fs::metadata(&file).unwrap().mode() & PERMISSIONS, 0o666);
+        // In a directory of its owner alone nobody else can have put it there: root may write it.
+        std::fs::set_permissions(place.path(), Permissions::from_mode(0o755)).unwrap();
+        assert_refused(&file);
+        chown(place.path(), Some(STRANGER), None).unwrap();
+        write(&file, "root's").unwrap();
+    }
+
+    #[test]
+    fn a_link_or_pipe_of_another_user_in_a_shared_directory_is_refused() {
+        let place = shared_directory();
+        let own = tempfile::tempdir().unwrap();
+        let target = own.path().join("target");
+        std::fs::write(&target, "keep").unwrap();
+        let link = place.path().join("x.pcap");
+        symlink(&target, &link).unwrap();
+        let pipe = place.path().join("pipe");
+        let mode = rustix::fs::Mode::from_bits_truncate(0o666);
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        if !give_away(&link) || !give_away(&pipe) {
+            return;
+        }
+        assert_refused(&link);
+        assert_refused(&pipe);
+        assert_eq!(std::fs::read_to_string(&target).unwrap(), "keep");
+        let dangling = place.path().join("dangling");
+        symlink(own.path().join("new"), &dangling).unwrap();
+        assert!(give_away(&dangling));
+        assert_refused(&dangling);
+        assert!(!own.path().join("new").exists());
+        // A link of this user that leads to theirs is theirs.
+        symlink(&link, own.path().join("chain")).unwrap();
+        assert_eq!(create(&own.path().join("chain")).unwrap_err().kind(), ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn links_of_this_user_are_followed_also_to_files_that_are_to_be_made() {
+        let place = shared_directory();
+        let directory = tempfile::tempdir().unwrap();
+        symlink(directory.path().join("new"), place.path().join("a")).unwrap();
+        symlink("a", place.path().join("b")).unwrap();
+        write(&place.path().join("b"), "1").unwrap();
+        write(&place.path().join("b"), "2").unwrap();
+        assert_eq!(std::fs::read_to_string(directory.path().join("new")).unwrap(), "2");
+        assert_eq!(create_new(&place.path().join("b")).unwrap_err().kind(), ErrorKind::AlreadyExists);
+        symlink("loop", place.path().join("loop")).unwrap();
+        assert_eq!(create(&place.path().join("loop")).unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    }
+
+    #[test]
+    fn a_further_name_of_a_file_counts_where_others_may_write() {
+        let place = shared_directory();
+        let own = tempfile::tempdir().unwrap();
+        let file = own.path().join("secret");
+        std::fs::write(&file, "keep").unwrap();
+        let further = place.path().join("x.pcap");
+        if std::fs::hard_link(&file, &further).is_err() {
+            return println!("skipped: two file systems");
+        }
+        assert_refused(&further);
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "keep");
+        write(&file, "mine").unwrap();
+    }
+
+    /// The kernel refuses every change of mode there, as a file system without modes does.
+    #[test]
+    fn a_file_whose_mode_cannot_be_changed_is_written_and_told_once() {
+        static TOLD: AtomicBool = AtomicBool::new(false);
+        on_exposed(|path, _| assert!(path.ends_with("comm") && !TOLD.swap(true, Ordering::Relaxed)));
+        let comm = Path::new("/proc/thread-self/comm");
+        let error = std::fs::set_permissions(comm, Permissions::from_mode(FILE_MODE)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EPERM));
+        write(comm, "private").unwrap();
+        write(comm, "files").unwrap();
+        assert_eq!(std::fs::read_to_string(comm).unwrap(), "files\n");
+        assert!(TOLD.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn without_modes_new_files_and_those_of_one_writer_are_used() {
+        let error = |number| io::Error::from_raw_os_error(number);
+        assert!(goes_on(&error(libc::EPERM), 0o777, true));
+        assert!(goes_on(&error(libc::ENOTSUP), 0o755, false));
+        assert!(!goes_on(&error(libc::EPERM), 0o775, false), "others may write to it");
+        assert!(!goes_on(&error(libc::EIO), 0o755, true));
+    }
+}
