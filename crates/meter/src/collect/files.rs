@@ -93,6 +93,7 @@ mod tests {
             allowed: ExporterList::default(),
             connections: 1,
             patience_ns: 1,
+            first_message_ns: 1,
         };
         let address = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let source = Source { address, port: 0, transport: Transport::File };

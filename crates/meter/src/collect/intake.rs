@@ -74,6 +74,9 @@ pub(super) struct Counters {
     pub(super) refused: AtomicU64,
     pub(super) broken: AtomicU64,
     pub(super) slow: AtomicU64,
+    pub(super) address_full: AtomicU64,
+    pub(super) silent: AtomicU64,
+    pub(super) made_room: AtomicU64,
     pub(super) failed: AtomicBool,
     pub(super) stopped: AtomicBool,
 }
@@ -103,6 +106,12 @@ pub struct IntakeCounts {
     pub broken: u64,
     /// Connections closed because a message did not come to its end in time.
     pub slow: u64,
+    /// Connections refused because their address has its share.
+    pub address_full: u64,
+    /// Connections closed because no message came in time.
+    pub silent: u64,
+    /// Connections closed so that others find room.
+    pub made_room: u64,
     /// Whether the listener has failed and hears nothing any more, or the file cannot be read on.
     pub failed: bool,
     /// Whether the file was not read to its end because the collector ended before.
@@ -110,6 +119,18 @@ pub struct IntakeCounts {
 }
 
 impl IntakeCounts {
+    /// Connections that were refused or closed, by cause.
+    pub const fn closed_by_cause(&self) -> [(&'static str, u64); 6] {
+        [
+            ("refused", self.refused),
+            ("address_full", self.address_full),
+            ("broken", self.broken),
+            ("slow", self.slow),
+            ("silent", self.silent),
+            ("made_room", self.made_room),
+        ]
+    }
+
     /// Of what was not allowed, datagrams: a connection is none of the messages.
     pub fn datagrams_not_allowed(&self) -> u64 {
         if self.place.starts_with("udp://") { self.not_allowed } else { 0 }
@@ -135,6 +156,9 @@ impl Counters {
             refused: of(&self.refused),
             broken: of(&self.broken),
             slow: of(&self.slow),
+            address_full: of(&self.address_full),
+            silent: of(&self.silent),
+            made_room: of(&self.made_room),
             failed: self.failed.load(Ordering::Relaxed),
             stopped: self.stopped.load(Ordering::Relaxed),
         }

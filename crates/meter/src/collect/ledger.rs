@@ -196,6 +196,7 @@ impl CollectLedger {
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
         });
+        self.metrics_of_connections(&mut text);
         self.metrics_of_bounds(&mut text);
         for (name, help, value) in COUNTS {
             metric(&mut text, name, help, |row| {
@@ -233,6 +234,22 @@ impl CollectLedger {
 }
 
 impl CollectLedger {
+    fn metrics_of_connections(&self, text: &mut String) {
+        metric(text, "collect_connections_total", "Connections accepted.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.connections));
+        });
+        metric(text, "collect_connections_open", "Connections open now.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.open));
+        });
+        metric(text, "collect_connections_closed_total", "Connections refused or closed, by cause.", |row| {
+            for intake in &self.intake {
+                for (cause, value) in intake.closed_by_cause() {
+                    row(&[("listen", &intake.place), ("cause", cause)], value);
+                }
+            }
+        });
+    }
+
     /// What was not read, and what was given up for want of room.
     fn metrics_of_bounds(&self, text: &mut String) {
         metric(text, "collect_refused_total", "Messages that were not read, by cause.", |row| {

@@ -55,6 +55,8 @@ pub struct CollectOptions {
     pub connections: usize,
     /// How long a handshake or a message may take.
     pub patience: Nanos,
+    /// How long a connection may be open before its first message is whole.
+    pub first_message: Nanos,
     /// Bounds of what is known of exporters.
     pub collector: CollectorOptions,
     /// How SIM's packets become records.
@@ -70,6 +72,7 @@ impl Default for CollectOptions {
             room: 32 << 20,
             connections: 64,
             patience: Nanos::from_secs(10),
+            first_message: Nanos::from_secs(60),
             collector: CollectorOptions::default(),
             gather: GatherOptions::default(),
         }
@@ -91,11 +94,17 @@ struct Shared {
     allowed: ExporterList,
     connections: usize,
     patience_ns: u64,
+    first_message_ns: u64,
 }
 
 impl Shared {
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
+    }
+
+    /// Connections that one address may hold of a listener.
+    const fn connections_per_address(&self) -> usize {
+        self.connections.div_ceil(4)
     }
 }
 
@@ -125,6 +134,7 @@ impl<O: Outlet + 'static> Collecting<O> {
             allowed: options.collector.allowed.clone(),
             connections: options.connections,
             patience_ns: options.patience.as_u64(),
+            first_message_ns: options.first_message.as_u64(),
         });
         let (queue, items) = bounded(QUEUE);
         let known = Arc::<Mutex<Known>>::default();

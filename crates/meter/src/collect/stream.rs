@@ -1,25 +1,31 @@
 //! Connections: each has a thread that cuts what it reads into messages.
 //!
-//! Invariant: there are never more connections than the options allow, and each holds at most one message that is not whole.
+//! Invariant: there are never more connections than the options allow, no address has more than its share of them, and each
+//! holds at most one message that is not whole. A connection that says nothing has a deadline and makes room for others.
+
+mod peers;
+mod turns;
 
 use super::intake::{Counters, Item, Messages, add};
 use super::{Error, Shared};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{Source, Transport, message_length};
 use packetrig_sys::clock;
+use peers::{Denial, Peer, PeerState, make_room};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, ErrorKind, Read};
-use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
+use turns::TurnStream;
 
 /// How often to look whether it is over.
 const LOOK: Duration = Duration::from_millis(50);
 /// Room for the longest message and what was read behind it.
 const ROOM: usize = 2 * 65_536;
-/// When it is over, who waits is still let in, and connections are read while something comes, for so long.
+/// When it is over, who waits is still let in, and connections are read while something comes, for so long in all.
 const DRAIN_NS: u64 = 2_000_000_000;
 
 pub(super) fn start(
@@ -33,7 +39,8 @@ pub(super) fn start(
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
-    let desk = Desk { tls, shared: Arc::clone(shared), counters, queue };
+    let drain_until_ns = OnceLock::new();
+    let desk = Desk { tls, shared: Arc::clone(shared), counters, queue, drain_until_ns };
     let work = move || accept(&listener, &Arc::new(desk));
     let thread = std::thread::Builder::new().name("collect-tcp".into()).spawn(work).map_err(Error::Thread)?;
     Ok((bound, thread))
@@ -45,71 +52,87 @@ struct Desk {
     shared: Arc<Shared>,
     counters: Arc<Counters>,
     queue: Sender<Item>,
+    drain_until_ns: OnceLock<u64>,
 }
 
 impl Desk {
     fn is_slow(&self, begun_ns: u64) -> bool {
         clock::monotonic_ns().saturating_sub(begun_ns) > self.shared.patience_ns
     }
+
+    fn is_too_silent(&self, opened_ns: u64) -> bool {
+        clock::monotonic_ns().saturating_sub(opened_ns) > self.shared.first_message_ns
+    }
+
+    /// Whether it is over, and there is no time left for what still comes: one instant for all connections.
+    fn is_drained(&self) -> bool {
+        let now_ns = clock::monotonic_ns();
+        self.shared.is_over() && now_ns > *self.drain_until_ns.get_or_init(|| now_ns + DRAIN_NS)
+    }
 }
 
 fn accept(listener: &TcpListener, desk: &Arc<Desk>) {
-    let mut threads = Vec::new();
-    let mut until_ns = None;
+    let mut peers = Vec::new();
     loop {
         // Asked before looking: who came before the end is let in, too.
         let is_over = desk.shared.is_over();
-        threads.retain(|thread: &JoinHandle<()>| !thread.is_finished());
+        peers.retain(|peer: &Peer| !peer.thread.is_finished());
         match listener.accept() {
-            Ok((stream, from)) => admit(desk, &mut threads, stream, from),
+            Ok((stream, from)) => admit(desk, &mut peers, stream, from),
             Err(error) if is_over && error.kind() == ErrorKind::WouldBlock => break,
             Err(_) => std::thread::sleep(LOOK),
         }
-        if is_over
-            && clock::monotonic_ns() > *until_ns.get_or_insert_with(|| clock::monotonic_ns() + DRAIN_NS)
-        {
+        if desk.is_drained() {
             break;
         }
     }
-    for thread in threads {
+    for peer in peers {
         // A panic of one connection is its end; what it had handed on is counted.
-        thread.join().unwrap_or(());
+        peer.thread.join().unwrap_or(());
     }
 }
 
-fn admit(desk: &Arc<Desk>, threads: &mut Vec<JoinHandle<()>>, stream: TcpStream, from: SocketAddr) {
-    if !desk.shared.allowed.allows(from.ip().to_canonical()) {
+fn admit(desk: &Arc<Desk>, peers: &mut Vec<Peer>, stream: TcpStream, from: SocketAddr) {
+    let address = from.ip().to_canonical();
+    if !desk.shared.allowed.allows(address) {
         add(&desk.counters.not_allowed, 1);
         return;
     }
-    if threads.len() >= desk.shared.connections {
-        add(&desk.counters.refused, 1);
-        return;
+    match make_room(peers, address, &desk.shared) {
+        Ok(()) => {}
+        Err(Denial::Full) => return add(&desk.counters.refused, 1),
+        Err(Denial::AddressFull) => return add(&desk.counters.address_full, 1),
     }
+    let state = Arc::new(PeerState::new(address, stream));
     let of = Arc::clone(desk);
-    let serve = move || serve(&of, stream, from);
+    let peer = Arc::clone(&state);
+    let serve = move || serve(&of, &peer, from.port());
     match std::thread::Builder::new().name("collect-peer".into()).spawn(serve) {
-        Ok(thread) => threads.push(thread),
+        Ok(thread) => peers.push(Peer { state, thread }),
         Err(_) => add(&desk.counters.refused, 1),
     }
 }
 
-fn serve(desk: &Desk, stream: TcpStream, from: SocketAddr) {
+fn serve(desk: &Desk, peer: &Arc<PeerState>, port: u16) {
     let counters = &desk.counters;
     add(&counters.connections, 1);
     add(&counters.open, 1);
     let transport = if desk.tls.is_some() { Transport::Tls } else { Transport::Tcp };
-    let source = Source { address: from.ip().to_canonical(), port: from.port(), transport };
-    let end = converse(desk, stream, source);
+    let source = Source { address: peer.address, port, transport };
+    let end = converse(desk, peer, source);
     let counter = match end {
+        _ if peer.is_evicted() => Some(&counters.made_room),
         End::Orderly => None,
         End::Refused => Some(&counters.refused),
         End::Broken => Some(&counters.broken),
         End::Slow => Some(&counters.slow),
+        End::Silent => Some(&counters.silent),
     };
     if let Some(counter) = counter {
         add(counter, 1);
     }
+    // It is closed now, even if the listener still knows it.
+    peer.stream.shutdown(Shutdown::Both).unwrap_or(());
     // Nobody may be there any more to hear of it.
     desk.queue.send(Item::Closed(source)).unwrap_or(());
     counters.open.fetch_sub(1, Ordering::Relaxed);
@@ -122,17 +145,20 @@ enum End {
     Refused,
     Broken,
     Slow,
+    Silent,
 }
 
-fn converse(desk: &Desk, stream: TcpStream, source: Source) -> End {
+fn converse(desk: &Desk, peer: &Arc<PeerState>, source: Source) -> End {
+    let stream = &peer.stream;
     let ready = stream.set_nonblocking(false).and_then(|()| stream.set_read_timeout(Some(LOOK)));
     if ready.and_then(|()| stream.set_write_timeout(Some(Duration::from_secs(2)))).is_err() {
         return End::Refused;
     }
+    let stream = TurnStream::new(Arc::clone(peer));
     match &desk.tls {
-        None => read(desk, stream, source),
+        None => read(desk, peer, stream, source),
         Some(config) => match shake_hands(desk, stream, config) {
-            Some(stream) => read(desk, stream, source),
+            Some(stream) => read(desk, peer, stream, source),
             None => End::Refused,
         },
     }
@@ -140,17 +166,19 @@ fn converse(desk: &Desk, stream: TcpStream, source: Source) -> End {
 
 fn shake_hands(
     desk: &Desk,
-    mut stream: TcpStream,
+    mut stream: TurnStream,
     config: &Arc<ServerConfig>,
-) -> Option<StreamOwned<ServerConnection, TcpStream>> {
+) -> Option<StreamOwned<ServerConnection, TurnStream>> {
     let mut connection = ServerConnection::new(Arc::clone(config)).ok()?;
-    let until_ns = clock::monotonic_ns() + desk.shared.patience_ns;
-    let is_awaited = || !desk.shared.is_over() && clock::monotonic_ns() <= until_ns;
+    let begun_ns = clock::monotonic_ns();
     while connection.is_handshaking() {
         match connection.complete_io(&mut stream) {
             Ok(_) => {}
-            Err(error) if is_nothing_yet(&error) && is_awaited() => {}
+            Err(error) if is_nothing_yet(&error) && !desk.shared.is_over() => {}
             Err(_) => return None,
+        }
+        if desk.is_slow(begun_ns) || desk.is_drained() {
+            return None;
         }
     }
     Some(StreamOwned::new(connection, stream))
@@ -161,53 +189,54 @@ fn is_nothing_yet(error: &io::Error) -> bool {
 }
 
 /// Reads until the end, and hands every whole message on.
-fn read(desk: &Desk, mut stream: impl Read, source: Source) -> End {
+fn read(desk: &Desk, peer: &PeerState, mut stream: impl Read, source: Source) -> End {
     let mut room = vec![0; ROOM];
     let mut filled = 0;
+    let opened_ns = clock::monotonic_ns();
     // When the message that is not whole yet began.
     let mut begun_ns = 0;
-    let mut until_ns = None;
     loop {
+        let end = |filled| if filled == 0 { End::Orderly } else { End::Broken };
         match stream.read(&mut room[filled..]) {
-            Ok(0) => return if filled == 0 { End::Orderly } else { End::Broken },
+            Ok(0) => return end(filled),
             Ok(length) => {
                 begun_ns = if filled == 0 { clock::monotonic_ns() } else { begun_ns };
                 filled += length;
-            }
-            Err(error) if is_nothing_yet(&error) => {
-                if desk.shared.is_over() {
-                    return if filled == 0 { End::Orderly } else { End::Broken };
+                let Some(used) = hand_on(desk, peer, &room[..filled], source) else { return End::Broken };
+                if used > 0 {
+                    room.copy_within(used..filled, 0);
+                    filled -= used;
+                    begun_ns = clock::monotonic_ns();
                 }
-                if filled > 0 && desk.is_slow(begun_ns) {
-                    return End::Slow;
-                }
-                continue;
             }
-            // Some close an encrypted connection without saying so.
-            Err(_) => return if filled == 0 { End::Orderly } else { End::Broken },
-        }
-        let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
-        let cut = cut(&room[..filled], |message| messages.push(source, message));
-        add(&desk.counters.messages, messages.parts.len() as u64);
-        add(&desk.counters.bytes, messages.bytes.len() as u64);
-        if !messages.send(&desk.queue) {
-            return End::Broken;
-        }
-        let Some(used) = cut else { return End::Broken };
-        if used > 0 {
-            room.copy_within(used..filled, 0);
-            filled -= used;
-            begun_ns = clock::monotonic_ns();
+            // A turn of the reader is over, but something came.
+            Err(error) if error.kind() == ErrorKind::TimedOut => {}
+            Err(error) if is_nothing_yet(&error) && !desk.shared.is_over() => {}
+            // It is over, or closed: some close an encrypted connection without saying so.
+            Err(_) => return end(filled),
         }
         if desk.shared.is_over() {
-            let until_ns = *until_ns.get_or_insert_with(|| clock::monotonic_ns() + DRAIN_NS);
-            if clock::monotonic_ns() > until_ns {
-                return if filled == 0 { End::Orderly } else { End::Broken };
+            if desk.is_drained() {
+                return end(filled);
             }
         } else if filled > 0 && desk.is_slow(begun_ns) {
             return End::Slow;
+        } else if !peer.has_sent() && desk.is_too_silent(opened_ns) {
+            return End::Silent;
         }
     }
+}
+
+/// Hands whole messages on and says how many bytes they had; `None` if the connection cannot go on.
+fn hand_on(desk: &Desk, peer: &PeerState, bytes: &[u8], source: Source) -> Option<usize> {
+    let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
+    let used = cut(bytes, |message| messages.push(source, message));
+    add(&desk.counters.messages, messages.parts.len() as u64);
+    add(&desk.counters.bytes, messages.bytes.len() as u64);
+    if !messages.parts.is_empty() {
+        peer.hear();
+    }
+    if messages.send(&desk.queue) { used } else { None }
 }
 
 /// Gives out the whole messages at the beginning of some bytes, and says how many bytes they have; `None` if something else

@@ -12,6 +12,8 @@ use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::time::Duration;
 
+mod connections;
+
 const LOCAL: &str = "127.0.0.1:0";
 
 #[derive(Default)]
@@ -133,11 +135,8 @@ const IPFIX: Content = Content::Records(Format::Ipfix);
 #[test]
 fn every_record_arrives_over_every_transport() {
     let dir = tempfile::tempdir().unwrap();
-    let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    let tls = TlsFiles { certificate: certificate.clone(), key, client_ca: None };
+    let tls = identity(dir.path());
+    let certificate = tls.certificate.clone();
     let listen = ["udp", "tcp", "tls"].map(|transport| format!("{transport}://{LOCAL}"));
     let collecting = start(&listen, &[], Some(tls));
     let trusted = export::TlsFiles { authorities: certificate, ..export::TlsFiles::default() };
@@ -291,6 +290,16 @@ fn connections_that_hold_something_else_or_nothing_are_closed() {
     let (ledger, _) = collecting.stop().unwrap();
     assert_eq!((ledger.intake[0].connections, ledger.intake[0].open), (3, 0));
     drop(silent);
+}
+
+/// A certificate of this machine and its key, in a directory.
+fn identity(directory: &Path) -> TlsFiles {
+    let certificate = directory.join("cert.pem");
+    let key = directory.join("key.pem");
+    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).unwrap();
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    TlsFiles { certificate, key, client_ca: None }
 }
 
 /// The book says so.

@@ -132,8 +132,11 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
         let places = [
             (intake.dropped, "datagrams dropped: the socket had no room (--room)"),
             (intake.refused, "connections refused"),
+            (intake.address_full, "connections refused: their address has its share"),
             (intake.broken, "broken off, or not IPFIX or SIM"),
             (intake.slow, "connections closed: too slow"),
+            (intake.silent, "connections closed: no message came"),
+            (intake.made_room, "connections closed: silent, to make room for others"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
             add(&mut text, format_args!("{}: {} {what}\n", intake.place, count(value)));

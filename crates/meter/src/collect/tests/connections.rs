@@ -1,0 +1,85 @@
+//! Connections that are silent, slow or too many.
+
+use super::*;
+
+#[test]
+fn silent_connections_keep_nobody_out() {
+    let collecting = start(&[format!("tcp://{LOCAL}")], &[], None);
+    let address = collecting.bound()[0].address;
+    let reading = collecting.reading();
+    let silent: Vec<_> = (0..200).map(|_| TcpStream::connect(address).unwrap()).collect();
+    let accepted = || {
+        let intake = reading.ledger().intake.remove(0);
+        intake.connections + intake.refused + intake.address_full
+    };
+    wait(|| accepted() == 200);
+    let target = collecting.bound()[0].to_string().parse().unwrap();
+    assert_eq!(export(target, IPFIX, 500, None).sent.records, 500);
+    wait(|| reading.ledger().total.records == 500);
+    let intake = &reading.ledger().intake[0];
+    assert!(intake.open <= 16 && intake.made_room >= 64, "{intake:?}");
+    let (ledger, _) = collecting.stop().unwrap();
+    assert!(ledger.metrics().contains(",cause=\"made_room\"} "), "{}", ledger.metrics());
+    drop(silent);
+}
+
+#[test]
+fn a_connection_without_a_message_is_closed_in_time_and_one_that_sent_stays() {
+    let options = CollectOptions {
+        listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
+        patience: Nanos::from_millis(100),
+        first_message: Nanos::from_millis(200),
+        ..CollectOptions::default()
+    };
+    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let address = collecting.bound()[0].address;
+    let mut sent = TcpStream::connect(address).unwrap();
+    sent.write_all(&[&[0, 10, 0, 20][..], &[0; 16]].concat()).unwrap();
+    let silent = TcpStream::connect(address).unwrap();
+    let reading = collecting.reading();
+    wait(|| reading.ledger().intake[0].silent == 1);
+    let intake = reading.ledger().intake.remove(0);
+    assert_eq!((intake.connections, intake.open, intake.slow), (2, 1, 0));
+    drop((sent, silent));
+    collecting.stop().unwrap();
+}
+
+#[test]
+fn an_address_whose_connections_all_send_gets_no_more_than_its_share() {
+    let options = CollectOptions {
+        listen: vec![format!("tcp://{LOCAL}").parse().unwrap()],
+        connections: 8,
+        ..CollectOptions::default()
+    };
+    let collecting = Collecting::start(&options, Kept::default()).unwrap();
+    let reading = collecting.reading();
+    let message = [&[0, 10, 0, 20][..], &[0; 16]].concat();
+    let mut open = Vec::new();
+    for messages in 1..=2 {
+        let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+        stream.write_all(&message).unwrap();
+        wait(|| reading.ledger().intake[0].messages == messages);
+        open.push(stream);
+    }
+    open.push(TcpStream::connect(collecting.bound()[0].address).unwrap());
+    wait(|| reading.ledger().intake[0].address_full == 1);
+    assert_eq!(reading.ledger().intake[0].open, 2);
+    collecting.stop().unwrap();
+}
+
+#[test]
+fn a_handshake_that_drips_ends_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let collecting = start(&[format!("tls://{LOCAL}")], &[], Some(identity(directory.path())));
+    let mut stream = TcpStream::connect(collecting.bound()[0].address).unwrap();
+    // The head of a handshake record of 16 KiB, then a byte now and then: 5 minutes of it.
+    stream.write_all(&[22, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc]).unwrap();
+    let mut dripped = 0;
+    while dripped < 16_000 && stream.write_all(&[0]).is_ok() {
+        dripped += 1;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(dripped < 8_000, "it was open until {dripped} bytes had come");
+    let (ledger, _) = collecting.stop().unwrap();
+    assert_eq!((ledger.intake[0].refused, ledger.intake[0].open), (1, 0));
+}
