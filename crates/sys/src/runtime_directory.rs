@@ -1,6 +1,6 @@
 //! The directory for files that other packetrig processes of this machine read until the next reboot: `/run/packetrig` for
-//! root, a directory of the user's own below the directory for temporary files for everybody else.
-
+//! root; for everybody else `packetrig` in `/run/user/UID` if that is theirs, else `packetrig-UID` in the directory for
+//! temporary files.
 //!
 //! Invariant: nothing is read or written there unless the directory and the file are this user's own, no other user may
 //! write to them, and neither is a symbolic link.
@@ -16,6 +16,9 @@ use std::path::{Path, PathBuf};
 /// Names another directory for the files.
 const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
 const DIRECTORY: &str = "/run/packetrig";
+/// Where session managers make a directory for each user.
+const USERS: &str = "/run/user";
+const NAME: &str = "packetrig";
 
 /// The directory for one kind of file; it may not exist yet.
 pub fn path_for(kind: &str) -> PathBuf {
@@ -26,9 +29,18 @@ pub fn path_for(kind: &str) -> PathBuf {
 pub fn runtime_directory() -> PathBuf {
     let usual = || match Rights::current() {
         Rights { user: 0, in_user_namespace: false, .. } => PathBuf::from(DIRECTORY),
-        _ => std::env::temp_dir().join(format!("packetrig-{}", outer_user())),
+        _ => users_directory(Path::new(USERS), outer_user()),
     };
     std::env::var_os(OVERRIDE).map_or_else(usual, PathBuf::from)
+}
+
+/// The directory of an ordinary user. Where a session manager made them one, nobody else can take it away; the environment is
+/// not asked, because all processes of a user must agree, also those of `sudo -u` and of services.
+fn users_directory(users: &Path, user: u32) -> PathBuf {
+    let own = users.join(user.to_string());
+    let is_own = std::fs::symlink_metadata(&own)
+        .is_ok_and(|found| found.is_dir() && check_owner(&own, &found).is_ok());
+    if is_own { own.join(NAME) } else { std::env::temp_dir().join(format!("{NAME}-{user}")) }
 }
 
 /// Longest file that is read. Those of a tap with many interfaces take some kilobytes.
@@ -94,7 +106,10 @@ fn owned_options() -> OpenOptions {
 }
 
 fn refused(path: &Path) -> io::Error {
-    let text = format!("{} is not this user's own file or directory alone", path.display());
+    let text = format!(
+        "{} is not this user's own file or directory alone; {OVERRIDE} names another directory",
+        path.display()
+    );
     io::Error::new(io::ErrorKind::PermissionDenied, text)
 }
 
@@ -125,7 +140,12 @@ pub fn remove_file(path: &Path) -> io::Result<()> {
 }
 
 fn create_directory(directory: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    // Where another user was first, nothing can be made.
+    made.map_err(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied => refused(directory),
+        _ => error,
+    })?;
     check_directory(directory)
 }
 
@@ -181,6 +201,38 @@ mod tests {
         );
         symlink(place.path().join("x"), place.path().join("y")).unwrap();
         assert!(read_file(&place.path().join("y/tap/t.json")).is_err());
+    }
+
+    #[test]
+    fn a_user_has_the_directory_of_their_session_if_it_is_theirs_alone() {
+        let place = tempfile::tempdir().unwrap();
+        let session = place.path().join("1000");
+        let fallback = std::env::temp_dir().join("packetrig-1000");
+        let chosen = || users_directory(place.path(), 1000);
+        assert_eq!(chosen(), fallback, "there is none");
+        std::fs::create_dir(&session).unwrap();
+        let mode = |mode| std::fs::set_permissions(&session, std::fs::Permissions::from_mode(mode)).unwrap();
+        mode(0o700);
+        assert_eq!(chosen(), session.join("packetrig"));
+        mode(0o777);
+        assert_eq!(chosen(), fallback, "others may write to it");
+        mode(0o700);
+        if let Err(error) = std::os::unix::fs::chown(&session, Some(65_534), None) {
+            return println!("skipped: nothing can be given away: {error}");
+        }
+        assert_eq!(chosen(), fallback, "it is another user's");
+    }
+
+    #[test]
+    fn a_directory_that_another_user_made_first_names_the_way_out() {
+        let place = tempfile::tempdir().unwrap();
+        let taken = place.path().join("packetrig-1000");
+        std::fs::create_dir(&taken).unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&taken, Some(65_534), None) {
+            return println!("skipped: nothing can be given away: {error}");
+        }
+        let error = write_file(&taken.join("locks/x"), b"").unwrap_err();
+        assert!(error.to_string().contains("PACKETRIG_RUN_DIR"), "{error}");
     }
 
     #[test]
