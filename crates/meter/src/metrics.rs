@@ -94,13 +94,10 @@ impl<R: Fn() -> String> Connections<R> {
             }
             self.open.push_back(Scrape::new(stream));
         }
-        let is_loopback = self.listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
         let now_ns = clock::monotonic_ns();
         let render = &self.render;
         // A peer that goes away in between is its own affair.
-        self.open.retain_mut(|scrape| {
-            now_ns < scrape.until_ns && !scrape.advance(is_loopback, render).unwrap_or(true)
-        });
+        self.open.retain_mut(|scrape| now_ns < scrape.until_ns && !scrape.advance(render).unwrap_or(true));
     }
 }
 
@@ -120,11 +117,13 @@ impl Scrape {
     }
 
     /// Goes on; true when the answer is out.
-    fn advance(&mut self, is_loopback: bool, render: &impl Fn() -> String) -> std::io::Result<bool> {
+    fn advance(&mut self, render: &impl Fn() -> String) -> std::io::Result<bool> {
         if self.answer.is_empty() {
             if !self.read_head()? {
                 return Ok(false);
             }
+            // Where this connection came in, also of a listener at all addresses.
+            let is_loopback = self.stream.local_addr()?.ip().to_canonical().is_loopback();
             self.answer = answer(&self.head, is_loopback, render);
         }
         while self.written < self.answer.len() {
@@ -232,6 +231,16 @@ mod tests {
             assert!(ask(responder.address(), b"GET /metrics HTTP/1.1\r\n\r\n").contains("a_total 1"));
         }
         drop(idle);
+    }
+
+    #[test]
+    fn a_name_that_leads_to_this_machine_is_refused_also_where_all_addresses_listen() {
+        let responder = Responder::start("0.0.0.0:0".parse().unwrap(), || "a_total 1\n".into()).unwrap();
+        let local = SocketAddr::from(([127, 0, 0, 1], responder.address().port()));
+        let found = ask(local, b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n");
+        assert!(found.starts_with("HTTP/1.1 403"), "{found}");
+        let found = ask(local, b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+        assert!(found.contains(" 200 OK"), "{found}");
     }
 
     #[test]
