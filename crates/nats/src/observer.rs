@@ -54,9 +54,9 @@ impl Observer {
             let next = async move { heard.lock().await.next().await };
             let message = self.runtime.wait(left, next)??;
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
-            match seals.believe(&NodeName::controller(), &message) {
-                Ok(Envelope { from, body: Body::Hello(hello) }) => return Some((from, *hello)),
-                Ok(_) | Err(_) => {}
+            let believed = seals.believe(&NodeName::controller(), &message);
+            if let Ok(Envelope { from, body: Body::Hello(hello) }) = believed {
+                return Some((from, *hello));
             }
         }
     }
