@@ -184,6 +184,11 @@ fn assert_walls(walls: &Walls) {
     assert!(walls.capabilities.is_empty() && walls.no_new_privs && walls.seccomp, "{walls}");
     if User::find("nobody").is_ok() {
         assert_ne!(walls.user, 0, "{walls}");
+        let group = User::find("nobody").unwrap().gid;
+        for thread in threads_of(std::process::id()).unwrap() {
+            let mut all = thread.own_groups.iter().chain(&thread.groups);
+            assert!(all.all(|of| *of == group), "{thread:?}");
+        }
     }
     for thread in threads_of(std::process::id()).unwrap() {
         assert_eq!((thread.effective, thread.permitted, thread.ambient), (0, 0, 0), "{thread:?}");

@@ -4,11 +4,12 @@ use packetrig_sys::caps::Rights;
 use packetrig_sys::sandbox::{Capabilities, User, threads_of};
 use packetrig_testkit::Lab;
 use packetrig_testkit::lab::LabPort;
-use packetrig_tests::program::Running;
+use packetrig_tests::program::{self, Running};
 use packetrig_tests::skip;
 use packetrig_tests::tools::post;
 use packetrig_tests::walls::{Holding, RIG};
 use serde_json::json;
+use std::process::Command;
 
 /// Once the program has said that its sandbox stands.
 fn holding(program: &'static str, running: &mut Running) -> Holding {
@@ -134,4 +135,23 @@ fn an_unknown_user_is_named_before_anything_is_opened() {
     if is_root() {
         finished.assert_refused(super::USAGE, &["no-such-user", "--user"]);
     }
+}
+
+#[test]
+fn root_that_cannot_become_another_user_stays_root_and_says_so() {
+    if !is_root() || !skip::has_tool("setpriv") {
+        return;
+    }
+    let start = |more: &[&str]| {
+        let mut command = Command::new("setpriv");
+        command.args(["--bounding-set=-all", "--inh-caps=-all", "--"]).arg(program::binary());
+        command.args(["collect", "--listen", "udp://127.0.0.1:0", "--time", "200ms"]).args(more);
+        command.output().unwrap()
+    };
+    let output = start(&[]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("uid 0 (root), no capability") && said.contains("CAP_SETUID"), "{said}");
+    let output = start(&["--user", "1"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(super::USAGE) && said.contains("--user 1"), "{said}");
 }

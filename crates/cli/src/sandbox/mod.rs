@@ -149,12 +149,19 @@ struct Choice {
     reason: Option<String>,
 }
 
+const CANNOT_SWITCH: &str = "becoming another user takes CAP_SETUID and CAP_SETGID, which this process lacks";
+
 fn choose(wish: BecomeUser) -> Result<Choice, Error> {
+    let switching = Capabilities::SWITCH_USER;
+    let may_switch = Capabilities::permitted()?.and(switching) == switching;
     let wanted = match wish {
         BecomeUser::Stay(reason) => return Ok(Choice { user: None, reason: Some(reason.to_owned()) }),
         // What was named has to be there.
         BecomeUser::Named(name) => {
             let user = User::find(&name).map_err(|error| Error::Usage(format!("--user {name}: {error}")))?;
+            if !may_switch && user.uid != 0 {
+                return Err(Error::Usage(format!("--user {name}: {CANNOT_SWITCH}")));
+            }
             return Ok(Choice { user: Some(user), reason: None });
         }
         BecomeUser::OwnerOf(path) => {
@@ -169,6 +176,9 @@ fn choose(wish: BecomeUser) -> Result<Choice, Error> {
         }
         BecomeUser::Nobody => "nobody".to_owned(),
     };
+    if !may_switch {
+        return Ok(Choice { user: None, reason: Some(CANNOT_SWITCH.to_owned()) });
+    }
     Ok(match User::find(&wanted) {
         Ok(user) => Choice { user: Some(user), reason: None },
         Err(error) => Choice { user: None, reason: Some(error.to_string()) },

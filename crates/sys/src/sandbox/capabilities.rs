@@ -49,6 +49,9 @@ const NAMES: [&str; 41] = [
     "CHECKPOINT_RESTORE",
 ];
 
+/// Every second of the securebits locks the one before it.
+const LOCKS: u32 = 0xaaaa_aaaa;
+
 /// A set of capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capabilities(u64);
@@ -158,8 +161,18 @@ pub(super) fn give_up_gaining(most: Capabilities, starts_programs: bool) -> Resu
         | CapabilitiesSecureBits::KEEP_CAPS_LOCKED
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE
         | CapabilitiesSecureBits::NO_CAP_AMBIENT_RAISE_LOCKED;
-    rustix::thread::set_capabilities_secure_bits(bits)
+    let now = rustix::thread::capabilities_secure_bits()
+        .map_err(|errno| Error::call("prctl PR_GET_SECUREBITS", "this process", errno))?;
+    rustix::thread::set_capabilities_secure_bits(beside_locked(bits, now))
         .map_err(|errno| Error::call("prctl PR_SET_SECUREBITS", "this process", errno))
+}
+
+/// The bits wanted, but for those that are locked as they are: the kernel refuses a change of one of these as a whole.
+fn beside_locked(wanted: CapabilitiesSecureBits, now: CapabilitiesSecureBits) -> CapabilitiesSecureBits {
+    let locks = now.bits() & LOCKS;
+    // The lock of a bit comes after it.
+    let fixed = locks >> 1;
+    CapabilitiesSecureBits::from_bits_retain(wanted.bits() & !fixed | now.bits() & fixed | locks)
 }
 
 /// Whether the kernel knows that capability.
@@ -181,6 +194,15 @@ pub(super) fn reduce_to(kept: Capabilities) -> Result<(), Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn locked_securebits_stay_as_they_are() {
+        use CapabilitiesSecureBits as Bits;
+        let wanted = Bits::NO_ROOT | Bits::NO_ROOT_LOCKED | Bits::KEEP_CAPS_LOCKED;
+        assert_eq!(beside_locked(wanted, Bits::empty()), wanted);
+        let now = Bits::NO_ROOT_LOCKED | Bits::NO_SETUID_FIXUP | Bits::NO_SETUID_FIXUP_LOCKED;
+        assert_eq!(beside_locked(wanted, now), now | Bits::KEEP_CAPS_LOCKED);
+    }
 
     #[test]
     fn capabilities_have_the_names_of_the_kernel() {

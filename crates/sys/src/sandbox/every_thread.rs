@@ -31,7 +31,8 @@ pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), 
     drop_own();
     let process = std::process::id();
     let has_followed = |thread: &ThreadStatus| {
-        thread.permitted & !kept.bits() == 0 && user.as_ref().is_none_or(|user| thread.user == user.uid)
+        thread.permitted & !kept.bits() == 0
+            && user.as_ref().is_none_or(|user| thread.user == user.uid && has_only_groups_of(thread, user))
     };
     for _ in 0..ROUNDS {
         let threads = threads_of(process).map_err(|error| Error::call("read", "/proc/self/task", error))?;
@@ -44,7 +45,15 @@ pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), 
         }
         std::thread::sleep(PAUSE);
     }
-    Err(Error::call("capset", "every thread of this process", rustix::io::Errno::PERM))
+    let threads = threads_of(process).unwrap_or_default();
+    let keeps_groups = |user: &User| threads.iter().any(|thread| !has_only_groups_of(thread, user));
+    let call = if user.as_ref().is_some_and(keeps_groups) { "setgroups and setresgid" } else { "capset" };
+    Err(Error::call(call, "every thread of this process", rustix::io::Errno::PERM))
+}
+
+/// Whether a thread has the groups of this user and no other.
+fn has_only_groups_of(thread: &ThreadStatus, user: &User) -> bool {
+    thread.own_groups.iter().chain(&thread.groups).all(|group| *group == user.gid)
 }
 
 /// Not one of [`signal`]'s.

@@ -11,6 +11,10 @@ pub struct ThreadStatus {
     pub name: String,
     /// Effective user.
     pub user: u32,
+    /// Real, effective and saved group, and that for files.
+    pub own_groups: Vec<u32>,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
     /// Capabilities it can use now.
     pub effective: u64,
     /// Capabilities it can make usable.
@@ -45,12 +49,15 @@ fn parse(text: &str) -> Option<ThreadStatus> {
         let line = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         line.map(str::trim)
     };
+    let numbers = |key: &str| find(key).map(|line| line.split_whitespace().flat_map(str::parse).collect());
     let mask = |key: &str| u64::from_str_radix(find(key)?, 16).ok();
     Some(ThreadStatus {
         thread: find("Pid")?.parse().ok()?,
         name: find("Name")?.to_owned(),
         // Real, effective, saved, of the file system.
         user: find("Uid")?.split_whitespace().nth(1)?.parse().ok()?,
+        own_groups: numbers("Gid")?,
+        groups: numbers("Groups")?,
         effective: mask("CapEff")?,
         permitted: mask("CapPrm")?,
         ambient: mask("CapAmb").unwrap_or(0),
@@ -75,10 +82,10 @@ mod tests {
 
     #[test]
     fn what_a_kernel_does_not_say_is_unknown() {
-        let text =
-            "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
+        let text = "Name:\tx\nPid:\t7\nUid:\t0\t5\t0\t0\nGid:\t7\t8\t7\t7\nGroups:\t4 20 \nCapPrm:\t0\nCapEff:\t2000\nCapBnd:\tff\nSeccomp:\t2\n";
         let thread = parse(text).unwrap();
         assert_eq!((thread.thread, thread.user, thread.effective), (7, 5, 0x2000));
+        assert_eq!((thread.own_groups, thread.groups), (vec![7, 8, 7, 7], vec![4, 20]));
         assert_eq!((thread.no_new_privs, thread.is_filtered, thread.filters), (false, true, None));
         assert!(parse("Name:\tx\n").is_none());
     }
