@@ -40,6 +40,17 @@ pub(super) fn local_users(arguments: &Serve) -> Option<LocalUsers> {
     }
 }
 
+/// Refuses the number under which all users appear that this user namespace does not know: who has it cannot be told.
+pub(super) fn check_allowed(users: &[u32], overflow: u32) -> Result<(), Error> {
+    if users.contains(&overflow) {
+        return Err(Error::Usage(format!(
+            "--allow-user {overflow}: the kernel gives this number to every user that it cannot tell here; \
+             run the client as another user, or give it the token (--token-file)"
+        )));
+    }
+    Ok(())
+}
+
 /// The token in the file; one is made if there is no file. Only its owner can read it.
 pub(super) fn token(file: &Path) -> Result<String, Error> {
     let failed = |source| Error::ReadFile { name: file.display().to_string(), source };
@@ -110,6 +121,13 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_user_that_nobody_can_tell_is_not_let_in() {
+        assert!(check_allowed(&[0, 1000], 65534).is_ok());
+        let refused = check_allowed(&[1000, 65534], 65534).expect_err("it is refused").to_string();
+        assert!(refused.contains("--allow-user 65534"), "{refused}");
+    }
 
     #[test]
     fn a_token_is_made_once_for_its_owner_alone() {

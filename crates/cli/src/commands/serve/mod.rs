@@ -23,6 +23,7 @@ use packetrig_server::{
 };
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft};
+use packetrig_sys::owner::overflow_user;
 use packetrig_sys::resident::ResidentThread;
 use packetrig_sys::{clock, kernel, memory, netns, signal};
 use packetrig_units::{MonoTime, Nanos};
@@ -38,6 +39,7 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(crate) fn perform(arguments: &Serve, output: &mut Output) -> Result<Exit, Error> {
     // A run's threads end with it; runs allocate and free, frames do not.
     memory::one_heap();
+    access::check_allowed(&arguments.allow_user, overflow_user())?;
     let options = options(arguments)?;
     let opening = sandbox::begin(&arguments.sandbox, needs::serve(arguments)?)?;
     signal::latch()?;
