@@ -17,7 +17,7 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     let mut shown = clearing.to_owned();
     let mut left = &text[clearing.len()..];
     while let Some(first) = left.chars().next() {
-        let length = colour(left).unwrap_or(first.len_utf8());
+        let length = colour(left).unwrap_or_else(|| first.len_utf8());
         let (part, rest) = left.split_at(length);
         if length == first.len_utf8() && is_unsafe(first) {
             shown.extend(first.escape_unicode());

@@ -223,56 +223,6 @@ impl CaptureAllowance {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use packetrig_fleet::PlanHash;
-    use packetrig_stats::result::CaptureResult;
-
-    #[test]
-    fn all_captures_of_a_run_share_one_allowance_over_its_attempts() {
-        let (first, second) = (RunId("a".into()), RunId("b".into()));
-        let mut allowance = CaptureAllowance::new(1000);
-        assert!(allowance.take(&first, 600).is_ok());
-        let why = allowance.take(&first, 600).unwrap_err();
-        assert!(why.contains("600 B") && why.contains("1000 B"), "{why}");
-        assert!(allowance.take(&first, 400).is_ok(), "a smaller one fits");
-        assert!(allowance.take(&first, 1).is_err());
-        assert!(allowance.take(&second, 1000).is_ok());
-        assert!(CaptureAllowance::new(0).take(&first, 1).is_err());
-        assert!(CaptureAllowance::new(u64::MAX).take(&first, u64::MAX).is_ok());
-    }
-
-    /// Sends nothing anywhere.
-    fn nowhere() -> Open {
-        Box::new(|| Err(fabric::Error::Down("nowhere".into())))
-    }
-
-    #[test]
-    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
-        let place = tempfile::tempdir().unwrap();
-        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
-        let spool = Spool::open(&place.path().join("spool"), limits, Box::new(|_| None)).unwrap();
-        let mut uplink = Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap();
-        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
-        uplink.begin(&head).unwrap();
-        let mut result = NodeResult::default();
-        for name in ["one.pcapng", "two.pcapng", "three.pcapng"] {
-            let file = place.path().join(name);
-            std::fs::write(&file, vec![7; 100_000]).unwrap();
-            let file = file.to_string_lossy().into_owned();
-            result.captures.push(CaptureResult { port: 0, file, written: 1, dropped: 0 });
-        }
-        uplink.finish(&result).unwrap();
-        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::Kind::Capture).count();
-        assert_eq!(captures, 2, "200 kB of 300 kB");
-        let told = uplink.troubles().join("\n");
-        assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
-        let is_there = |name| place.path().join(name).exists();
-        assert_eq!(["one.pcapng", "two.pcapng", "three.pcapng"].map(is_there), [false, false, true]);
-    }
-}
-
 impl Drop for Uplink {
     fn drop(&mut self) {
         self.shared.own().over = true;
@@ -351,5 +301,55 @@ impl Carrier {
                 Err(error)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::PlanHash;
+    use packetrig_stats::result::CaptureResult;
+
+    #[test]
+    fn all_captures_of_a_run_share_one_allowance_over_its_attempts() {
+        let (first, second) = (RunId("a".into()), RunId("b".into()));
+        let mut allowance = CaptureAllowance::new(1000);
+        assert!(allowance.take(&first, 600).is_ok());
+        let why = allowance.take(&first, 600).unwrap_err();
+        assert!(why.contains("600 B") && why.contains("1000 B"), "{why}");
+        assert!(allowance.take(&first, 400).is_ok(), "a smaller one fits");
+        assert!(allowance.take(&first, 1).is_err());
+        assert!(allowance.take(&second, 1000).is_ok());
+        assert!(CaptureAllowance::new(0).take(&first, 1).is_err());
+        assert!(CaptureAllowance::new(u64::MAX).take(&first, u64::MAX).is_ok());
+    }
+
+    /// Sends nothing anywhere.
+    fn nowhere() -> Open {
+        Box::new(|| Err(fabric::Error::Down("nowhere".into())))
+    }
+
+    #[test]
+    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
+        let place = tempfile::tempdir().unwrap();
+        let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
+        let spool = Spool::open(&place.path().join("spool"), limits, Box::new(|_| None)).unwrap();
+        let mut uplink = Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap();
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+        uplink.begin(&head).unwrap();
+        let mut result = NodeResult::default();
+        for name in ["one.pcapng", "two.pcapng", "three.pcapng"] {
+            let file = place.path().join(name);
+            std::fs::write(&file, vec![7; 100_000]).unwrap();
+            let file = file.to_string_lossy().into_owned();
+            result.captures.push(CaptureResult { port: 0, file, written: 1, dropped: 0 });
+        }
+        uplink.finish(&result).unwrap();
+        let captures = spool.pending(99).iter().filter(|one| one.kind == spool::Kind::Capture).count();
+        assert_eq!(captures, 2, "200 kB of 300 kB");
+        let told = uplink.troubles().join("\n");
+        assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
+        let is_there = |name| place.path().join(name).exists();
+        assert_eq!(["one.pcapng", "two.pcapng", "three.pcapng"].map(is_there), [false, false, true]);
     }
 }

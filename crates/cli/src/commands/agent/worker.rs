@@ -33,7 +33,7 @@ const KEEP_FREE: u64 = 256 << 20;
 /// Before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
 /// How often the time left of the certificate is looked at.
-const RENEWAL: Duration = Duration::from_secs(6 * 3600);
+const RENEWAL: Duration = Duration::from_hours(6);
 /// How often the wish to end is looked for.
 const LOOK: Duration = Duration::from_millis(50);
 
