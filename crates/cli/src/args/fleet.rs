@@ -158,9 +158,6 @@ pub(crate) struct Agent {
     pub(crate) compare_clocks: bool,
     #[command(flatten)]
     pub(crate) store: Store,
-    /// Directory of capture files that plans may replay from this node; may be given again
-    #[arg(long = "replay-from", value_name = "DIR")]
-    pub(crate) replay_from: Vec<PathBuf>,
     #[command(flatten)]
     pub(crate) sandbox: super::SandboxFlags,
     /// Set by the supervisor

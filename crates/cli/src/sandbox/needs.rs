@@ -164,14 +164,15 @@ pub(crate) fn serve(arguments: &Serve) -> Result<Needs, Error> {
     })
 }
 
-/// Of the worker.
-pub(crate) fn agent(arguments: &Agent, home: &Path) -> Result<Needs, Error> {
+/// Of the worker, which may read below the directory that its owner names for replays.
+pub(crate) fn agent(arguments: &Agent, home: &Path, replays: Option<&Path>) -> Result<Needs, Error> {
     let store = arguments.store.directory.clone().map_or_else(packetrig_store::default_place, Ok)?;
     let written = vec![home.to_owned(), store, packetrig_sys::runtime_directory::runtime_directory()];
     for directory in &written {
         made(Some(directory))?;
     }
-    let read: Vec<PathBuf> = arguments.replay_from.iter().chain(&arguments.owner).cloned().collect();
+    let read: Vec<PathBuf> =
+        replays.into_iter().chain(arguments.owner.as_deref()).map(Path::to_owned).collect();
     let at_door = rights_for_files(read.iter().chain(&written));
     Ok(Needs {
         program: "agent",

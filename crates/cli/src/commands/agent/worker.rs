@@ -73,7 +73,8 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         remark(format_args!("the certificate of this node could not be renewed: {error}"));
     }
     let membership = Membership::load(&home.membership())?;
-    let opening = sandbox::begin(&arguments.sandbox, needs::agent(arguments, home.directory())?)?;
+    let needs = needs::agent(arguments, home.directory(), permit.replays.as_deref())?;
+    let opening = sandbox::begin(&arguments.sandbox, needs)?;
     let fabric_sandbox = opening.close_as_rig(&namespaces(&permit))?;
     let node = membership.name.clone();
     let access = Access { epoch_proof: Some(home.file("epoch-proof")), ..membership.access()? };
