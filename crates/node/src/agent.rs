@@ -160,7 +160,12 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             }
             Action::StartAt(told) => {
                 let at = self.membership.as_mut().map_or(told, |member| member.settled_start(told));
-                self.plane.as_mut()?.start_at(at);
+                let watched = self.membership.as_mut().map_or(Ok(()), Membership::begin_sending);
+                let failed = Self::mind(watched);
+                if failed.is_none() {
+                    self.plane.as_mut()?.start_at(at);
+                }
+                return failed;
             }
             Action::StopSenders => self.plane.as_mut()?.stop_senders(),
             Action::Steer(order) => return self.steer(&order),

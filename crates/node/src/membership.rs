@@ -72,8 +72,8 @@ pub struct Membership {
     described: Option<Hello>,
     /// Of the run at hand.
     preparation: Option<Preparation>,
-    /// No sender is at work any more.
-    is_resting: bool,
+    /// Senders may be at work: the supervisor watches them.
+    is_sending: bool,
     /// For how long the machine had slept when the run was prepared: what it sleeps later is not given to its senders.
     slept: Nanos,
 }
@@ -103,7 +103,7 @@ impl Membership {
             is_kept: false,
             described: None,
             preparation: None,
-            is_resting: false,
+            is_sending: false,
             slept: Nanos::ZERO,
         }
     }
@@ -137,7 +137,8 @@ impl Membership {
         }
         self.gate.shut();
         self.slept = slept_so_far();
-        (self.start, self.is_kept, self.is_resting) = (None, false, false);
+        (self.start, self.is_kept) = (None, false);
+        self.rest()?;
         Ok(Preparation {
             run: head.run.0.clone(),
             capture_dir: None,
@@ -163,7 +164,6 @@ impl Membership {
 
     /// The ports serve a further attempt: what is kept is of that one from now on.
     pub(crate) fn attempt(&mut self, head: &Head) -> Result<(), Error> {
-        self.is_resting = false;
         if self.uplink.keeps(head) {
             return Ok(());
         }
@@ -272,15 +272,22 @@ impl Membership {
         self.fit().map_or(at, |fit| fit.to_local(at))
     }
 
-    /// Senders may send until then, and emulated interfaces answer. The supervisor is for senders: it is not told of a lease
-    /// that none of them needs any more.
+    /// Senders may send until then, and emulated interfaces answer.
     pub(crate) fn extend(&self, until: MonoTime) -> Result<(), Error> {
         self.gate.extend(until, self.slept);
-        if self.is_resting {
-            return Ok(());
-        }
-        let deadline = (until + self.slept).as_nanos();
-        self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(deadline)).map_err(Error::Watch)
+        if self.is_sending { self.watch(self.gate.deadline()) } else { Ok(()) }
+    }
+
+    /// From here on senders may be at work, as long as the lease holds. A node that only waits for its start has nothing that
+    /// a supervisor would have to stop, however long it waits.
+    pub(crate) fn begin_sending(&mut self) -> Result<(), Error> {
+        self.is_sending = true;
+        self.watch(self.gate.deadline())
+    }
+
+    fn watch(&self, deadline: Option<u64>) -> Result<(), Error> {
+        let watch = self.site.watch.as_ref();
+        watch.map_or(Ok(()), |watch| watch.set(deadline.unwrap_or(0))).map_err(Error::Watch)
     }
 
     /// Whether senders have to have stopped by now.
@@ -290,8 +297,8 @@ impl Membership {
 
     /// Nobody sends any more.
     pub(crate) fn rest(&mut self) -> Result<(), Error> {
-        self.is_resting = true;
-        self.site.watch.as_ref().map_or(Ok(()), |watch| watch.set(0)).map_err(Error::Watch)
+        self.is_sending = false;
+        self.watch(None)
     }
 
     /// Keeps a sample now and then, so that what was counted survives a crash.

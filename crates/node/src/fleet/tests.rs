@@ -36,6 +36,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 mod steered;
+mod watched;
 
 const DOCUMENT: &str = "
 ports: [{name: a, location: north/a0}, {name: b, location: south/b0}]
