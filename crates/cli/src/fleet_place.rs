@@ -2,14 +2,16 @@
 //!
 //! ```text
 //! DIR/authority/…  keys and certificates     DIR/broker/…  the server's configuration and store
-//! DIR/fleet.json   addresses, as nodes reach them
+//! DIR/fleet.json   addresses, as nodes reach them     DIR/nodes.json   what each node had when it was heard last
 //! ```
 //! Whoever has the directory can be the fleet's controller: it is readable by its owner only.
 
 use crate::args;
 use crate::error::Error;
+use crate::output::remark;
 use packetrig_nats::authority::Authority;
 use packetrig_nats::{Access, NatsFabric};
+use packetrig_node::fleet::{KnownNodes, Roster};
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -68,6 +70,21 @@ impl FleetPlace {
         let text =
             fs::read_to_string(&file).map_err(|source| Error::ReadFile { name: name.clone(), source })?;
         serde_json::from_str(&text).map_err(|error| Error::Usage(format!("{name} is damaged: {error}")))
+    }
+
+    /// Who belongs to the fleet, with what is known of each. What cannot be read is learnt anew.
+    pub(crate) fn roster(&self) -> Result<Roster, Error> {
+        let file = self.0.join("nodes.json");
+        let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let keep = Box::new(move |known: &KnownNodes| {
+            let text = serde_json::to_vec(known).unwrap_or_default();
+            let whole = file.with_extension("json.new");
+            if let Err(error) = private_files::write(&whole, &text).and_then(|()| fs::rename(&whole, &file)) {
+                remark(format_args!("{} could not be written: {error}", file.display()));
+            }
+        });
+        let enrolled = self.authority()?.nodes()?.into_iter().collect();
+        Ok(Roster { enrolled, known: known.unwrap_or_default(), keep })
     }
 
     pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {

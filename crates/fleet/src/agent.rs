@@ -247,6 +247,11 @@ impl Agent {
         self.epoch
     }
 
+    /// The run that keeps it from any other: what is safe on its disk, or has failed, does not.
+    pub fn busy(&self) -> Option<&Head> {
+        self.head.as_ref().filter(|_| !self.has_let_go())
+    }
+
     /// The run it takes part in.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()

@@ -34,6 +34,7 @@ pub use limits::Limits;
 pub use policy::{OnLoss, Policies, Start};
 pub use record::RunRecord;
 
+use crate::agent::CONFIRM_MARGIN;
 use crate::event::RunEventKind;
 use crate::message::{Command, Grant, Head, NodeName, Nonce, Preparation, Reply, SentTotal};
 use crate::outcome::{Blame, Fault, Outcome, RunState};
@@ -91,7 +92,7 @@ enum Phase {
     Draft,
     Preparing { until: MonoTime },
     Arming { until: MonoTime },
-    Committing { start: MonoTime },
+    Committing { since: MonoTime, start: MonoTime },
     Confirming { start: MonoTime },
     Running { start: MonoTime },
     Draining { since: MonoTime, until: MonoTime, limit: MonoTime },
@@ -114,6 +115,8 @@ pub struct Controller {
     tries: u32,
     /// What an earlier controller left.
     inherited: Option<RunRecord>,
+    /// What nodes keep of it is not waited for.
+    leaves_results: bool,
     phase: Phase,
     /// Senders were told to stop, at the latest at this instant.
     stopping: Option<MonoTime>,
@@ -142,6 +145,7 @@ impl Controller {
             left_out: BTreeMap::new(),
             tries: 1,
             inherited: None,
+            leaves_results: false,
             phase: Phase::Draft,
             stopping: None,
             stopped_by_user: false,
@@ -200,8 +204,8 @@ impl Controller {
     fn due(&self) -> Option<MonoTime> {
         let own = match self.phase {
             Phase::Draft | Phase::Ended(_) => return None,
-            Phase::Committing { start } if self.preparation.steered => start.max(self.repeat_at),
-            Phase::Committing { start } => start - self.limits.guard,
+            Phase::Committing { start, .. } if self.preparation.steered => start.max(self.repeat_at),
+            Phase::Committing { start, .. } => start - self.limits.guard,
             Phase::Confirming { start } => start,
             Phase::Running { start } if !self.all(Progress::Confirmed) => self.confirmed_by(start),
             Phase::Running { .. } => self.repeat_at,
@@ -244,10 +248,16 @@ impl Controller {
         let lead = Nanos::new(self.limits.lead.as_u64() << doublings);
         // In a steered run nothing begins at T: there is nothing to wait for.
         let start = if self.preparation.steered { now } else { now + lead };
-        self.phase = Phase::Committing { start };
+        self.phase = Phase::Committing { since: now, start };
         self.enter(RunState::Committed);
         self.emit(RunEventKind::StartSet { at: start });
         self.broadcast(now);
+    }
+
+    /// Whether confirmations still come in time, if they take as long as the slowest commit took to be acknowledged: to
+    /// confirm to some and not to others is the one thing that cannot be taken back.
+    fn can_confirm(&self, since: MonoTime, start: MonoTime, now: MonoTime) -> bool {
+        self.preparation.steered || now + CONFIRM_MARGIN + now.since(since) < start
     }
 
     /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
@@ -278,7 +288,11 @@ impl Controller {
                 self.enter(RunState::Armed);
                 self.commit(now);
             }
-            Phase::Committing { start } if self.all(Progress::Committed) => {
+            Phase::Committing { since, start } if self.all(Progress::Committed) => {
+                if !self.can_confirm(since, start, now) {
+                    self.try_again(now);
+                    return true;
+                }
                 self.phase = Phase::Confirming { start };
                 self.enter(RunState::Confirmed);
                 self.broadcast(now);
@@ -298,6 +312,7 @@ impl Controller {
                 self.enter(RunState::Collecting);
                 self.broadcast(now);
             }
+            Phase::Collecting { .. } if self.leaves_results && self.all(Progress::Spooled) => self.end_of_run(),
             Phase::Collecting { late, .. }
                 if self.all(Progress::Reported) && self.nothing_more(late, now) =>
             {
@@ -362,7 +377,7 @@ impl Controller {
                 (Command::Prepare(Box::new(self.preparation.clone())), Progress::Prepared)
             }
             Phase::Arming { .. } => (Command::Arm, Progress::Armed),
-            Phase::Committing { start } => {
+            Phase::Committing { start, .. } => {
                 (Command::Commit { start: *start, guard: self.limits.guard }, Progress::Committed)
             }
             Phase::Confirming { start } => (Command::Confirm { start: *start }, Progress::Confirmed),

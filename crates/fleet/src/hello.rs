@@ -3,13 +3,13 @@
 //! Everything a controller needs to choose nodes and to refuse them by name is in it; nothing of it is a promise that
 //! outlives the node's *incarnation*.
 
-use crate::message::{Head, RunId};
+use crate::message::{Head, Nonce, RunId};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos};
 use serde::{Deserialize, Serialize};
 
 /// Form of the messages. Majors must be equal; a controller takes nodes of its own minor and of the one before.
-pub const PROTOCOL: Protocol = Protocol { major: 1, minor: 0 };
+pub const PROTOCOL: Protocol = Protocol { major: 2, minor: 0 };
 
 /// Version of the messages' form.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,6 +48,9 @@ pub struct Hello {
     /// What stands in the way of its work, in words.
     #[serde(default)]
     pub troubles: Vec<String>,
+    /// The roll call that this answers; absent in what is said without being asked.
+    #[serde(default)]
+    pub answers: Option<Nonce>,
 }
 
 /// Troubles and labels that are taken from a hello, and characters of each text.

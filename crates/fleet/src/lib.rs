@@ -20,6 +20,7 @@ pub mod fabric;
 #[cfg(feature = "conformance")]
 pub mod faulty;
 pub mod hello;
+pub mod known;
 pub mod lease;
 pub mod local;
 pub mod members;

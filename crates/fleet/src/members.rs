@@ -7,6 +7,7 @@
 //! incarnation changes nothing.
 
 use crate::hello::{Hello, PROTOCOL, Protocol};
+use crate::known::KnownNode;
 use crate::message::{Head, NodeName, RunId};
 use crate::reign::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
@@ -102,6 +103,8 @@ pub struct Member {
     heard: MonoTime,
     presence: Presence,
     earlier: BTreeSet<u64>,
+    /// It was not heard by this controller; for how long it was silent when it was remembered.
+    remembered: Option<Nanos>,
 }
 
 impl Member {
@@ -111,7 +114,15 @@ impl Member {
     }
     /// How recently it was heard.
     pub const fn presence(&self, now: MonoTime) -> Presence {
-        Presence::after(now.since(self.heard))
+        Presence::after(self.silent(now))
+    }
+    /// Whether this controller has heard it, or only remembers it.
+    pub const fn was_heard(&self) -> bool {
+        self.remembered.is_none()
+    }
+    const fn silent(&self, now: MonoTime) -> Nanos {
+        let before = if let Some(before) = self.remembered { before } else { Nanos::ZERO };
+        Nanos::new(now.since(self.heard).as_u64().saturating_add(before.as_u64()))
     }
     /// Why it cannot be worked with.
     pub fn skew(&self) -> Option<Skew> {
@@ -128,8 +139,10 @@ pub struct Members {
 impl Members {
     /// Takes in what a node says of itself.
     pub fn hear(&mut self, from: &NodeName, hello: Hello, now: MonoTime) -> Vec<Change> {
-        let Some(member) = self.nodes.get_mut(from) else {
-            let member = Member { hello, heard: now, presence: Presence::Fresh, earlier: BTreeSet::new() };
+        let heard_before = self.nodes.get_mut(from).filter(|member| member.remembered.is_none());
+        let Some(member) = heard_before else {
+            let (presence, earlier) = (Presence::Fresh, BTreeSet::new());
+            let member = Member { hello, heard: now, presence, earlier, remembered: None };
             self.nodes.insert(from.clone(), member);
             return vec![Change::Joined(from.clone())];
         };
@@ -149,6 +162,18 @@ impl Members {
         }
         (member.hello, member.heard) = (hello, now);
         changes
+    }
+
+    /// Puts in what an earlier controller knew of a node that this one has not heard.
+    pub fn recall(&mut self, node: &NodeName, known: &KnownNode, wall_clock_ns: u64, now: MonoTime) {
+        let silent = Nanos::new(wall_clock_ns.saturating_sub(known.heard_at)).max(LOST);
+        self.nodes.entry(node.clone()).or_insert_with(|| Member {
+            hello: known.hello(),
+            heard: now,
+            presence: Presence::Lost,
+            earlier: BTreeSet::new(),
+            remembered: Some(silent),
+        });
     }
 
     /// Who has been silent for long, since the last time this was asked.
@@ -218,7 +243,7 @@ impl MemberRow {
         Self {
             node: name.clone(),
             presence: member.presence(now),
-            silent: now.since(member.heard),
+            silent: member.silent(now),
             restarts: member.earlier.len(),
             skew: member.skew(),
             hello: member.hello.clone(),

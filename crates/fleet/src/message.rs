@@ -311,15 +311,15 @@ pub enum Body {
     Renew(Head, Nonce),
     /// Controller to agent: the answer.
     Granted(Head, Grant),
-    /// Controller to everyone: who is there?
-    RollCall,
+    /// Controller to everyone: who is there? Answered with a hello that names this call.
+    RollCall(Nonce),
     /// Agent to controller: I am; also said once a second without being asked. May be lost.
     Hello(Box<Hello>),
     /// Controller to agent: these segments are safe.
     Stored(Watermark),
 }
 
-/// Tells the renewals of a lease apart; never used twice by an agent.
+/// Tells questions apart: renewals of a lease, roll calls. Never used twice by whoever asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Nonce(pub u64);

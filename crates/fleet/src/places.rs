@@ -1,37 +1,55 @@
 //! Where the ports of a plan are in a fleet: the interface that is named, or any free one with the wanted label.
 //!
+//! A plan's ports may also be given to nodes that cannot take part now, if the user starts without some: their absence
+//! is then part of what the run reports.
+//!
 //! It knows what nodes said of themselves, not what they will say when they are asked to prepare. Either every port has a
 //! place or every reason why not is given.
 //!
 //! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label are
 //! found places whenever that is possible at all.
 
-use crate::members::{MemberRow, Members, Presence};
+use crate::hello::Hello;
+use crate::members::{MemberRow, Members};
 use crate::message::{NodeName, Place, RunId};
 use packetrig_plan::{Plan, Problem, Problems, Site};
 use packetrig_units::MonoTime;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// A place for each port of `plan`, by its index. `run` is the run it is for: nodes that are busy with another one
-/// are left alone.
+/// Where the ports of a plan are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settlement {
+    /// The place of each port, by its index.
+    pub places: Vec<Place>,
+    /// Nodes of these places that cannot take part, and why.
+    pub absent: BTreeMap<NodeName, String>,
+}
+
+/// The nodes that places are on, each once.
+pub fn nodes(places: &[Place]) -> Vec<NodeName> {
+    let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
+    names.into_iter().cloned().collect()
+}
+
+/// A place for each port of `plan`, on nodes that can take part in `run`: those that are busy with another one are left
+/// alone.
 pub fn settle(
     plan: &Plan,
     members: &Members,
     run: Option<&RunId>,
     now: MonoTime,
-) -> Result<Vec<Place>, Problems> {
-    let mut search = Search::new(plan, members.rows(now), run);
-    for (index, port) in plan.ports.iter().enumerate() {
-        if let Err(problem) = search.named(index, &port.site, &port.location.to_string()) {
-            search.problems.push(*problem);
-        }
-    }
-    for index in 0..plan.ports.len() {
-        if matches!(plan.ports[index].site, Site::Any(_)) && !search.give(index, &mut BTreeSet::new()) {
-            search.short_of_one(index);
-        }
-    }
-    search.finish()
+) -> Result<Settlement, Problems> {
+    Search::new(plan, members.rows(now), run).settle()
+}
+
+/// The same; where too few nodes can take part, ports are given to those that cannot.
+pub fn settle_with_absent(
+    plan: &Plan,
+    members: &Members,
+    run: Option<&RunId>,
+    now: MonoTime,
+) -> Result<Settlement, Problems> {
+    Search { takes_absent: true, ..Search::new(plan, members.rows(now), run) }.settle()
 }
 
 /// An interface that could be given.
@@ -52,6 +70,8 @@ struct Search<'a> {
     rows: Vec<MemberRow>,
     offers: Vec<Offer>,
     hindered: Vec<Option<String>>,
+    /// Nodes that cannot take part are better than none.
+    takes_absent: bool,
     problems: Vec<Problem>,
 }
 
@@ -73,7 +93,22 @@ impl<'a> Search<'a> {
             }));
         }
         offers.sort_by(|one, other| one.place.cmp(&other.place));
-        Self { plan, rows, offers, hindered, problems: Vec::new() }
+        Self { plan, rows, offers, hindered, takes_absent: false, problems: Vec::new() }
+    }
+
+    fn settle(mut self) -> Result<Settlement, Problems> {
+        for (index, port) in self.plan.ports.iter().enumerate() {
+            if let Err(problem) = self.named(index, &port.site, &port.location.to_string()) {
+                self.problems.push(*problem);
+            }
+        }
+        for index in 0..self.plan.ports.len() {
+            let by_label = matches!(self.plan.ports[index].site, Site::Any(_));
+            if by_label && !self.give(index, &mut BTreeSet::new()) && !self.give_absent(index) {
+                self.short_of_one(index);
+            }
+        }
+        self.finish()
     }
 
     /// Gives a port the interface it names.
@@ -94,7 +129,8 @@ impl<'a> Search<'a> {
             };
             return Err(helped(format!("there is no node `{node}`"), hint));
         };
-        if let Some(hindrance) = &self.hindered[row] {
+        let hindered = self.hindered[row].as_ref();
+        if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
             return Err(wrong(format!("node `{node}` cannot take part: {hindrance}")));
         }
         let is_it = |offer: &&mut Offer| offer.place.node.0 == *node && offer.place.interface == interface;
@@ -107,7 +143,7 @@ impl<'a> Search<'a> {
             };
             return Err(helped(format!("node `{node}` does not offer a port `{interface}`"), hint));
         };
-        if !offer.up {
+        if !offer.up && hindered.is_none() {
             return Err(wrong(format!("the link of `{node}/{interface}` is down")));
         }
         if let Some(other) = offer.given {
@@ -136,6 +172,16 @@ impl<'a> Search<'a> {
             }
         }
         false
+    }
+
+    /// Gives a port the interface of a node that cannot take part, if that is allowed.
+    fn give_absent(&mut self, index: usize) -> bool {
+        let Site::Any(label) = &self.plan.ports[index].site else { return false };
+        let suits = |offer: &&mut Offer| {
+            offer.given.is_none() && offer.hindrance.is_some() && offer.labels.contains(label)
+        };
+        let found = self.offers.iter_mut().find(suits).filter(|_| self.takes_absent);
+        found.map(|offer| offer.given = Some(index)).is_some()
     }
 
     /// Offers with the label of a port, those on the least used nodes first.
@@ -181,35 +227,34 @@ impl<'a> Search<'a> {
         self.problems.push(Problem::error(path(index), message).with_hint(hint));
     }
 
-    fn finish(self) -> Result<Vec<Place>, Problems> {
+    fn finish(self) -> Result<Settlement, Problems> {
         if !self.problems.is_empty() {
             return Err(Problems(self.problems));
         }
-        let place = |index: usize| {
-            let offer = self.offers.iter().find(|offer| offer.given == Some(index));
-            offer.map(|offer| offer.place.clone())
-        };
+        let mut given: Vec<(usize, Offer)> = self
+            .offers
+            .into_iter()
+            .filter_map(|offer| Some((offer.given?, offer)))
+            .collect();
+        given.sort_by_key(|(index, _)| *index);
+        let mut settlement = Settlement::default();
         // Every port without a place has left a problem.
-        Ok((0..self.plan.ports.len()).filter_map(place).collect())
+        for (_, Offer { place, hindrance, .. }) in given {
+            settlement.absent.extend(hindrance.map(|why| (place.node.clone(), why)));
+            settlement.places.push(place);
+        }
+        Ok(settlement)
     }
 }
 
-/// Ports a plan could have for `any-LABEL` now: what `any-LABEL*all` means.
-pub fn free(label: &str, members: &Members, now: MonoTime) -> usize {
-    let rows = members.rows(now);
-    let at_hand = rows.iter().filter(|row| row.presence == Presence::Fresh && row.hindrance(None).is_none());
-    let labelled = |row: &MemberRow| {
-        let whole = row.hello.labels.iter().any(|own| own == label);
+/// Ports with a label, on nodes that are there and on nodes that were: what `any-LABEL*all` means.
+pub fn labelled(label: &str, members: &Members) -> usize {
+    let of_node = |hello: &Hello| {
+        let whole = hello.labels.iter().any(|own| own == label);
         let has = |labels: &[String]| whole || labels.iter().any(|own| own == label);
-        row.hello.ports.iter().filter(|port| port.up && has(&port.labels)).count()
+        hello.ports.iter().filter(|port| has(&port.labels)).count()
     };
-    at_hand.map(labelled).sum()
-}
-
-/// The nodes that places are on, each once.
-pub fn nodes(places: &[Place]) -> Vec<NodeName> {
-    let names: BTreeSet<&NodeName> = places.iter().map(|place| &place.node).collect();
-    names.into_iter().cloned().collect()
+    members.iter().map(|(_, member)| of_node(member.hello())).sum()
 }
 
 /// A list for people; of many, the first.

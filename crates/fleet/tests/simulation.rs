@@ -410,10 +410,10 @@ fn a_network_slower_than_the_lead_gets_a_later_start() {
     let simulation = Simulation::new(slow).run();
     assert_eq!(
         simulation.starts.len(),
-        2,
-        "a round trip takes longer than the first lead, not than the second"
+        3,
+        "a round trip takes longer than the first lead, and half of the second"
     );
-    assert_eq!(simulation.controller.head().attempt, 2);
+    assert_eq!(simulation.controller.head().attempt, 3);
     assert_eq!(simulation.check(), Outcome::Complete { stopped: false });
 }
 

@@ -110,7 +110,7 @@ impl Sealer {
         body: &Body,
         bytes: &[u8],
     ) -> Result<String, Error> {
-        if to.is_none() && *body != Body::RollCall {
+        if to.is_none() && !matches!(body, Body::RollCall(_)) {
             return Err(Error::NotPermitted(format!("{} carries roll calls only", subject::TO_ALL)));
         }
         self.number += 1;
@@ -174,7 +174,7 @@ impl Checker {
         bytes: &[u8],
     ) -> Result<(), &'static str> {
         let to_all = subject == subject::TO_ALL;
-        if to_all && *body != Body::RollCall {
+        if to_all && !matches!(body, Body::RollCall(_)) {
             return Err("only a roll call may go to all");
         }
         let (kind, session, number, seal) = seal.ok_or("no seal")?.split_seal().ok_or("no readable seal")?;
@@ -285,8 +285,8 @@ mod tests {
     #[test]
     fn only_a_roll_call_goes_to_all() {
         let (mut sealer, checker) = pair();
-        let seal = sealer.seal(subject::TO_ALL, None, &Body::RollCall, b"x").expect("sealed");
-        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall, b"x"), Ok(()));
+        let seal = sealer.seal(subject::TO_ALL, None, &Body::RollCall(Nonce(1)), b"x").expect("sealed");
+        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall(Nonce(1)), b"x"), Ok(()));
         assert!(checker(3).check(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
         assert!(sealer.seal(subject::TO_ALL, None, &grant(), b"x").is_err());
     }

@@ -10,7 +10,7 @@ use packetrig_engine::Error as EngineError;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
 use packetrig_fleet::fabric::Endpoint;
-use packetrig_fleet::message::{Body, Preparation, SentTotal};
+use packetrig_fleet::message::{Body, Nonce, Preparation, SentTotal};
 use packetrig_fleet::outcome::Fault;
 use packetrig_stats::result::NodeResult;
 use packetrig_sys::clock;
@@ -102,7 +102,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         self.watch_senders();
         self.sample();
         if self.membership.as_mut().is_some_and(Membership::is_beat) {
-            self.greet();
+            self.greet(None);
         }
     }
 
@@ -114,7 +114,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
                 self.feed(Event::Command(head, command));
             }
             (Body::Granted(head, grant), Some(_)) => self.feed(Event::Granted(head, grant)),
-            (Body::RollCall, Some(_)) => self.greet(),
+            (Body::RollCall(call), Some(_)) => self.greet(Some(call)),
             (Body::Clocks(head, fits), Some(member)) if self.agent.head() == Some(&head) => {
                 let shifts = member.shifts(fits);
                 if let Some(failed) = self.shift(&shifts) {
@@ -130,11 +130,11 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         }
     }
 
-    /// Says that it is there.
-    fn greet(&mut self) {
-        let (epoch, busy) = (self.agent.epoch(), self.agent.head().cloned());
+    /// Says that it is there, asked or not.
+    fn greet(&mut self, answers: Option<Nonce>) {
+        let (epoch, busy) = (self.agent.epoch(), self.agent.busy().cloned());
         if let Some(member) = &mut self.membership {
-            let hello = member.hello(epoch, busy);
+            let hello = member.hello(epoch, busy, answers);
             self.post(Body::Hello(hello));
         }
     }

@@ -16,7 +16,7 @@ use packetrig_engine::gate::{Gate, slept_so_far};
 use packetrig_engine::stream::Shift;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{ClockServer, Command, Head, Preparation, Step, Watermark};
+use packetrig_fleet::message::{ClockServer, Command, Head, Nonce, Preparation, Step, Watermark};
 use packetrig_plan::{Plan, ReadOptions, Steer};
 use packetrig_stats::clock::{ClockRecord, Fit, FitSource};
 use packetrig_stats::result::{NodeResult, Sample};
@@ -109,10 +109,10 @@ impl Membership {
     }
 
     /// What it says of itself, with what only the agent knows.
-    pub(crate) fn hello(&mut self, epoch: u64, busy: Option<Head>) -> Box<Hello> {
+    pub(crate) fn hello(&mut self, epoch: u64, busy: Option<Head>, answers: Option<Nonce>) -> Box<Hello> {
         let (spooled, troubles) = (self.uplink.waiting(), self.uplink.troubles());
         let described = self.described.get_or_insert_with(|| (self.site.describe)()).clone();
-        Box::new(Hello { epoch, busy, spooled, troubles, ..described })
+        Box::new(Hello { epoch, busy, spooled, troubles, answers, ..described })
     }
 
     /// Whether it is time to say that it is there. What it says is looked up anew then.

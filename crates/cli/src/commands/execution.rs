@@ -14,9 +14,12 @@ use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{OnLoss, Policies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, Verdict};
+use packetrig_nats::NatsFabric;
+use packetrig_node::fleet::Fleet;
 use packetrig_node::{EnginePlane, Ground, Here, RunOptions};
 use packetrig_plan::{Location, Plan, ReadOptions, Site, Stream};
 use packetrig_stats::caveat::Doubt;
+use packetrig_stats::limit::RigLimit;
 use packetrig_stats::port::BackEnd;
 use packetrig_store::{Catalogue, Draft, files};
 use packetrig_sys::{clock, kernel, netns, private_files, signal};
@@ -97,6 +100,7 @@ impl Request {
     /// The plan as the user says.
     pub(crate) fn told(document: Document, arguments: Execution) -> Self {
         Self {
+            policies: policies(&arguments),
             name: arguments.name,
             out: arguments.out,
             store: arguments.store.directory,
@@ -108,12 +112,16 @@ impl Request {
             format: ResultFormat::of_flags(arguments.json, arguments.wide),
             quiet: arguments.quiet,
             fleet: arguments.fleet,
-            policies: Policies {
-                start: arguments.start_with.map(|start| start.0).unwrap_or_default(),
-                on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
-            },
             ..Self::new(document)
         }
+    }
+}
+
+/// What the user accepts of a fleet.
+pub(crate) fn policies(arguments: &Execution) -> Policies {
+    Policies {
+        start: arguments.start_with.as_ref().map(|start| start.0).unwrap_or_default(),
+        on_loss: if arguments.go_on { OnLoss::Continue } else { OnLoss::Abort },
     }
 }
 
@@ -126,7 +134,8 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     warn_if_nothing_is_measured(request, &plan);
     // Where results go is settled first: a run whose result cannot be kept is not worth its time.
     let catalogue = open_catalogue(request.store.as_deref())?;
-    let mut options = options(request, &plan, &catalogue)?;
+    let limits = catalogue.limits(&kernel::release())?;
+    let mut options = options(request, &plan, limits);
     let sending = speeds::sending_time(&plan);
     let draft = catalogue.begin(options.run.clone(), report_size(&plan, sending, &request.document.text))?;
     options.capture_dir = Some(capture_dir(request, &draft, &plan)?);
@@ -151,31 +160,76 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
 
 /// The same on a fleet, of which this process takes charge for so long.
 fn on_fleet(request: &Request, place: &fleet_place::FleetPlace, output: &mut Output) -> Result<Exit, Error> {
+    let plan = read_for_fleet(request)?;
+    let taken = TakenFleet::take(place, request.store.as_deref(), request.policies, request.quiet)?;
+    taken.execute(request, &plan, output)
+}
+
+/// The plan, if it can run on a fleet.
+fn read_for_fleet(request: &Request) -> Result<Plan, Error> {
     let reading = ReadOptions { fleet: true, ..ReadOptions::default() };
     let plan = plan::read_with(&request.document, reading)?;
     warn_if_nothing_is_measured(request, &plan);
-    let catalogue = open_catalogue(request.store.as_deref())?;
-    let options = options(request, &plan, &catalogue)?;
-    signal::latch()?;
-    let mut progress = Progress::new(request.quiet, speeds::sending_time(&plan));
-    let mut charged = fleet::take(place, catalogue, request.policies)?;
-    charged.end_what_was_left(&mut |event| show(&mut progress, event))?;
-    let size = report_size(&plan, speeds::sending_time(&plan), &request.document.text);
-    charged.begin(&options, &request.document.text, size)?;
-    let id = options.run.clone();
-    match run(&mut charged.fleet, request, options, progress) {
-        Ok(mut report) => {
-            let stored = charged.shelf.commit(&mut report, &request.document.text);
-            show_result(request, &report, stored, output)
-        }
-        // Nodes may have something of it: it is not forgotten.
-        Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
-            remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
-            Err(error)
-        }
-        Err(error) => {
-            name_kept(charged.shelf.give_up()?.as_ref());
-            Err(error)
+    Ok(plan)
+}
+
+/// A fleet in charge of this process, on which nothing of an earlier controller goes on.
+pub(crate) struct TakenFleet {
+    charged: fleet::Charged,
+    /// What this rig can do, as measured before.
+    limits: Vec<RigLimit>,
+}
+
+impl TakenFleet {
+    /// Takes charge, and ends what earlier controllers left.
+    pub(crate) fn take(
+        place: &fleet_place::FleetPlace,
+        store: Option<&Path>,
+        policies: Policies,
+        quiet: bool,
+    ) -> Result<Self, Error> {
+        let catalogue = open_catalogue(store)?;
+        let limits = catalogue.limits(&kernel::release())?;
+        signal::latch()?;
+        let mut charged = fleet::take(place, catalogue, policies)?;
+        let mut progress = Progress::new(quiet, None);
+        charged.end_what_was_left(&mut |event| show(&mut progress, event))?;
+        progress.finish();
+        Ok(Self { charged, limits })
+    }
+
+    /// The fleet.
+    pub(crate) const fn fleet(&self) -> &Fleet<NatsFabric> {
+        &self.charged.fleet
+    }
+
+    /// Runs a plan on it that was made when it was known.
+    pub(crate) fn execute_new(self, request: &Request, output: &mut Output) -> Result<Exit, Error> {
+        let plan = read_for_fleet(request)?;
+        self.execute(request, &plan, output)
+    }
+
+    fn execute(self, request: &Request, plan: &Plan, output: &mut Output) -> Result<Exit, Error> {
+        let Self { mut charged, limits } = self;
+        let options = options(request, plan, limits);
+        let sending = speeds::sending_time(plan);
+        let progress = Progress::new(request.quiet, sending);
+        charged.begin(&options, &request.document.text, report_size(plan, sending, &request.document.text))?;
+        let id = options.run.clone();
+        match run(&mut charged.fleet, request, options, progress) {
+            Ok(mut report) => {
+                let stored = charged.shelf.commit(&mut report, &request.document.text);
+                show_result(request, &report, stored, output)
+            }
+            // Nodes may have something of it: it is not forgotten.
+            Err(error @ Error::Run(packetrig_node::Error::Fabric(_))) => {
+                remark(format_args!("run {id} is unfinished; `packetrig fleet collect` ends it"));
+                Err(error)
+            }
+            Err(error) => {
+                name_kept(charged.shelf.give_up()?.as_ref());
+                Err(error)
+            }
         }
     }
 }
@@ -225,9 +279,9 @@ pub(crate) fn fleet_of(
     Ok(read.is_ok_and(|plan| plan.ports.iter().any(|port| elsewhere(&port.site))).then_some(place))
 }
 
-fn options(request: &Request, plan: &Plan, catalogue: &Catalogue) -> Result<RunOptions, Error> {
+fn options(request: &Request, plan: &Plan, limits: Vec<RigLimit>) -> RunOptions {
     let started = clock::wall_clock_ns();
-    Ok(RunOptions {
+    RunOptions {
         run: RunId(identity::run_id(started, identity::entropy())),
         name: request.name.clone().unwrap_or_default(),
         started_wall_ns: started,
@@ -238,10 +292,10 @@ fn options(request: &Request, plan: &Plan, catalogue: &Catalogue) -> Result<RunO
         capture_all: request.capture,
         steered: false,
         back_end: request.back_end,
-        limits: catalogue.limits(&kernel::release())?,
+        limits,
         drain: request.drain,
         criteria: request.criteria.over(&plan.criteria),
-    })
+    }
 }
 
 fn show_result(

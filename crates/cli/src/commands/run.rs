@@ -1,19 +1,31 @@
 //! `packetrig run`: a document, or flags that make one, becomes a request to execute.
 
-use super::execution::{self, Request};
+use super::execution::{self, Request, TakenFleet};
 use crate::args::Run as Arguments;
 use crate::document::Document;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fleet_place::{FleetPlace, is_named};
-use crate::output::Output;
+use crate::output::{Output, remark};
 use packetrig_fleet::places;
 
 pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
-    let document = match &arguments.plan {
-        Some(file) => Document::read(file)?,
-        None => from_flags(&arguments)?,
-    };
+    if let Some(file) = &arguments.plan {
+        let document = Document::read(file)?;
+        return perform_document(document, arguments, output);
+    }
+    match fleet_of_all(&arguments)? {
+        None => perform_document(from_flags(&arguments)?, arguments, output),
+        Some(place) if arguments.execution.print_plan => {
+            let members = super::fleet::who_belongs(&place)?;
+            let document = for_members(&arguments, &|label| places::labelled(label, &members))?;
+            perform_document(document, arguments, output)
+        }
+        Some(place) => perform_with_all(&place, arguments, output),
+    }
+}
+
+fn perform_document(document: Document, arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
     if arguments.execution.print_plan {
         return execution::print_plan(&document, &arguments.execution.fleet, output);
     }
@@ -21,17 +33,44 @@ pub(crate) fn perform(arguments: Arguments, output: &mut Output) -> Result<Exit,
     execution::execute(&request, output)
 }
 
-/// The document that flags mean; on a fleet, `any-LABEL*all` is as many ports as there are now.
-fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
+/// The fleet whose ports `any-LABEL*all` in the flags stands for, if they say so.
+fn fleet_of_all(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
+    let flags = &arguments.flags;
+    let place = fleet_place(arguments)?;
+    let says_all = flags.tx.iter().chain(&flags.rx).any(|port| port.0.ends_with("*all"));
+    Ok(place.filter(|_| says_all))
+}
+
+fn fleet_place(arguments: &Arguments) -> Result<Option<FleetPlace>, Error> {
     let fleet = &arguments.execution.fleet;
     let place = FleetPlace::of(fleet)?;
     let place = if is_named(fleet) { place.existing()? } else { place };
-    if !place.exists() {
-        return super::quick::document(&arguments.flags, None);
+    Ok(Some(place).filter(FleetPlace::exists))
+}
+
+/// The document that flags mean which do not ask how many ports there are.
+fn from_flags(arguments: &Arguments) -> Result<Document, Error> {
+    match fleet_place(arguments)? {
+        None => super::quick::document(&arguments.flags, None),
+        Some(_) => super::quick::document(&arguments.flags, Some(&|_| None)),
     }
-    let how_many = |label: &str| {
-        let (members, now) = super::fleet::who_is_there(&place).ok()?;
-        Some(places::free(label.trim_start_matches("any-"), &members, now))
-    };
-    super::quick::document(&arguments.flags, Some(&how_many))
+}
+
+fn for_members(arguments: &Arguments, how_many: &dyn Fn(&str) -> usize) -> Result<Document, Error> {
+    let of_group = |group: &str| Some(how_many(group.trim_start_matches("any-")));
+    super::quick::document(&arguments.flags, Some(&of_group))
+}
+
+/// What belongs to a fleet is known for certain once it is in charge of this process: what an earlier controller left is
+/// ended then, and every node that is there has answered.
+fn perform_with_all(place: &FleetPlace, arguments: Arguments, output: &mut Output) -> Result<Exit, Error> {
+    let (policies, quiet) = (execution::policies(&arguments.execution), arguments.execution.quiet);
+    let store = arguments.execution.store.directory.clone();
+    let taken = TakenFleet::take(place, store.as_deref(), policies, quiet)?;
+    for node in taken.fleet().never_heard() {
+        remark(format_args!("node {node} was let in and never heard: it is not in any group yet"));
+    }
+    let document = for_members(&arguments, &|label| taken.fleet().labelled_ports(label))?;
+    let request = Request { seed: arguments.seed, ..Request::told(document, arguments.execution) };
+    taken.execute_new(&request, output)
 }

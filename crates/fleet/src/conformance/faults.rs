@@ -3,7 +3,7 @@
 use super::{LONG, SOON, command, controller, join, node, post, segment};
 use crate::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, Records};
 use crate::faulty::{Faults, Faulty};
-use crate::message::{Body, Command};
+use crate::message::{Body, Command, Nonce};
 
 /// Each fault does what it says, and when it is taken away everything works as before.
 pub fn faults_do_what_they_say<F: Fabric>(make: impl Fn() -> F) {
@@ -36,13 +36,13 @@ fn messages<F: Fabric>(fabric: &Faulty<F>) {
     assert_eq!(sent(Faults::default()), late, "what was held back comes first");
 
     fabric.set(Faults { refuse: true, ..Faults::default() });
-    assert_eq!(from.post(&node("a"), Body::RollCall), Err(Error::NotPermitted("a".into())));
+    assert_eq!(from.post(&node("a"), Body::RollCall(Nonce(1))), Err(Error::NotPermitted("a".into())));
     fabric.set(Faults { cut: true, ..Faults::default() });
-    assert!(matches!(from.post(&node("a"), Body::RollCall), Err(Error::Down(_))));
+    assert!(matches!(from.post(&node("a"), Body::RollCall(Nonce(1))), Err(Error::Down(_))));
     assert_eq!(a.receive(LONG), None);
     fabric.set(Faults::default());
-    post(&mut from, &node("a"), Body::RollCall);
-    assert_eq!(letters(&mut a), [Body::RollCall]);
+    post(&mut from, &node("a"), Body::RollCall(Nonce(1)));
+    assert_eq!(letters(&mut a), [Body::RollCall(Nonce(1))]);
 }
 
 fn calls<F: Fabric>(fabric: &Faulty<F>) {

@@ -2,7 +2,7 @@
 
 use super::{LONG, SOON, Traits, command, controller, head, join, node, post, sample};
 use crate::fabric::{Endpoint, Error, Fabric};
-use crate::message::{Body, Command, NodeName, Reply};
+use crate::message::{Body, Command, NodeName, Nonce, Reply};
 
 /// More than any queue on the way holds.
 const FLOOD: u64 = 100_000;
@@ -50,10 +50,10 @@ fn replies_arrive_in_order_and_say_from_whom<F: Fabric>(fabric: &F) {
 
 fn what_is_for_all_reaches_all<F: Fabric>(fabric: &F) {
     let (mut from, mut a, mut b) = (controller(fabric), join(fabric, &node("a")), join(fabric, &node("b")));
-    from.post_all(Body::RollCall).unwrap_or_else(|error| panic!("a roll call: {error}"));
+    from.post_all(Body::RollCall(Nonce(1))).unwrap_or_else(|error| panic!("a roll call: {error}"));
     for one in [&mut a, &mut b] {
         let got = one.receive(LONG).map(|letter| letter.body);
-        assert_eq!(got, Some(Body::RollCall), "{} was not called", one.name());
+        assert_eq!(got, Some(Body::RollCall(Nonce(1))), "{} was not called", one.name());
     }
     assert_eq!(from.receive(SOON), None, "nobody calls himself");
 }

@@ -20,6 +20,14 @@ impl Controller {
         controller
     }
 
+    /// The same for a controller that knows nothing of the run but its record: once the nodes have let go it is over. They
+    /// keep what they counted for whoever began it.
+    #[must_use]
+    pub const fn leaving_results(mut self) -> Self {
+        self.leaves_results = true;
+        self
+    }
+
     pub(super) fn begin(&mut self, now: MonoTime) {
         let Some(record) = &self.inherited else { return self.prepare(now) };
         if !record.may_have_sent() {

@@ -76,7 +76,7 @@ impl Limits {
             // Its lease has certainly ended by then.
             silence: Nanos::from_secs(3),
             late: Nanos::from_secs(10),
-            repeat: Nanos::from_millis(500),
+            repeat: times(2).max(Nanos::from_millis(500)),
             query: Nanos::from_secs(2),
             insist: times(2).max(Nanos::from_millis(20)),
             lease: Some(LeaseTerms::FLEET),

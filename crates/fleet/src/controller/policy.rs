@@ -6,6 +6,7 @@ use crate::event::RunEventKind;
 use crate::message::{Command, NodeName};
 use crate::outcome::{Blame, Fault};
 use packetrig_units::{MonoTime, Share};
+use std::collections::BTreeMap;
 
 /// What the user accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub enum OnLoss {
 
 impl Start {
     /// Whether `present` of `all` nodes are enough.
-    fn is_enough(self, present: usize, all: usize) -> bool {
+    pub fn is_enough(self, present: usize, all: usize) -> bool {
         let wide = |count: usize| u128::try_from(count).unwrap_or(u128::MAX);
         present > 0
             && match self {
@@ -59,6 +60,17 @@ impl Controller {
     #[must_use]
     pub const fn with_policies(mut self, policies: Policies) -> Self {
         self.policies = policies;
+        self
+    }
+
+    /// Nodes of the plan that are known not to be there, with the reason: they are left out from the beginning.
+    #[must_use]
+    pub fn without(mut self, absent: BTreeMap<NodeName, String>) -> Self {
+        for (node, why) in absent {
+            self.peers.remove(&node);
+            let why = format!("node {node} was left out: {why}");
+            self.left_out.insert(node, Out { why, released: true });
+        }
         self
     }
 

@@ -39,7 +39,7 @@ impl RunRecord {
 impl Controller {
     pub(super) fn record(&mut self, state: RunState) {
         let start = match self.phase {
-            Phase::Committing { start } | Phase::Confirming { start } | Phase::Running { start } => {
+            Phase::Committing { start, .. } | Phase::Confirming { start } | Phase::Running { start } => {
                 Some(start)
             }
             _ => None,

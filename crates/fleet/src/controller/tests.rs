@@ -320,3 +320,54 @@ fn the_owner_s_limit_makes_a_run_partial() {
     let Some(Outcome::Partial { reasons, .. }) = controller.outcome() else { panic!("must be partial") };
     assert_eq!(reasons[..], ["node a: its senders stopped at the longest duration its owner allows"]);
 }
+
+#[test]
+fn a_start_is_not_confirmed_when_confirmations_may_come_too_late() {
+    let mut controller = controller(&["a", "b"]);
+    for reply in [Reply::Prepared { ports: vec![] }, Reply::Armed] {
+        for name in ["a", "b"] {
+            say(&mut controller, name, reply.clone(), 2);
+        }
+    }
+    // T is at 152 ms. B takes 80 ms to acknowledge it, so it may take as long to hear that it holds.
+    say(&mut controller, "a", Reply::Committed, 3);
+    let actions = say(&mut controller, "b", Reply::Committed, 82);
+    let said = commands(&actions);
+    assert!(said.iter().all(|(_, command)| matches!(command, Command::Prepare(_))), "{said:?}");
+    assert_eq!((said.len(), controller.head().attempt), (2, 2));
+    // The next T is later by twice the lead, which is enough for the same delay.
+    for reply in [Reply::Prepared { ports: vec![] }, Reply::Armed] {
+        for name in ["a", "b"] {
+            say(&mut controller, name, reply.clone(), 90);
+        }
+    }
+    say(&mut controller, "a", Reply::Committed, 91);
+    let actions = say(&mut controller, "b", Reply::Committed, 170);
+    assert!(commands(&actions).iter().all(|(_, command)| matches!(command, Command::Confirm { .. })));
+}
+
+#[test]
+fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
+    let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
+    let preparation = Preparation { document: "p".into(), ..Preparation::default() };
+    let absent = std::collections::BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
+    let mut controller =
+        Controller::new(head, preparation, &[node("a"), node("b")], Limits::local(Nanos::from_millis(200)))
+            .without(absent);
+    let actions = controller.handle(Event::Begin, at(0));
+    assert_eq!(commands(&actions).iter().map(|(to, _)| *to).collect::<Vec<_>>(), ["a"]);
+    for (reply, ms) in [
+        (Reply::Prepared { ports: vec![] }, 1),
+        (Reply::Armed, 2),
+        (Reply::Committed, 3),
+        (Reply::Confirmed, 4),
+        (Reply::Started, 160),
+        (Reply::SendersDone { sent: vec![], why: StopReason::Done }, 200),
+    ] {
+        say(&mut controller, "a", reply, ms);
+    }
+    controller.handle(Event::Tick, at(500));
+    say(&mut controller, "a", Reply::Result(Arc::default()), 501);
+    let reasons = vec!["node b was left out: not heard for 60s".to_owned()];
+    assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
+}

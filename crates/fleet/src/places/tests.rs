@@ -1,4 +1,5 @@
 use super::*;
+use crate::known::KnownNode;
 use crate::hello::{Hello, OfferedPort, PROTOCOL, Protocol};
 use crate::message::{Head, PlanHash};
 use packetrig_plan::ReadOptions;
@@ -38,8 +39,9 @@ fn plan(locations: &[&str]) -> Plan {
 }
 
 fn settled(locations: &[&str], members: &Members) -> Vec<String> {
-    let places = settle(&plan(locations), members, None, NOW).unwrap();
-    places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
+    let settled = settle(&plan(locations), members, None, NOW).unwrap();
+    assert!(settled.absent.is_empty());
+    settled.places.iter().map(|place| format!("{}/{}", place.node, place.interface)).collect()
 }
 
 /// Each problem as `path: message (hint)`.
@@ -144,7 +146,34 @@ fn lost_nodes_and_dark_links_are_no_choice_and_are_named() {
         said[0].ends_with("(node `b` cannot take part: not heard for 30s, the link of `a/e0` is down)"),
         "{said:?}"
     );
-    assert_eq!(free("x", &members, NOW), 0);
+    assert_eq!(labelled("x", &members), 2, "they belong to it all the same");
     members.hear(&NodeName("b".into()), node(&["x"], vec![offered("e0", &[]), offered("e1", &["x"])]), NOW);
-    assert_eq!(free("x", &members, NOW), 2, "a port labelled twice is one port");
+    assert_eq!(labelled("x", &members), 3, "a port labelled twice is one port");
+}
+
+#[test]
+fn a_node_that_is_only_remembered_is_missed_by_name_or_taken_as_absent() {
+    let mut members = fleet(vec![("a", node(&["x"], vec![offered("e0", &[])]))]);
+    let hello = node(&["x"], vec![offered("e0", &[])]);
+    let known = KnownNode::of(&hello, 5_000_000_000);
+    members.recall(&NodeName("b".into()), &known, 65_000_000_000, NOW);
+    assert_eq!(labelled("x", &members), 2);
+    let said = refused(&["any-x", "any-x"], &members);
+    assert!(said[0].ends_with("(node `b` cannot take part: not heard for 60s)"), "{said:?}");
+    assert!(refused(&["b/e0"], &members)[0].contains("not heard for 60s"));
+    for wanted in [&["any-x", "any-x"], &["b/e0", "any-x"]] {
+        let found = settle_with_absent(&plan(wanted), &members, None, NOW).unwrap();
+        let names = nodes(&found.places).iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(names, ["a", "b"]);
+        assert_eq!(found.absent.len(), 1);
+        assert_eq!(found.absent[&NodeName("b".into())], "not heard for 60s");
+    }
+    // Who is there goes first, and what nobody has is not made up.
+    let found = settle_with_absent(&plan(&["any-x"]), &members, None, NOW).unwrap();
+    assert_eq!((nodes(&found.places), found.absent.len()), (vec![NodeName("a".into())], 0));
+    assert!(settle_with_absent(&plan(&["any-x"; 3]), &members, None, NOW).is_err());
+    // Heard again it is there, in its first life.
+    members.hear(&NodeName("b".into()), Hello { incarnation: 4, ..hello }, NOW);
+    assert_eq!(settled(&["b/e0"], &members), ["b/e0"]);
+    assert_eq!(members.rows(NOW)[1].restarts, 0);
 }

@@ -46,12 +46,12 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     let (a, own) = (fleet.member("a"), fleet.controller());
     let mut controller = join(&own, &NodeName::controller());
     let mut agent = join(&fabric(&a), &node("a"));
-    for body in [commit(), grant(), Body::RollCall] {
+    for body in [commit(), grant(), Body::RollCall(Nonce(1))] {
         controller.post(&node("a"), body.clone()).expect("it works");
         assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
     }
-    controller.post_all(Body::RollCall).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall));
+    controller.post_all(Body::RollCall(Nonce(1))).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall(Nonce(1))));
     assert!(matches!(controller.post_all(commit()), Err(Error::NotPermitted(_))));
     agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
@@ -109,7 +109,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     let refusal =
         agent.post(&node("b"), commit()).err().map_or_else(|| troubles(&mut agent), |error| vec![error]);
     assert_eq!(refusal, [Error::NotPermitted("cmd.node.b".into())]);
-    agent.post_all(Body::RollCall).expect("it is sent");
+    agent.post_all(Body::RollCall(Nonce(1))).expect("it is sent");
     assert_eq!(troubles(&mut agent), [Error::NotPermitted("cmd.all".into())]);
     assert_eq!(other.receive(SOON), None);
     let mut forger = a.outgoing(&node("b"));
@@ -179,11 +179,11 @@ fn what_is_forged_or_replayed_changes_nothing() {
     let mut agent = join(&fabric(&a), &node("a"));
     let keyless = NatsFabric::new(Access { keys: None, ..fleet.controller_access() }).expect("a runtime");
     let mut forger = join(&keyless, &NodeName::controller());
-    for body in [commit(), grant(), Body::RollCall] {
+    for body in [commit(), grant(), Body::RollCall(Nonce(1))] {
         forger.post(&node("a"), body).expect("it is sent");
         assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     }
-    forger.post_all(Body::RollCall).expect("it is sent");
+    forger.post_all(Body::RollCall(Nonce(1))).expect("it is sent");
     assert!(matches!(&troubles(&mut agent)[..], [Error::NotPermitted(_)]));
     assert_eq!(agent.refused(), 4);
     drop(forger);

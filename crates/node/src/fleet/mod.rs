@@ -7,12 +7,15 @@
 
 mod collector;
 mod crew;
+mod roll_call;
+mod roster;
 mod shelf;
 #[cfg(test)]
 mod tests;
 mod throne;
 
 pub use collector::{Shelf, ShelfError, Shelved};
+pub use roster::{KnownNodes, Roster};
 pub use shelf::RunShelf;
 
 use crate::agent::now;
@@ -22,27 +25,23 @@ use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
 use collector::{Collector, Told};
 use crew::FleetCrew;
-use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord};
-use packetrig_fleet::fabric::{self, Endpoint, Fabric, Records};
+use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord, Start};
+use packetrig_fleet::fabric::{self, Endpoint as _, Fabric, Records as _};
 use packetrig_fleet::members::{MemberRow, Members};
-use packetrig_fleet::message::{Body, ClockKey, Envelope, Head, Preparation};
-use packetrig_fleet::places;
+use packetrig_fleet::message::{Body, ClockKey, Head, Preparation};
+use packetrig_fleet::places::{self, Settlement};
 use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
 use packetrig_fleet::report::RunTimes;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::clock;
-use packetrig_units::{MonoTime, Nanos};
+use packetrig_units::Nanos;
+use roll_call::RoundTrips;
 use std::collections::BTreeSet;
 use throne::Throne;
 
 /// How long a higher epoch may take to be written.
 const RAISING: Nanos = Nanos::from_secs(10);
-/// How long a roll call waits for the first answer, and after an answer for the next.
-const FIRST_ANSWER: Nanos = Nanos::from_millis(1500);
-const NEXT_ANSWER: Nanos = Nanos::from_millis(60);
-/// And not longer than this, however many answer.
-const LAST_ANSWER: Nanos = Nanos::from_secs(3);
 /// How often a place that somebody else has is looked at.
 const LOOK: Nanos = Nanos::from_millis(100);
 
@@ -62,6 +61,8 @@ pub struct Charge {
     pub note: Note,
     /// With how many nodes a run starts and goes on.
     pub policies: Policies,
+    /// Who belongs to the fleet.
+    pub roster: Roster,
 }
 
 /// Keeps the record of a run at home, too.
@@ -84,8 +85,8 @@ pub struct Fleet<F: Fabric> {
     throne: Throne,
     note: Note,
     policies: Policies,
-    /// Worst time from a question to a node's answer.
-    round_trip: Nanos,
+    roster: Roster,
+    round_trips: RoundTrips,
 }
 
 impl<F: Fabric> std::fmt::Debug for Fleet<F> {
@@ -107,7 +108,10 @@ where
     ) -> Result<Self, Error> {
         let mut endpoint = take_place(fabric, told)?;
         let mut members = Members::default();
-        let round_trip = roll_call(&mut endpoint, &mut members)?;
+        let (mut roster, mut round_trips) = (charge.roster, RoundTrips::default());
+        round_trips.call(&mut endpoint, &mut members, &roster.enrolled)?;
+        roster.note(&members);
+        roster.recall(&mut members);
         let epoch = members.highest_epoch();
         let throne = Throne::take(fabric.records()?, charge.identity, charge.terms, epoch, told)?;
         Ok(Self {
@@ -119,7 +123,8 @@ where
             throne,
             note: charge.note,
             policies: charge.policies,
-            round_trip,
+            roster,
+            round_trips,
         })
     }
 
@@ -127,6 +132,17 @@ where
     pub fn members(&mut self) -> Result<Vec<MemberRow>, Error> {
         self.call()?;
         Ok(self.members.rows(now()))
+    }
+
+    /// Ports of the fleet with a label, those of nodes included that are not there now.
+    pub fn labelled_ports(&self, label: &str) -> usize {
+        places::labelled(label, &self.members)
+    }
+
+    /// Nodes that were let in and of which nothing is known: no controller has heard them.
+    pub fn never_heard(&self) -> Vec<NodeName> {
+        let of_whom_nothing = |node: &&NodeName| self.members.get(node).is_none();
+        self.roster.enrolled.iter().filter(of_whom_nothing).cloned().collect()
     }
 
     /// Runs that an earlier controller began and did not end.
@@ -150,10 +166,18 @@ where
     ) -> Result<Ended, Error> {
         self.call()?;
         let facts = facts(document, options, record.nodes.clone());
-        let limits = Limits::fleet(self.round_trip, options.drain);
+        let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
         let (controller, times) = self.conduct(machine, user)?;
         Ok(Ended { controller, times, failure: None, facts })
+    }
+
+    /// Ends a run of which nothing is known here but its record: nodes stop and let go, and keep what they counted.
+    pub fn release(&mut self, record: RunRecord, user: User<'_>) -> Result<(), Error> {
+        self.call()?;
+        let limits = Limits::fleet(self.round_trips.longest(&record.nodes), Nanos::ZERO);
+        let machine = Controller::collecting(record, self.throne.epoch(), limits).leaving_results();
+        self.conduct(machine, user).map(drop)
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
@@ -180,8 +204,25 @@ where
         }
     }
 
+    /// A place for every port. Nodes that are not there have places too, if the user starts without so many.
+    fn settle(&self, plan: &Plan, run: &RunId) -> Result<Settlement, Error> {
+        let settled = places::settle(plan, &self.members, Some(run), now());
+        let problems = match settled {
+            Err(problems) if self.policies.start != Start::All => problems,
+            settled => return Ok(settled?),
+        };
+        let with_absent = places::settle_with_absent(plan, &self.members, Some(run), now());
+        let is_enough = |found: &Settlement| {
+            let all = places::nodes(&found.places).len();
+            self.policies.start.is_enough(all - found.absent.len(), all)
+        };
+        with_absent.ok().filter(is_enough).ok_or(problems.into())
+    }
+
     fn call(&mut self) -> Result<(), Error> {
-        self.round_trip = roll_call(&mut self.endpoint, &mut self.members)?;
+        // Who was let in and is not there was waited for when the fleet was taken.
+        self.round_trips.call(&mut self.endpoint, &mut self.members, &BTreeSet::new())?;
+        self.roster.note(&self.members);
         self.throne.outrank(self.members.highest_epoch(), RAISING)
     }
 
@@ -218,10 +259,10 @@ where
         user: User<'_>,
     ) -> Result<Ended, Error> {
         self.call()?;
-        let places = places::settle(plan, &self.members, Some(&options.run), now())?;
+        let Settlement { places, absent } = self.settle(plan, &options.run)?;
         let nodes = places::nodes(&places);
         let facts = facts(document, &options, nodes.clone());
-        let limits = Limits::fleet(self.round_trip, options.drain);
+        let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);
         let head = Head {
             run: options.run.clone(),
             attempt: 1,
@@ -230,7 +271,9 @@ where
         };
         let clock = Some(self.responder.server().clone());
         let preparation = Preparation { places, clock, ..preparation(document, options) };
-        let machine = Controller::new(head, preparation, &nodes, limits).with_policies(self.policies);
+        let machine = Controller::new(head, preparation, &nodes, limits)
+            .with_policies(self.policies)
+            .without(absent);
         let (controller, times) = self.conduct(machine, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
@@ -255,27 +298,4 @@ fn take_place<F: Fabric>(
             joined => return Ok(joined?),
         }
     }
-}
-
-/// Asks who is there, until nobody new answers. Says how long the slowest took.
-fn roll_call<E: Endpoint>(endpoint: &mut E, members: &mut Members) -> Result<Nanos, Error> {
-    let asked = now();
-    endpoint.post_all(Body::RollCall)?;
-    let known = members.iter().count();
-    let mut heard = BTreeSet::new();
-    let mut slowest = Nanos::ZERO;
-    let mut until: MonoTime = asked + FIRST_ANSWER;
-    while now() < until {
-        let Some(Envelope { from, body }) = endpoint.receive(until.since(now())) else { break };
-        if let Body::Hello(hello) = body {
-            members.hear(&from, *hello, now());
-            // Only a node that was not heard yet is waited for a little longer, and none for ever.
-            if heard.insert(from) {
-                slowest = now().since(asked);
-                let is_complete = heard.len() >= known.max(1);
-                until = if is_complete { (now() + NEXT_ANSWER).min(asked + LAST_ANSWER) } else { until };
-            }
-        }
-    }
-    Ok(slowest)
 }

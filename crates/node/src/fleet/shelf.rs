@@ -66,6 +66,10 @@ impl RunShelf {
     /// Writes how far the run under way is.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.own();
+        if slot.draft.as_ref().is_none_or(|draft| *draft.run() != record.head.run) {
+            // A run of another catalogue.
+            return Ok(());
+        }
         slot.begun["record"] = serde_json::to_value(record).unwrap_or_default();
         let (text, head) = (slot.begun.to_string(), &record.head);
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)

@@ -50,6 +50,8 @@ flows:
   metrics: {enable: true}
 ";
 
+const NODES: [&str; 2] = ["north", "south"];
+
 /// Sends or receives 100 frames without any, or sends until it is told to stop.
 #[derive(Clone, Debug, Default)]
 struct Half {
@@ -290,6 +292,7 @@ fn charge(name: &str, shelf: Memory) -> Charge {
         shelf: Box::new(shelf),
         note: Box::new(|_| Ok(())),
         policies: Policies::default(),
+        roster: super::Roster { enrolled: NODES.map(|name| NodeName(name.into())).into(), ..super::Roster::default() },
     }
 }
 

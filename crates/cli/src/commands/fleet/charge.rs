@@ -48,6 +48,7 @@ pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies)
         shelf: Box::new(shelf.clone()),
         note: Box::new(move |record| noting.note(record).map_err(|error| error.to_string())),
         policies,
+        roster: place.roster()?,
     };
     let mut said = false;
     let mut wait = |holder: Option<&Identity>| {
@@ -122,7 +123,24 @@ impl Charged {
                 Err(error) => remark(format_args!("run {}: {}", left.run, error.chain())),
             }
         }
+        self.release_what_others_left(on_event)?;
         Ok(reports)
+    }
+
+    /// Runs that another catalogue has, whose controller is gone: this one has the lock. Their nodes are needed.
+    fn release_what_others_left(
+        &mut self,
+        on_event: &mut dyn FnMut(&packetrig_fleet::event::RunEvent),
+    ) -> Result<(), Error> {
+        for record in self.fleet.unfinished()? {
+            remark(format_args!(
+                "run {} was left unfinished by a controller with other results: its nodes are released",
+                record.head.run
+            ));
+            let user = User { wishes: &mut || None, turn: TURN, on_event };
+            self.fleet.release(record, user)?;
+        }
+        Ok(())
     }
 
     fn end_one(

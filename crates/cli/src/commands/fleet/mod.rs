@@ -8,7 +8,7 @@ mod up;
 
 pub(crate) use charge::{Charged, take};
 pub(crate) use served::FleetRigs;
-pub(crate) use status::who_is_there;
+pub(crate) use status::who_belongs;
 
 use crate::args::{Fleet, Invite, Remove};
 use crate::error::Error;

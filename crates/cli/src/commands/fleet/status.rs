@@ -37,12 +37,13 @@ pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, E
     }
 }
 
-/// Everybody who is heard within a beat, and the time that is known for.
-pub(crate) fn who_is_there(place: &FleetPlace) -> Result<(Members, MonoTime), Error> {
+/// Everybody who is heard within a beat, and everybody who was heard before and still belongs to the fleet.
+pub(crate) fn who_belongs(place: &FleetPlace) -> Result<Members, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
     let mut members = Members::default();
     listen(&observer, &mut members);
-    Ok((members, now()))
+    place.roster()?.recall(&mut members);
+    Ok(members)
 }
 
 fn now() -> MonoTime {

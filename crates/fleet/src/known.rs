@@ -1,0 +1,54 @@
+//! What is kept of a node from one controller to the next: which ports it had, and when it was heard.
+//!
+//! A node that is switched off says nothing, and a plan for the whole fleet has to miss it all the same.
+
+use crate::hello::{Hello, OfferedPort, Protocol};
+use serde::{Deserialize, Serialize};
+
+/// Heard again later than this, it is written down anew although nothing else has changed.
+const WORTH_WRITING_NS: u64 = 60_000_000_000;
+
+/// A node as it last was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownNode {
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// Its ports.
+    pub ports: Vec<OfferedPort>,
+    /// Version of packetrig there.
+    pub version: String,
+    /// Form of its messages.
+    pub protocol: Protocol,
+    /// When it was heard, nanoseconds since 1970 (UTC).
+    pub heard_at: u64,
+}
+
+impl KnownNode {
+    /// What a node says of itself now.
+    pub fn of(hello: &Hello, wall_clock_ns: u64) -> Self {
+        Self {
+            labels: hello.labels.clone(),
+            ports: hello.ports.clone(),
+            version: hello.version.clone(),
+            protocol: hello.protocol,
+            heard_at: wall_clock_ns,
+        }
+    }
+
+    /// Whether what was kept `before` is worth to be replaced by this.
+    pub fn is_news(&self, before: &Self) -> bool {
+        let same = Self { heard_at: before.heard_at, ..self.clone() };
+        same != *before || self.heard_at > before.heard_at.saturating_add(WORTH_WRITING_NS)
+    }
+
+    /// As if it had just said so, in no life of its own.
+    pub(crate) fn hello(&self) -> Hello {
+        Hello {
+            labels: self.labels.clone(),
+            ports: self.ports.clone(),
+            version: self.version.clone(),
+            protocol: self.protocol,
+            ..Hello::default()
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Who is there, and how long each takes to answer.
+//!
+//! Invariant: only an answer to this very call counts as one. What was said for an earlier call, or without being asked,
+//! tells who is there and nothing of how long the way is.
+
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::fabric::Endpoint;
+use packetrig_fleet::members::{Members, Presence, SUSPECT};
+use packetrig_fleet::message::{Body, Envelope, Nonce};
+use packetrig_units::Nanos;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// How long a node that should be there is waited for: a round trip of a second, and time to think.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+
+/// Letters that are looked through for who was there: a node may go on writing them.
+const MOST_WAITING: usize = 100_000;
+
+/// Round trips to the nodes that answered last, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct RoundTrips(BTreeMap<NodeName, Nanos>);
+
+impl RoundTrips {
+    /// Asks everybody, until all that should be there have answered: `enrolled`, and who was heard of late.
+    pub(super) fn call<E: Endpoint>(
+        &mut self,
+        endpoint: &mut E,
+        members: &mut Members,
+        enrolled: &BTreeSet<NodeName>,
+    ) -> Result<(), Error> {
+        take_in_what_waits(endpoint, members);
+        let mut expected = enrolled.clone();
+        let is_here = |presence| presence != Presence::Lost;
+        let here = members.iter().filter(|(_, member)| is_here(member.presence(now())));
+        expected.extend(here.map(|(name, _)| name.clone()));
+        let asked = now();
+        let call = Nonce(asked.as_nanos());
+        endpoint.post_all(Body::RollCall(call))?;
+        while !expected.is_empty() && now() < asked + PATIENCE {
+            let Some(letter) = endpoint.receive((asked + PATIENCE).since(now())) else { break };
+            let Envelope { from, body: Body::Hello(hello) } = letter else { continue };
+            if hello.answers == Some(call) {
+                expected.remove(&from);
+                self.0.insert(from.clone(), now().since(asked));
+            }
+            members.hear(&from, *hello, now());
+        }
+        Ok(())
+    }
+
+    /// The longest to any of these, as far as they have answered.
+    pub(super) fn longest<'a>(&self, nodes: impl IntoIterator<Item = &'a NodeName>) -> Nanos {
+        nodes.into_iter().filter_map(|node| self.0.get(node)).copied().max().unwrap_or_default()
+    }
+}
+
+/// What was said before is of some earlier instant: it tells who may be there.
+fn take_in_what_waits<E: Endpoint>(endpoint: &mut E, members: &mut Members) {
+    let heard = now() - SUSPECT;
+    for _ in 0..MOST_WAITING {
+        let Some(letter) = endpoint.receive(Nanos::ZERO) else { return };
+        if let Body::Hello(hello) = letter.body {
+            members.hear(&letter.from, *hello, heard);
+        }
+    }
+}

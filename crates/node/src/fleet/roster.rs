@@ -1,0 +1,58 @@
+//! Who belongs to the fleet, there or not: the nodes that were let in, and what each last said it has.
+
+use packetrig_fleet::NodeName;
+use packetrig_fleet::known::KnownNode;
+use packetrig_fleet::members::Members;
+use packetrig_sys::clock;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes as they last were, by name.
+pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
+
+/// See the module.
+pub struct Roster {
+    /// Who was let in.
+    pub enrolled: BTreeSet<NodeName>,
+    /// What is known of them.
+    pub known: KnownNodes,
+    /// Keeps that for the next controller. It is not needed for anything that goes on now, so it may fail.
+    pub keep: Box<dyn FnMut(&KnownNodes) + Send>,
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self { enrolled: BTreeSet::new(), known: KnownNodes::new(), keep: Box::new(|_| {}) }
+    }
+}
+
+impl std::fmt::Debug for Roster {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Roster").field("enrolled", &self.enrolled).finish_non_exhaustive()
+    }
+}
+
+impl Roster {
+    /// Puts those into `members` that were let in and were not heard.
+    pub fn recall(&self, members: &mut Members) {
+        let here = crate::agent::now();
+        for (node, known) in self.known.iter().filter(|(node, _)| self.enrolled.contains(node)) {
+            members.recall(node, known, clock::wall_clock_ns(), here);
+        }
+    }
+
+    /// Keeps what those have said that were heard.
+    pub(super) fn note(&mut self, members: &Members) {
+        let mut is_news = false;
+        for (node, member) in members.iter().filter(|(_, member)| member.was_heard()) {
+            let now_known = KnownNode::of(member.hello(), clock::wall_clock_ns());
+            if self.known.get(node).is_none_or(|before| now_known.is_news(before)) {
+                self.known.insert(node.clone(), now_known);
+                is_news = true;
+            }
+        }
+        if is_news {
+            self.known.retain(|node, _| self.enrolled.contains(node));
+            (self.keep)(&self.known);
+        }
+    }
+}
