@@ -312,7 +312,9 @@ impl Controller {
                 self.enter(RunState::Collecting);
                 self.broadcast(now);
             }
-            Phase::Collecting { .. } if self.leaves_results && self.all(Progress::Spooled) => self.end_of_run(),
+            Phase::Collecting { .. } if self.leaves_results && self.all(Progress::Spooled) => {
+                self.end_of_run()
+            }
             Phase::Collecting { late, .. }
                 if self.all(Progress::Reported) && self.nothing_more(late, now) =>
             {

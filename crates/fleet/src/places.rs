@@ -231,11 +231,8 @@ impl<'a> Search<'a> {
         if !self.problems.is_empty() {
             return Err(Problems(self.problems));
         }
-        let mut given: Vec<(usize, Offer)> = self
-            .offers
-            .into_iter()
-            .filter_map(|offer| Some((offer.given?, offer)))
-            .collect();
+        let mut given: Vec<(usize, Offer)> =
+            self.offers.into_iter().filter_map(|offer| Some((offer.given?, offer))).collect();
         given.sort_by_key(|(index, _)| *index);
         let mut settlement = Settlement::default();
         // Every port without a place has left a problem.

@@ -46,6 +46,25 @@ fn the_next_run_ends_what_a_killed_controller_left() {
     fleet.await_collected();
 }
 
+/// Whatever the run was doing: the ports of its nodes belong to the next one, all of them, as soon as that has the fleet.
+#[test]
+fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let all = ["--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n", "--json"];
+    let accepted = ["--max-misdelivered", "100%", "--max-late", "5s", "--packets", "300"];
+    for state in ["preparing", "armed", "running", "draining", "collecting"] {
+        let mut run = fleet.run(&["--packets", "1000", "--drain", "1s"]);
+        run.await_remark(&format!("run: {state}"));
+        run.signal(Signal::KILL);
+        run.finish();
+        let (_, printed, complaints) = fleet.ask(&[&["run"], &all[..], &accepted].concat());
+        let report: serde_json::Value =
+            serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{state}: {complaints}"));
+        assert_eq!(report["coverage"]["expected"], 6, "{state}: {complaints}");
+        assert!(!complaints.contains("busy"), "{state}: {complaints}");
+    }
+}
+
 #[test]
 fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };

@@ -3,6 +3,7 @@
 //!
 //! What is demanded is what the report, the catalogue and the exit code say, counted in frames, never in time.
 
+mod absent;
 mod broker;
 mod controllers;
 mod hostile_controller;

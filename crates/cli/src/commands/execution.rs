@@ -214,7 +214,11 @@ impl TakenFleet {
         let options = options(request, plan, limits);
         let sending = speeds::sending_time(plan);
         let progress = Progress::new(request.quiet, sending);
-        charged.begin(&options, &request.document.text, report_size(plan, sending, &request.document.text))?;
+        charged.begin(
+            &options,
+            &request.document.text,
+            report_size(plan, sending, &request.document.text),
+        )?;
         let id = options.run.clone();
         match run(&mut charged.fleet, request, options, progress) {
             Ok(mut report) => {

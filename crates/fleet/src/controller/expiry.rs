@@ -13,11 +13,15 @@ impl Controller {
             Phase::Preparing { until } if now >= until => self.silent_before_start(Progress::Prepared, now),
             Phase::Arming { until } if now >= until => self.silent_before_start(Progress::Armed, now),
             Phase::Running { start } => self.expire_running(start, now),
-            Phase::Committing { start, .. } if now + self.limits.guard >= start && !self.preparation.steered => {
+            Phase::Committing { start, .. }
+                if now + self.limits.guard >= start && !self.preparation.steered =>
+            {
                 self.expire_commit(now);
             }
             // Nothing begins at T in a steered run, so an acknowledgement is late only when nobody waits for it any more.
-            Phase::Committing { start, .. } if self.preparation.steered && now >= start + self.limits.prepare => {
+            Phase::Committing { start, .. }
+                if self.preparation.steered && now >= start + self.limits.prepare =>
+            {
                 self.silent_before_start(Progress::Committed, now);
             }
             Phase::Collecting { until, .. } if now >= until => {

@@ -66,9 +66,9 @@ impl Limits {
         let round_trip = round_trip.max(Nanos::from_millis(2));
         let times = |factor: u64| Nanos::new(round_trip.as_u64().saturating_mul(factor));
         // A confirmation that is sent at the last moment still comes before nodes call it too late.
-        let guard = CONFIRM_MARGIN + times(4).max(Nanos::from_millis(10));
+        let guard = CONFIRM_MARGIN + times(2).max(Nanos::from_millis(10));
         Self {
-            lead: guard + times(10).max(Nanos::from_millis(50)),
+            lead: guard + times(5).max(Nanos::from_millis(50)),
             guard,
             // It delays nothing that goes well.
             confirm: round_trip.max(Nanos::from_millis(50)),

@@ -182,7 +182,7 @@ fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
     let near = fleet_limits();
     assert_eq!((near.guard, near.lead), (Nanos::from_millis(30), Nanos::from_millis(80)));
     let far = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
-    assert_eq!((far.guard, far.lead), (Nanos::from_millis(220), Nanos::from_millis(720)));
+    assert_eq!((far.guard, far.lead), (Nanos::from_millis(120), Nanos::from_millis(370)));
     assert!(near.guard > CONFIRM_MARGIN, "what is confirmed at the last moment is not too late");
     let farther = Limits::fleet(Nanos::from_millis(70), Nanos::ZERO);
     assert_eq!((far.confirm, farther.confirm), (Nanos::from_millis(50), Nanos::from_millis(70)));

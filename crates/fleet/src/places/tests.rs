@@ -1,6 +1,6 @@
 use super::*;
-use crate::known::KnownNode;
 use crate::hello::{Hello, OfferedPort, PROTOCOL, Protocol};
+use crate::known::KnownNode;
 use crate::message::{Head, PlanHash};
 use packetrig_plan::ReadOptions;
 use packetrig_units::Nanos;

@@ -271,9 +271,8 @@ where
         };
         let clock = Some(self.responder.server().clone());
         let preparation = Preparation { places, clock, ..preparation(document, options) };
-        let machine = Controller::new(head, preparation, &nodes, limits)
-            .with_policies(self.policies)
-            .without(absent);
+        let machine =
+            Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
         let (controller, times) = self.conduct(machine, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }

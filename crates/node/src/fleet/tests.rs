@@ -35,6 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+mod slow;
 mod steered;
 mod watched;
 
@@ -201,6 +202,23 @@ impl OwnerPermit for Generous {
     }
 }
 
+/// How a node is.
+#[derive(Clone, Copy)]
+struct Wish {
+    compare: bool,
+    /// Of everything that it is told.
+    delay: Nanos,
+    terms: LeaseTerms,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        let terms =
+            LeaseTerms { orphaned: Nanos::from_millis(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
+        Self { compare: false, delay: Nanos::ZERO, terms }
+    }
+}
+
 struct Node {
     over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -211,7 +229,7 @@ struct Node {
 impl Node {
     fn start(fabric: &Local, name: &str, place: &Path, endless: bool, compare: bool) -> Self {
         let half = Half { node: name.into(), endless, ..Half::default() };
-        Self::with(fabric, name, place, (half.clone(), half), compare)
+        Self::with(fabric, name, place, (half.clone(), half), Wish { compare, ..Wish::default() })
     }
 
     /// One with the data planes of `planes`.
@@ -220,7 +238,7 @@ impl Node {
         name: &str,
         place: &Path,
         (half, mut planes): (Half, impl Planes + Send + 'static),
-        compare: bool,
+        wish: Wish,
     ) -> Self {
         let place = place.join(name);
         std::fs::create_dir_all(&place).unwrap();
@@ -235,17 +253,15 @@ impl Node {
         let site = Site {
             node: node.clone(),
             describe: Box::new(move || hello(&interface)),
-            always_compare: compare,
+            always_compare: wish.compare,
             epoch_file: place.join("epoch"),
             watch: Some(Watch::open(&place.join("watch")).unwrap()),
             captures: place.join("captures"),
         };
         let membership = Membership::new(site, Gate::leased(), uplink);
-        let terms =
-            LeaseTerms { orphaned: Nanos::from_millis(300), ..LeaseTerms::of(Nanos::from_millis(400)) };
-        let agent = Agent::leased(terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
+        let agent = Agent::leased(wish.terms, Past { epoch: 0, nonce: Nonce(1), longest: None });
         let over = Arc::new(AtomicBool::new(false));
-        let endpoint = fabric.join(node).unwrap();
+        let endpoint = slow::Slow::new(fabric.join(node).unwrap(), wish.delay);
         let thread = {
             let over = Arc::clone(&over);
             std::thread::spawn(move || {
@@ -292,7 +308,10 @@ fn charge(name: &str, shelf: Memory) -> Charge {
         shelf: Box::new(shelf),
         note: Box::new(|_| Ok(())),
         policies: Policies::default(),
-        roster: super::Roster { enrolled: NODES.map(|name| NodeName(name.into())).into(), ..super::Roster::default() },
+        roster: super::Roster {
+            enrolled: NODES.map(|name| NodeName(name.into())).into(),
+            ..super::Roster::default()
+        },
     }
 }
 

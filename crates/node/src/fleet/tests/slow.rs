@@ -1,0 +1,91 @@
+//! Nodes that are far away.
+
+use super::*;
+use packetrig_fleet::fabric::{Endpoint, Error as FabricError};
+use packetrig_fleet::local::LocalEndpoint;
+use packetrig_fleet::message::{Body, Envelope};
+use std::collections::VecDeque;
+
+/// An endpoint that hears everything later.
+pub(super) struct Slow {
+    inner: LocalEndpoint,
+    delay: Nanos,
+    under_way: VecDeque<(MonoTime, Envelope)>,
+}
+
+impl Slow {
+    pub(super) fn new(inner: LocalEndpoint, delay: Nanos) -> Self {
+        Self { inner, delay, under_way: VecDeque::new() }
+    }
+}
+
+impl Endpoint for Slow {
+    fn name(&self) -> &NodeName {
+        self.inner.name()
+    }
+
+    fn post(&mut self, to: &NodeName, body: Body) -> Result<(), FabricError> {
+        self.inner.post(to, body)
+    }
+
+    fn post_all(&mut self, body: Body) -> Result<(), FabricError> {
+        self.inner.post_all(body)
+    }
+
+    fn receive(&mut self, within: Nanos) -> Option<Envelope> {
+        if self.delay == Nanos::ZERO {
+            return self.inner.receive(within);
+        }
+        let until = crate::agent::now() + within;
+        loop {
+            let here = crate::agent::now();
+            if self.under_way.front().is_some_and(|(due, _)| here >= *due) {
+                return self.under_way.pop_front().map(|(_, letter)| letter);
+            }
+            let next = self.under_way.front().map_or(until, |(due, _)| until.min(*due));
+            if let Some(letter) = self.inner.receive(next.since(here)) {
+                self.under_way.push_back((crate::agent::now() + self.delay, letter));
+            } else if crate::agent::now() >= until {
+                return None;
+            }
+        }
+    }
+
+    fn dropped(&self) -> u64 {
+        self.inner.dropped()
+    }
+}
+
+#[test]
+fn a_node_that_answers_after_most_of_a_second_takes_part_like_any_other() {
+    for delay in [200, 900].map(Nanos::from_millis) {
+        let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+        let _nodes = [("north", Nanos::ZERO), ("south", delay)].map(|(name, delay)| {
+            let half = Half { node: name.into(), ..Half::default() };
+            let wish = Wish { delay, terms: LeaseTerms::FLEET, ..Wish::default() };
+            Node::with(&fabric, name, place.path(), (half.clone(), half), wish)
+        });
+        let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+        let (report, events) = run(&mut fleet, &|| false);
+        let report = report.unwrap_or_else(|error| panic!("{delay}: {error}: {events:?}"));
+        assert_eq!(report.outcome, Outcome::Complete { stopped: false }, "{delay}: {events:?}");
+    }
+}
+
+#[test]
+fn what_was_said_for_an_earlier_call_does_not_make_the_way_shorter() {
+    let (fabric, place) = (Local::default(), tempfile::tempdir().unwrap());
+    let _near = Node::start(&fabric, "north", place.path(), false, false);
+    let half = Half { node: "south".into(), ..Half::default() };
+    let wish = Wish { delay: Nanos::from_millis(300), terms: LeaseTerms::FLEET, ..Wish::default() };
+    let _far = Node::with(&fabric, "south", place.path(), (half.clone(), half), wish);
+    let mut fleet = Fleet::take(&fabric, charge("c", Memory::default()), &mut |_| false).unwrap();
+    for _ in 0..3 {
+        // An answer to a call that nobody waits for is under way when the next one is made.
+        use packetrig_fleet::message::Nonce;
+        fleet.endpoint.post_all(Body::RollCall(Nonce(1))).unwrap();
+        fleet.call().unwrap();
+        let far = fleet.round_trips.longest([&NodeName("south".into())]);
+        assert!(far >= Nanos::from_millis(300), "{far}");
+    }
+}

@@ -1,0 +1,43 @@
+//! Runs on a fleet of which somebody is not there.
+
+use crate::lab::{Fleet, Wish};
+use crate::run::Judged;
+use packetrig_tests::program::Report;
+use rustix::process::Signal;
+
+const ALL: [&str; 8] =
+    ["run", "--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n", "--packets=300"];
+/// The bridge of the lab has learnt none of the receivers' addresses. A busy machine may hold a sender up.
+const ACCEPTED: [&str; 5] = ["--max-misdelivered", "100%", "--max-late", "5s", "--json"];
+
+#[test]
+fn all_of_a_group_means_those_who_are_absent_too() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let run = |more: &[&str]| fleet.ask(&[&ALL[..], &ACCEPTED, more].concat());
+    // A controller has heard all of them once.
+    fleet.begin(&["--packets", "100"]).finish();
+    fleet.signal("s3", Signal::KILL);
+    fleet.await_status("one is missing", |rows| rows.len() == 5);
+    let (code, printed, complaints) = run(&[]);
+    let said = format!("{printed}{complaints}");
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("node `s3` cannot take part: not heard for"), "{said}");
+    assert!(said.contains("the plan wants 3, 2 can be had"), "{said}");
+    // With five it starts, and says who is not in it.
+    let (code, printed, complaints) = run(&["--start-with", "5"]);
+    assert_eq!(code, Some(7), "{printed}{complaints}");
+    let report = Report(serde_json::from_str(&printed).expect("a report"));
+    report.assert_partial(&["node s3 was left out: not heard for"]);
+    let coverage = &report.0["coverage"];
+    assert_eq!((&coverage["reported"], &coverage["expected"]), (&5.into(), &6.into()), "{coverage}");
+    let (code, _, complaints) = run(&["--start-with", "6"]);
+    assert_eq!(code, Some(3), "{complaints}");
+    // Its owner has taken it out: nobody misses it.
+    let (_, _, complaints) = fleet.ask(&["fleet", "remove", "s3"]);
+    assert_eq!(complaints, "");
+    let (_, printed, complaints) =
+        fleet.ask(&[&ALL[..4], &["any-rx*2", "--pattern", "n-to-n", "--packets=300"], &ACCEPTED].concat());
+    let report: Result<serde_json::Value, _> = serde_json::from_str(&printed);
+    let report = report.unwrap_or_else(|_| panic!("{printed}{complaints}"));
+    assert_eq!(report["coverage"]["expected"], 4, "{report}");
+}
