@@ -39,7 +39,16 @@ pub const CONFIRM_MARGIN: Nanos = Nanos::from_millis(20);
 /// How far T may move between commit and confirmation because the node knows the controller's clock better by then.
 pub const REFIT: Nanos = Nanos::from_millis(10);
 /// Ended runs whose late messages are still recognised as such.
-const REMEMBERED: usize = 16;
+const REMEMBERED: usize = 256;
+
+/// An attempt that is over here.
+#[derive(Clone, Debug)]
+struct EndedAttempt {
+    run: RunId,
+    attempt: u32,
+    /// Its result was safe on the disk, in so many segments.
+    kept: Option<u64>,
+}
 
 /// What happens to an agent.
 #[derive(Clone, Debug, PartialEq)]
@@ -150,7 +159,7 @@ pub struct Agent {
     /// The last change that was asked for, and how far it is.
     change: (u64, Made),
     epoch: u64,
-    ended: VecDeque<(RunId, u32)>,
+    ended: VecDeque<EndedAttempt>,
     heard: MonoTime,
     patience: Nanos,
     /// Only in a fleet.
@@ -259,6 +268,10 @@ impl Agent {
 
     fn command(&mut self, head: Head, command: Command, now: MonoTime) -> Vec<Action> {
         let mut actions = self.see_epoch(head.epoch);
+        if let Some(segments) = self.kept_of(&head, &command) {
+            actions.push(Action::Reply(head, Reply::Spooled { segments }));
+            return actions;
+        }
         if let Some(refusal) = self.refusal(&head, &command) {
             actions.push(Action::Reply(head, Reply::Refused(refusal)));
             return actions;
@@ -288,6 +301,14 @@ impl Agent {
         }
     }
 
+    /// How much is kept of an attempt that it has ended without its controller, which asks for its result only now.
+    fn kept_of(&self, head: &Head, command: &Command) -> Option<u64> {
+        let asks = matches!(command, Command::Query | Command::Stop | Command::Finish { .. });
+        let is_it = |ended: &&EndedAttempt| ended.run == head.run && ended.attempt == head.attempt;
+        let ended = self.ended.iter().find(is_it).filter(|_| asks && head.epoch >= self.epoch)?;
+        ended.kept
+    }
+
     /// Why a command cannot be for now.
     fn refusal(&self, head: &Head, command: &Command) -> Option<String> {
         if head.epoch < self.epoch {
@@ -296,7 +317,7 @@ impl Agent {
         if matches!(command, Command::Abort | Command::Collected) {
             return None;
         }
-        if self.ended.iter().any(|(run, attempt)| *run == head.run && head.attempt <= *attempt) {
+        if self.ended.iter().any(|ended| ended.run == head.run && head.attempt <= ended.attempt) {
             return Some(format!("attempt {} of run {} is over", head.attempt, head.run));
         }
         let own = self.head.as_ref()?;
@@ -359,7 +380,11 @@ impl Agent {
         if self.ended.len() == REMEMBERED {
             self.ended.pop_front();
         }
-        self.ended.push_back((head.run.clone(), head.attempt));
+        let kept = match self.state {
+            State::Spooled(Kept::Segments(segments)) if self.head.as_ref() == Some(head) => Some(segments),
+            _ => None,
+        };
+        self.ended.push_back(EndedAttempt { run: head.run.clone(), attempt: head.attempt, kept });
     }
 }
 

@@ -46,8 +46,11 @@ pub(crate) fn render(report: &RunReport, style: Style) -> String {
 }
 
 fn headline(report: &RunReport, style: Style) -> String {
-    let sending =
-        report.sending.map_or_else(|| "nothing was sent".to_owned(), |time| format!("sent for {time}"));
+    let sending = match report.sending {
+        Some(time) => format!("sent for {time}"),
+        None if report.coverage.is_full() => "nothing was sent".to_owned(),
+        None => "no node has said what it sent".to_owned(),
+    };
     let name = if report.name.is_empty() { String::new() } else { format!(" \"{}\"", report.name) };
     format!(
         "{}{name}, {} UTC, {sending}, run {}, seed {}\n",

@@ -292,3 +292,12 @@ fn long_names_are_shortened_whole_characters_at_a_time() {
     assert_eq!(short("short"), "short");
     assert_eq!(short(&"ü".repeat(50)).chars().count(), LONGEST_NAME);
 }
+
+#[test]
+fn nothing_was_sent_is_said_only_when_every_node_has_said_so() {
+    let silent = RunReport { sending: None, ..report() };
+    assert!(rendered(&silent).contains("nothing was sent"));
+    let missing = RunReport { coverage: Coverage { reported: 0, expected: 4 }, ..silent };
+    let text = rendered(&missing);
+    assert!(text.contains("no node has said what it sent") && !text.contains("nothing was sent"), "{text}");
+}

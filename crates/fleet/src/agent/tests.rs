@@ -319,3 +319,24 @@ fn an_epoch_from_before_the_start_of_the_agent_counts() {
     assert!(matches!(replies(&actions)[..], [Reply::Refused(_)]));
     assert_eq!(tell(&mut agent, &head("r", 1, 6), Command::Abort, 1)[0], Action::Remember(6));
 }
+
+#[test]
+fn who_asks_late_for_a_result_that_is_kept_hears_so_and_not_that_the_attempt_is_over() {
+    let head = head("r", 1, 1);
+    let mut agent = sending(&head, None);
+    agent.handle(Event::SendersDone { sent: vec![], shut: true }, at(3000));
+    agent.handle(Event::Tick, at(60_000));
+    agent.handle(Event::Finished(Arc::default()), at(60_001));
+    agent.handle(Event::Spooled { segments: 3 }, at(60_002));
+    assert!(agent.is_idle());
+    for (epoch, command) in [(1, Command::Query), (1, Command::Finish { sent: vec![] }), (2, Command::Stop)] {
+        let asked = Head { epoch, ..head.clone() };
+        assert_eq!(replies(&tell(&mut agent, &asked, command, 61_000)), [&Reply::Spooled { segments: 3 }]);
+    }
+    // It takes part in nothing of that attempt any more, nor does an earlier controller get an answer.
+    assert!(matches!(
+        replies(&tell(&mut agent, &Head { epoch: 2, ..head.clone() }, Command::Arm, 61_001))[..],
+        [Reply::Refused(_)]
+    ));
+    assert!(matches!(replies(&tell(&mut agent, &head, Command::Query, 61_002))[..], [Reply::Refused(_)]));
+}

@@ -26,6 +26,12 @@ impl RunRecord {
     pub fn key(run: &RunId) -> String {
         format!("run.{run}")
     }
+    /// All nodes of its plan, those that were left out included.
+    pub fn members(&self) -> Vec<NodeName> {
+        let mut nodes: Vec<NodeName> = self.nodes.iter().chain(&self.left_out).cloned().collect();
+        nodes.sort();
+        nodes
+    }
     /// Whether its controller has not seen its end.
     pub const fn is_unfinished(&self) -> bool {
         !self.state.is_final()

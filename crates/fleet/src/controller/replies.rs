@@ -73,7 +73,11 @@ impl Controller {
             Reply::Spooled { .. } if peer.progress == Progress::Reported => {
                 self.send(node.clone(), Command::Collected);
             }
-            Reply::Spooled { .. } => peer.reach(Progress::Spooled, now),
+            Reply::Spooled { .. } => {
+                peer.reach(Progress::Spooled, now);
+                // Whatever kept it from answering is over, and its result is on the way.
+                peer.lost &= peer.gone;
+            }
             Reply::Aborted => peer.released = true,
             Reply::Late => self.late(node, now),
             Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),

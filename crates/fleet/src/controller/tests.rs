@@ -350,7 +350,7 @@ fn a_start_is_not_confirmed_when_confirmations_may_come_too_late() {
 fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
     let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") };
     let preparation = Preparation { document: "p".into(), ..Preparation::default() };
-    let absent = std::collections::BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
+    let absent = BTreeMap::from([(node("b"), "not heard for 60s".to_owned())]);
     let mut controller =
         Controller::new(head, preparation, &[node("a"), node("b")], Limits::local(Nanos::from_millis(200)))
             .without(absent);
@@ -370,4 +370,27 @@ fn a_run_without_nodes_that_are_known_to_be_absent_reports_them_as_left_out() {
     say(&mut controller, "a", Reply::Result(Arc::default()), 501);
     let reasons = vec!["node b was left out: not heard for 60s".to_owned()];
     assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
+}
+
+#[test]
+fn a_node_that_comes_back_with_its_result_is_waited_for() {
+    let mut controller = fleet(&["a", "b"], Policies::default());
+    // B is cut off, and given up; the others stop.
+    for ms in (200..8000).step_by(500) {
+        let head = controller.head().clone();
+        may_go_on(&mut controller, "a", &head, ms);
+        controller.handle(Event::Tick, at(ms));
+    }
+    say(&mut controller, "a", Reply::SendersDone { sent: vec![], why: StopReason::Told }, 8000);
+    controller.handle(Event::Tick, at(8300));
+    let result = |name: &str| Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+    controller.handle(Event::Collected(node("a"), result("a")), at(8400));
+    // It answers at last. What it has takes longer than what is waited for nodes that say nothing.
+    say(&mut controller, "b", Reply::Spooled { segments: 900 }, 9000);
+    controller.handle(Event::Tick, at(40_000));
+    assert_eq!(controller.outcome(), None, "its result is on the way");
+    controller.handle(Event::Collected(node("b"), result("b")), at(41_000));
+    let reasons = vec!["node b: silent for 3s".to_owned()];
+    assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
+    assert_eq!(controller.into_results().len(), 2);
 }

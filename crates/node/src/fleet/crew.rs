@@ -1,7 +1,7 @@
 //! What a run on a fleet has beside its machine: the run's record, the collector, the clocks of its nodes.
 
 use super::Note;
-use super::collector::{Arrival, Collector, Told};
+use super::collector::{Arrival, Collector, Shelved, Told};
 use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
@@ -64,6 +64,15 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             is_deposed: false,
             told: Vec::new(),
             refused: BTreeMap::new(),
+        }
+    }
+
+    /// What is stored already of an attempt that another controller began.
+    pub(super) fn put_on_hand(&mut self, attempt: u32, on_hand: Vec<(NodeName, Shelved)>) {
+        self.attempt = attempt;
+        for (node, shelved) in on_hand {
+            let mark = Watermark { run: self.run.clone(), attempt, below: shelved.below };
+            self.arrived(Arrival { node, mark, shelved });
         }
     }
 

@@ -162,13 +162,13 @@ where
         record: RunRecord,
         document: &str,
         options: &RunOptions,
-        user: User<'_>,
+        (on_hand, user): (Vec<(NodeName, Shelved)>, User<'_>),
     ) -> Result<Ended, Error> {
         self.call()?;
-        let facts = facts(document, options, record.nodes.clone());
+        let facts = facts(document, options, record.members());
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let (controller, times) = self.conduct(machine, user)?;
+        let (controller, times) = self.conduct(machine, on_hand, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
 
@@ -177,7 +177,7 @@ where
         self.call()?;
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), Nanos::ZERO);
         let machine = Controller::collecting(record, self.throne.epoch(), limits).leaving_results();
-        self.conduct(machine, user).map(drop)
+        self.conduct(machine, Vec::new(), user).map(drop)
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
@@ -226,10 +226,17 @@ where
         self.throne.outrank(self.members.highest_epoch(), RAISING)
     }
 
-    fn conduct(&mut self, machine: Controller, user: User<'_>) -> Result<(Controller, RunTimes), Error> {
+    fn conduct(
+        &mut self,
+        machine: Controller,
+        on_hand: Vec<(NodeName, Shelved)>,
+        user: User<'_>,
+    ) -> Result<(Controller, RunTimes), Error> {
+        let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
         let Self { records, members, collector, throne, note, .. } = self;
         let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
+        crew.put_on_hand(attempt, on_hand);
         let course = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
@@ -273,7 +280,7 @@ where
         let preparation = Preparation { places, clock, ..preparation(document, options) };
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
-        let (controller, times) = self.conduct(machine, user)?;
+        let (controller, times) = self.conduct(machine, Vec::new(), user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
 }

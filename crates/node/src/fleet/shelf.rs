@@ -63,6 +63,15 @@ impl RunShelf {
         Ok(unfinished)
     }
 
+    /// What of the run under way is stored already: whoever takes it up is not told again.
+    pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, Shelved)> {
+        let slot = self.own();
+        let of_node = |node: &NodeName| {
+            Some((node.clone(), slot.shelved(&record.head.run, record.head.attempt, node).ok()?))
+        };
+        record.nodes.iter().filter_map(of_node).collect()
+    }
+
     /// Writes how far the run under way is.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.own();
@@ -117,15 +126,25 @@ impl Slot {
     fn store(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
-        let under_way = self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node));
-        let gathered = if let Some(draft) = under_way {
-            settled(draft.store_segment(&self.catalogue, id, body, at))?;
-            draft.assemble(&self.catalogue, *attempt, node)?
-        } else {
-            settled(self.catalogue.store_late(id, body, at))?;
-            None
+        match self.under_way(run, node) {
+            Some(draft) => settled(draft.store_segment(&self.catalogue, id, body, at))?,
+            None => settled(self.catalogue.store_late(id, body, at))?,
+        }
+        self.shelved(run, *attempt, node)
+    }
+
+    fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
+        self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node))
+    }
+
+    /// What is stored of a node's part in a run.
+    fn shelved(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Shelved, Error> {
+        let under_way = self.under_way(run, node);
+        let gathered = match under_way {
+            Some(draft) => draft.assemble(&self.catalogue, attempt, node)?,
+            None => None,
         };
-        let below = self.catalogue.watermark(run, *attempt, node)?;
+        let below = self.catalogue.watermark(run, attempt, node)?;
         let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
         let Gathered { result, doubts, elsewhere, .. } = gathered.unwrap_or_default();
         Ok(Shelved { below, result: result.map(Arc::new), cut_short, doubts, elsewhere })

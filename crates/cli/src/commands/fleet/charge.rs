@@ -160,7 +160,8 @@ impl Charged {
         };
         let mut wishes = || None;
         let user = User { wishes: &mut wishes, turn: TURN, on_event };
-        let ended = self.fleet.inherit(record, &unfinished.plan, &options, user)?;
+        let on_hand = self.shelf.on_hand(&record);
+        let ended = self.fleet.inherit(record, &unfinished.plan, &options, (on_hand, user))?;
         let plan = Plan::read_with(&unfinished.plan, ReadOptions { seed: options.seed, fleet: true })
             .map_err(packetrig_node::Error::from)?;
         let Ok(mut report) = ended.report(&plan) else {
