@@ -38,8 +38,8 @@ pub enum Error {
     /// World: the store of the fabric is full; nothing was kept.
     #[error("the fabric's store is full")]
     Full,
-    /// Bug: larger than [`SEGMENT_ROOM`].
-    #[error("{0} B are too much for one piece")]
+    /// User: no fabric takes so much in one message or segment.
+    #[error("{0} B are too much for one message")]
     TooLarge(usize),
     /// World: no answer in time. It may have happened or not: do the same again.
     #[error("no answer from the fabric: {0}")]

@@ -26,6 +26,7 @@ pub mod local;
 pub mod members;
 pub mod message;
 pub mod outcome;
+pub mod packed;
 pub mod permit;
 pub mod places;
 pub mod reign;

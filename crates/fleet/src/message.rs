@@ -94,8 +94,11 @@ pub struct Head {
 /// What a node needs to prepare a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Preparation {
-    /// The plan's text.
+    /// The plan's text, or this node's part of it.
     pub document: String,
+    /// Whose part it is; absent if it is the whole.
+    #[serde(default)]
+    pub part_of: Option<PlanHash>,
     /// Key of the run's test tags, the same on all nodes.
     pub tag_key: u64,
     /// Id of the run, by which nodes name its frames should they arrive in a later one.

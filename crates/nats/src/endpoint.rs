@@ -16,6 +16,7 @@ use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
 use self::quota::NodeQuota;
 pub(crate) use self::trust::Seals;
 use crate::connection::{Access, Troubles, open};
+use crate::letter;
 use crate::runtime::Runtime;
 use crate::subject;
 use async_nats::{Message, RequestErrorKind};
@@ -166,7 +167,7 @@ impl NatsEndpoint {
     /// Publishes it; `to` is one node and which life of it.
     fn publish(&mut self, at: String, to: Option<(&NodeName, u64)>, body: &Body) -> Result<(), Error> {
         let envelope = Envelope { from: self.own.name.clone(), body: body.clone() };
-        let bytes = serde_json::to_vec(&envelope).map_err(|error| Error::NotPermitted(error.to_string()))?;
+        let bytes = letter::encode(&envelope)?;
         let mut headers = self.own.headers();
         self.seals.seal(&mut headers, &at, to, body, &bytes)?;
         let droppable = body.may_be_dropped();

@@ -16,6 +16,7 @@ mod connection;
 mod endpoint;
 pub mod enrol;
 mod fabric;
+mod letter;
 mod observer;
 mod records;
 mod results;

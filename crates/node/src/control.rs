@@ -8,9 +8,9 @@ use crate::error::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::{Action, Controller, Event, RunRecord};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
-use packetrig_fleet::fabric::Endpoint;
+use packetrig_fleet::fabric::{self, Endpoint};
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Command, Envelope, Head};
+use packetrig_fleet::message::{Body, Command, Envelope, Head, Preparation, Reply};
 use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_units::{MonoTime, Nanos};
@@ -52,6 +52,10 @@ pub(crate) trait Crew {
     /// How the clocks of the run's nodes compare with this one, as far as it is known.
     fn fits(&self) -> Option<Vec<(NodeName, Fit)>> {
         None
+    }
+    /// What a node is asked to prepare, of what all are.
+    fn tailor(&self, _for: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
+        whole
     }
     /// Keeps what a later controller has to know of the run. `false` if another controller has taken over.
     fn record(&mut self, _record: &RunRecord) -> Result<bool, Error> {
@@ -144,7 +148,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         for action in self.machine.handle(event, at) {
             match action {
                 Action::Emit(kind) => self.tell(at, kind),
-                Action::Send(to, head, command) => self.command(&to, head, command),
+                Action::Send(to, head, command) => {
+                    if let Some(refusal) = self.command(to, head, command) {
+                        return self.feed(refusal);
+                    }
+                }
                 Action::Grant(to, head, grant) => self.post(&to, Body::Granted(head, grant)),
                 // What follows would be sent on somebody else's watch.
                 Action::Record(record) if !self.crew.record(&record)? => return self.feed(Event::Deposed),
@@ -154,11 +162,18 @@ impl<E: Endpoint> Loop<'_, '_, E> {
         Ok(())
     }
 
-    fn command(&mut self, to: &NodeName, head: Head, command: Command) {
+    /// Sends a command. One that no fabric can carry is refused in the name of its node: it would never be answered.
+    fn command(&mut self, to: NodeName, head: Head, command: Command) -> Option<Event> {
         if let (Command::Confirm { .. }, Some(fits)) = (&command, self.crew.fits()) {
-            self.post(to, Body::Clocks(head.clone(), fits));
+            self.post(&to, Body::Clocks(head.clone(), fits));
         }
-        self.post(to, Body::Command(head, command));
+        let command = match command {
+            Command::Prepare(whole) => Command::Prepare(self.crew.tailor(&to, whole)),
+            other => other,
+        };
+        let error = self.endpoint.post(&to, Body::Command(head.clone(), command)).err()?;
+        let is_too_large = matches!(error, fabric::Error::TooLarge(_));
+        is_too_large.then(|| Event::Reply(to, head, Reply::Refused(error.to_string())))
     }
 
     fn post(&mut self, to: &NodeName, body: Body) {

@@ -181,6 +181,7 @@ impl Drop for SetOnDrop<'_> {
 pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
     Preparation {
         document: document.to_owned(),
+        part_of: None,
         tag_key: options.tag_key,
         run: options.run.0.clone(),
         seed: options.seed,

@@ -14,6 +14,7 @@ pub mod document;
 pub mod explain;
 mod model;
 mod nearest;
+mod parts;
 pub mod problem;
 pub mod quick;
 pub mod reach;
@@ -28,5 +29,6 @@ pub use model::{
     Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
     Port, ReadOptions, Site, Stream,
 };
+pub use parts::PlanParts;
 pub use problem::{Problem, Problems, Severity};
 pub use steer::{Held, Ping, Steer};

@@ -70,7 +70,7 @@ fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
 fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one_and_its_results_are_kept() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let other = fleet.place().join("other").display().to_string();
-    let mut run = fleet.run(&["--packets", "60000", "--store", &other]);
+    let mut run = fleet.begin(&["--packets", "60000", "--store", &other]);
     run.await_frames();
     run.signal(Signal::KILL);
     run.finish();

@@ -75,3 +75,19 @@ fn clocks_that_are_compared_over_the_network_agree_within_their_bound() {
     assert_eq!(report.verdict(), "INCONCLUSIVE", "{}", report.0["verdict"]);
     assert_eq!(ended.code, Some(7), "{}", report.0["verdict"]);
 }
+
+/// More than fits into one message of the server as it is written.
+#[test]
+fn a_plan_of_more_than_a_megabyte_runs_like_any_other() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let all = ["run", "--tx", "any-tx*3", "--rx", "any-rx*3", "--pattern", "n-to-n", "--streams", "500"];
+    let (code, document, complaints) = fleet.ask(&[&all[..], &["--packets", "2", "--print-plan"]].concat());
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(document.len() > 1 << 20, "{} bytes", document.len());
+    let ended = fleet.begin(&["--streams", "500", "--packets", "2", "--rate", "1kpps"]).finish();
+    let report = ended.report();
+    report.assert_nothing_lost();
+    assert_eq!(report.0["streams"].as_array().map(Vec::len), Some(1500));
+    assert_eq!(report.totals().0, 3000);
+    fleet.await_collected();
+}

@@ -14,7 +14,8 @@ impl Agent {
         if self.head.as_ref() == Some(&head) {
             return self.answer();
         }
-        if PlanHash::of(&preparation.document) != head.plan {
+        let part_of = preparation.part_of.clone();
+        if part_of.unwrap_or_else(|| PlanHash::of(&preparation.document)) != head.plan {
             return vec![Action::Reply(
                 head,
                 Reply::Refused("the plan's text is not the one announced".to_owned()),

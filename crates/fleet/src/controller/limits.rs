@@ -70,8 +70,8 @@ impl Limits {
         Self {
             lead: guard + times(5).max(Nanos::from_millis(50)),
             guard,
-            // It delays nothing that goes well.
-            confirm: round_trip.max(Nanos::from_millis(50)),
+            // It delays nothing that goes well, and an acknowledgement that a busy machine holds up is no split start.
+            confirm: times(2).max(Nanos::from_millis(500)),
             start: Nanos::from_secs(5),
             // Its lease has certainly ended by then.
             silence: Nanos::from_secs(3),

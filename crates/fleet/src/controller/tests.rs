@@ -184,8 +184,8 @@ fn the_lead_of_a_fleet_follows_its_round_trip_and_keeps_a_trial_short() {
     let far = Limits::fleet(Nanos::from_millis(50), Nanos::ZERO);
     assert_eq!((far.guard, far.lead), (Nanos::from_millis(120), Nanos::from_millis(370)));
     assert!(near.guard > CONFIRM_MARGIN, "what is confirmed at the last moment is not too late");
-    let farther = Limits::fleet(Nanos::from_millis(70), Nanos::ZERO);
-    assert_eq!((far.confirm, farther.confirm), (Nanos::from_millis(50), Nanos::from_millis(70)));
+    let farther = Limits::fleet(Nanos::from_millis(700), Nanos::ZERO);
+    assert_eq!((far.confirm, farther.confirm), (Nanos::from_millis(500), Nanos::from_millis(1400)));
 }
 
 #[test]
@@ -235,8 +235,8 @@ fn a_confirmation_that_is_not_acknowledged_counts_as_not_started() {
     }
     say(&mut controller, "a", Reply::Confirmed, 2);
     controller.handle(Event::Tick, at(82));
-    assert_eq!(commands(&controller.handle(Event::Tick, at(130))), []);
-    let actions = controller.handle(Event::Tick, at(131));
+    assert!(!commands(&controller.handle(Event::Tick, at(580))).contains(&("a", &Command::Stop)));
+    let actions = controller.handle(Event::Tick, at(581));
     assert!(commands(&actions).contains(&("a", &Command::Stop)), "{actions:?}");
     let split = "node b: did not confirm the start (split_start)".to_owned();
     assert!(actions.contains(&Action::Emit(RunEventKind::Finding(split))));

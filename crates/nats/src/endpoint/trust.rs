@@ -1,6 +1,7 @@
 //! What this place does with seals: it makes its own, and believes what comes in by the others'.
 
 use super::place::{header, place_of};
+use crate::letter;
 use crate::seal::{Checker, EpochProofs, Keys, NodeSealChecker, NodeSealer, Sealer, proven};
 use crate::subject;
 use async_nats::{HeaderMap, Message};
@@ -92,7 +93,7 @@ impl Seals {
     /// Who says what, if it can be believed; otherwise why not.
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<Envelope, String> {
         let bytes = &message.payload;
-        let envelope = || serde_json::from_slice::<Envelope>(bytes).map_err(|error| error.to_string());
+        let envelope = || letter::decode(bytes);
         let seal = header(message, SEAL);
         if *own != NodeName::controller() {
             let mut envelope = envelope()?;

@@ -10,9 +10,10 @@ use packetrig_fleet::controller::{Event, RunRecord};
 use packetrig_fleet::fabric::{self, Records};
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::members::{Change, Members};
-use packetrig_fleet::message::{Body, Watermark};
+use packetrig_fleet::message::{Body, Place, Preparation, Watermark};
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::{NodeName, RunId};
+use packetrig_fleet::{NodeName, PlanHash, RunId};
+use packetrig_plan::{Plan, PlanParts};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -39,6 +40,29 @@ pub(super) struct FleetCrew<'a, R> {
     told: Vec<String>,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
+    long_plan: Option<LongPlan>,
+}
+
+/// A plan of which each node is given its own part.
+#[derive(Debug)]
+pub(super) struct LongPlan {
+    hash: PlanHash,
+    parts: PlanParts,
+    /// Names of its ports, and where each is.
+    ports: Vec<(String, NodeName)>,
+}
+
+/// From so many bytes on a plan is given out in parts.
+const LONG: usize = 64 << 10;
+
+impl LongPlan {
+    /// Of a plan that is long, and whose streams are not added to while it runs: what is added refers to all of it.
+    pub(super) fn of(document: &str, plan: &Plan, places: &[Place], steered: bool) -> Option<Self> {
+        let parts = PlanParts::of(document).filter(|_| document.len() > LONG && !steered)?;
+        let names = plan.ports.iter().map(|port| port.name.clone());
+        let ports = names.zip(places.iter().map(|place| place.node.clone())).collect();
+        Some(Self { hash: PlanHash::of(document), parts, ports })
+    }
 }
 
 impl<'a, R: Records> FleetCrew<'a, R> {
@@ -64,7 +88,13 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             is_deposed: false,
             told: Vec::new(),
             refused: BTreeMap::new(),
+            long_plan: None,
         }
+    }
+
+    /// Gives each node its part only.
+    pub(super) fn give_out_parts(&mut self, plan: Option<LongPlan>) {
+        self.long_plan = plan;
     }
 
     /// What is stored already of an attempt that another controller began.
@@ -146,6 +176,13 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
             None => {}
         }
         Ok(self.news.pop_front())
+    }
+
+    fn tailor(&self, node: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
+        let Some(LongPlan { hash, parts, ports }) = &self.long_plan else { return whole };
+        let own = |name: &str| ports.iter().any(|(port, at)| at == node && port == name);
+        let document = parts.part(&own);
+        Box::new(Preparation { document, part_of: Some(hash.clone()), ..*whole })
     }
 
     fn hello(&mut self, from: &NodeName, hello: Hello) {

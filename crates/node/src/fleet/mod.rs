@@ -24,7 +24,7 @@ use crate::control::{User, control};
 use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
 use collector::{Collector, Told};
-use crew::FleetCrew;
+use crew::{FleetCrew, LongPlan};
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord, Start};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric, Records as _};
 use packetrig_fleet::members::{MemberRow, Members};
@@ -168,7 +168,7 @@ where
         let facts = facts(document, options, record.members());
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let (controller, times) = self.conduct(machine, on_hand, user)?;
+        let (controller, times) = self.conduct(machine, HasAlready { on_hand, long_plan: None }, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
 
@@ -177,7 +177,7 @@ where
         self.call()?;
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), Nanos::ZERO);
         let machine = Controller::collecting(record, self.throne.epoch(), limits).leaving_results();
-        self.conduct(machine, Vec::new(), user).map(drop)
+        self.conduct(machine, HasAlready::default(), user).map(drop)
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or
@@ -229,14 +229,15 @@ where
     fn conduct(
         &mut self,
         machine: Controller,
-        on_hand: Vec<(NodeName, Shelved)>,
+        has: HasAlready,
         user: User<'_>,
     ) -> Result<(Controller, RunTimes), Error> {
         let attempt = machine.head().attempt;
         let run = machine.head().run.clone();
         let Self { records, members, collector, throne, note, .. } = self;
         let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
-        crew.put_on_hand(attempt, on_hand);
+        crew.put_on_hand(attempt, has.on_hand);
+        crew.give_out_parts(has.long_plan);
         let course = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
@@ -277,12 +278,22 @@ where
             plan: PlanHash::of(document),
         };
         let clock = Some(self.responder.server().clone());
+        let long_plan = LongPlan::of(document, plan, &places, options.steered);
         let preparation = Preparation { places, clock, ..preparation(document, options) };
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
-        let (controller, times) = self.conduct(machine, Vec::new(), user)?;
+        let (controller, times) =
+            self.conduct(machine, HasAlready { long_plan, on_hand: Vec::new() }, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
+}
+
+/// What a run has when it begins, or is taken up.
+#[derive(Debug, Default)]
+struct HasAlready {
+    /// Results that are stored.
+    on_hand: Vec<(NodeName, Shelved)>,
+    long_plan: Option<LongPlan>,
 }
 
 /// The controller's place in the fabric, once whoever has it has left it.

@@ -15,11 +15,11 @@ mod error;
 mod journal;
 mod part;
 pub mod segment;
-pub mod value;
 
 pub use books::{Counts, Manifest};
 pub use error::Error;
 pub use journal::{Entry, Journal};
+pub use packetrig_fleet::packed as value;
 pub use segment::{Key, Kind, Segment};
 
 use packetrig_fleet::fabric::SegmentId;

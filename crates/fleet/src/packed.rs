@@ -1,4 +1,4 @@
-//! Values as the bytes of segments: JSON, compressed.
+//! Values as the bytes of segments and of long letters: JSON, compressed.
 //!
 //! Who reads them may have them from a stranger. Invariant: reading takes time and memory in proportion to the compressed
 //! bytes, [`RATIO`] bytes of JSON for each of them and [`FREE`] besides, and never more JSON than [`MOST`]. It is read as it is

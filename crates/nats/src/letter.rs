@@ -1,0 +1,73 @@
+//! A message as bytes: JSON, and compressed where that is worth its time. Plans repeat themselves; whole ones would not fit.
+
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::Envelope;
+use packetrig_fleet::packed;
+
+/// From so many bytes on a message is compressed.
+const LONG: usize = 32 << 10;
+/// Most that a server takes in one message by its own default, less room for headers.
+const MOST: usize = (1 << 20) - (16 << 10);
+/// How a frame of zstd begins; JSON never does.
+const PACKED: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
+/// The message as it travels. [`Error::TooLarge`] if no server would take it.
+pub(crate) fn encode(envelope: &Envelope) -> Result<Vec<u8>, Error> {
+    let refused = |error: &dyn std::fmt::Display| Error::NotPermitted(error.to_string());
+    let text = serde_json::to_vec(envelope).map_err(|error| refused(&error))?;
+    if text.len() < LONG {
+        return Ok(text);
+    }
+    let bytes = packed::pack(envelope).map_err(|error| refused(&error))?;
+    if bytes.len() > MOST { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
+}
+
+/// What [`encode`] made bytes of. They may come from a stranger: see [`packed`].
+pub(crate) fn decode(bytes: &[u8]) -> Result<Envelope, String> {
+    if bytes.starts_with(&PACKED) {
+        return packed::unpack(bytes).map_err(|error| error.to_string());
+    }
+    serde_json::from_slice(bytes).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::message::{Body, Command, Head, NodeName, PlanHash, Preparation, RunId};
+
+    fn letter(document: String) -> Envelope {
+        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of(&document) };
+        let wanted = Preparation { document, ..Preparation::default() };
+        let body = Body::Command(head, Command::Prepare(Box::new(wanted)));
+        Envelope { from: NodeName::controller(), body }
+    }
+
+    fn flows(count: u32) -> String {
+        let flow = |n: u32| {
+            let hash = n.wrapping_mul(2_654_435_761);
+            format!("- {{name: stream {n}, size: {{choice: fixed, fixed: 128}}, src: 02:00:{hash:08x}}}\n")
+        };
+        (0..count).map(flow).collect()
+    }
+
+    #[test]
+    fn a_plan_of_several_megabytes_is_a_message() {
+        for count in [1, 500, 50_000] {
+            let letter = letter(flows(count));
+            let bytes = encode(&letter).expect("it fits");
+            assert!(bytes.len() < 1 << 20, "{count}: {}", bytes.len());
+            assert_eq!(decode(&bytes), Ok(letter));
+        }
+    }
+
+    #[test]
+    fn what_no_server_would_take_is_an_error_and_not_silence() {
+        let mut state = 1_u64;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            char::from(b'!' + u8::try_from((state >> 33) % 90).unwrap_or(0))
+        };
+        let noise: String = (0..3 << 20).map(|_| next()).collect();
+        assert!(matches!(encode(&letter(noise)), Err(Error::TooLarge(_))));
+    }
+}
