@@ -66,6 +66,8 @@ pub enum Event {
     Restarted(NodeName),
     /// Another controller has taken over.
     Deposed,
+    /// The controller's own program did not run for so long.
+    StoodStill(Nanos),
     /// The user wants a change; only a steered run can be changed.
     Steer(Steer),
     /// The user wants it to end: before T nothing happens at all, after T what was sent is accounted.
@@ -176,6 +178,7 @@ impl Controller {
             Event::Doubted(why) => self.doubted(why),
             Event::Restarted(node) => self.restarted(&node, now),
             Event::Deposed => self.depose(),
+            Event::StoodStill(length) => self.stood_still(length, now),
             Event::Steer(steer) => self.steer(steer, now),
             Event::Stop => self.stop(now),
         }
@@ -263,8 +266,13 @@ impl Controller {
     /// The commit came too late somewhere. Nothing was confirmed, so nothing starts at the old T.
     fn try_again(&mut self, now: MonoTime) {
         if self.tries >= self.limits.attempts {
-            let text =
-                format!("no start instant was accepted by all nodes in {} attempts", self.limits.attempts);
+            let late: Vec<String> =
+                self.behind(Progress::Committed).map(|(node, _)| format!(", not by node {node}")).collect();
+            let text = format!(
+                "no start instant was accepted by all nodes in {} attempts{}",
+                self.limits.attempts,
+                late.concat()
+            );
             return self.fail(Fault { blame: Blame::Peer, text }, now);
         }
         self.tries += 1;

@@ -6,6 +6,7 @@
 use crate::error::{Error, fault_of};
 use crate::membership::Membership;
 use crate::plane::{DataPlane, Planes};
+use crate::pulse::Pulse;
 use packetrig_engine::Error as EngineError;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Action, Agent, Event};
@@ -67,6 +68,8 @@ struct Shell<'a, E> {
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
+    /// While it receives.
+    pulse: Option<Pulse>,
 }
 
 impl<'a, E: Endpoint> Shell<'a, E> {
@@ -81,6 +84,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             is_armed: false,
             failure: None,
             sample_at: MonoTime::default(),
+            pulse: None,
         }
     }
 
@@ -154,7 +158,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         match action {
             Action::Reply(head, reply) => self.post(Body::Reply(head, reply)),
             Action::Release => {
-                self.plane = None;
+                (self.plane, self.pulse) = (None, None);
                 let left = self.membership.as_mut().map_or(Ok(()), Membership::leave);
                 return Self::mind(left);
             }
@@ -219,6 +223,12 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             return Some(self.failed(error));
         }
         self.is_armed = true;
+        if self.pulse.is_none() {
+            match Pulse::start() {
+                Ok(pulse) => self.pulse = Some(pulse),
+                Err(error) => return Some(Event::Failed(error.fault())),
+            }
+        }
         if let (Some(member), Some(head)) = (&mut self.membership, self.agent.head())
             && let Err(error) = member.attempt(head)
         {
@@ -235,7 +245,12 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         let name = self.endpoint.name().to_string();
         let outcome = self.finished.insert(self.plane.take()?).finish(&name, sent);
         Some(match outcome {
-            Ok(result) => Event::Finished(Arc::new(result)),
+            Ok(mut result) => {
+                let standstills = self.pulse.take().map(|pulse| pulse.standstills());
+                let doubts = standstills.iter().flatten().map(|one| one.doubt(&name, result.started));
+                result.caveats.extend(doubts.collect::<Vec<_>>());
+                Event::Finished(Arc::new(result))
+            }
             Err(error) => self.failed(error),
         })
     }

@@ -18,6 +18,9 @@ use packetrig_units::{MonoTime, Nanos};
 /// Longest time between two turns while results come in.
 const COLLECTING: Nanos = Nanos::from_millis(2);
 
+/// Who waits so much longer than it wanted to did not run.
+const STANDSTILL: Nanos = Nanos::from_secs(1);
+
 /// Who sees everything that happens.
 pub type OnEvent<'a> = &'a mut dyn FnMut(&RunEvent);
 
@@ -104,7 +107,12 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             }
             // Results come beside the messages.
             let turn = if self.machine.is_collecting() { COLLECTING } else { self.user.turn };
-            let letter = self.endpoint.receive(deadline.since(now()).min(turn));
+            let (asked, turn) = (now(), deadline.since(now()).min(turn));
+            let letter = self.endpoint.receive(turn);
+            let overslept = now().since(asked).saturating_sub(turn);
+            if overslept > STANDSTILL {
+                self.feed(Event::StoodStill(overslept))?;
+            }
             let event = letter.and_then(|letter| self.meaning(letter));
             self.feed(event.unwrap_or(Event::Tick))?;
             for trouble in self.endpoint.troubles() {

@@ -16,6 +16,7 @@ mod foreign;
 mod local;
 mod membership;
 mod plane;
+mod pulse;
 mod session;
 pub mod supervisor;
 #[cfg(test)]

@@ -40,6 +40,8 @@ pub enum Doubt {
     NearLimit,
     /// Nothing of a stream arrived, or no stream ran.
     NothingMeasured,
+    /// The rig's own program did not run for a while.
+    StoodStill,
 }
 
 /// A doubt about something.

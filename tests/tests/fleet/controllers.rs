@@ -1,8 +1,9 @@
 //! Controllers that die, and controllers that meet.
 
-use crate::lab::{Fleet, SENDERS, Wish};
+use crate::lab::{Fleet, SENDERS, Wish, pid};
 use crate::run::Judged;
-use rustix::process::Signal;
+use packetrig_sys::clock;
+use rustix::process::{Signal, kill_process};
 
 #[test]
 fn what_a_killed_controller_left_is_stopped_and_collected_once() {
@@ -103,4 +104,30 @@ fn a_second_controller_is_told_who_has_the_fleet_and_waits() {
     if !third.complaints.contains("split_start") {
         third.report().assert_nothing_lost();
     }
+}
+
+/// Stopped for longer than a lease, the controller and the message server are what the nodes have in common.
+#[test]
+fn a_controller_or_message_server_that_stood_still_is_not_blamed_on_the_nodes() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let hold = |stop: &dyn Fn(Signal)| {
+        stop(Signal::STOP);
+        clock::sleep_until_ns(clock::monotonic_ns() + 5_000_000_000);
+        stop(Signal::CONT);
+    };
+    let mut run = fleet.begin(&["--packets", "60000"]);
+    run.await_frames();
+    hold(&|signal| run.signal(signal));
+    let reasons = run.finish().report().reasons();
+    assert!(reasons.contains("the controller itself stood still for"), "{reasons}");
+    assert!(!reasons.contains("silent"), "{reasons}");
+
+    let mut run = fleet.begin(&["--packets", "60000"]);
+    run.await_frames();
+    let [_, server] = fleet.broker();
+    hold(&|signal| kill_process(pid(server), signal).expect("a server may be stopped"));
+    let reasons = run.finish().report().reasons();
+    assert!(reasons.contains("the message server or the way to it failed"), "{reasons}");
+    assert!(!reasons.contains("silent"), "{reasons}");
+    fleet.await_collected();
 }

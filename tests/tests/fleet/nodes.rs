@@ -2,6 +2,7 @@
 
 use crate::lab::{Fleet, Wish};
 use crate::run::{Ended, Judged};
+use packetrig_sys::clock;
 use rustix::process::Signal;
 
 /// Term of a lease.
@@ -125,4 +126,23 @@ fn a_spool_that_is_too_small_costs_captures_and_no_counts() {
         assert!(file.starts_with('r') && file.contains(":/"), "it says on which node it is: {file}");
     }
     fleet.await_collected();
+}
+
+#[test]
+fn a_receiver_that_stood_still_says_so() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "8000"]);
+    run.await_frames();
+    fleet.signal("r1", Signal::STOP);
+    // Less than what makes the controller give it up.
+    clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000_000);
+    fleet.signal("r1", Signal::CONT);
+    let ended = run.finish();
+    assert_eq!(ended.code, Some(7), "{}", ended.complaints);
+    let report = ended.report();
+    let caveats = report.0["caveats"].as_array().expect("a report has caveats");
+    let told = caveats.iter().any(|caveat| {
+        caveat["subject"] == "node r1" && caveat["text"].to_string().contains("did not run for")
+    });
+    assert!(told, "{caveats:?}");
 }

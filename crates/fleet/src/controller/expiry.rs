@@ -2,9 +2,10 @@
 
 use super::peer::Progress;
 use super::{Controller, Phase};
+use crate::event::RunEventKind;
 use crate::message::NodeName;
 use crate::outcome::Blame;
-use packetrig_units::MonoTime;
+use packetrig_units::{MonoTime, Nanos};
 
 impl Controller {
     /// Gives up waiting for what did not come in time.
@@ -62,8 +63,30 @@ impl Controller {
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
+        // One machine that cannot be heard is that machine; all of them at once are what they all have in common.
+        let waited_for =
+            self.peers.values().filter(|peer| !peer.lost && peer.progress < Progress::Done).count();
+        let nobody = silent.len() > 1 && silent.len() == waited_for;
+        let what = if nobody {
+            format!("not heard for {quiet}, nor was any other: the message server or the way to it failed")
+        } else {
+            format!("silent for {quiet}")
+        };
         for node in silent {
-            self.trouble(&node, Blame::Peer, &format!("silent for {quiet}"), now);
+            self.trouble(&node, Blame::Peer, &what, now);
+        }
+    }
+
+    /// Nobody could be heard meanwhile. What nodes have said waits to be read; that their leases have run out is nobody's
+    /// fault but the controller's.
+    pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
+        for peer in self.peers.values_mut() {
+            peer.heard = (peer.heard + length).min(now);
+        }
+        let text = format!("the controller itself stood still for {length}");
+        self.emit(RunEventKind::Finding(text.clone()));
+        if self.has_started() {
+            self.reasons.push((None, text));
         }
     }
 

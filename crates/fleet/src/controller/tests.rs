@@ -394,3 +394,53 @@ fn a_node_that_comes_back_with_its_result_is_waited_for() {
     assert_eq!(controller.outcome(), Some(&Outcome::Partial { reasons, stopped: false }));
     assert_eq!(controller.into_results().len(), 2);
 }
+
+#[test]
+fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
+    let silent = |names: &[&str], talking: Option<&str>| {
+        let mut controller = fleet(names, Policies::default());
+        let head = controller.head().clone();
+        let mut said = Vec::new();
+        for ms in (200..6000).step_by(100) {
+            if let Some(name) = talking {
+                may_go_on(&mut controller, name, &head, ms);
+            }
+            let actions = controller.handle(Event::Tick, at(ms));
+            said.extend(actions.into_iter().filter_map(|action| match action {
+                Action::Emit(RunEventKind::Finding(text)) => Some(text),
+                _ => None,
+            }));
+        }
+        said
+    };
+    assert_eq!(silent(&["a", "b"], Some("a")), ["node b: silent for 3s"]);
+    let all = silent(&["a", "b"], None);
+    assert!(all.len() == 2 && all.iter().all(|text| text.contains("nor was any other")), "{all:?}");
+    assert_eq!(silent(&["a"], None), ["node a: silent for 3s"]);
+}
+
+#[test]
+fn a_controller_that_stood_still_blames_itself() {
+    let mut controller = fleet(&["a", "b"], Policies::default());
+    let actions = controller.handle(Event::StoodStill(Nanos::from_secs(5)), at(5300));
+    let own = "the controller itself stood still for 5s".to_owned();
+    assert!(actions.contains(&Action::Emit(RunEventKind::Finding(own.clone()))), "{actions:?}");
+    assert_eq!(
+        commands(&actions).iter().filter(|(_, it)| **it == Command::Stop).count(),
+        0,
+        "nobody is given up"
+    );
+    for name in ["a", "b"] {
+        let why = StopReason::LeaseOver;
+        say(&mut controller, name, Reply::SendersDone { sent: vec![], why }, 5301);
+    }
+    controller.handle(Event::Tick, at(9000));
+    for name in ["a", "b"] {
+        let result = Arc::new(NodeResult { node: name.into(), ..NodeResult::default() });
+        controller.handle(Event::Collected(node(name), result), at(9001));
+    }
+    let Some(Outcome::Partial { reasons, .. }) = controller.outcome() else {
+        panic!("{:?}", controller.outcome())
+    };
+    assert_eq!(reasons[0], own);
+}

@@ -134,7 +134,13 @@ fn rigs_on_two_nodes_are_steered_without_a_loss_and_with_latency() {
     let (fabric, place, seen) = (Local::default(), tempfile::tempdir().unwrap(), Seen::default());
     let _nodes = ["north", "south"].map(|node| {
         let planes = Simulated { node, cables: Arc::clone(&cables) };
-        Node::with(&fabric, node, place.path(), (Half::default(), planes), Wish { terms: LeaseTerms::FLEET, ..Wish::default() })
+        Node::with(
+            &fabric,
+            node,
+            place.path(),
+            (Half::default(), planes),
+            Wish { terms: LeaseTerms::FLEET, ..Wish::default() },
+        )
     });
     let session = open(&fabric, &document(4000, false), note(&seen));
     session.steer(Steer::Start(vec![0, 1])).unwrap();

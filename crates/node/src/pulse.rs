@@ -1,0 +1,91 @@
+//! Whether this process runs: a thread that only sleeps, and notices when it was woken much too late.
+//!
+//! A stopped process, a frozen virtual machine or a machine without a processor to spare loses frames and stamps others
+//! late, and nothing in it can tell at that moment.
+
+use crate::agent::now;
+use crate::error::Error;
+use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+
+/// How long it sleeps.
+const BEAT: Nanos = Nanos::from_millis(50);
+/// What is more than this late is worth a word; a busy machine is late by less.
+const LATE: Nanos = Nanos::from_secs(1);
+/// Most that are told of one run.
+const MOST: usize = 100;
+
+/// A time during which the process did not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standstill {
+    pub(crate) from: MonoTime,
+    pub(crate) length: Nanos,
+}
+
+impl Standstill {
+    /// What it means for what a node has counted from T on.
+    pub(crate) fn doubt(&self, node: &str, start: MonoTime) -> Caveat {
+        let after = self.from.since(start);
+        let text = format!(
+            "its program did not run for {:.1} s, from {:.1} s after the start on: frames may have been lost there or stamped late",
+            seconds(self.length),
+            seconds(after)
+        );
+        Caveat { doubt: Doubt::StoodStill, subject: format!("node {node}"), text, matters: true }
+    }
+}
+
+fn seconds(time: Nanos) -> f64 {
+    time.as_u64() as f64 / 1e9
+}
+
+/// See the module. It ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Pulse {
+    found: Arc<Mutex<Vec<Standstill>>>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Pulse {
+    pub(crate) fn start() -> Result<Self, Error> {
+        let (found, over) = (Arc::<Mutex<Vec<Standstill>>>::default(), Arc::<AtomicBool>::default());
+        let watched = (Arc::clone(&found), Arc::clone(&over));
+        let body = move || watch(&watched.0, &watched.1);
+        let thread = Builder::new().name("pulse".to_owned()).spawn(body).map_err(Error::Thread)?;
+        Ok(Self { found, over, thread: Some(thread) })
+    }
+
+    /// When it did not run since it was started.
+    pub(crate) fn standstills(&self) -> Vec<Standstill> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            // It only sleeps.
+            drop(thread.join());
+        }
+    }
+}
+
+fn watch(found: &Mutex<Vec<Standstill>>, over: &AtomicBool) {
+    while !over.load(Ordering::Acquire) {
+        let from = now();
+        clock::sleep_until_ns((from + BEAT).as_nanos());
+        let length = now().since(from);
+        if length > BEAT + LATE {
+            let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+            if found.len() < MOST {
+                found.push(Standstill { from, length });
+            }
+        }
+    }
+}
