@@ -147,6 +147,10 @@ pub trait Incoming: Send {
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {
         BTreeMap::new()
     }
+    /// Nodes whose key could not be read since this was asked last, and why. Their segments come again.
+    fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
+        BTreeMap::new()
+    }
 }
 
 /// A fabric.

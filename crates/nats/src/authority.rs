@@ -235,7 +235,12 @@ impl Authority {
         };
         drop(turn);
         let files = self.files.clone();
-        let grants = move |node: &NodeName| Node::read(&files, node).ok()?.key();
+        let grants = move |node: &NodeName| match Node::read(&files, node) {
+            Ok(found) => found.key().map(Some).ok_or_else(|| format!("{} is damaged", Node::file(node))),
+            Err(Error::Name(_)) => Ok(None),
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error.to_string()),
+        };
         Ok((credentials, Keys::Controller { signing: self.signing()?, grants: std::sync::Arc::new(grants) }))
     }
 

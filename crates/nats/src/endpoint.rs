@@ -2,19 +2,22 @@
 //!
 //! One task reads each subscription ([`listening`]), so the engine's own queue stays short: letters go into a queue
 //! bounded for each node ([`quota`]), telemetry into one that drops and counts. Whoever receives decodes. [`place`] is who it is.
+//! Renewals of leases and their answers have a connection and a queue of their own ([`renewals`]).
 //!
-//! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own);
-//! before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
+//! Invariant: letters of one sender arrive in the order it posted them (what goes to all nodes has an order of its own, and so
+//! have renewals and grants); before `join` returns the server has confirmed every subscription of the place by a round trip on one of them.
 
 mod listening;
 mod place;
 mod quota;
+mod renewals;
 mod trust;
 
-use self::listening::{Feeds, Tasks};
+use self::listening::{Feeds, Listener, Tasks, UnacquaintedNode};
 use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
 use self::quota::NodeQuota;
-pub(crate) use self::trust::Seals;
+use self::renewals::{RenewalLine, RenewalQueue};
+pub(crate) use self::trust::{NodeLetterGate, Seals};
 use crate::connection::{Access, Troubles, open};
 use crate::letter;
 use crate::runtime::Runtime;
@@ -27,12 +30,19 @@ use packetrig_fleet::fabric::{Endpoint, Error};
 use packetrig_fleet::message::{Body, Envelope, NodeName};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// How often whoever receives looks for nodes that have not heard of this controller.
+const LOOK: Nanos = Nanos::from_millis(100);
 /// Telemetry that waits for a slow reader.
 const TELEMETRY_ROOM: usize = 4096;
+/// Nodes that wait to hear of this controller.
+const UNACQUAINTED_ROOM: usize = 4096;
+/// How often a node that seals for another controller is told of this one.
+const ACQUAINT_EVERY: Nanos = Nanos::from_secs(1);
 /// How long a node may take to say that it is there.
 const THERE: Duration = Duration::from_secs(1);
 /// How long a letter may wait for room in the queue of the connection; telemetry waits less.
@@ -45,9 +55,14 @@ const ROOM_FOR_TELEMETRY: Duration = Duration::from_millis(100);
 pub struct NatsEndpoint {
     own: Own,
     seals: Seals,
-    refused: u64,
     posted: Posted,
     runtime: Runtime,
+    renewals: Receiver<Message>,
+    renewal_quota: NodeQuota,
+    renewal_line: RenewalLine,
+    unacquainted: Receiver<UnacquaintedNode>,
+    /// When each node was told of this controller.
+    acquainted_at: BTreeMap<NodeName, u64>,
     letters: Receiver<Message>,
     quota: NodeQuota,
     telemetry_quota: NodeQuota,
@@ -74,13 +89,16 @@ impl Posted {
 impl NatsEndpoint {
     pub(crate) fn join(runtime: Runtime, access: Access, name: NodeName) -> Result<Self, Error> {
         subject::word(&name)?;
-        let within = PROOF * 4;
-        let troubles = Troubles::default();
         let incarnation = draw()?;
         let seals = Seals::new(access.keys.clone(), incarnation, access.epoch_proof.clone())?;
+        let gate = NodeLetterGate::new(access.keys.as_ref(), Some(incarnation));
         let (letters_in, letters) = unbounded();
         let (telemetry_in, telemetry) = bounded(TELEMETRY_ROOM);
-        let (quota, telemetry_quota) = (NodeQuota::for_letters(), NodeQuota::for_telemetry());
+        let (renewals_in, renewals) = unbounded();
+        let (unacquainted_in, unacquainted) = bounded(UNACQUAINTED_ROOM);
+        let quota = NodeQuota::for_letters();
+        let telemetry_quota = NodeQuota::for_telemetry();
+        let renewal_quota = NodeQuota::for_renewals();
         let feeds = Feeds {
             letters: letters_in,
             quota: quota.clone(),
@@ -88,29 +106,26 @@ impl NatsEndpoint {
             telemetry_quota: telemetry_quota.clone(),
         };
         let joining = async move {
-            let client = open(access, name.0.clone(), troubles.clone()).await?;
-            let own = Own {
-                name,
-                client,
-                incarnation,
-                settled: Arc::default(),
-                left: Arc::default(),
-                dropped: Arc::default(),
-                troubles,
-                known: Arc::default(),
-                known_changed: Arc::default(),
-            };
-            let tasks = Tasks::start(&own, &feeds).await?;
-            Ok((own, feeds, tasks))
+            let own = enter(access, name, incarnation).await?;
+            let listener = Listener { own, gate, unacquainted: unacquainted_in };
+            let tasks = Tasks::start(&listener, &feeds).await?;
+            Ok((listener, feeds, tasks))
         };
         let silent = || Error::Down("the server does not answer".to_owned());
-        let (own, feeds, tasks) = runtime.wait(within, joining).unwrap_or_else(|| Err(silent()))?;
+        let joined = runtime.wait(PROOF * 4, joining).unwrap_or_else(|| Err(silent()));
+        let (listener, feeds, tasks) = joined?;
+        let own = listener.own.clone();
+        let queue = RenewalQueue { renewals: renewals_in, quota: renewal_quota.clone() };
         Ok(Self {
             own,
             seals,
-            refused: 0,
             posted: Posted::default(),
             runtime,
+            renewals,
+            renewal_quota,
+            renewal_line: RenewalLine::new(listener, queue),
+            unacquainted,
+            acquainted_at: BTreeMap::new(),
             letters,
             quota,
             telemetry_quota,
@@ -127,16 +142,20 @@ impl NatsEndpoint {
 
     /// Letters that were dropped because they are forged, repeated, or for an earlier life of this place.
     pub fn refused(&self) -> u64 {
-        self.refused
+        self.own.refused.load(Ordering::Relaxed)
     }
 
     /// Where `body` goes, and which life of the node it is for.
-    fn destination(&self, to: &NodeName, body: &Body) -> Result<(String, u64), Error> {
+    fn destination(&mut self, to: &NodeName, body: &Body) -> Result<(String, u64), Error> {
         let name = subject::word(to)?;
         if *to == NodeName::controller() {
             return Ok((subject::to_controller(&self.own.name.0, body), 0));
         }
-        let place = if self.own.is_controller() { self.place(to)? } else { 0 };
+        let mut place = 0;
+        if self.own.is_controller() {
+            place = self.place(to)?;
+            self.renewal_line.listen_to(to, &self.runtime);
+        }
         Ok((subject::to_node(name), place))
     }
 
@@ -174,7 +193,8 @@ impl NatsEndpoint {
         if droppable {
             headers.insert(NUMBER, self.posted.of(body).to_string());
         }
-        let client = self.own.client.clone();
+        let is_grant = matches!(body, Body::Granted(..));
+        let client = if is_grant { self.own.leases.clone() } else { self.own.client.clone() };
         let sending = async move { client.publish_with_headers(at, headers, bytes.into()).await };
         let mut sending = Box::pin(sending);
         // Nearly always there is room in the queue of the connection, and no task is needed.
@@ -196,18 +216,41 @@ impl NatsEndpoint {
         }
     }
 
-    /// The next raw message, letters first.
-    fn next(&self, within: Nanos) -> Option<Message> {
+    /// The next raw message: renewals first, then letters.
+    fn next(&mut self, within: Nanos) -> Option<Message> {
+        if let Ok(renewal) = self.renewals.try_recv() {
+            self.renewal_quota.give_back(&renewal);
+            return Some(renewal);
+        }
         if let Ok(letter) = self.letters.try_recv() {
             self.quota.give_back(&letter);
             return Some(letter);
         }
         select! {
+            recv(self.renewals) -> renewal => {
+                renewal.ok().inspect(|renewal| self.renewal_quota.give_back(renewal))
+            }
             recv(self.letters) -> letter => letter.ok().inspect(|letter| self.quota.give_back(letter)),
             recv(self.telemetry) -> sample => {
                 sample.ok().inspect(|sample| self.telemetry_quota.give_back(sample))
             }
             default(within.to_std()) => None,
+        }
+    }
+
+    /// Tells nodes that seal for another controller of this one: what they say counts from then on.
+    fn acquaint(&mut self) {
+        while let Ok((node, life)) = self.unacquainted.try_recv() {
+            let now = monotonic_ns();
+            let told = self.acquainted_at.get(&node).copied();
+            if told.is_some_and(|at| now < at.saturating_add(ACQUAINT_EVERY.as_u64())) {
+                continue;
+            }
+            self.acquainted_at.insert(node.clone(), now);
+            let at = subject::to_node(&node.0);
+            if let Err(error) = self.publish(at, Some((&node, life)), &Body::RollCall) {
+                self.own.troubles.add(error);
+            }
         }
     }
 
@@ -219,12 +262,35 @@ impl NatsEndpoint {
                 Some(envelope)
             }
             Err(why) => {
-                self.refused += 1;
-                self.own.troubles.add(Error::NotPermitted(format!("{}: {why}", message.subject)));
+                self.own.refuse(message, &why);
                 None
             }
         }
     }
+}
+
+/// Opens the connections of a place.
+async fn enter(access: Access, name: NodeName, incarnation: u64) -> Result<Own, Error> {
+    let troubles = Troubles::default();
+    let client = open(access.clone(), name.0.clone(), troubles.clone()).await?;
+    let leases = if name == NodeName::controller() {
+        open(access, name.0.clone(), troubles.clone()).await?
+    } else {
+        client.clone()
+    };
+    Ok(Own {
+        name,
+        client,
+        leases,
+        incarnation,
+        settled: Arc::default(),
+        left: Arc::default(),
+        dropped: Arc::default(),
+        refused: Arc::default(),
+        troubles,
+        known: Arc::default(),
+        known_changed: Arc::default(),
+    })
 }
 
 fn silent(node: &NodeName) -> Error {
@@ -248,8 +314,14 @@ impl Endpoint for NatsEndpoint {
     fn receive(&mut self, within: Nanos) -> Option<Envelope> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
+            self.acquaint();
             let left = until.saturating_sub(monotonic_ns());
-            let message = self.next(Nanos::new(left))?;
+            let Some(message) = self.next(Nanos::new(left).min(LOOK)) else {
+                if monotonic_ns() >= until {
+                    return None;
+                }
+                continue;
+            };
             if let Some(envelope) = self.read(&message) {
                 return Some(envelope);
             }

@@ -3,7 +3,7 @@
 //! It asks nothing and answers nothing, so it can stand beside a controller at work.
 
 use crate::connection::{Access, Troubles, open};
-use crate::endpoint::Seals;
+use crate::endpoint::{NodeLetterGate, Seals};
 use crate::runtime::Runtime;
 use crate::subject;
 use async_nats::Subscriber;
@@ -26,11 +26,14 @@ pub struct Observer {
     runtime: Runtime,
     heard: Arc<Mutex<Subscriber>>,
     seals: std::sync::Mutex<Seals>,
+    gate: NodeLetterGate,
 }
 
 impl Observer {
     pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
         let seals = std::sync::Mutex::new(Seals::new(access.keys.clone(), 0, None)?);
+        // It asks nothing, so nodes seal for whatever controller they have heard.
+        let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opening = async move {
             // The controller's own certificate lets it hear everybody.
             let client = open(access, NodeName::controller().0, Troubles::default()).await?;
@@ -42,7 +45,7 @@ impl Observer {
         };
         let silent = || Error::Down("the server does not answer".to_owned());
         let heard = runtime.wait(OPENING.to_std(), opening).unwrap_or_else(|| Err(silent()))?;
-        Ok(Self { runtime, heard: Arc::new(Mutex::new(heard)), seals })
+        Ok(Self { runtime, heard: Arc::new(Mutex::new(heard)), seals, gate })
     }
 
     /// The next node that says it is there; `None` if none does within that time. What a node has not sealed is nobody's.
@@ -53,6 +56,9 @@ impl Observer {
             let heard = Arc::clone(&self.heard);
             let next = async move { heard.lock().await.next().await };
             let message = self.runtime.wait(left, next)??;
+            if self.gate.check(&message).is_err() {
+                continue;
+            }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
             let believed = seals.believe(&NodeName::controller(), &message);
             if let Ok(Envelope { from, body: Body::Hello(hello) }) = believed {

@@ -30,6 +30,8 @@ use tokio::sync::Mutex;
 const WINDOW: Duration = Duration::from_mins(10);
 /// What is not confirmed by then is delivered again.
 const CONFIRMING: Duration = Duration::from_secs(30);
+/// A segment whose key cannot be read is delivered again after this.
+const KEY_AGAIN: Duration = Duration::from_secs(1);
 /// How long one attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(2);
 /// Before the next one.
@@ -143,6 +145,7 @@ pub struct NatsIncoming {
     way: Arc<Way>,
     keys: NodeKeys,
     refused: BTreeMap<NodeName, u64>,
+    unreadable_keys: BTreeMap<NodeName, String>,
 }
 
 /// The keys of nodes; `None` believes anybody, which is for tests on one machine.
@@ -199,7 +202,13 @@ impl NatsIncoming {
         let silent = || Error::Unanswered("the way for results cannot be opened".to_owned());
         let way = runtime.wait(patience, opening).unwrap_or_else(|| Err(silent()));
         let way = way.map_err(|error| troubles.refused_any().unwrap_or(error))?;
-        Ok(Self { runtime, way: Arc::new(way), keys, refused: BTreeMap::new() })
+        Ok(Self {
+            runtime,
+            way: Arc::new(way),
+            keys,
+            refused: BTreeMap::new(),
+            unreadable_keys: BTreeMap::new(),
+        })
     }
 }
 
@@ -271,23 +280,36 @@ impl Way {
     }
 }
 
+/// Why a delivery is not taken.
+enum SegmentRefusal {
+    /// Nobody can say what it is, or its node has not sealed it. It will never be taken.
+    NotGenuine,
+    /// The key of the node cannot be read now. The server delivers it again.
+    Later(String),
+}
+
 impl NodeKeys {
     /// Which segment it is, if its node may send it there and has sealed it.
-    fn segment_of(&self, message: &Message) -> Option<SegmentId> {
-        let headers = message.headers.as_ref()?;
-        let json = headers.get(SEGMENT)?.as_str();
-        let id: SegmentId = serde_json::from_str(json).ok()?;
-        let subject = message.subject.as_str();
-        if subject::segment(&id.run.0, &id.node.0) != subject {
-            return None;
+    fn segment_of(&self, message: &Message) -> Result<SegmentId, SegmentRefusal> {
+        let (id, json) = named_segment(message).ok_or(SegmentRefusal::NotGenuine)?;
+        let Some(keys) = &self.0 else { return Ok(id) };
+        let key = keys(&id.node).map_err(SegmentRefusal::Later)?.ok_or(SegmentRefusal::NotGenuine)?;
+        let headers = message.headers.as_ref();
+        let seal = headers.and_then(|headers| headers.get(SEAL)).ok_or(SegmentRefusal::NotGenuine)?;
+        if is_segment_genuine(&key, message.subject.as_str(), json, &message.payload, seal.as_str()) {
+            Ok(id)
+        } else {
+            Err(SegmentRefusal::NotGenuine)
         }
-        if let Some(keys) = &self.0 {
-            let seal = headers.get(SEAL)?.as_str();
-            let is_genuine = is_segment_genuine(&keys(&id.node)?, subject, json, &message.payload, seal);
-            return is_genuine.then_some(id);
-        }
-        Some(id)
     }
+}
+
+/// What it says it is, as JSON too, if it came on the subject of that.
+fn named_segment(message: &Message) -> Option<(SegmentId, &str)> {
+    let json = message.headers.as_ref()?.get(SEGMENT)?.as_str();
+    let id: SegmentId = serde_json::from_str(json).ok()?;
+    let is_at_home = subject::segment(&id.run.0, &id.node.0) == message.subject.as_str();
+    is_at_home.then_some((id, json))
 }
 
 impl Incoming for NatsIncoming {
@@ -302,13 +324,22 @@ impl Incoming for NatsIncoming {
             let id = self.keys.segment_of(&message);
             let from = subject::speaker(&message.subject);
             let (message, acker) = message.split();
-            if let Some(id) = id {
-                return Some(Delivery { id, body: message.payload.to_vec(), token: Token(acker) });
-            }
-            // Nobody can say what it is: it must not come for ever.
-            *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
-            let ending = async move { acker.ack_with(AckKind::Term).await };
-            drop(self.runtime.wait(ATTEMPT, ending));
+            let answer = match id {
+                Ok(id) => {
+                    return Some(Delivery { id, body: message.payload.to_vec(), token: Token(acker) });
+                }
+                Err(SegmentRefusal::NotGenuine) => {
+                    *self.refused.entry(from.unwrap_or_else(|| NodeName("?".to_owned()))).or_insert(0) += 1;
+                    // It must not come for ever.
+                    AckKind::Term
+                }
+                Err(SegmentRefusal::Later(why)) => {
+                    self.unreadable_keys.insert(from.unwrap_or_else(|| NodeName("?".to_owned())), why);
+                    AckKind::Nak(Some(KEY_AGAIN))
+                }
+            };
+            let answering = async move { acker.ack_with(answer).await };
+            drop(self.runtime.wait(ATTEMPT, answering));
         }
     }
 
@@ -320,5 +351,9 @@ impl Incoming for NatsIncoming {
 
     fn refused(&mut self) -> BTreeMap<NodeName, u64> {
         std::mem::take(&mut self.refused)
+    }
+
+    fn unreadable_keys(&mut self) -> BTreeMap<NodeName, String> {
+        std::mem::take(&mut self.unreadable_keys)
     }
 }

@@ -4,13 +4,15 @@
 //! number that rises, and its bytes; the grant of a lease, which is frequent, carries an HMAC over the same with a key
 //! agreed at enrolment. What nodes say carries a MAC ([`node`]), and an epoch its controller's signature ([`epoch`]).
 //!
-//! Invariant: a node accepts each number of a controller's life once, in order, and only in the life it was meant for.
+//! Grants travel on a connection of their own, so their numbers rise apart from those of other letters.
+//!
+//! Invariant: a node accepts each number of a controller's life once, in order for its kind, and only in the life it was meant for.
 
 mod epoch;
 mod node;
 
 pub(crate) use epoch::{EpochProofs, proven};
-pub(crate) use node::{NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
+pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
 
 use crate::subject;
 use base64::Engine as _;
@@ -29,8 +31,9 @@ const LIVES: usize = 4096;
 /// What is sealed begins so: nothing else that is signed with the key can be taken for it.
 const PURPOSE: &[u8] = b"packetrig letter 1\0";
 
-/// Finds the key of a node; asked for each life of it, so that nodes may come while the controller runs.
-pub type MacKeys = Arc<dyn Fn(&NodeName) -> Option<[u8; MAC_KEY]> + Send + Sync>;
+/// Finds the key of a node; asked for each life of it, so that nodes may come while the controller runs. `None` is a node
+/// that is not in the fleet; an error says why that cannot be told now.
+pub type MacKeys = Arc<dyn Fn(&NodeName) -> Result<Option<[u8; MAC_KEY]>, String> + Send + Sync>;
 
 /// What a place seals or checks with.
 #[derive(Clone)]
@@ -141,7 +144,7 @@ impl Sealer {
     fn key_of(&mut self, node: &NodeName, life: u64) -> Result<&hmac::Key, Error> {
         if self.known.get(node).is_none_or(|(of, _)| *of != life) {
             let unknown = || Error::NotPermitted(format!("no key for grants to {node}"));
-            let key = (self.grants)(node).ok_or_else(unknown)?;
+            let key = (self.grants)(node).map_err(Error::Down)?.ok_or_else(unknown)?;
             self.known.insert(node.clone(), (life, hmac::Key::new(hmac::HMAC_SHA256, &key)));
         }
         self.known.get(node).map(|(_, key)| key).ok_or_else(|| Error::Unknown(node.clone()))
@@ -153,10 +156,28 @@ pub(crate) struct Checker {
     controller: Vec<u8>,
     grants: hmac::Key,
     incarnation: u64,
-    /// The last number of each life of a controller, apart for what went to all.
-    seen: BTreeMap<(u64, bool), u64>,
+    /// The last number of each life of a controller, for each way.
+    seen: BTreeMap<(u64, LetterWay), u64>,
     /// The keys of `seen` in the order they came.
-    order: VecDeque<(u64, bool)>,
+    order: VecDeque<(u64, LetterWay)>,
+}
+
+/// Letters that keep their order among themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum LetterWay {
+    ToAll,
+    ToNode,
+    Grant,
+}
+
+impl LetterWay {
+    const fn of(body: &Body, is_to_all: bool) -> Self {
+        match body {
+            _ if is_to_all => Self::ToAll,
+            Body::Granted(..) => Self::Grant,
+            _ => Self::ToNode,
+        }
+    }
 }
 
 impl Checker {
@@ -165,14 +186,15 @@ impl Checker {
         Self { controller, grants, incarnation, seen: BTreeMap::new(), order: VecDeque::new() }
     }
 
-    /// Whether `bytes`, which say `body`, come from the controller, are for this life of the node, and are new.
+    /// Whether `bytes`, which say `body`, come from the controller, are for this life of the node, and are new. Gives the life
+    /// of the controller.
     pub(crate) fn check(
         &mut self,
         subject: &str,
         seal: Option<&str>,
         body: &Body,
         bytes: &[u8],
-    ) -> Result<(), &'static str> {
+    ) -> Result<u64, &'static str> {
         let to_all = subject == subject::TO_ALL;
         if to_all && !matches!(body, Body::RollCall(_)) {
             return Err("only a roll call may go to all");
@@ -188,19 +210,20 @@ impl Checker {
         if !genuine {
             return Err("a forged seal, or one for an earlier life of this node");
         }
-        let last = self.seen.get(&(session, to_all)).copied().unwrap_or(0);
+        let key = (session, LetterWay::of(body, to_all));
+        let last = self.seen.get(&key).copied().unwrap_or(0);
         if number <= last {
             return Err("a repetition");
         }
-        if self.seen.insert((session, to_all), number).is_none() {
-            self.order.push_back((session, to_all));
+        if self.seen.insert(key, number).is_none() {
+            self.order.push_back(key);
         }
         if self.order.len() > LIVES
             && let Some(oldest) = self.order.pop_front()
         {
             self.seen.remove(&oldest);
         }
-        Ok(())
+        Ok(session)
     }
 }
 
@@ -248,7 +271,8 @@ mod tests {
 
     fn pair() -> (Sealer, impl Fn(u64) -> Checker) {
         let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
-        let sealer = Sealer::new(signing.as_ref(), Arc::new(|_| Some([7; MAC_KEY])), 5).expect("it is good");
+        let sealer =
+            Sealer::new(signing.as_ref(), Arc::new(|_| Ok(Some([7; MAC_KEY]))), 5).expect("it is good");
         let public = sealer.key.public_key().as_ref().to_vec();
         (sealer, move |incarnation| Checker::new(public.clone(), &[7; MAC_KEY], incarnation))
     }
@@ -260,7 +284,7 @@ mod tests {
         for body in [Body::Command(head(), packetrig_fleet::message::Command::Arm), grant()] {
             let seal = sealer.seal(AT, Some((&node, 9)), &body, b"bytes").expect("sealed");
             let mut own = checker(9);
-            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(()));
+            assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Ok(5));
             assert_eq!(own.check(AT, Some(&seal), &body, b"bytes"), Err("a repetition"));
             assert!(checker(8).check(AT, Some(&seal), &body, b"bytes").is_err(), "another life");
             assert!(checker(9).check("cmd.node.b", Some(&seal), &body, b"bytes").is_err(), "another node");
@@ -270,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_key_makes_no_commands_and_an_older_number_is_not_new() {
+    fn a_grant_key_makes_no_commands_and_each_way_has_its_own_order() {
         let (mut sealer, checker) = pair();
         let node = NodeName("a".into());
         let stop = Body::Command(head(), packetrig_fleet::message::Command::Stop);
@@ -278,15 +302,18 @@ mod tests {
         assert!(checker(9).check(AT, Some(&mac), &stop, b"bytes").is_err());
         let later = sealer.seal(AT, Some((&node, 9)), &stop, b"bytes").expect("sealed");
         let mut own = checker(9);
-        assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(()));
-        assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Err("a repetition"));
+        assert_eq!(own.check(AT, Some(&later), &stop, b"bytes"), Ok(5));
+        assert_eq!(own.check(AT, Some(&mac), &grant(), b"bytes"), Ok(5), "grants have a way of their own");
+        for (seal, body) in [(&later, &stop), (&mac, &grant())] {
+            assert_eq!(own.check(AT, Some(seal), body, b"bytes"), Err("a repetition"));
+        }
     }
 
     #[test]
     fn only_a_roll_call_goes_to_all() {
         let (mut sealer, checker) = pair();
         let seal = sealer.seal(subject::TO_ALL, None, &Body::RollCall(Nonce(1)), b"x").expect("sealed");
-        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall(Nonce(1)), b"x"), Ok(()));
+        assert_eq!(checker(3).check(subject::TO_ALL, Some(&seal), &Body::RollCall(Nonce(1)), b"x"), Ok(5));
         assert!(checker(3).check(subject::TO_ALL, Some(&seal), &grant(), b"x").is_err());
         assert!(sealer.seal(subject::TO_ALL, None, &grant(), b"x").is_err());
     }

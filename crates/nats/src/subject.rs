@@ -53,7 +53,7 @@ pub(crate) fn to_controller(from: &str, body: &Body) -> String {
     match body {
         Body::Telemetry(head, _) => format!("tm.{}.{from}", squeezed(&head.run.0)),
         Body::Hello(_) => format!("hb.{from}"),
-        Body::Renew(..) => format!("lease.{from}"),
+        Body::Renew(..) => renewals_of(from),
         _ => format!("rep.{from}"),
     }
 }
@@ -63,10 +63,15 @@ pub(crate) fn segment(run: &str, node: &str) -> String {
     format!("{RESULTS}.{}.{node}", squeezed(run))
 }
 
-/// What the controller hears: letters first, then what may be dropped.
-pub(crate) const CONTROLLER_LETTERS: [&str; 2] = ["rep.*", "lease.*"];
-/// See [`CONTROLLER_LETTERS`].
+/// Letters that the controller receives from all nodes.
+pub(crate) const CONTROLLER_LETTERS: &str = "rep.*";
+/// Messages that may be dropped, from all nodes.
 pub(crate) const CONTROLLER_TELEMETRY: [&str; 2] = ["hb.*", "tm.*.*"];
+
+/// Where `node` asks for the renewal of its lease; `*` stands for all nodes.
+pub(crate) fn renewals_of(node: &str) -> String {
+    format!("lease.{node}")
+}
 
 /// Subjects that end with the name of a node and lead from it to the controller.
 const FROM_NODES: [&str; 6] = ["join.", "hb.", "lease.", "rep.", "tm.*.", "res.*."];
@@ -114,8 +119,8 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
         // A consumer without a name is made here.
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
-    let mut subscribe = vec![own_inbox, presence("*")];
-    subscribe.extend(CONTROLLER_LETTERS.iter().chain(&CONTROLLER_TELEMETRY).map(|at| (*at).to_owned()));
+    let mut subscribe = vec![own_inbox, presence("*"), CONTROLLER_LETTERS.to_owned(), renewals_of("*")];
+    subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
     (publish, subscribe)
 }
 

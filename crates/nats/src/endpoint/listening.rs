@@ -5,11 +5,14 @@
 
 use super::place::{ASK, HERE, NAME, NUMBER, Own, header, place_of};
 use super::quota::NodeQuota;
+use super::trust::NodeLetterGate;
+use crate::seal::LetterRefusal;
 use crate::subject::{self, speaker};
 use async_nats::{Message, Subscriber};
 use crossbeam_channel::Sender;
 use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,6 +25,41 @@ pub(super) struct Feeds {
     pub(super) quota: NodeQuota,
     pub(super) telemetry: Sender<Message>,
     pub(super) telemetry_quota: NodeQuota,
+}
+
+/// A node that has not heard this controller yet, and which life of it.
+pub(super) type UnacquaintedNode = (NodeName, u64);
+
+/// What a task needs beside its subscription and its queue.
+#[derive(Clone, Debug)]
+pub(super) struct Listener {
+    pub(super) own: Own,
+    pub(super) gate: NodeLetterGate,
+    pub(super) unacquainted: Sender<UnacquaintedNode>,
+}
+
+impl Listener {
+    /// Whether the message may be queued; why not is told. Nothing of it but the seal is looked at.
+    pub(super) fn admits(&self, message: &Message) -> bool {
+        match self.gate.check(message) {
+            Ok(()) => return true,
+            // Nothing is wrong with it. The node learns of this controller and says it again.
+            Err(LetterRefusal::OtherController) => {
+                if let (Some(node), Some(life)) = (speaker(&message.subject), place_of(message)) {
+                    self.unacquainted.try_send((node, life)).unwrap_or(());
+                }
+            }
+            Err(why) => self.own.refuse(message, &why.to_string()),
+        }
+        false
+    }
+
+    /// Counts and names a letter that finds no room.
+    pub(super) fn drop_letter(&self, message: &Message) {
+        self.own.dropped.fetch_add(1, Ordering::Relaxed);
+        let subject = &message.subject;
+        self.own.troubles.add(Error::NotPermitted(format!("{subject}: too many letters wait")));
+    }
 }
 
 /// The tasks that read the subscriptions; they end with it, be it that the place is left or that it was refused.
@@ -43,19 +81,19 @@ impl Drop for Tasks {
 
 impl Tasks {
     /// Subscribes, and makes sure that the server knows of it and that the name is free.
-    pub(super) async fn start(own: &Own, feeds: &Feeds) -> Result<Self, Error> {
+    pub(super) async fn start(listener: &Listener, feeds: &Feeds) -> Result<Self, Error> {
+        let own = &listener.own;
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
         if own.is_controller() {
-            for at in subject::CONTROLLER_LETTERS {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
-            }
+            let letters = own.subscribe(subject::CONTROLLER_LETTERS).await?;
+            tasks.spawn(letter_task(listener.clone(), letters, feeds.clone()));
             for at in subject::CONTROLLER_TELEMETRY {
-                tasks.spawn(telemetry_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
+                tasks.spawn(telemetry_task(listener.clone(), own.subscribe(at).await?, feeds.clone()));
             }
         } else {
             for at in [&*subject::to_node(name), subject::TO_ALL] {
-                tasks.spawn(letter_task(own.clone(), own.subscribe(at).await?, feeds.clone()));
+                tasks.spawn(letter_task(listener.clone(), own.subscribe(at).await?, feeds.clone()));
             }
         }
         let heard = if own.is_controller() { "*" } else { name };
@@ -72,28 +110,36 @@ impl Tasks {
     }
 }
 
-async fn letter_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
+async fn letter_task(listener: Listener, mut subscriber: Subscriber, feeds: Feeds) {
+    let own = &listener.own;
     while let Some(message) = subscriber.next().await {
-        if header(&message, ASK).is_none() {
-            if !feeds.quota.take(&message) {
-                own.dropped.fetch_add(1, Ordering::Relaxed);
-                own.troubles.add(Error::NotPermitted(format!("{}: too many letters wait", message.subject)));
-            } else if feeds.letters.send(message).is_err() {
-                return;
+        if header(&message, ASK).is_some() {
+            if !own.is_controller() {
+                // The answer goes to the node's own subject: a reply subject is whatever was written into the question.
+                own.say_here().await;
             }
-        } else if !own.is_controller() {
-            // The answer goes to the node's own subject: a reply subject is whatever was written into the question.
-            own.say_here().await;
+            continue;
+        }
+        if !listener.admits(&message) {
+            continue;
+        }
+        if !feeds.quota.take(&message) {
+            listener.drop_letter(&message);
+        } else if feeds.letters.send(message).is_err() {
+            return;
         }
     }
 }
 
-async fn telemetry_task(own: Own, mut subscriber: Subscriber, feeds: Feeds) {
+async fn telemetry_task(listener: Listener, mut subscriber: Subscriber, feeds: Feeds) {
     let mut numbers = Numbers::default();
     while let Some(message) = subscriber.next().await {
+        if !listener.admits(&message) {
+            continue;
+        }
         let lost = numbers.missing_before(&message);
         let is_queued = feeds.telemetry_quota.take(&message) && queue(&feeds, message);
-        own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
+        listener.own.dropped.fetch_add(lost + u64::from(!is_queued), Ordering::Relaxed);
     }
 }
 

@@ -40,11 +40,15 @@ pub(super) const NUMBER: &str = "Packetrig-Number";
 pub(super) struct Own {
     pub(super) name: NodeName,
     pub(super) client: Client,
+    /// The connection of renewals and grants: the controller's own one, or a node's only one.
+    pub(super) leases: Client,
     /// Drawn at random; tells this life of the place from every other.
     pub(super) incarnation: u64,
     pub(super) settled: Arc<AtomicBool>,
     pub(super) left: Arc<AtomicBool>,
     pub(super) dropped: Arc<AtomicU64>,
+    /// Letters that are not genuine.
+    pub(super) refused: Arc<AtomicU64>,
     pub(super) troubles: Troubles,
     /// Nodes that were heard, and which life of them.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
@@ -59,6 +63,12 @@ impl Own {
 
     pub(super) fn known(&self) -> MutexGuard<'_, BTreeMap<NodeName, u64>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts and names a message that nobody believes.
+    pub(super) fn refuse(&self, message: &Message, why: &str) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
+        self.troubles.add(Error::NotPermitted(format!("{}: {why}", message.subject)));
     }
 
     /// Notes which life of a node has spoken.

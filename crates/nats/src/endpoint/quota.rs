@@ -32,6 +32,11 @@ impl NodeQuota {
         Self { messages: 4096, bytes: 16 << 20, waiting: Arc::default() }
     }
 
+    /// A renewal that has waited long is worth nothing.
+    pub(super) fn for_renewals() -> Self {
+        Self { messages: 256, bytes: 128 << 10, waiting: Arc::default() }
+    }
+
     /// Counters and hellos are short, and the next one says the same again.
     pub(super) fn for_telemetry() -> Self {
         Self { messages: 256, bytes: 2 << 20, waiting: Arc::default() }

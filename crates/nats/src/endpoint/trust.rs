@@ -2,12 +2,13 @@
 
 use super::place::{header, place_of};
 use crate::letter;
-use crate::seal::{Checker, EpochProofs, Keys, NodeSealChecker, NodeSealer, Sealer, proven};
+use crate::seal::{Checker, EpochProofs, Keys, LetterRefusal, NodeSealChecker, NodeSealer, Sealer, proven};
 use crate::subject;
 use async_nats::{HeaderMap, Message};
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::message::{Body, Envelope, NodeName};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// The seal of a letter, see [`crate::seal`].
 const SEAL: &str = "Packetrig-Seal";
@@ -24,7 +25,36 @@ pub(crate) enum Seals {
 
 pub(crate) struct ControllerSeals {
     sealer: Sealer,
-    checker: NodeSealChecker,
+}
+
+/// Checks the seals of nodes before anything of their messages is queued. Clones are the same gate.
+#[derive(Clone)]
+pub(crate) struct NodeLetterGate(Option<Arc<Mutex<NodeSealChecker>>>);
+
+impl std::fmt::Debug for NodeLetterGate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeLetterGate")
+    }
+}
+
+impl NodeLetterGate {
+    /// The controller's gate; a place that is not the controller's has none. With `session`, only letters that answer that
+    /// life of a controller pass.
+    pub(crate) fn new(keys: Option<&Keys>, session: Option<u64>) -> Self {
+        let Some(Keys::Controller { grants, .. }) = keys else { return Self(None) };
+        Self(Some(Arc::new(Mutex::new(NodeSealChecker::new(grants.clone(), session)))))
+    }
+
+    /// Whether the message comes from the node whose subject it is on, is new, and is meant for this controller.
+    pub(crate) fn check(&self, message: &Message) -> Result<(), LetterRefusal> {
+        const NAMELESS: LetterRefusal = LetterRefusal::NotGenuine("a subject without a name");
+        const LIFELESS: LetterRefusal = LetterRefusal::NotGenuine("no life of the node is named");
+        let Some(checker) = &self.0 else { return Ok(()) };
+        let from = subject::speaker(&message.subject).ok_or(NAMELESS)?;
+        let life = place_of(message).ok_or(LIFELESS)?;
+        let mut checker = checker.lock().unwrap_or_else(PoisonError::into_inner);
+        checker.check(&from, life, &message.subject, header(message, SEAL), &message.payload)
+    }
 }
 
 pub(crate) struct NodeSeals {
@@ -52,7 +82,6 @@ impl Seals {
         Ok(match keys {
             None => Self::None,
             Some(Keys::Controller { signing, grants }) => Self::Controller(Box::new(ControllerSeals {
-                checker: NodeSealChecker::new(grants.clone()),
                 sealer: Sealer::new(&signing, grants, incarnation)?,
             })),
             Some(Keys::Node { controller, grants }) => Self::Node(Box::new(NodeSeals {
@@ -90,27 +119,26 @@ impl Seals {
         Ok(())
     }
 
-    /// Who says what, if it can be believed; otherwise why not.
+    /// Who says what, if it can be believed; otherwise why not. What nodes say has passed the [`NodeLetterGate`].
     pub(crate) fn believe(&mut self, own: &NodeName, message: &Message) -> Result<Envelope, String> {
         let bytes = &message.payload;
         let envelope = || letter::decode(bytes);
-        let seal = header(message, SEAL);
         if *own != NodeName::controller() {
             let mut envelope = envelope()?;
             if let Self::Node(seals) = self {
-                seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
+                let seal = header(message, SEAL);
+                let session = seals.checker.check(&message.subject, seal, &envelope.body, bytes)?;
+                seals.sealer.answer(session);
                 seals.keep_proof(message);
                 envelope.from = NodeName::controller();
             }
             return Ok(envelope);
         }
         let from = subject::speaker(&message.subject).ok_or("a subject without a name")?;
-        let Self::Controller(seals) = self else { return Ok(Envelope { from, ..envelope()? }) };
-        let life = place_of(message).ok_or("no life of the node is named")?;
-        // Nothing of it is read before it is known to be from the node.
-        seals.checker.check(&from, life, &message.subject, seal, bytes)?;
         let mut envelope = Envelope { from, ..envelope()? };
-        if let Body::Hello(hello) = &mut envelope.body {
+        if let Self::Controller(seals) = self
+            && let Body::Hello(hello) = &mut envelope.body
+        {
             hello.epoch = hello.epoch.min(seals.proven_epoch(message));
             hello.limit_texts();
         }

@@ -4,6 +4,9 @@
 //! around its rules can speak for a node. The key is the one that node and controller share since the enrolment, derived
 //! anew for each purpose, so that nothing sealed for one can be shown for another.
 //!
+//! A letter names the life of the controller that its node heard last. Another controller does not accept it, so nobody can
+//! show a letter again after the controller that knew it has gone.
+//!
 //! Invariant: the controller accepts each number of a node's life once and in order, for each kind of subject.
 
 use super::{BASE64, MAC_KEY, MacKeys, Scope, SplitSeal};
@@ -32,25 +35,56 @@ fn letter_key(key: &[u8; MAC_KEY]) -> hmac::Key {
 pub(crate) struct NodeSealer {
     key: hmac::Key,
     incarnation: u64,
+    /// The life of the controller that was heard last; zero before the first.
+    session: u64,
     number: u64,
 }
 
 impl NodeSealer {
     pub(crate) fn new(key: &[u8; MAC_KEY], incarnation: u64) -> Self {
-        Self { key: letter_key(key), incarnation, number: 0 }
+        Self { key: letter_key(key), incarnation, session: 0, number: 0 }
+    }
+
+    /// Letters from now on are for this life of a controller.
+    pub(crate) const fn answer(&mut self, session: u64) {
+        self.session = session;
     }
 
     pub(crate) fn seal(&mut self, subject: &str, bytes: &[u8]) -> String {
         self.number += 1;
-        let scope = Scope { subject, incarnation: self.incarnation, session: 0, number: self.number };
+        let Self { incarnation, session, number, .. } = *self;
+        let scope = Scope { subject, incarnation, session, number };
         let seal = hmac::sign(&self.key, &scope.covered(bytes));
-        format!("n.{:016x}.{:016x}.{}", 0, self.number, BASE64.encode(seal))
+        format!("n.{session:016x}.{number:016x}.{}", BASE64.encode(seal))
+    }
+}
+
+/// Why a letter of a node does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum LetterRefusal {
+    /// It is not from that node, or not new.
+    NotGenuine(&'static str),
+    /// The node has sealed it for another controller: this life of the node has not heard this one yet.
+    OtherController,
+    /// The key of the node cannot be read now.
+    NoKeyNow(String),
+}
+
+impl std::fmt::Display for LetterRefusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotGenuine(why) => f.write_str(why),
+            Self::OtherController => f.write_str("sealed for another controller"),
+            Self::NoKeyNow(why) => write!(f, "the key of that node cannot be read: {why}"),
+        }
     }
 }
 
 /// The controller's side, for all nodes.
 pub(crate) struct NodeSealChecker {
     keys: MacKeys,
+    /// Which life of the controller letters must answer; `None` accepts any.
+    session: Option<u64>,
     nodes: BTreeMap<NodeName, KnownNode>,
 }
 
@@ -63,8 +97,8 @@ struct KnownNode {
 }
 
 impl NodeSealChecker {
-    pub(crate) const fn new(keys: MacKeys) -> Self {
-        Self { keys, nodes: BTreeMap::new() }
+    pub(crate) const fn new(keys: MacKeys, session: Option<u64>) -> Self {
+        Self { keys, session, nodes: BTreeMap::new() }
     }
 
     /// Whether `bytes` come from this life of the node `from`, and are new.
@@ -75,23 +109,30 @@ impl NodeSealChecker {
         subject: &str,
         seal: Option<&str>,
         bytes: &[u8],
-    ) -> Result<(), &'static str> {
-        let (kind, session, number, mac) = seal.ok_or("no seal")?.split_seal().ok_or("no readable seal")?;
+    ) -> Result<(), LetterRefusal> {
+        use LetterRefusal::{NoKeyNow, NotGenuine, OtherController};
+        let seal = seal.ok_or(NotGenuine("no seal"))?;
+        let (kind, session, number, mac) = seal.split_seal().ok_or(NotGenuine("no readable seal"))?;
         if kind != "n" {
-            return Err("not the seal of a node");
+            return Err(NotGenuine("not the seal of a node"));
         }
         let known = self.nodes.get(from).filter(|node| node.incarnation == incarnation);
-        let key = match known {
-            Some(node) => node.key.clone(),
-            None => letter_key(&(self.keys)(from).ok_or("no key for that node")?),
+        let key = if let Some(node) = known {
+            node.key.clone()
+        } else {
+            let key = (self.keys)(from).map_err(NoKeyNow)?;
+            letter_key(&key.ok_or(NotGenuine("no key for that node"))?)
         };
         let covered = Scope { subject, incarnation, session, number }.covered(bytes);
-        hmac::verify(&key, &covered, &mac).map_err(|_| "a forged seal")?;
+        hmac::verify(&key, &covered, &mac).map_err(|_| NotGenuine("a forged seal"))?;
+        if self.session.is_some_and(|own| own != session) {
+            return Err(OtherController);
+        }
         let node = self.life_of(from, incarnation, key)?;
         let kind = subject.split('.').next().unwrap_or(subject);
         let last = node.last_numbers.entry(kind.to_owned()).or_insert(0);
         if number <= *last {
-            return Err("a repetition");
+            return Err(NotGenuine("a repetition"));
         }
         *last = number;
         Ok(())
@@ -103,14 +144,14 @@ impl NodeSealChecker {
         from: &NodeName,
         incarnation: u64,
         key: hmac::Key,
-    ) -> Result<&mut KnownNode, &'static str> {
+    ) -> Result<&mut KnownNode, LetterRefusal> {
         let fresh = KnownNode { key, incarnation, earlier: VecDeque::new(), last_numbers: BTreeMap::new() };
         match self.nodes.entry(from.clone()) {
             Entry::Vacant(entry) => Ok(entry.insert(fresh)),
             Entry::Occupied(entry) => {
                 let node = entry.into_mut();
                 if node.earlier.contains(&incarnation) {
-                    return Err("an earlier life of that node");
+                    return Err(LetterRefusal::NotGenuine("an earlier life of that node"));
                 }
                 if node.incarnation != incarnation {
                     node.begin_anew(fresh);
@@ -160,6 +201,7 @@ pub(crate) fn is_segment_genuine(
 
 #[cfg(test)]
 mod tests {
+    use super::LetterRefusal::{NoKeyNow, NotGenuine, OtherController};
     use super::*;
     use std::sync::Arc;
 
@@ -170,7 +212,7 @@ mod tests {
     }
 
     fn checker() -> NodeSealChecker {
-        NodeSealChecker::new(Arc::new(|name| (name.0 == "a").then_some(KEY)))
+        NodeSealChecker::new(Arc::new(|name| Ok((name.0 == "a").then_some(KEY))), Some(0))
     }
 
     #[test]
@@ -186,9 +228,9 @@ mod tests {
         assert!(check("a", 8, "rep.a", b"bytes").is_err(), "another life");
         assert!(check("b", 9, "rep.a", b"bytes").is_err(), "another node");
         let mut own = checker();
-        assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err("no seal"));
+        assert_eq!(own.check(&node(), 9, "rep.a", None, b"bytes"), Err(NotGenuine("no seal")));
         assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Ok(()));
-        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err("a repetition"));
+        assert_eq!(own.check(&node(), 9, "rep.a", Some(&seal), b"bytes"), Err(NotGenuine("a repetition")));
     }
 
     #[test]
@@ -200,7 +242,33 @@ mod tests {
         let restarted = new.seal("hb.a", b"h");
         assert_eq!(own.check(&node(), 2, "hb.a", Some(&restarted), b"h"), Ok(()));
         let late = old.seal("rep.a", b"late");
-        assert_eq!(own.check(&node(), 1, "rep.a", Some(&late), b"late"), Err("an earlier life of that node"));
+        let refused = own.check(&node(), 1, "rep.a", Some(&late), b"late");
+        assert_eq!(refused, Err(NotGenuine("an earlier life of that node")));
+    }
+
+    #[test]
+    fn a_letter_counts_for_the_controller_that_its_node_has_heard_and_for_no_other() {
+        let mut sealer = NodeSealer::new(&KEY, 9);
+        let check = |session, seal: &str| {
+            let keys: MacKeys = Arc::new(|_| Ok(Some(KEY)));
+            NodeSealChecker::new(keys, session).check(&node(), 9, "rep.a", Some(seal), b"armed")
+        };
+        sealer.answer(4);
+        let old = sealer.seal("rep.a", b"armed");
+        sealer.answer(5);
+        let new = sealer.seal("rep.a", b"armed");
+        assert_eq!([check(Some(4), &old), check(Some(5), &new), check(None, &old)], [Ok(()), Ok(()), Ok(())]);
+        assert_eq!([check(Some(5), &old), check(Some(4), &new)], [const { Err(OtherController) }; 2]);
+        let relabelled = old.replacen("0000000000000004", "0000000000000005", 1);
+        assert_eq!(check(Some(5), &relabelled), Err(NotGenuine("a forged seal")));
+    }
+
+    #[test]
+    fn a_key_that_cannot_be_read_now_is_no_forgery() {
+        let seal = NodeSealer::new(&KEY, 9).seal("rep.a", b"armed");
+        let keys: MacKeys = Arc::new(|_| Err("the disk is broken".to_owned()));
+        let refused = NodeSealChecker::new(keys, Some(0)).check(&node(), 9, "rep.a", Some(&seal), b"armed");
+        assert_eq!(refused, Err(NoKeyNow("the disk is broken".to_owned())));
     }
 
     #[test]

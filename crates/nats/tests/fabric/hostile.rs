@@ -105,6 +105,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     say(&format!("{messages} messages to {} foreign subjects, {} reached", FOREIGN.len(), stray.len()));
     assert!(stray.is_empty(), "subjects beyond the node's own: {stray:?}");
     // The fleet is as usable as before.
+    acquaint(&mut honest, &mut controller);
     let head = head(1);
     honest.post(&NodeName::controller(), Body::Reply(head.clone(), Reply::Armed)).expect("it works");
     let from_b = |letter: &Envelope| letter.from == node("b");
@@ -116,6 +117,12 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
 
 fn head(epoch: u64) -> Head {
     Head { run: RunId("r".into()), attempt: 1, epoch, plan: PlanHash::of("p") }
+}
+
+/// The node learns which controller there is.
+fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
+    controller.post(agent.name(), Body::RollCall).expect("it works");
+    assert!((0..200).any(|_| agent.receive(SOON).is_some()));
 }
 
 /// Says hello with this epoch and gives back the one that the controller believes.
@@ -141,13 +148,16 @@ fn an_epoch_counts_only_with_the_signature_of_its_controller() {
     let own = fleet.controller();
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut agent = join();
+    acquaint(&mut agent, &mut controller);
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 0, "nobody ever said so");
     controller.post(&node("a"), Body::Command(head(5), Command::Arm)).expect("it works");
     assert!((0..200).any(|_| agent.receive(SOON).is_some()));
     assert_eq!(believed(&mut agent, &mut controller, u64::MAX - 1), 5);
     assert_eq!(believed(&mut agent, &mut controller, 4), 4);
     drop(agent);
-    assert_eq!(believed(&mut join(), &mut controller, 5), 5, "the proof outlives the node's process");
+    let mut again = join();
+    acquaint(&mut again, &mut controller);
+    assert_eq!(believed(&mut again, &mut controller, 5), 5, "the proof outlives the node's process");
 }
 
 #[test]
@@ -176,4 +186,62 @@ fn what_a_node_says_without_its_seal_is_nobodys_word() {
         assert_eq!(refused, 1, "counted, and it does not come again");
     }
     assert_eq!(controller.refused(), 2);
+}
+
+/// A server that was taken over writes down what nodes say and shows it to the next controller.
+#[test]
+fn a_letter_to_an_earlier_controller_is_nobodys_word() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, witness) = (fleet.member("a"), fleet.member("witness"));
+    let own = fleet.controller();
+    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut agent = fabric(&a).join(node("a")).expect("it joins");
+    acquaint(&mut agent, &mut controller);
+    open_everything(&fleet);
+    let witness = Stranger::new(&fleet, &witness);
+    let seen = witness.listen("rep.a");
+    agent.post(&NodeName::controller(), Body::Reply(head(1), Reply::Armed)).expect("sent");
+    assert!((0..200).any(|_| controller.receive(SOON).is_some()), "its own controller believes it");
+    drop((controller, agent));
+    let mut next = fleet.controller().join(NodeName::controller()).expect("it joins");
+    let letter = (0..200).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(10));
+        seen.lock().expect("whole").first().cloned()
+    });
+    witness.repeat(letter.expect("the witness hears it"));
+    assert!((0..10).all(|_| next.receive(SOON).is_none()), "the next controller does not");
+    // A node that is there learns of the next controller by itself, and is heard.
+    let mut agent = fabric(&a).join(node("a")).expect("it joins");
+    let heard = (0..200).any(|_| {
+        agent.post(&NodeName::controller(), Body::Reply(head(2), Reply::Armed)).expect("sent");
+        let heard = next.receive(SOON);
+        agent.receive(SOON);
+        heard.is_some_and(|letter| letter.body == Body::Reply(head(2), Reply::Armed))
+    });
+    assert!(heard);
+}
+
+#[test]
+fn a_segment_waits_while_the_key_of_its_node_cannot_be_read() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let a = fleet.member("a");
+    let mut incoming = fleet.controller().incoming().expect("it opens");
+    let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node("a"), number: 0 };
+    fabric(&a).outgoing(&node("a")).expect("it opens").append(&id, b"whole").expect("it is kept");
+    // A directory at its place cannot be read as a file, not even by root.
+    let file = fleet.place.path().join("authority/a.node");
+    let aside = file.with_extension("aside");
+    std::fs::rename(&file, &aside).expect("moved");
+    std::fs::create_dir(&file).expect("made");
+    let why = (0..50).find_map(|_| {
+        assert!(incoming.collect(SOON).is_none(), "nobody can say whose it is");
+        incoming.unreadable_keys().remove(&node("a"))
+    });
+    assert!(why.is_some_and(|why| why.contains("a.node")), "the file is named");
+    std::fs::remove_dir(&file).expect("removed");
+    std::fs::rename(&aside, &file).expect("moved");
+    let delivery = (0..50).find_map(|_| incoming.collect(SOON)).expect("it comes again");
+    assert_eq!((delivery.id, incoming.refused().len()), (id, 0));
 }

@@ -3,7 +3,9 @@
 mod conformance;
 mod faults;
 mod fleet;
+mod flood;
 mod hostile;
 mod security;
 mod server;
+mod slow_link;
 mod stranger;

@@ -29,6 +29,12 @@ fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
     fabric.join(name.clone()).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// The node hears which controller there is; what it says before counts for none.
+fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
+    controller.post_all(Body::RollCall).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall));
+}
+
 /// Waits until there is trouble, at most as long as a lost message would take.
 fn troubles(of: &mut NatsEndpoint) -> Vec<Error> {
     (0..200)
@@ -59,6 +65,7 @@ fn a_fleet_works_as_one_with_certificates_and_seals() {
     // A node that starts again is another life; what is for it is sealed for that.
     drop(agent);
     let mut agent = join(&fabric(&a), &node("a"));
+    acquaint(&mut controller, &mut agent);
     agent.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
     assert!(controller.receive(LONG).is_some());
     controller.post(&node("a"), commit()).expect("it works");
@@ -119,6 +126,7 @@ fn a_node_can_neither_speak_for_nor_overhear_another_and_is_told_so() {
     assert!(matches!(a.records(), Err(Error::NotPermitted(_))));
     assert!(matches!(a.incoming(), Err(Error::NotPermitted(_))));
     // All of it has changed nothing.
+    acquaint(&mut controller, &mut other);
     other.post(&NodeName::controller(), Body::Reply(head(), Reply::Armed)).expect("it works");
     let reply = controller.receive(LONG).expect("not lost");
     assert_eq!(reply.from, node("b"));

@@ -4,6 +4,7 @@ use crate::fleet::Fleet;
 use async_nats::{Client, HeaderMap, Message};
 use futures_util::StreamExt;
 use packetrig_nats::enrol::Membership;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -45,6 +46,23 @@ impl Stranger {
             }
         };
         self.runtime.block_on(sending).expect("it is sent");
+    }
+
+    /// Publishes as much as the server takes until it is over, 4 GiB at most; how many bytes.
+    pub(crate) fn flood(&self, subjects: &[&str], payload: usize, over: &AtomicBool) -> u64 {
+        let payload = bytes::Bytes::from(vec![b'x'; payload]);
+        let mut sent = 0;
+        for at in subjects.iter().cycle() {
+            if over.load(Ordering::Acquire) || sent > 4 << 30 {
+                break;
+            }
+            let mut headers = HeaderMap::new();
+            headers.insert("Packetrig-Place", "00000000000000ff");
+            let sending = self.client.publish_with_headers((*at).to_owned(), headers, payload.clone());
+            self.runtime.block_on(sending).expect("it is sent");
+            sent += payload.len() as u64;
+        }
+        sent
     }
 
     pub(crate) fn flush(&self) {

@@ -115,6 +115,11 @@ fn collect<I: Incoming>(mut incoming: I, mut shelf: Box<dyn Shelf>, tell: &Sende
             // Whoever started this may be about to end it.
             tell.send(Told::Refused { node, count, why }).unwrap_or(());
         }
+        for (node, why) in incoming.unreadable_keys() {
+            let trouble =
+                format!("segments of {node} have to wait: the key of the node cannot be read: {why}");
+            tell.send(Told::Trouble(trouble)).unwrap_or(());
+        }
         let Some(Delivery { id, body, token }) = delivery else { continue };
         let told = match shelf.store(&id, &body) {
             Ok(Some(shelved)) => match incoming.confirm(token) {

@@ -1,0 +1,173 @@
+//! Renewals of leases: a connection of their own, and on it a subscription for each node.
+//!
+//! The server keeps what a connection does not take in one buffer for all that speak on it. If one node fills that buffer, all
+//! others wait, and their leases run out. So nothing but renewals uses this connection, and a node that asks far more often
+//! than a lease needs is not listened to for a while. The connection is then made anew, because the server throws away what it
+//! had buffered for the old one.
+//!
+//! Invariant: what one node says on its subject costs another node's lease at most the time of one reconnection.
+
+use super::listening::Listener;
+use super::place::Own;
+use super::quota::NodeQuota;
+use crate::runtime::Runtime;
+use crate::subject;
+use async_nats::{Message, Subscriber};
+use crossbeam_channel::Sender;
+use futures_util::StreamExt;
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
+use packetrig_sys::clock::monotonic_ns;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+/// Renewals of one node that may come at once, and bytes of them. A lease of two seconds needs two renewals a second.
+const BURST: u64 = 256;
+const BURST_BYTES: u64 = 128 << 10;
+/// Renewals and bytes per second that come on top.
+const PER_SECOND: u64 = 64;
+const BYTES_PER_SECOND: u64 = 32 << 10;
+const SECOND_NS: u64 = 1_000_000_000;
+/// How long a node that floods is not listened to the first time. It doubles each time.
+const MUTED: Duration = Duration::from_secs(5);
+/// The longest time.
+const MUTED_MOST: Duration = Duration::from_mins(5);
+/// Before a subscription is tried again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Where the renewals of all nodes come together.
+#[derive(Clone, Debug)]
+pub(super) struct RenewalQueue {
+    pub(super) renewals: Sender<Message>,
+    pub(super) quota: NodeQuota,
+}
+
+/// The controller's subscriptions, one for each node that it has written to.
+#[derive(Debug)]
+pub(super) struct RenewalLine {
+    listener: Listener,
+    queue: RenewalQueue,
+    tasks: BTreeMap<NodeName, JoinHandle<()>>,
+}
+
+impl Drop for RenewalLine {
+    fn drop(&mut self) {
+        for task in self.tasks.values() {
+            task.abort();
+        }
+    }
+}
+
+impl RenewalLine {
+    pub(super) const fn new(listener: Listener, queue: RenewalQueue) -> Self {
+        Self { listener, queue, tasks: BTreeMap::new() }
+    }
+
+    /// From now on the node can renew its lease.
+    pub(super) fn listen_to(&mut self, node: &NodeName, runtime: &Runtime) {
+        if self.tasks.contains_key(node) {
+            return;
+        }
+        let task = renewal_task(self.listener.clone(), self.queue.clone(), node.clone());
+        if let Some(task) = runtime.spawn(task) {
+            self.tasks.insert(node.clone(), task);
+        }
+    }
+}
+
+async fn renewal_task(listener: Listener, queue: RenewalQueue, node: NodeName) {
+    let at = subject::renewals_of(&node.0);
+    let mut muted = MUTED;
+    loop {
+        let Ok(mut subscriber) = listener.own.leases.subscribe(at.clone()).await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let Some(count) = take_until_flooded(&listener, &queue, &mut subscriber).await else { return };
+        silence(&listener.own, &mut subscriber).await;
+        listener.own.troubles.add(Error::NotPermitted(format!(
+            "{at}: node {node} sent {count} renewals, far more than a lease needs; it is not listened to for {} s",
+            muted.as_secs()
+        )));
+        tokio::time::sleep(muted).await;
+        muted = MUTED_MOST.min(2 * muted);
+    }
+}
+
+/// Queues what the node says until that is too much; `None` when the place is left. Gives the number of renewals.
+async fn take_until_flooded(
+    listener: &Listener,
+    queue: &RenewalQueue,
+    subscriber: &mut Subscriber,
+) -> Option<u64> {
+    let mut budget = RenewalBudget::full(monotonic_ns());
+    let mut count = 0;
+    while let Some(message) = subscriber.next().await {
+        count += 1;
+        if !budget.take(message.length as u64, monotonic_ns()) {
+            return Some(count);
+        }
+        if !listener.admits(&message) {
+            continue;
+        }
+        if !queue.quota.take(&message) {
+            listener.drop_letter(&message);
+        } else if queue.renewals.send(message).is_err() {
+            return None;
+        }
+    }
+    None
+}
+
+/// Ends the subscription and throws away what the server still keeps for the connection.
+async fn silence(own: &Own, subscriber: &mut Subscriber) {
+    // A connection that is down has no buffer at the server, and the subscription ends when it is dropped.
+    subscriber.unsubscribe().await.unwrap_or(());
+    own.leases.force_reconnect().await.unwrap_or(());
+}
+
+/// How much a node may still say: a bucket that fills steadily.
+#[derive(Debug)]
+struct RenewalBudget {
+    renewals: u64,
+    bytes: u64,
+    filled_ns: u64,
+}
+
+impl RenewalBudget {
+    const fn full(now_ns: u64) -> Self {
+        Self { renewals: BURST, bytes: BURST_BYTES, filled_ns: now_ns }
+    }
+
+    /// Whether one more renewal of that length is within what a node may say.
+    fn take(&mut self, bytes: u64, now_ns: u64) -> bool {
+        let seconds = now_ns.saturating_sub(self.filled_ns) / SECOND_NS;
+        if seconds > 0 {
+            self.renewals = BURST.min(self.renewals.saturating_add(seconds.saturating_mul(PER_SECOND)));
+            self.bytes = BURST_BYTES.min(self.bytes.saturating_add(seconds.saturating_mul(BYTES_PER_SECOND)));
+            self.filled_ns = now_ns;
+        }
+        if self.renewals == 0 || self.bytes < bytes {
+            return false;
+        }
+        self.renewals -= 1;
+        self.bytes -= bytes;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_that_renews_steadily_is_always_heard_and_a_flood_is_not() {
+        let mut steady = RenewalBudget::full(0);
+        assert!((0..10_000).all(|number| steady.take(400, number * SECOND_NS / 20)));
+        let mut flood = RenewalBudget::full(0);
+        assert_eq!((0..10_000).filter(|_| flood.take(400, 1)).count() as u64, BURST);
+        assert!(flood.take(400, 2 * SECOND_NS), "later there is room again");
+        assert!(!RenewalBudget::full(0).take(BURST_BYTES + 1, 0), "too long to be a renewal");
+    }
+}

@@ -1,0 +1,118 @@
+//! A node that floods the server over a slow control network: the leases of other nodes go on.
+
+use crate::fleet::{Fleet, fabric, node};
+use crate::server::{program, say};
+use crate::slow_link::SlowLink;
+use crate::stranger::Stranger;
+use packetrig_fleet::fabric::{Endpoint, Error, Fabric};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::{Body, Grant, Head, NodeName, Nonce, PlanHash, RunId};
+use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
+use packetrig_sys::clock::monotonic_ns;
+use packetrig_units::Nanos;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const LONG: Nanos = Nanos::from_secs(20);
+const TURN: Nanos = Nanos::from_millis(10);
+/// 8 Mbit/s.
+const LINK: u64 = 1_000_000;
+/// Questions in a row.
+const QUESTIONS: u64 = 20;
+
+fn head() -> Head {
+    Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("p") }
+}
+
+/// A lease as the agent holds it: it asks steadily, and each answer counts from the sending of its question.
+struct HeldLease {
+    /// When each question was sent.
+    asked: BTreeMap<u64, u64>,
+    until: u64,
+    /// What was left of it at the worst moment; below zero it was over.
+    least_left: i64,
+}
+
+impl HeldLease {
+    /// Asks so many times and answers as a controller does.
+    fn hold(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) -> Self {
+        let now = monotonic_ns();
+        let ttl = LeaseTerms::FLEET.ttl.as_u64();
+        let mut held = Self { asked: BTreeMap::new(), until: now + ttl, least_left: i64::MAX };
+        for number in 1..=QUESTIONS {
+            let asked = monotonic_ns();
+            held.asked.insert(number, asked);
+            agent.post(&NodeName::controller(), Body::Renew(head(), Nonce(number))).expect("it is sent");
+            while monotonic_ns() < asked + LeaseTerms::FLEET.renew_every().as_u64() {
+                grant(controller);
+                held.hear(agent);
+            }
+        }
+        held
+    }
+
+    fn hear(&mut self, agent: &mut NatsEndpoint) {
+        self.least_left = self.least_left.min(self.until.cast_signed() - monotonic_ns().cast_signed());
+        if let Some(Body::Granted(_, grant)) = agent.receive(Nanos::ZERO).map(|letter| letter.body) {
+            self.until = self.until.max(self.asked[&grant.nonce.0] + LeaseTerms::FLEET.ttl.as_u64());
+        }
+    }
+}
+
+fn grant(controller: &mut NatsEndpoint) {
+    let heard = controller.receive(TURN).filter(|letter| letter.from == node("b"));
+    if let Some(Body::Renew(head, nonce)) = heard.map(|letter| letter.body) {
+        controller.post(&node("b"), Body::Granted(head, Grant { nonce, go_on: true })).expect("it is sent");
+    }
+}
+
+/// Everybody knows everybody; then `a` floods these subjects while `b` renews its lease. Gives what the controller tells.
+fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
+    let fleet = Fleet::new(program()?);
+    let (a, b) = (fleet.member("a"), fleet.member("b"));
+    let server = fleet.broker.lock().expect("whole").address();
+    let link = SlowLink::to(server, LINK);
+    let access = Access { servers: vec![link.address.to_string()], ..fleet.controller_access() };
+    let own = NatsFabric::new(access).expect("a runtime");
+    let mut controller = own.join(NodeName::controller()).expect("it joins");
+    let mut agent = fabric(&b).join(node("b")).expect("it joins");
+    drop({
+        let mut first = fabric(&a).join(node("a")).expect("it joins");
+        controller.post(&node("a"), Body::RollCall).expect("it is there");
+        first.receive(LONG).expect("it comes")
+    });
+    controller.post(&node("b"), Body::RollCall).expect("it is there");
+    agent.receive(LONG).expect("it comes");
+    let hostile = Stranger::new(&fleet, &a);
+    let over = AtomicBool::new(false);
+    let (held, flooded) = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| hostile.flood(&subjects, payload, &over));
+        // The flood has filled what there is before the first question.
+        std::thread::sleep(LeaseTerms::FLEET.renew_every().to_std());
+        let held = HeldLease::hold(&mut controller, &mut agent);
+        over.store(true, Ordering::Release);
+        (held, flood.join().expect("it ends"))
+    });
+    let left_ms = held.least_left / 1_000_000;
+    say(&format!(
+        "{flooded} B flooded on {subjects:?} over a link of {LINK} B/s: the lease of another had {left_ms} ms left at worst"
+    ));
+    assert!(held.least_left > 0, "the lease ran out");
+    Some((controller.refused(), controller.troubles()))
+}
+
+#[test]
+fn a_node_that_floods_with_letters_takes_no_lease_of_another() {
+    if let Some((refused, _)) = flooded(["rep.a", "hb.a"], 64 << 10) {
+        assert!(refused > 0, "what it says is counted");
+    }
+}
+
+#[test]
+fn a_node_that_floods_with_renewals_is_named_and_takes_no_lease_of_another() {
+    if let Some((_, troubles)) = flooded(["lease.a"; 2], 4 << 10) {
+        let is_named =
+            |error: &Error| matches!(error, Error::NotPermitted(why) if why.contains("node a sent"));
+        assert!(troubles.iter().any(is_named), "{troubles:?}");
+    }
+}
