@@ -1,11 +1,15 @@
-//! Segments of nodes are foreign input: memory for reading one is in proportion to its bytes, however it is made.
+//! Segments of nodes are foreign input: memory for reading one is in proportion to its bytes, however it is made, and work for
+//! storing many is in proportion to their number.
 
+use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::content::ContentCounts;
 use packetrig_stats::counts::StreamTxCounts;
 use packetrig_stats::latency::Latency;
 use packetrig_stats::result::{NodeResult, Sample, SendResult};
 use packetrig_stats::series::RateSeries;
-use packetrig_store::spool::value;
+use packetrig_store::spool::{Key, Kind, Segment, value};
+use packetrig_store::{Catalogue, ReportSize};
 use packetrig_sys::memory::MeteredAllocator;
 use packetrig_tests::fuzz;
 use packetrig_units::Nanos;
@@ -82,6 +86,39 @@ fn bytes_that_unpack_without_end_take_next_to_nothing() {
         value::unpack::<Sample>(&bytes).unwrap_err();
         fuzz::segment(&bytes);
     }
+}
+
+/// Processor time for storing so many segments of a node one by one, as the controller does, until its part is whole.
+fn cost_of_storing(segments: u64) -> u64 {
+    // In memory: what the disk takes for each is the same at any number.
+    let place = tempfile::tempdir_in("/dev/shm").expect("memory for files");
+    let catalogue = Catalogue::open(place.path()).expect("there is room");
+    let run = RunId("r".to_owned());
+    let draft = catalogue.begin(run.clone(), ReportSize::default()).expect("there is room");
+    let node = NodeName("a".to_owned());
+    let store = |number: u64| {
+        let kind = if number + 1 == segments { Kind::End } else { Kind::Interval };
+        let segment = Segment { kind, name: String::new(), offset: 0, last: true, payload: vec![b'x'; 64] };
+        let bytes = segment.encode(&Key { run: run.clone(), attempt: 1, number }).expect("there is room");
+        let id = SegmentId { run: run.clone(), attempt: 1, node: node.clone(), number };
+        draft.store_segment(&catalogue, &id, &bytes, 1).expect("there is room");
+        catalogue.watermark(&run, 1, &node).expect("there is room");
+        draft.assemble(&catalogue, 1, &node).expect("there is room")
+    };
+    let cost = fuzz::cost::processor_ns(|| {
+        let whole = (0..segments).filter_map(store).count();
+        assert_eq!(whole, 1, "the part is put together once, at its End");
+    });
+    assert_eq!(catalogue.watermark(&run, 1, &node).expect("there is room"), segments);
+    cost
+}
+
+#[test]
+fn four_times_as_many_segments_take_four_times_the_work() {
+    const FEW: u64 = 1000;
+    // An interrupt is charged to the thread that it stops, so the best of three counts.
+    let ratios = [(); 3].map(|()| cost_of_storing(4 * FEW) as f64 / cost_of_storing(FEW) as f64);
+    assert!(ratios.iter().any(|ratio| *ratio < 6.0), "{ratios:?}");
 }
 
 /// As a hostile node packs: without the padding by which honest ones keep the ratio.

@@ -7,6 +7,7 @@
 //! twice; the split by receiving port is kept inside the row.
 
 mod assemble;
+mod claims;
 mod doubt;
 mod figures;
 mod judgement;

@@ -27,7 +27,7 @@ use bytes::Bytes;
 use crossbeam_channel::{Receiver, bounded, select, unbounded};
 use futures_util::FutureExt;
 use packetrig_fleet::fabric::{Endpoint, Error};
-use packetrig_fleet::message::{Body, Envelope, NodeName};
+use packetrig_fleet::message::{Body, Envelope, NodeName, Nonce};
 use packetrig_sys::clock::monotonic_ns;
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
@@ -248,7 +248,7 @@ impl NatsEndpoint {
             }
             self.acquainted_at.insert(node.clone(), now);
             let at = subject::to_node(&node.0);
-            if let Err(error) = self.publish(at, Some((&node, life)), &Body::RollCall) {
+            if let Err(error) = self.publish(at, Some((&node, life)), &Body::RollCall(Nonce(now))) {
                 self.own.troubles.add(error);
             }
         }

@@ -12,7 +12,7 @@ use packetrig_fleet::fabric::{self, Outgoing, SegmentId};
 use packetrig_fleet::message::{Head, Watermark};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{NodeResult, Sample};
-use packetrig_store::spool::{self, Journal, Pending, Spool};
+use packetrig_store::spool::{self, CaptureAllowance, Journal, Pending, Spool};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -66,9 +66,10 @@ impl Shared {
 }
 
 impl Uplink {
-    /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files together, no more
-    /// than `capture_room` bytes leave it.
+    /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files and all attempts
+    /// together, no more than `capture_room` bytes leave it.
     pub fn start(spool: Spool, node: NodeName, capture_room: u64, open: Open) -> Result<Self, Error> {
+        let captures = spool.capture_allowance(capture_room)?;
         let shared = Arc::new(Shared::default());
         let carrier = Carrier {
             spool: spool.clone(),
@@ -80,7 +81,7 @@ impl Uplink {
         };
         let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
         let thread = Some(thread.map_err(Error::Thread)?);
-        Ok(Self { spool, journal: None, captures: CaptureAllowance::new(capture_room), shared, thread })
+        Ok(Self { spool, journal: None, captures, shared, thread })
     }
 
     /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
@@ -186,41 +187,9 @@ fn keep_capture(
     (run, allowance): (&RunId, &mut CaptureAllowance),
 ) -> Result<(), String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    allowance.take(run, size)?;
+    allowance.take(run, size).map_err(|error| error.to_string())?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
-}
-
-/// What the owner allows to leave the node with the captures of a run: all files and all attempts together.
-#[derive(Debug)]
-struct CaptureAllowance {
-    per_run: u64,
-    run: Option<RunId>,
-    used: u64,
-}
-
-impl CaptureAllowance {
-    const fn new(per_run: u64) -> Self {
-        Self { per_run, run: None, used: 0 }
-    }
-
-    /// Takes `bytes` of it, or says why they stay. What was refused by the spool afterwards counts all the same: part of it may
-    /// have left.
-    fn take(&mut self, run: &RunId, bytes: u64) -> Result<(), String> {
-        if self.run.as_ref() != Some(run) {
-            self.run = Some(run.clone());
-            self.used = 0;
-        }
-        let after = self.used.saturating_add(bytes);
-        if after > self.per_run {
-            let Self { per_run, used, .. } = self;
-            return Err(format!(
-                "with its {bytes} B the captures of the run would be more than the {per_run} B that are sent; {used} B are"
-            ));
-        }
-        self.used = after;
-        Ok(())
-    }
 }
 
 impl Drop for Uplink {
@@ -310,46 +279,62 @@ mod tests {
     use packetrig_fleet::PlanHash;
     use packetrig_stats::result::CaptureResult;
 
-    #[test]
-    fn all_captures_of_a_run_share_one_allowance_over_its_attempts() {
-        let (first, second) = (RunId("a".into()), RunId("b".into()));
-        let mut allowance = CaptureAllowance::new(1000);
-        assert!(allowance.take(&first, 600).is_ok());
-        let why = allowance.take(&first, 600).unwrap_err();
-        assert!(why.contains("600 B") && why.contains("1000 B"), "{why}");
-        assert!(allowance.take(&first, 400).is_ok(), "a smaller one fits");
-        assert!(allowance.take(&first, 1).is_err());
-        assert!(allowance.take(&second, 1000).is_ok());
-        assert!(CaptureAllowance::new(0).take(&first, 1).is_err());
-        assert!(CaptureAllowance::new(u64::MAX).take(&first, u64::MAX).is_ok());
-    }
-
     /// Sends nothing anywhere.
     fn nowhere() -> Open {
         Box::new(|| Err(fabric::Error::Down("nowhere".into())))
     }
 
-    #[test]
-    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
-        let place = tempfile::tempdir().unwrap();
+    fn spool(place: &Path) -> Spool {
         let limits = spool::Limits { bytes: 1 << 24, keep_free: 0 };
-        let spool = Spool::open(&place.path().join("spool"), limits, Box::new(|_| None)).unwrap();
-        let mut uplink = Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap();
-        let head = Head { run: RunId("r".into()), attempt: 1, epoch: 1, plan: PlanHash::of("") };
+        Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap()
+    }
+
+    fn start(spool: &Spool) -> Uplink {
+        Uplink::start(spool.clone(), NodeName("n".into()), 250_000, nowhere()).unwrap()
+    }
+
+    /// A run with captures of 100 kB each; which of them stay on the node.
+    fn capture(place: &Path, uplink: &mut Uplink, run: &str, attempt: u32, names: &[&str]) -> Vec<String> {
+        let head = Head { run: RunId(run.into()), attempt, epoch: 1, plan: PlanHash::of("") };
         uplink.begin(&head).unwrap();
         let mut result = NodeResult::default();
-        for name in ["one.pcapng", "two.pcapng", "three.pcapng"] {
-            let file = place.path().join(name);
+        for name in names {
+            let file = place.join(name);
             std::fs::write(&file, vec![7; 100_000]).unwrap();
             let file = file.to_string_lossy().into_owned();
             result.captures.push(CaptureResult { port: 0, file, written: 1, dropped: 0 });
         }
         uplink.finish(&result).unwrap();
+        names.iter().filter(|name| place.join(name).exists()).map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn captures_beyond_the_owners_limit_stay_on_the_node_although_each_is_small() {
+        let place = tempfile::tempdir().unwrap();
+        let spool = spool(place.path());
+        let mut uplink = start(&spool);
+        let left = capture(place.path(), &mut uplink, "r", 1, &["one.pcapng", "two.pcapng", "three.pcapng"]);
         let captures = spool.pending(99).iter().filter(|one| one.kind == spool::Kind::Capture).count();
         assert_eq!(captures, 2, "200 kB of 300 kB");
         let told = uplink.troubles().join("\n");
         assert!(told.contains("three.pcapng stays on the node") && !told.contains("two"), "{told}");
-        let is_there = |name| place.path().join(name).exists();
-        assert_eq!(["one.pcapng", "two.pcapng", "three.pcapng"].map(is_there), [false, false, true]);
+        assert_eq!(left, ["three.pcapng"]);
+    }
+
+    #[test]
+    fn another_run_another_attempt_and_a_restart_give_no_second_allowance() {
+        let place = tempfile::tempdir().unwrap();
+        let opened = spool(place.path());
+        let mut uplink = start(&opened);
+        let captured = |uplink: &mut Uplink, run, attempt, names: &[&str]| {
+            capture(place.path(), uplink, run, attempt, names)
+        };
+        assert!(captured(&mut uplink, "a", 1, &["1.pcapng", "2.pcapng"]).is_empty());
+        assert!(captured(&mut uplink, "b", 1, &["3.pcapng"]).is_empty(), "another run has its own");
+        assert_eq!(captured(&mut uplink, "a", 2, &["4.pcapng"]), ["4.pcapng"], "a run in between");
+        drop((uplink, opened));
+        let mut again = start(&spool(place.path()));
+        assert_eq!(captured(&mut again, "a", 3, &["5.pcapng"]), ["5.pcapng"], "a restart in between");
+        assert!(captured(&mut again, "b", 2, &["6.pcapng"]).is_empty(), "200 kB of 250 kB");
     }
 }

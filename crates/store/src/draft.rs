@@ -1,6 +1,6 @@
 //! A run under way: its directory, until it is complete.
 
-use crate::catalogue::{Catalogue, Unfinished};
+use crate::catalogue::{Catalogue, RunQuota, Unfinished};
 use crate::gather::{Gathered, gather};
 use crate::kept::{self, CAPTURES, KeptRun, Owner, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
@@ -22,6 +22,7 @@ pub struct Draft {
     directory: PathBuf,
     stays: bool,
     room: ReportRoom,
+    quota: RunQuota,
     _owner: Owner,
 }
 
@@ -51,7 +52,7 @@ impl Draft {
     fn open(run: RunId, partial: PathBuf, directory: PathBuf, size: ReportSize) -> Result<Self, Error> {
         let owner = Owner::take(&partial).map_err(Error::file("lock", &partial))?;
         let room = ReportRoom::set_aside(&partial, size)?;
-        Ok(Self { run, partial, directory, stays: false, room, _owner: owner })
+        Ok(Self { run, partial, directory, stays: false, room, quota: RunQuota::default(), _owner: owner })
     }
 
     /// The draft of a run that has a row, as another process left it.
@@ -93,7 +94,15 @@ impl Draft {
         if id.run != self.run {
             return Err(Error::Foreign(id.clone()));
         }
+        if catalogue.segment_hash(id)?.is_none() {
+            catalogue.check_run_quota(id, bytes.len(), self.quota)?;
+        }
         Parcel { id, bytes, at }.store(catalogue, &self.partial)
+    }
+
+    /// Lets each node store so much of the run, instead of the usual.
+    pub const fn set_quota(&mut self, quota: RunQuota) {
+        self.quota = quota;
     }
 
     /// What a node's part in the run comes to, once everything up to its End is stored; `None` before. Captures are
@@ -104,12 +113,10 @@ impl Draft {
         attempt: u32,
         node: &NodeName,
     ) -> Result<Option<Gathered>, Error> {
-        let rows = catalogue.segments(&self.run, attempt, node)?;
-        let is_whole = rows.iter().zip(0..).all(|(row, number)| row.number == number);
-        if is_whole && rows.last().is_some_and(|last| last.is_end) {
-            return gather(self, catalogue, attempt, node, &rows).map(Some);
+        if !catalogue.is_part_whole(&self.run, attempt, node)? {
+            return Ok(None);
         }
-        Ok(None)
+        self.partial(catalogue, attempt, node).map(Some)
     }
 
     /// The same of a node that will never finish: what there is.

@@ -1,5 +1,6 @@
 //! What can go wrong with stored runs.
 
+use crate::catalogue::RunShare;
 use crate::spool::segment::Broken;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
@@ -119,6 +120,17 @@ pub enum Error {
         kept: u64,
         /// The limit.
         most: u64,
+    },
+    /// Peer: more of the run under way than one node may store. The node has it still.
+    #[error(
+        "segment {id} was not stored: its node has {} B in {} segments of this run here, and that is its limit",
+        share.bytes, share.segments
+    )]
+    RunQuota {
+        /// Which.
+        id: SegmentId,
+        /// What is kept of its node, and how often one was refused.
+        share: RunShare,
     },
     /// Peer: stored before, and not the same. What was stored first is kept.
     #[error("segment {0} is stored with other bytes")]

@@ -35,7 +35,9 @@ mod segments;
 mod set_aside;
 pub mod spool;
 
-pub use catalogue::{Catalogue, LateResults, MOST_LATE, MOST_LATE_OF_NODE, Summary, Unfinished};
+pub use catalogue::{
+    Catalogue, LateResults, MOST_LATE, MOST_LATE_OF_NODE, RunQuota, RunShare, Summary, Unfinished,
+};
 pub use draft::Draft;
 pub use error::Error;
 pub use gather::{Gathered, GatheredCapture};

@@ -50,6 +50,27 @@ CREATE TABLE unfinished (
     bytes INTEGER NOT NULL,
     refused INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;",
+    "CREATE TABLE run_parts (
+    run TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    node TEXT NOT NULL,
+    below INTEGER NOT NULL,
+    highest INTEGER NOT NULL,
+    end INTEGER,
+    PRIMARY KEY (run, attempt, node)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE run_shares (
+    run TEXT NOT NULL,
+    node TEXT NOT NULL,
+    segments INTEGER NOT NULL,
+    bytes INTEGER NOT NULL,
+    refused INTEGER NOT NULL,
+    PRIMARY KEY (run, node)
+) STRICT, WITHOUT ROWID;
+INSERT INTO run_parts SELECT run, attempt, node, 0, MAX(number), MAX(CASE kind WHEN 'end' THEN number END)
+    FROM segments GROUP BY run, attempt, node;
+INSERT INTO run_shares SELECT run, node, COUNT(*), SUM(MAX(bytes, 4096)), 0
+    FROM segments GROUP BY run, node;",
 ];
 
 /// The newest version of the tables.

@@ -1,5 +1,6 @@
 //! Node results become a report.
 
+use super::claims;
 use super::limits;
 use super::nodes;
 use super::ports::{self, port_of};
@@ -15,11 +16,12 @@ use packetrig_plan::timeline::Timeline;
 use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::ledger::{Account, Ledger};
 use packetrig_stats::result::NodeResult;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
-    let results = each_node_once(results);
+    let results = each_node_once(results).into_iter().map(|result| claims::within(plan, result));
+    let results: Vec<NodeResult> = results.collect();
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let findings = Findings { plan, results: &results, criteria: &facts.criteria, timelines: &timelines };
     let mut streams: Vec<StreamReport> =
@@ -80,15 +82,13 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     }
 }
 
+/// Of two results of one node the first counts.
 fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
-    let mut kept: Vec<NodeResult> = Vec::with_capacity(results.len());
+    let mut kept = BTreeMap::new();
     for result in results {
-        if !kept.iter().any(|other| other.node == result.node) {
-            kept.push(result);
-        }
+        kept.entry(result.node.clone()).or_insert(result);
     }
-    kept.sort_by(|a, b| a.node.cmp(&b.node));
-    kept
+    kept.into_values().collect()
 }
 
 /// The nodes of the run by name, and any other that reported.
@@ -142,14 +142,8 @@ fn total_in_doubt(streams: &[StreamReport]) -> u64 {
 }
 
 fn caveats(results: &[NodeResult], stopped_early: bool) -> Vec<Caveat> {
-    let mut caveats: Vec<Caveat> = Vec::new();
     // Whether the run was cut short is known best for all nodes together.
-    let of_nodes = results.iter().flat_map(|node| &node.caveats);
-    for caveat in of_nodes.filter(|caveat| caveat.doubt != Doubt::Interrupted) {
-        if !caveats.contains(caveat) {
-            caveats.push(caveat.clone());
-        }
-    }
+    let mut caveats = claims::distinct_caveats(results, Doubt::Interrupted);
     if stopped_early {
         caveats.push(Caveat {
             doubt: Doubt::Interrupted,

@@ -3,7 +3,7 @@ mod verdict;
 
 use super::*;
 use packetrig_plan::Plan;
-use packetrig_stats::caveat::Doubt;
+use packetrig_stats::caveat::{Caveat, Doubt};
 use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
 use packetrig_stats::latency::Latency;
 use packetrig_stats::ledger::Account;
@@ -349,4 +349,37 @@ fn a_report_survives_json() {
         let text = serde_json::to_string(&report).unwrap();
         assert_eq!(serde_json::from_str::<RunReport>(&text).unwrap(), report);
     }
+}
+
+#[test]
+fn rows_about_nothing_in_the_plan_end_no_controller_and_forbid_pass() {
+    let whole = report_of(vec![node(&[1001])]);
+    let mut hostile = NodeResult { node: "hostile".into(), ..NodeResult::default() };
+    hostile.ports.push(port(usize::MAX, "far", 0));
+    hostile.send.push(SendResult { stream: 9, ..sent(7) });
+    hostile.receive.push(received(77, 5));
+    hostile.receive.push(ReceiveResult { stream: 9, ..received(1, 5) });
+    let report = report_of(vec![node(&[1001]), hostile]);
+    assert_eq!(report.streams[0].loss, whole.streams[0].loss, "the others' counts are as before");
+    assert_eq!(report.ports.len(), whole.ports.len());
+    let about = report.caveats.iter().find(|caveat| caveat.subject == "hostile").unwrap();
+    assert!(about.matters && about.text.starts_with("4 rows"), "{about:?}");
+}
+
+#[test]
+fn many_rows_about_one_stream_are_not_looked_through() {
+    let mut hostile = NodeResult { node: "hostile".into(), ..NodeResult::default() };
+    hostile.receive = vec![received(1, 0); 10_000];
+    hostile.caveats = (0..20_000)
+        .map(|number| Caveat {
+            doubt: Doubt::Unbalanced,
+            subject: "x".into(),
+            text: (number % 10_000).to_string(),
+            matters: true,
+        })
+        .collect();
+    let report = report_of(vec![node(&[1001]), hostile]);
+    let left_out = report.caveats.iter().find(|caveat| caveat.subject == "hostile").unwrap();
+    assert!(left_out.text.starts_with("9936 rows"), "{left_out:?}");
+    assert_eq!(report.caveats.iter().filter(|caveat| caveat.subject == "x").count(), 10_000);
 }

@@ -78,10 +78,10 @@ fn flooded(subjects: [&str; 2], payload: usize) -> Option<(u64, Vec<Error>)> {
     let mut agent = fabric(&b).join(node("b")).expect("it joins");
     drop({
         let mut first = fabric(&a).join(node("a")).expect("it joins");
-        controller.post(&node("a"), Body::RollCall).expect("it is there");
+        controller.post(&node("a"), Body::RollCall(Nonce(1))).expect("it is there");
         first.receive(LONG).expect("it comes")
     });
-    controller.post(&node("b"), Body::RollCall).expect("it is there");
+    controller.post(&node("b"), Body::RollCall(Nonce(1))).expect("it is there");
     agent.receive(LONG).expect("it comes");
     let hostile = Stranger::new(&fleet, &a);
     let over = AtomicBool::new(false);

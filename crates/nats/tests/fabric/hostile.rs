@@ -121,7 +121,7 @@ fn head(epoch: u64) -> Head {
 
 /// The node learns which controller there is.
 fn acquaint(agent: &mut NatsEndpoint, controller: &mut NatsEndpoint) {
-    controller.post(agent.name(), Body::RollCall).expect("it works");
+    controller.post(agent.name(), Body::RollCall(Nonce(1))).expect("it works");
     assert!((0..200).any(|_| agent.receive(SOON).is_some()));
 }
 

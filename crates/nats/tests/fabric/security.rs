@@ -31,8 +31,8 @@ fn join(fabric: &NatsFabric, name: &NodeName) -> NatsEndpoint {
 
 /// The node hears which controller there is; what it says before counts for none.
 fn acquaint(controller: &mut NatsEndpoint, agent: &mut NatsEndpoint) {
-    controller.post_all(Body::RollCall).expect("it works");
-    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall));
+    controller.post_all(Body::RollCall(Nonce(1))).expect("it works");
+    assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(Body::RollCall(Nonce(1))));
 }
 
 /// Waits until there is trouble, at most as long as a lost message would take.

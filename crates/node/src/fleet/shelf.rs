@@ -7,9 +7,12 @@ use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
 use packetrig_fleet::{NodeName, RunId};
-use packetrig_store::{Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, Stored, Unfinished};
+use packetrig_store::{
+    Catalogue, Draft, Error, Gathered, KeptRun, ReportSize, RunQuota, RunShare, Stored, Unfinished,
+};
 use packetrig_sys::clock;
 use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,6 +25,21 @@ struct Slot {
     draft: Option<Draft>,
     /// What was written down of the run under way when it began; how far it is, is its member `record`.
     begun: Value,
+    quota: RunQuota,
+    /// What is known of parts that are whole. A part is put together once, however often its segments come again.
+    whole: BTreeMap<WholePart, Shelved>,
+}
+
+/// A part of the run under way that is stored to its end.
+type WholePart = (u32, NodeName);
+
+impl Slot {
+    fn hold(&mut self, mut draft: Draft, record: &str) {
+        draft.set_quota(self.quota);
+        self.draft = Some(draft);
+        self.begun = serde_json::from_str(record).unwrap_or_default();
+        self.whole.clear();
+    }
 }
 
 impl std::fmt::Debug for RunShelf {
@@ -33,7 +51,13 @@ impl std::fmt::Debug for RunShelf {
 impl RunShelf {
     /// Of a connection of its own.
     pub fn new(catalogue: Catalogue) -> Self {
-        Self(Arc::new(Mutex::new(Slot { catalogue, draft: None, begun: Value::Null })))
+        Self::with_quota(catalogue, RunQuota::default())
+    }
+
+    /// The same, where each node may store so much of a run.
+    pub fn with_quota(catalogue: Catalogue, quota: RunQuota) -> Self {
+        let slot = Slot { catalogue, draft: None, begun: Value::Null, quota, whole: BTreeMap::new() };
+        Self(Arc::new(Mutex::new(slot)))
     }
 
     fn own(&self) -> MutexGuard<'_, Slot> {
@@ -44,8 +68,8 @@ impl RunShelf {
     /// Begins a run that a later controller can find. Its record is a JSON object of the caller's.
     pub fn begin(&self, unfinished: &Unfinished, size: ReportSize) -> Result<(), Error> {
         let mut slot = self.own();
-        slot.draft = Some(slot.catalogue.begin_unfinished(unfinished, size)?);
-        slot.begun = serde_json::from_str(&unfinished.record).unwrap_or_default();
+        let draft = slot.catalogue.begin_unfinished(unfinished, size)?;
+        slot.hold(draft, &unfinished.record);
         Ok(())
     }
 
@@ -58,18 +82,22 @@ impl RunShelf {
     pub fn resume(&self, run: &RunId) -> Result<Unfinished, Error> {
         let mut slot = self.own();
         let (draft, unfinished) = slot.catalogue.resume(run)?;
-        slot.draft = Some(draft);
-        slot.begun = serde_json::from_str(&unfinished.record).unwrap_or_default();
+        slot.hold(draft, &unfinished.record);
         Ok(unfinished)
     }
 
     /// What of the run under way is stored already: whoever takes it up is not told again.
     pub fn on_hand(&self, record: &RunRecord) -> Vec<(NodeName, Shelved)> {
-        let slot = self.own();
-        let of_node = |node: &NodeName| {
-            Some((node.clone(), slot.shelved(&record.head.run, record.head.attempt, node).ok()?))
-        };
-        record.nodes.iter().filter_map(of_node).collect()
+        let mut slot = self.own();
+        let mut on_hand = Vec::new();
+        for node in &record.nodes {
+            let (run, attempt) = (&record.head.run, record.head.attempt);
+            let below = slot.catalogue.watermark(run, attempt, node).unwrap_or(0);
+            if let Ok(shelved) = slot.part(run, attempt, node) {
+                on_hand.push((node.clone(), Shelved { below, ..shelved }));
+            }
+        }
+        on_hand
     }
 
     /// Writes how far the run under way is.
@@ -101,7 +129,7 @@ impl RunShelf {
 
 impl Shelf for RunShelf {
     fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Option<Shelved>, ShelfError> {
-        let slot = self.own();
+        let mut slot = self.own();
         match slot.store(id, body) {
             Ok(shelved) => Ok(Some(shelved)),
             Err(error) if error.is_unreadable() => {
@@ -123,32 +151,67 @@ impl Slot {
         record.is_null() || names.any(|name| name == node.0.as_str())
     }
 
-    fn store(&self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
+    fn store(&mut self, id: &SegmentId, body: &[u8]) -> Result<Shelved, Error> {
         let at = clock::wall_clock_ns();
         let SegmentId { run, attempt, node, .. } = id;
-        match self.under_way(run, node) {
-            Some(draft) => settled(draft.store_segment(&self.catalogue, id, body, at))?,
-            None => settled(self.catalogue.store_late(id, body, at))?,
+        let Some(draft) = self.under_way(run, node) else {
+            settled(self.catalogue.store_late(id, body, at))?;
+            return self.shelved(id, Shelved::default());
+        };
+        match draft.store_segment(&self.catalogue, id, body, at) {
+            Err(Error::RunQuota { share, .. }) => return self.shelved(id, beyond_quota(node, share)),
+            stored => settled(stored)?,
         }
-        self.shelved(run, *attempt, node)
+        let shelved = self.part(run, *attempt, node)?;
+        self.shelved(id, shelved)
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
         self.draft.as_ref().filter(|draft| draft.run() == run && self.takes_part(node))
     }
 
-    /// What is stored of a node's part in a run.
-    fn shelved(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Shelved, Error> {
-        let under_way = self.under_way(run, node);
-        let gathered = match under_way {
-            Some(draft) => draft.assemble(&self.catalogue, attempt, node)?,
-            None => None,
-        };
-        let below = self.catalogue.watermark(run, attempt, node)?;
-        let cut_short = gathered.as_ref().filter(|all| all.result.is_none()).map(last_words);
-        let Gathered { result, doubts, elsewhere, .. } = gathered.unwrap_or_default();
-        Ok(Shelved { below, result: result.map(Arc::new), cut_short, doubts, elsewhere })
+    /// What is stored of a node's part in the run under way, once that is whole. It is put together once.
+    fn part(&mut self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Shelved, Error> {
+        let part = (attempt, node.clone());
+        if let Some(known) = self.whole.get(&part) {
+            return Ok(known.clone());
+        }
+        let draft = self.under_way(run, node);
+        let gathered = draft.map(|draft| draft.assemble(&self.catalogue, attempt, node)).transpose()?;
+        let Some(gathered) = gathered.flatten() else { return Ok(Shelved::default()) };
+        let shelved = whole_part(node, gathered);
+        self.whole.insert(part, shelved.clone());
+        Ok(shelved)
     }
+
+    /// The same with how much of the part is stored.
+    fn shelved(&self, id: &SegmentId, shelved: Shelved) -> Result<Shelved, Error> {
+        let below = self.catalogue.watermark(&id.run, id.attempt, &id.node)?;
+        Ok(Shelved { below, ..shelved })
+    }
+}
+
+/// What is told of a part that is stored to its end.
+fn whole_part(node: &NodeName, gathered: Gathered) -> Shelved {
+    let cut_short = gathered.result.is_none().then(|| last_words(&gathered));
+    let Gathered { mut result, mut doubts, elsewhere, .. } = gathered;
+    // Whose segments they are is known; a result that names another node would count as that node's.
+    if let Some(result) = result.as_mut().filter(|result| result.node != node.0) {
+        doubts.push(format!("{node}: its result says that it is of node `{}`", result.node));
+        result.node.clone_from(&node.0);
+    }
+    Shelved { below: 0, result: result.map(Arc::new), cut_short, doubts, elsewhere }
+}
+
+/// A node that has used up its share is named once; the count of what was refused is in the catalogue.
+fn beyond_quota(node: &NodeName, share: RunShare) -> Shelved {
+    let RunShare { segments, bytes, refused } = share;
+    let limit = || {
+        format!(
+            "{node}: limit reached: {bytes} B of it in {segments} segments are stored, the rest stays with it"
+        )
+    };
+    Shelved { doubts: (refused == 1).then(limit).into_iter().collect(), ..Shelved::default() }
 }
 
 /// Other bytes under a name that is stored come from a disk that lost what it had: what came first counts, and the node
@@ -171,4 +234,88 @@ fn last_words(gathered: &Gathered) -> String {
     });
     let words: Vec<String> = reason.into_iter().chain(counted).collect();
     if words.is_empty() { "nothing of it was kept".to_owned() } else { words.join("; ") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_stats::result::NodeResult;
+    use packetrig_store::spool::{Limits, Spool};
+    use std::fs;
+
+    fn run() -> RunId {
+        RunId("r".into())
+    }
+
+    /// What a node hands over of a run with a result.
+    fn segments_of(result: &NodeResult) -> Vec<(SegmentId, Vec<u8>)> {
+        let place = tempfile::tempdir().unwrap();
+        let limits = Limits { bytes: 1 << 30, keep_free: 0 };
+        let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+        let mut journal = spool.journal(&run(), 1).unwrap();
+        journal.result(result).unwrap();
+        journal.end(None).unwrap();
+        let all = spool.pending(usize::MAX);
+        all.iter().map(|one| (one.id(&NodeName("a".into())), spool.read(&one.key).unwrap())).collect()
+    }
+
+    fn segments() -> Vec<(SegmentId, Vec<u8>)> {
+        segments_of(&NodeResult { node: "a".into(), ..NodeResult::default() })
+    }
+
+    fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
+        let shelf = RunShelf::with_quota(Catalogue::open(place).unwrap(), quota);
+        let begun = Unfinished {
+            run: run(),
+            attempt: 1,
+            epoch: 1,
+            record: "{}".into(),
+            plan: String::new(),
+            directory: PathBuf::new(),
+            begun_at: 1,
+        };
+        shelf.begin(&begun, ReportSize::default()).unwrap();
+        shelf
+    }
+
+    #[test]
+    fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
+        let place = tempfile::tempdir().unwrap();
+        let mut shelf = shelf(place.path(), RunQuota::default());
+        let segments = segments();
+        let stored = |shelf: &mut RunShelf, (id, body): &(SegmentId, Vec<u8>)| {
+            Shelf::store(shelf, id, body).unwrap().unwrap()
+        };
+        let told: Vec<Shelved> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
+        let whole = told.last().unwrap();
+        assert!(whole.result.is_some() && whole.below == segments.len() as u64);
+        // Whoever read them again would find nothing.
+        let files = shelf.own().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments/a.1"));
+        fs::remove_dir_all(files.unwrap()).unwrap();
+        assert_eq!(stored(&mut shelf, &segments[0]), *whole);
+    }
+
+    #[test]
+    fn a_result_counts_as_that_of_the_node_that_sealed_it() {
+        let place = tempfile::tempdir().unwrap();
+        let mut shelf = shelf(place.path(), RunQuota::default());
+        let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
+        let told = forged.iter().map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap());
+        let last = told.last().unwrap();
+        assert_eq!(last.result.unwrap().node, "a");
+        assert!(last.doubts.iter().any(|doubt| doubt.contains("of node `b`")), "{:?}", last.doubts);
+    }
+
+    #[test]
+    fn a_node_beyond_its_share_of_a_run_is_named_once() {
+        let place = tempfile::tempdir().unwrap();
+        let mut shelf = shelf(place.path(), RunQuota { bytes: 1 << 30, segments: 1 });
+        let segments = segments();
+        let told: Vec<Shelved> = (segments.iter().chain(&segments))
+            .map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap())
+            .collect();
+        let doubts: Vec<&String> = told.iter().flat_map(|shelved| &shelved.doubts).collect();
+        assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
+        assert!(told.iter().all(|shelved| shelved.result.is_none() && shelved.below == 1));
+    }
 }

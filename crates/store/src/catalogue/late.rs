@@ -67,6 +67,8 @@ impl Catalogue {
         }
         let sql = "DELETE FROM segments WHERE run NOT IN (SELECT id FROM runs)
              AND run NOT IN (SELECT run FROM unfinished);
+             DELETE FROM run_parts WHERE run NOT IN (SELECT run FROM segments);
+             DELETE FROM run_shares WHERE run NOT IN (SELECT run FROM segments);
              DELETE FROM late;";
         self.connection.execute_batch(sql).map_err(|source| self.error(source))
     }

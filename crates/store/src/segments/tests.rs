@@ -450,3 +450,28 @@ fn a_node_whose_captures_are_none_is_doubted_and_no_other() {
         gathered.doubts
     );
 }
+
+#[test]
+fn a_node_of_the_run_has_a_share_and_what_is_beyond_stays_with_it() {
+    let mut bench = bench();
+    let many = sent("a", |journal| {
+        for at in 1..=9 {
+            journal.interval(&sample(at)).unwrap();
+        }
+    });
+    bench.draft.set_quota(crate::RunQuota { bytes: 1 << 30, segments: 4 });
+    let store = |segment: &(SegmentId, Vec<u8>)| {
+        bench.draft.store_segment(&bench.catalogue, &segment.0, &segment.1, 5)
+    };
+    let refused = many.iter().filter(|segment| store(segment).is_err()).count();
+    assert_eq!((many.len(), refused), (10, 6));
+    assert!(matches!(store(&many[9]), Err(Error::RunQuota { share, .. }) if share.refused == 7));
+    assert_eq!(store(&many[0]).unwrap(), Stored::Again, "what is stored is known");
+    assert_eq!(bench.below("a"), 4, "the node keeps the rest");
+    let other = sent("b", |journal| drop(journal.interval(&sample(1))));
+    assert!(other.iter().all(|segment| store(segment).is_ok()), "another node has its own share");
+    assert!(bench.assemble("b").is_some() && bench.assemble("a").is_none());
+    let id = SegmentId { attempt: 2, ..many[9].0.clone() };
+    let again = bench.draft.store_segment(&bench.catalogue, &id, &many[9].1, 5);
+    assert!(matches!(again, Err(Error::RunQuota { .. })), "an attempt gives no new share");
+}

@@ -10,12 +10,14 @@
 //! Invariants: a segment is whole or not there; numbers begin at 0 and have no gap; a number means the same bytes for
 //! ever; a journal always ends, if need be as one that was cut short.
 
+mod allowance;
 pub mod books;
 mod error;
 mod journal;
 mod part;
 pub mod segment;
 
+pub use allowance::{AllowanceError, CaptureAllowance};
 pub use books::{Counts, Manifest};
 pub use error::Error;
 pub use journal::{Entry, Journal};
@@ -132,6 +134,11 @@ impl Spool {
         recovered.waiting =
             state.parts.values().map(|part| u64::try_from(part.kept.len()).unwrap_or(0)).sum();
         Ok(Self { state: Arc::new(Mutex::new(state)), recovered })
+    }
+
+    /// How much of the captures of runs may still leave, of `per_run` bytes of each. There is one of a spool.
+    pub fn capture_allowance(&self, per_run: u64) -> Result<CaptureAllowance, Error> {
+        CaptureAllowance::open(&self.state().directory, per_run)
     }
 
     /// What was found when it was opened.
