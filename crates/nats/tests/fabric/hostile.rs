@@ -9,7 +9,7 @@ use crate::stranger::{Stranger, open_everything};
 use async_nats::HeaderMap;
 use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, PlanHash, Reply, RunId};
+use packetrig_fleet::message::{Body, Command, Envelope, Head, NodeName, Nonce, PlanHash, Reply, RunId};
 use packetrig_nats::{Access, NatsEndpoint, NatsFabric};
 use packetrig_units::Nanos;
 use std::collections::BTreeSet;
