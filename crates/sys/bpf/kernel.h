@@ -58,20 +58,31 @@ static long (*bpf_xdp_store_bytes)(struct xdp_md *ctx, u32 offset, void *buf, u3
 })
 
 /*
- * Publishes a counter that tells another processor that what was written before it is there. Processors that keep stores in
- * order (build.rs says which) need no more than a store; on others an addition that returns the old value is a full
- * barrier.
+ * PUBLISH: a counter that tells another processor that what was written before it is there, and what was read before it may be written
+ * again. OBSERVE: reads such a counter of another processor; what is read behind it is no older. Processors that keep loads and
+ * stores in order (build.rs says which) need no more than a store and a load; on others an addition that returns the old value is
+ * a barrier. tests/memory_order plays both.
  */
 #ifdef ORDERED_STORES
 #define PUBLISH(counter, more) do { \
 	asm volatile("" ::: "memory"); \
 	WRITE_ONCE(counter, counter + (more)); \
 } while (0)
+#define OBSERVE(counter) ({ \
+	u64 observed = READ_ONCE(counter); \
+	asm volatile("" ::: "memory"); \
+	observed; \
+})
 #else
 #define PUBLISH(counter, more) do { \
 	u64 before = __sync_fetch_and_add(&(counter), (more)); \
 	PIN(before); \
 } while (0)
+#define OBSERVE(counter) ({ \
+	u64 observed = __sync_fetch_and_add(&(counter), 0); \
+	PIN(observed); \
+	observed; \
+})
 #endif
 
 /* Maps are created by the loader, which finds them by the names of these symbols. */

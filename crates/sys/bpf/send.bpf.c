@@ -419,12 +419,13 @@ INLINE u64 read_clock(struct control *c)
 INLINE int next_run(struct control *c)
 {
 	u64 popped = c->popped;
-	if (popped == READ_ONCE(c->pushed))
+	/* A thread that finds nothing turns: only what it finds is worth a barrier. */
+	if (popped == READ_ONCE(c->pushed) || popped == OBSERVE(c->pushed))
 		return 0;
 	c->now = c->runs[popped & (RUNS - 1)];
 	c->index = 0;
 	c->left = c->now.count;
-	WRITE_ONCE(c->popped, popped + 1);
+	PUBLISH(c->popped, 1);
 	return c->left > 0;
 }
 

@@ -36,6 +36,7 @@ pub mod sandbox;
 pub mod sched;
 pub mod signal;
 pub mod stamping;
+mod sync;
 pub mod terminal;
 pub mod udp;
 pub mod userns;

@@ -171,7 +171,8 @@ impl LiveSender {
             let (frames, bytes) =
                 (counts.frames - counted.frames, counts.bytes.saturating_sub(counted.bytes));
             if frames > 0 {
-                let at = MonoTime::from_nanos(counts.last_ns).min(now);
+                // Read while the program counts: the time may still be the one before.
+                let at = MonoTime::from_nanos(counts.last_ns).min(now).max(start);
                 self.series[lane].add(start, at, frames, bytes);
                 sent += frames;
             }
@@ -239,7 +240,8 @@ fn cutoff(spec: &StreamSpec) -> Option<Nanos> {
 }
 
 fn stream_counts(counts: LaneCounts, is_sending: bool) -> StreamTxCounts {
-    let at = |ns| (counts.frames > 0).then(|| MonoTime::from_nanos(ns));
+    // Read while the program counts: a frame may be counted whose time is not there yet.
+    let at = |ns| (counts.frames > 0 && ns > 0).then(|| MonoTime::from_nanos(ns));
     let (first, last) = (at(counts.first_ns), at(counts.last_ns));
     StreamTxCounts {
         since_start: SinceStart { frames: counts.frames, bytes: counts.bytes, first, last },

@@ -2,7 +2,7 @@
 //!
 //! A [`Gate`] owns the program's attachment, which ends with it and with the process; frames of others pass untouched.
 
-use super::{GATE, Held, MOST_HELD_NS, TABLE, held};
+use super::{GATE, Held, MOST_HELD_NS, TABLE, held, passed};
 use crate::area::Area;
 use crate::bpf::{Attachment, Map, MapKind, Place, Program};
 use crate::{Error, Unsupported, kernel, netns::NetNs};
@@ -42,7 +42,7 @@ impl Gate {
 
     /// Frames that have passed so far.
     pub fn passed(&self) -> u64 {
-        self.table.long(PASSED).load(Ordering::Acquire)
+        passed(&self.table, PASSED)
     }
 
     /// What became of frame `number`, counted from 0, one of the last [`super::SLOTS`] that passed.

@@ -3,7 +3,7 @@
 //! A [`LiveTrain`] owns the program and the memory it shares with us. Invariant: a frame's memory is ours until it is given and again
 //! when it has been sent off.
 
-use super::{Held, MOST_HELD_NS, TABLE, TRAIN, held};
+use super::{Held, MOST_HELD_NS, TABLE, TRAIN, held, passed};
 use crate::Error;
 use crate::area::Area;
 use crate::bpf::{Attachment, Map, MapKind, Program};
@@ -105,7 +105,7 @@ impl LiveTrain {
 
     /// Frames sent off so far, or found impossible.
     pub fn sent_off(&self) -> u64 {
-        self.table.long(NEXT).load(Ordering::Acquire)
+        passed(&self.table, NEXT)
     }
 
     /// Frames that could not be made.

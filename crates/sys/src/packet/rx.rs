@@ -8,36 +8,18 @@
 //! A VLAN tag, which the kernel takes out of the frame, is put back in its place with its TPID. Frames that this machine
 //! sends through the interface are not delivered unless that is asked for.
 
+mod blocks;
 mod fanout;
+
+pub use blocks::{RawFrame, Stamp};
 
 use super::{promiscuous, socket};
 use crate::area::Area;
 use crate::{Error, clock, netns::NetNs, pcap::ClassicInsn};
+use blocks::{Blocks, Shape};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::Ordering;
-
-const VLAN_TAG: usize = 4;
-/// Destination and source address: the tag comes behind them.
-const ADDRESSES: usize = 12;
-const TPID_8021Q: u16 = 0x8100;
-
-// Offsets in a block's header (struct tpacket_block_desc).
-const BLOCK_STATUS: usize = 8;
-const BLOCK_FRAMES: usize = 12;
-const BLOCK_FIRST: usize = 16;
-// Offsets in a frame's header (struct tpacket3_hdr, then struct sockaddr_ll).
-const NEXT: usize = 0;
-const SECONDS: usize = 4;
-const NANOSECONDS: usize = 8;
-const KEPT: usize = 12;
-const LENGTH: usize = 16;
-const STATUS: usize = 20;
-const TO_MAC: usize = 24;
-const VLAN_TCI: usize = 32;
-const VLAN_TPID: usize = 36;
-const DIRECTION: usize = size_of::<libc::tpacket3_hdr>() + 10;
 
 /// How to open a receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,32 +41,6 @@ impl Default for RxOptions {
     fn default() -> Self {
         Self { blocks: 512, block_bytes: 1 << 16, retire_ms: 2, promiscuous: true, outgoing: false }
     }
-}
-
-/// Who took the time of arrival.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stamp {
-    /// The card's own clock.
-    Hardware,
-    /// The network stack, when the driver gave it the frame.
-    Software,
-    /// The ring, later than the stack: the first frames after opening, until the kernel has switched stamping on.
-    Ring,
-}
-
-/// An arrived frame, without FCS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RawFrame<'a> {
-    /// Its bytes, VLAN tag in place.
-    pub bytes: &'a [u8],
-    /// Bytes it had on arrival; more than `bytes` holds if it was cut.
-    pub full_len: usize,
-    /// When it arrived, nanoseconds of `CLOCK_REALTIME` (of the card's clock for [`Stamp::Hardware`]).
-    pub realtime_ns: u64,
-    /// Who says so.
-    pub stamp: Stamp,
-    /// The checksum of what IP carries is not in it yet: a sender on this machine left it to a card that never was.
-    pub lacks_checksum: bool,
 }
 
 /// Counters since the ring was opened.
@@ -209,122 +165,6 @@ fn configure(socket: &OwnedFd, options: RxOptions) -> Result<(), (&'static str, 
         tp_feature_req_word: 0,
     };
     socket::set(socket, packet(libc::PACKET_RX_RING), &request).map_err(failed("setsockopt(PACKET_RX_RING)"))
-}
-
-/// Receives frames for all stations as long as the socket lives.
-#[derive(Clone, Copy, Debug)]
-struct Shape {
-    block: usize,
-    blocks: usize,
-}
-
-/// The arithmetic of the ring.
-#[derive(Debug)]
-struct Blocks {
-    area: Area,
-    shape: Shape,
-    /// The block being read, or the next to be handed over.
-    block: usize,
-    /// Whether that block is ours.
-    held: bool,
-    /// Frames of it not read yet.
-    remaining: u32,
-    /// Offset of the next frame in the area.
-    frame: usize,
-    /// Whether frames that this machine sends are delivered.
-    outgoing: bool,
-}
-
-impl Blocks {
-    fn new(area: Area, shape: Shape) -> Self {
-        Self { area, shape, block: 0, held: false, remaining: 0, frame: 0, outgoing: false }
-    }
-
-    fn is_ready(&self) -> bool {
-        // Acquire: the frames are seen after the status that hands them over.
-        self.held || self.status().load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
-    }
-
-    fn receive(&mut self, most: usize, sink: &mut dyn FnMut(RawFrame<'_>)) -> usize {
-        let mut given = 0;
-        while given < most && self.take() {
-            while given < most && self.remaining > 0 {
-                if let Some(frame) = self.next_frame() {
-                    sink(frame);
-                    given += 1;
-                }
-            }
-            if self.remaining == 0 {
-                self.give_back();
-            }
-        }
-        given
-    }
-
-    /// Takes the next block if it has been handed over.
-    fn take(&mut self) -> bool {
-        if self.held {
-            return true;
-        }
-        if !self.is_ready() {
-            return false;
-        }
-        let start = self.block * self.shape.block;
-        self.remaining = self.area.number(start + BLOCK_FRAMES);
-        self.frame = start + self.area.number(start + BLOCK_FIRST) as usize;
-        self.held = true;
-        true
-    }
-
-    fn give_back(&mut self) {
-        // Release: all reading is done before the kernel writes again.
-        self.status().store(libc::TP_STATUS_KERNEL, Ordering::Release);
-        self.held = false;
-        self.block = if self.block + 1 == self.shape.blocks { 0 } else { self.block + 1 };
-    }
-
-    fn status(&self) -> &std::sync::atomic::AtomicU32 {
-        self.area.word(self.block * self.shape.block + BLOCK_STATUS)
-    }
-
-    /// Steps over one frame; `None` if it is one that this machine sent and nobody wants.
-    fn next_frame(&mut self) -> Option<RawFrame<'_>> {
-        let at = self.frame;
-        self.remaining -= 1;
-        self.frame += self.area.number(at + NEXT) as usize;
-        if !self.outgoing && self.area.bytes(at + DIRECTION, 1)[0] == libc::PACKET_OUTGOING {
-            return None;
-        }
-        let status = self.area.number(at + STATUS);
-        let seconds = u64::from(self.area.number(at + SECONDS));
-        let realtime_ns = seconds * 1_000_000_000 + u64::from(self.area.number(at + NANOSECONDS));
-        let kept = self.area.number(at + KEPT) as usize;
-        let length = self.area.number(at + LENGTH) as usize;
-        let start = at + usize::from(self.area.short(at + TO_MAC));
-        let stamp = match status {
-            s if s & libc::TP_STATUS_TS_RAW_HARDWARE != 0 => Stamp::Hardware,
-            s if s & libc::TP_STATUS_TS_SOFTWARE != 0 => Stamp::Software,
-            _ => Stamp::Ring,
-        };
-        let lacks_checksum = status & libc::TP_STATUS_CSUMNOTREADY != 0;
-        if status & libc::TP_STATUS_VLAN_VALID == 0 || kept < ADDRESSES {
-            let bytes = self.area.bytes(start, kept);
-            return Some(RawFrame { bytes, full_len: length, realtime_ns, stamp, lacks_checksum });
-        }
-        let bytes = self.restore_tag(at, start, kept, status);
-        Some(RawFrame { bytes, full_len: length + VLAN_TAG, realtime_ns, stamp, lacks_checksum })
-    }
-
-    fn restore_tag(&mut self, at: usize, start: usize, kept: usize, status: u32) -> &[u8] {
-        let has_tpid = status & libc::TP_STATUS_VLAN_TPID_VALID != 0;
-        let tpid = if has_tpid { self.area.short(at + VLAN_TPID) } else { TPID_8021Q };
-        let tci = self.area.number(at + VLAN_TCI) & 0xffff;
-        let bytes = self.area.bytes_mut(start - VLAN_TAG, kept + VLAN_TAG);
-        bytes.copy_within(VLAN_TAG..VLAN_TAG + ADDRESSES, 0);
-        bytes[ADDRESSES..ADDRESSES + 2].copy_from_slice(&tpid.to_be_bytes());
-        bytes[ADDRESSES + 2..ADDRESSES + VLAN_TAG].copy_from_slice(&tci.to_be_bytes()[2..]);
-        bytes
-    }
 }
 
 #[cfg(test)]

@@ -4,18 +4,16 @@
 //! it (as libpsx and the C library do). What the kernel then says of each thread decides whether it is done.
 
 use super::capabilities::Capabilities;
+use super::request::{RightsRequest, SAME, WantedRights};
 use super::status::{ThreadStatus, threads_of};
 use super::user::User;
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::{Error, signal};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What the handler does: capabilities to keep, and the user and group to become.
-static KEPT: AtomicU64 = AtomicU64::new(0);
-static USER: AtomicU32 = AtomicU32::new(SAME);
-static GROUP: AtomicU32 = AtomicU32::new(SAME);
-/// The kernel's word for "no change".
-const SAME: u32 = u32::MAX;
+/// What the handler does.
+static REQUEST: RightsRequest =
+    RightsRequest { kept: AtomicU64::new(0), user: AtomicU32::new(SAME), group: AtomicU32::new(SAME) };
 /// `_LINUX_CAPABILITY_VERSION_3`.
 const VERSION_3: u32 = 0x2008_0522;
 /// A thread that has not followed after so many signals never will.
@@ -24,9 +22,11 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// Leaves every thread these capabilities, of those it has, and makes it the user's.
 pub(super) fn drop_rights(kept: Capabilities, user: Option<User>) -> Result<(), Error> {
-    KEPT.store(kept.bits(), Ordering::Release);
-    USER.store(user.as_ref().map_or(SAME, |user| user.uid), Ordering::Release);
-    GROUP.store(user.as_ref().map_or(SAME, |user| user.gid), Ordering::Release);
+    REQUEST.tell(WantedRights {
+        kept: kept.bits(),
+        user: user.as_ref().map_or(SAME, |user| user.uid),
+        group: user.as_ref().map_or(SAME, |user| user.gid),
+    });
     signal::handle(request_signal(), follow, libc::SA_RESTART)?;
     drop_own();
     let process = std::process::id();
@@ -77,11 +77,11 @@ fn drop_own() {
     let errno = unsafe { libc::__errno_location() };
     // SAFETY: as above; nobody else reads or writes that of this thread.
     let before = unsafe { *errno };
-    let user = USER.load(Ordering::Acquire);
-    if user != SAME {
-        become_user(user, GROUP.load(Ordering::Acquire));
+    let wanted = REQUEST.read();
+    if wanted.user != SAME {
+        become_user(wanted.user, wanted.group);
     }
-    reduce(KEPT.load(Ordering::Acquire));
+    reduce(wanted.kept);
     // SAFETY: as above.
     unsafe { *errno = before };
 }

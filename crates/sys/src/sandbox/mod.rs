@@ -15,6 +15,7 @@ mod capabilities;
 mod every_thread;
 mod landlock;
 mod report;
+mod request;
 mod seccomp;
 mod status;
 mod syscalls;

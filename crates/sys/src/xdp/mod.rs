@@ -41,5 +41,12 @@ pub fn obstacle() -> Option<Error> {
     Program::load("probe", &PASS, true).err()
 }
 
+/// Bytes of a ring in `bpf/rings.h`.
+const RING_BYTES: usize = 16 << 20;
+
 /// Section of the programs in their objects.
 const SECTION: &str = "xdp";
+
+#[cfg(test)]
+#[path = "ring/tests.rs"]
+mod ring_tests;

@@ -5,6 +5,7 @@
 //!
 //! Invariant: bytes of a record are read only between the reader's and the writer's counter.
 
+use super::RING_BYTES;
 use crate::area::Area;
 use std::sync::atomic::Ordering;
 
@@ -14,16 +15,15 @@ pub const LONGEST: u32 = 9600;
 pub const SETTLED_NS: u64 = 100_000;
 
 // struct ring and struct record in bpf/rings.h
-const WRITTEN: usize = 0;
+pub(super) const WRITTEN: usize = 0;
 const DROPPED: usize = 8;
 const READ: usize = 64;
-const DATA: usize = 4096;
-const RING_BYTES: usize = 16 << 20;
+pub(super) const DATA: usize = 4096;
 const RING: u64 = RING_BYTES as u64;
 const SLACK: usize = 16_384;
 /// Bytes of a ring with its counters.
 pub(super) const VALUE: usize = DATA + RING_BYTES + SLACK;
-const HEAD: usize = 16;
+pub(super) const HEAD: usize = 16;
 const HEADER: u32 = 0x8000_0000;
 
 /// A frame in a ring.
@@ -56,7 +56,7 @@ struct Cursor {
 /// All rings of an interface.
 #[derive(Debug)]
 pub(super) struct Rings {
-    area: Area,
+    pub(super) area: Area,
     cursors: Vec<Cursor>,
 }
 
@@ -135,9 +135,6 @@ impl Rings {
     }
 }
 
-fn offset(counter: u64) -> usize {
+pub(super) fn offset(counter: u64) -> usize {
     usize::try_from(counter % RING).unwrap_or(0)
 }
-
-#[cfg(test)]
-mod tests;

@@ -7,7 +7,9 @@
 //! ```
 //! The thread turns all the time while it lives. [`LiveTx::stop`] ends sending at once, dropping ends the thread.
 //!
-//! Invariant: a run belongs to the program from the moment it is pushed, and its slot to us again when it is popped.
+mod runs;
+
+pub use runs::{Progress, Run};
 
 use super::buckets::BUCKETS;
 use super::{SECTION, SEND};
@@ -15,6 +17,7 @@ use crate::area::Area;
 use crate::bpf::{Map, MapKind, Program};
 use crate::netns::NetNs;
 use crate::{Error, sched, signal};
+use runs::RunQueue;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,22 +39,13 @@ pub const LONGEST: usize = 3_300;
 pub const MOST_BATCH: u32 = 64;
 
 // struct control in bpf/send.bpf.c
-const PUSHED: usize = 0;
-const STOP: usize = 8;
 const KEY: usize = 16;
 const LATE_AFTER: usize = 24;
 const IFINDEX: usize = 32;
 const BATCH: usize = 36;
-const POPPED: usize = 64;
-const LEFT: usize = 80;
-const CALLS: usize = 88;
-const BUILT: usize = 96;
-const FAILED: usize = 120;
 const BOUNDS_MAX: usize = 192;
 const BOUNDS: usize = 256;
-const SLOTS: usize = 4096;
-const SLOT: usize = 64;
-const CONTROL: usize = SLOTS + SLOT * 4096;
+const CONTROL: usize = runs::SLOTS + runs::SLOT * 4096;
 // struct lane
 const LANE: usize = 64 + 8 * BUCKETS;
 const ERRORS: usize = 64;
@@ -163,25 +157,6 @@ pub struct Tables {
     pub lanes: u32,
 }
 
-/// Frames to send.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// When the first is due, in ns of the monotonic clock.
-    pub due_ns: u64,
-    /// From one to the next, in 2^-20 ns.
-    pub step: u64,
-    /// Number of the first.
-    pub number: u64,
-    /// At or after this instant they stay unsent.
-    pub cutoff_ns: u64,
-    /// How many.
-    pub count: u32,
-    /// Of which shape.
-    pub shape: u32,
-    /// How much later than planned the frames are due, because the sender was held up: they count as that late, in ns.
-    pub behind_ns: u64,
-}
-
 /// How to send.
 #[derive(Clone, Copy, Debug)]
 pub struct LiveOptions {
@@ -191,21 +166,6 @@ pub struct LiveOptions {
     pub late_after_ns: u64,
     /// Frames between two hand-overs at most: a power of two up to [`MOST_BATCH`].
     pub batch: u32,
-}
-
-/// How far the program is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Runs begun.
-    pub popped: u64,
-    /// Frames of the current run to go.
-    pub left: u64,
-    /// Times it ran.
-    pub calls: u64,
-    /// Frames made.
-    pub built: u64,
-    /// Frames it could not make.
-    pub failed: u64,
 }
 
 /// What the program counted in a lane.
@@ -238,10 +198,9 @@ struct Shared {
 #[derive(Debug)]
 pub struct LiveTx {
     shared: Arc<Shared>,
-    control: Area,
+    runs: RunQueue,
     lanes: Area,
     thread: Option<JoinHandle<Result<(), Error>>>,
-    pushed: u64,
 }
 
 impl LiveTx {
@@ -269,7 +228,8 @@ impl LiveTx {
         let longest = tables.shapes.iter().map(|shape| shape.len as usize).max().unwrap_or(60);
         let frame = vec![0; longest.min(LONGEST)];
         let shared = Shared { program, quit: AtomicBool::new(false), frame, batch: options.batch };
-        Ok(Self { shared: Arc::new(shared), control, lanes: lanes.share()?, thread: None, pushed: 0 })
+        let runs = RunQueue::new(control);
+        Ok(Self { shared: Arc::new(shared), runs, lanes: lanes.share()?, thread: None })
     }
 
     /// Starts the thread that turns the program, in the interface's namespace. From now on frames leave when they are due.
@@ -288,45 +248,27 @@ impl LiveTx {
 
     /// Hands a run over; `false` if too many wait.
     pub fn push(&mut self, run: &Run) -> bool {
-        if self.pushed - self.progress().popped >= RUNS {
-            return false;
-        }
-        let slot = SLOTS + SLOT * usize::try_from(self.pushed % RUNS).unwrap_or(0);
-        let words = [run.due_ns, run.step, run.number, run.cutoff_ns];
-        let bytes = self.control.bytes_mut(slot, 48);
-        for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
-            to.copy_from_slice(&word.to_ne_bytes());
-        }
-        bytes[32..36].copy_from_slice(&run.count.to_ne_bytes());
-        bytes[36..40].copy_from_slice(&run.shape.to_ne_bytes());
-        bytes[40..48].copy_from_slice(&run.behind_ns.to_ne_bytes());
-        self.pushed += 1;
-        self.control.long(PUSHED).store(self.pushed, Ordering::Release);
-        true
+        self.runs.push(run)
     }
 
     /// Nothing leaves any more, whatever was pushed; a frame in the making still does.
     pub fn stop(&self) {
-        self.control.long(STOP).store(1, Ordering::Release);
+        self.runs.stop();
     }
 
     /// How far the program is.
     pub fn progress(&self) -> Progress {
-        let read = |at| self.control.long(at).load(Ordering::Acquire);
-        // In this order, so that "nothing left" is not read from before "all popped".
-        let popped = read(POPPED);
-        Progress { popped, left: read(LEFT), calls: read(CALLS), built: read(BUILT), failed: read(FAILED) }
+        self.runs.progress()
     }
 
     /// Whether everything that was pushed has been made. It may still wait for the end of its batch.
     pub fn is_drained(&self) -> bool {
-        let progress = self.progress();
-        progress.popped == self.pushed && progress.left == 0
+        self.runs.is_drained()
     }
 
     /// Runs pushed and not begun.
     pub fn waiting(&self) -> u64 {
-        self.pushed - self.progress().popped
+        self.runs.waiting()
     }
 
     /// An error if the thread has ended by itself.
@@ -370,7 +312,7 @@ impl LiveTx {
 
     /// Frames by how long after they were made their batch had been handed over for certain, and the longest such time.
     pub fn bounds(&self) -> (Vec<u64>, u64) {
-        let read = |at| self.control.long(at).load(Ordering::Relaxed);
+        let read = |at| self.runs.area().long(at).load(Ordering::Relaxed);
         ((0..BUCKETS).map(|bucket| read(BOUNDS + 8 * bucket)).collect(), read(BOUNDS_MAX))
     }
 

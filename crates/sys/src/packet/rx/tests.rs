@@ -1,4 +1,6 @@
-use super::*;
+use super::blocks::*;
+use crate::area::Area;
+use std::sync::atomic::Ordering;
 
 const SHAPE: Shape = Shape { block: 4096, blocks: 3 };
 /// Where the kernel puts a frame behind its header, with some room in front.

@@ -1,4 +1,6 @@
-use super::*;
+use super::slots::*;
+use crate::area::Area;
+use std::sync::atomic::Ordering;
 
 /// Plays the kernel: takes requests in order from its own position, as `tpacket_snd` does.
 struct Kernel {

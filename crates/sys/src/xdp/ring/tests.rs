@@ -1,4 +1,6 @@
-use super::*;
+use super::ring::*;
+use crate::area::Area;
+use std::sync::atomic::Ordering;
 
 /// Plays the program's part.
 fn write(rings: &mut Rings, ring: usize, time: u64, bytes: &[u8]) {

@@ -1,0 +1,48 @@
+//! Where the programs write down when each frame was let go.
+//!
+//! Invariant: what is written of a frame is read only after the program's counter has passed it.
+
+use crate::area::Area;
+use std::sync::atomic::Ordering;
+
+/// Frames whose release is remembered; more must not be under way at once.
+pub const SLOTS: u64 = 4096;
+
+// struct slot in bpf/hold.h, behind a page of other numbers.
+const SLOT: usize = 64;
+const FIRST_SLOT: usize = 4096;
+pub(super) const TABLE: usize = FIRST_SLOT + SLOT * 4096;
+
+/// What became of a frame, nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// When it was to go; 0 if it was too early to be held.
+    pub at_ns: u64,
+    /// When the program got it.
+    pub entered_ns: u64,
+    /// The reading of the clock that let it go.
+    pub released_ns: u64,
+    /// The reading after that.
+    pub left_ns: u64,
+    /// Some time between two readings was this long or longer, to the next lower power of two; 0 if it did not wait.
+    pub gap_ns: u64,
+}
+
+/// Frames that have passed, by the program's counter at this offset: what it noted of them is there.
+pub(super) fn passed(area: &Area, counter: usize) -> u64 {
+    area.long(counter).load(Ordering::Acquire)
+}
+
+/// What became of a frame that has passed.
+pub(super) fn held(area: &Area, number: u64) -> Held {
+    let slot = FIRST_SLOT + SLOT * usize::try_from(number % SLOTS).unwrap_or(0);
+    let read = |word: usize| area.long(slot + 8 * word).load(Ordering::Relaxed);
+    let gaps = read(4);
+    Held {
+        at_ns: read(0),
+        entered_ns: read(1),
+        released_ns: read(2),
+        left_ns: read(3),
+        gap_ns: gaps.checked_ilog2().map_or(0, |power| 1 << power),
+    }
+}

@@ -1,0 +1,192 @@
+//! The slots of the transmit ring: whose each is, and what became of its frame.
+//!
+//! Invariant: a slot is written only while its status word says that it is ours.
+
+use crate::area::Area;
+use std::sync::atomic::Ordering;
+
+/// From the start of a slot to the `virtio_net_hdr`: the slot's header without the address that only receiving has.
+const TO_VNET: usize = libc::TPACKET2_HDRLEN - size_of::<libc::sockaddr_ll>();
+pub(super) const VNET: usize = 10;
+pub(super) const TO_FRAME: usize = TO_VNET + VNET;
+/// Where the slot's header says how long `virtio_net_hdr` and frame are, and where the former says how much to copy.
+pub(super) const AT_LENGTH: usize = 4;
+pub(super) const AT_COPIED: usize = TO_VNET + 2;
+/// More than this is not copied: the kernel may not find so much memory in one piece.
+const MOST_COPIED: usize = 16_384;
+pub(super) const ETHERNET_HEADER: usize = 14;
+const VLAN_TAG: usize = 4;
+/// Status bits that say who owns a slot; above them are bits about time stamps.
+const OWNER: u32 = 7;
+/// Slots start on cache lines.
+const SLOT_ALIGNMENT: usize = 64;
+/// The kernel allocates slots in blocks of this many bytes, or the next power of two that holds one.
+const BLOCK: usize = 1 << 16;
+
+/// What became of the frames.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TxCounts {
+    /// Taken by the kernel.
+    pub taken: u64,
+    /// Refused for good: wrong length for the interface, or withdrawn.
+    pub refused: u64,
+}
+
+/// Where the slots are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    pub(super) slot: usize,
+    pub(super) block: usize,
+    pub(super) per_block: usize,
+    pub(super) slots: usize,
+}
+
+impl Shape {
+    pub(super) fn new(slots: usize, longest: usize) -> Self {
+        let slot = (TO_FRAME + longest).next_multiple_of(SLOT_ALIGNMENT);
+        let block = slot.next_power_of_two().max(BLOCK);
+        let per_block = block / slot;
+        Self { slot, block, per_block, slots: slots.max(2).next_multiple_of(per_block) }
+    }
+
+    pub(super) fn bytes(self) -> usize {
+        self.slots / self.per_block * self.block
+    }
+
+    pub(super) fn offset(self, slot: usize) -> usize {
+        slot / self.per_block * self.block + slot % self.per_block * self.slot
+    }
+
+    pub(super) fn request(self) -> Option<libc::tpacket_req> {
+        let number = |value: usize| u32::try_from(value).ok();
+        Some(libc::tpacket_req {
+            tp_block_size: number(self.block)?,
+            tp_block_nr: number(self.slots / self.per_block)?,
+            tp_frame_size: number(self.slot)?,
+            tp_frame_nr: number(self.slots)?,
+        })
+    }
+}
+
+/// The arithmetic of the ring.
+#[derive(Debug)]
+pub(super) struct Slots {
+    pub(super) area: Area,
+    pub(super) shape: Shape,
+    /// Next slot to fill.
+    pub(super) head: usize,
+    /// Oldest slot not given back.
+    tail: usize,
+    /// Slots from tail to head.
+    pub(super) filled: usize,
+    pub(super) mtu: usize,
+    pub(super) counts: TxCounts,
+}
+
+impl Slots {
+    pub(super) fn new(area: Area, shape: Shape, mtu: usize) -> Self {
+        Self { area, shape, head: 0, tail: 0, filled: 0, mtu, counts: TxCounts::default() }
+    }
+
+    pub(super) fn next(&mut self) -> Option<&mut [u8]> {
+        if self.filled == self.shape.slots {
+            self.reap();
+        }
+        if self.filled == self.shape.slots {
+            return None;
+        }
+        let offset = self.shape.offset(self.head) + TO_FRAME;
+        Some(self.area.bytes_mut(offset, self.shape.slot - TO_FRAME))
+    }
+
+    pub(super) fn commit(&mut self, len: usize) {
+        assert!(self.filled < self.shape.slots && len <= self.shape.slot - TO_FRAME, "commit of {len} bytes");
+        let offset = self.shape.offset(self.head);
+        if !self.is_sendable(offset + TO_FRAME, len) {
+            self.counts.refused += 1;
+            return;
+        }
+        let length = u32::try_from(VNET + len).expect("a slot is far smaller than 4 GiB");
+        let copied = u16::try_from(len.min(MOST_COPIED)).expect("the most that is copied fits");
+        self.area.bytes_mut(offset + AT_LENGTH, 4).copy_from_slice(&length.to_ne_bytes());
+        self.area.bytes_mut(offset + AT_COPIED, 2).copy_from_slice(&copied.to_ne_bytes());
+        // Release: the kernel sees frame and length before it sees the request.
+        self.area.word(offset).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+        self.head = self.after(self.head);
+        self.filled += 1;
+    }
+
+    /// The kernel's own rule: a VLAN tag does not count.
+    fn is_sendable(&self, frame: usize, len: usize) -> bool {
+        let most = ETHERNET_HEADER + self.mtu;
+        let is_tagged = || self.area.bytes(frame + 12, 2) == [0x81, 0x00];
+        len >= ETHERNET_HEADER && (len <= most || (len <= most + VLAN_TAG && is_tagged()))
+    }
+
+    pub(super) fn reap(&mut self) {
+        while self.filled > 0 {
+            match self.owner(self.tail) {
+                libc::TP_STATUS_AVAILABLE => {
+                    self.counts.taken += 1;
+                    self.tail = self.after(self.tail);
+                    self.filled -= 1;
+                }
+                libc::TP_STATUS_WRONG_FORMAT => self.expel(),
+                _ => break,
+            }
+        }
+    }
+
+    /// Removes the refused frame at the tail. The kernel waits at that very slot, so those behind it move up by one.
+    fn expel(&mut self) {
+        let mut slot = self.tail;
+        for _ in 1..self.filled {
+            let next = self.after(slot);
+            self.copy_frame(next, slot);
+            self.area.word(self.shape.offset(slot)).store(libc::TP_STATUS_SEND_REQUEST, Ordering::Release);
+            slot = next;
+        }
+        self.area.word(self.shape.offset(slot)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+        self.head = slot;
+        self.filled -= 1;
+        self.counts.refused += 1;
+    }
+
+    fn copy_frame(&mut self, from: usize, to: usize) {
+        let (from, to) = (self.shape.offset(from) + AT_LENGTH, self.shape.offset(to) + AT_LENGTH);
+        for at in (0..self.shape.slot - AT_LENGTH).step_by(4) {
+            let part = self.area.number(from + at).to_ne_bytes();
+            self.area.bytes_mut(to + at, 4).copy_from_slice(&part);
+        }
+    }
+
+    pub(super) fn withdraw(&mut self) -> usize {
+        self.reap();
+        let mut withdrawn = 0;
+        while self.filled > 0 {
+            let last = self.before(self.head);
+            if self.owner(last) != libc::TP_STATUS_SEND_REQUEST {
+                break;
+            }
+            self.area.word(self.shape.offset(last)).store(libc::TP_STATUS_AVAILABLE, Ordering::Release);
+            self.head = last;
+            self.filled -= 1;
+            withdrawn += 1;
+        }
+        self.counts.refused += withdrawn as u64;
+        withdrawn
+    }
+
+    pub(super) fn owner(&self, slot: usize) -> u32 {
+        // Acquire: what the kernel did to the slot is seen before the slot is used again.
+        self.area.word(self.shape.offset(slot)).load(Ordering::Acquire) & OWNER
+    }
+
+    pub(super) fn after(&self, slot: usize) -> usize {
+        if slot + 1 == self.shape.slots { 0 } else { slot + 1 }
+    }
+
+    fn before(&self, slot: usize) -> usize {
+        if slot == 0 { self.shape.slots - 1 } else { slot - 1 }
+    }
+}

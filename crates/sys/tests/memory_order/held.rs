@@ -1,0 +1,52 @@
+//! The notes of frames that were held back: written by `bpf/gate.bpf.c` and `bpf/train.bpf.c`, read here.
+
+use crate::area::Area;
+use crate::explore::check;
+use crate::sync::Ordering;
+
+#[path = "../../src/hold/held.rs"]
+#[expect(
+    dead_code,
+    unreachable_pub,
+    clippy::struct_field_names,
+    reason = "the model uses what the protocol needs"
+)]
+mod notes;
+
+const COUNTER: usize = 16;
+const FIRST: usize = 4096;
+
+/// Notes of the first two frames: at, entered, released, left, gaps.
+fn table() -> Area {
+    let slots = (0..2).flat_map(|slot| (0..5).map(move |word| FIRST + 64 * slot + 8 * word));
+    let longs: Vec<usize> = slots.chain([COUNTER]).collect();
+    Area::new(&[], &longs, &[])
+}
+
+#[test]
+fn what_a_program_noted_of_a_frame_is_there_once_its_counter_has_passed_it() {
+    for source in [include_str!("../../bpf/gate.bpf.c"), include_str!("../../bpf/train.bpf.c")] {
+        crate::assert_plays(source, &["slot->left = bpf_ktime_get_ns();\n\tPUBLISH("]);
+    }
+    check(|| {
+        let area = table();
+        let program = area.share();
+        let thread = loom::thread::spawn(move || {
+            for number in 0..2 {
+                for word in 0..5 {
+                    program.long(FIRST + 64 * number + 8 * word).store(1, Ordering::Relaxed);
+                }
+                // PUBLISH
+                program.long(COUNTER).fetch_add(1, Ordering::Release);
+            }
+        });
+        for number in 0..notes::passed(&area, COUNTER) {
+            let held = notes::held(&area, number);
+            assert_eq!(
+                (held.at_ns, held.entered_ns, held.released_ns, held.left_ns, held.gap_ns),
+                (1, 1, 1, 1, 1)
+            );
+        }
+        thread.join().expect("the program ends");
+    });
+}

@@ -1,0 +1,71 @@
+//! The rings of an AF_XDP socket. The kernel's side is that of `net/xdp/xsk_queue.h`.
+
+use crate::area::Area;
+use crate::explore::check;
+use crate::sync::Ordering;
+
+#[path = "../../src/xsk/ring.rs"]
+#[expect(dead_code, reason = "the model uses what the protocol needs")]
+mod ring;
+
+const PRODUCER: usize = 0;
+const CONSUMER: usize = 64;
+const ENTRIES: usize = 128;
+
+/// A ring of one entry of eight bytes, and the memory for the kernel's side.
+fn one_entry() -> (ring::Ring, Area) {
+    let area = Area::new(&[PRODUCER, CONSUMER, 96], &[], &[(ENTRIES, 8)]);
+    let layout = ring::Layout { producer: PRODUCER, consumer: CONSUMER, flags: 96, entries: ENTRIES };
+    let kernel = area.share();
+    (ring::Ring::new(area, layout, 8, 1), kernel)
+}
+
+#[test]
+fn the_kernel_reads_whole_entries_and_they_are_written_again_only_then() {
+    check(|| {
+        let (mut ring, kernel) = one_entry();
+        let thread = loom::thread::spawn(move || {
+            for taken in 0..2u32 {
+                // __xskq_cons_peek: smp_load_acquire of the producer.
+                if kernel.word(PRODUCER).load(Ordering::Acquire) == taken {
+                    return;
+                }
+                assert_eq!(kernel.bytes(ENTRIES, 8), u64::from(taken + 1).to_ne_bytes());
+                // __xskq_cons_release: smp_store_release.
+                kernel.word(CONSUMER).store(taken + 1, Ordering::Release);
+            }
+        });
+        for number in 0..2u32 {
+            if ring.consumed() == number {
+                ring.entry_mut(number).copy_from_slice(&u64::from(number + 1).to_ne_bytes());
+                ring.produce(number + 1);
+            }
+        }
+        thread.join().expect("the kernel ends");
+    });
+}
+
+#[test]
+fn completions_are_read_whole_and_the_kernel_writes_them_again_only_then() {
+    check(|| {
+        let (ring, mut kernel) = one_entry();
+        let thread = loom::thread::spawn(move || {
+            for number in 0..2u32 {
+                // xskq_prod_is_full: READ_ONCE, and the write depends on it. Acquire stands for that here.
+                if kernel.word(CONSUMER).load(Ordering::Acquire) != number {
+                    return;
+                }
+                kernel.bytes_mut(ENTRIES, 8).copy_from_slice(&u64::from(number + 1).to_ne_bytes());
+                // __xskq_prod_submit: smp_store_release.
+                kernel.word(PRODUCER).store(number + 1, Ordering::Release);
+            }
+        });
+        for number in 0..2u32 {
+            if ring.produced() == number + 1 {
+                assert_eq!(ring.address(number), u64::from(number + 1));
+                ring.consume(number + 1);
+            }
+        }
+        thread.join().expect("the kernel ends");
+    });
+}
