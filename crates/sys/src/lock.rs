@@ -2,18 +2,20 @@
 //!
 //! A [`Lock`] is a lock on a file of the [runtime directory](crate::runtime_directory), where no other user can make or take
 //! one. It also owns a listening socket with an abstract name, by which processes that keep their files elsewhere see each
-//! other, and which names the holder. Any user can take such a name: it counts only if this user or root listens there. The
-//! kernel frees both when their owner closes them or dies.
+//! other. Any user can take such a name, so the name alone says nothing: the kernel is asked whose socket it is, and it counts only if it is this
+//! user's or root's. Where another user has the name, the holder listens at that name with an addition. Nobody connects to
+//! find out: a queue that another user has filled hides no holder. The kernel frees both when their owner closes them or dies.
+
+mod listeners;
 
 use crate::runtime_directory::{self, open_existing_lock_file, open_lock_file};
 use crate::{Error, netns::NetNs, process};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use listeners::{Holder, bind_name, find_holder};
 use std::fs::File;
 use std::io::{Read, Write};
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::linux::net::SocketAddrExt;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 /// The kind of file, in the runtime directory.
@@ -25,7 +27,7 @@ const MOST_TRIES: usize = 16;
 #[derive(Debug)]
 pub struct Lock {
     /// Kept open, never used.
-    _listener: Option<UnixListener>,
+    _listener: UnixListener,
     file: LockFile,
 }
 
@@ -47,24 +49,17 @@ impl Lock {
     /// Takes `name` in `netns`; [`Error::Busy`] names `object` and the process that holds it.
     pub fn take(netns: &NetNs, name: &str, object: &str) -> Result<Self, Error> {
         let path = path_of(netns, name)?;
-        let busy = |holder| Error::Busy { object: object.to_owned(), holder };
+        let busy = |holder: Option<i32>| Error::Busy { object: object.to_owned(), holder };
         let failed = |error| Error::call("lock", path.display().to_string(), error);
         let Some(file) = LockFile::take(&path).map_err(failed)? else {
-            let listener = netns.run_in(|| listener_of(name))?;
-            return Err(busy(listener.process().or_else(|| noted_holder(&path))));
+            return Err(busy(noted_holder(&path)));
         };
         let failed = |error| Error::call("lock", object, error);
-        let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
-        match netns.run_in(|| UnixListener::bind_addr(&address))? {
-            Ok(listener) => Ok(Self { _listener: Some(listener), file }),
-            Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => {
-                match netns.run_in(|| listener_of(name))? {
-                    Listener::Trusted(holder) => Err(busy(Some(holder))),
-                    // Another user keeps the name, or its owner has just gone: the file is ours.
-                    Listener::Nobody | Listener::Stranger => Ok(Self { _listener: None, file }),
-                }
-            }
-            Err(error) => Err(failed(error)),
+        let listener = netns.run_in(|| bind_name(name))?.map_err(failed)?;
+        // Behind the binding: of two that come at once, none sees nobody.
+        match find_holder(netns, name, &listener)? {
+            Holder::Nobody => Ok(Self { _listener: listener, file }),
+            Holder::Trusted(process) => Err(busy(process)),
         }
     }
 
@@ -77,7 +72,7 @@ impl Lock {
 /// Whether somebody holds `name` in `netns`. Unlike [`Lock::take`] this keeps nobody from taking it meanwhile.
 pub fn is_held(netns: &NetNs, name: &str) -> Result<bool, Error> {
     let is_locked = open_existing_lock_file(&path_of(netns, name)?).is_ok_and(|file| is_locked(&file));
-    Ok(is_locked || matches!(netns.run_in(|| listener_of(name))?, Listener::Trusted(_)))
+    Ok(is_locked || listeners::has_holder(netns, name)?)
 }
 
 /// The file of a name in a namespace.
@@ -144,47 +139,13 @@ fn is_locked(file: &File) -> bool {
     done == 0 && i32::from(lock.l_type) != libc::F_UNLCK
 }
 
-/// Who listens at an abstract name.
-enum Listener {
-    Nobody,
-    /// Another user, or one that cannot be asked without waiting.
-    Stranger,
-    /// This user or root, with the number of the process.
-    Trusted(i32),
-}
-
-impl Listener {
-    const fn process(&self) -> Option<i32> {
-        match self {
-            Self::Trusted(process) => Some(*process),
-            Self::Nobody | Self::Stranger => None,
-        }
-    }
-}
-
-/// Asks who listens there, in the caller's namespace. A full queue must not stop the caller.
-fn listener_of(name: &str) -> Listener {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let connected = SocketAddrUnix::new_abstract_name(name.as_bytes()).and_then(|address| {
-        let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &address).map(|()| socket)
-    });
-    let socket = match connected {
-        Ok(socket) => socket,
-        Err(rustix::io::Errno::AGAIN) => return Listener::Stranger,
-        Err(_) => return Listener::Nobody,
-    };
-    let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd());
-    let is_trusted = |of: &rustix::net::UCred| of.uid.is_root() || of.uid == rustix::process::geteuid();
-    match credentials {
-        Ok(of) if is_trusted(&of) => Listener::Trusted(of.pid.as_raw_nonzero().get()),
-        _ => Listener::Stranger,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+    use std::os::fd::OwnedFd;
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::SocketAddr;
 
     #[test]
     fn a_name_has_one_holder_who_is_named_and_is_free_again_afterwards() {
@@ -226,24 +187,31 @@ mod tests {
         Lock::take(&netns, &name, "eth1").unwrap();
     }
 
-    #[test]
-    fn a_full_queue_keeps_nobody_waiting() {
-        let netns = NetNs::current().unwrap();
-        let name = format!("sys-lock-full-{}", std::process::id());
+    /// A listener at a name, and clients that fill its queue.
+    fn full_queue(name: &str) -> Vec<OwnedFd> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let open = || socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
         let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).unwrap();
-        let squatter = open();
-        rustix::net::bind(&squatter, &address).unwrap();
-        rustix::net::listen(&squatter, 1).unwrap();
-        let waiting: Vec<_> = (0..8).map(|_| open()).collect();
-        let refused = waiting.iter().filter(|socket| connect(socket, &address).is_err()).count();
+        let mut sockets = vec![open()];
+        rustix::net::bind(&sockets[0], &address).unwrap();
+        rustix::net::listen(&sockets[0], 1).unwrap();
+        sockets.extend((0..8).map(|_| open()));
+        let refused = sockets[1..].iter().filter(|socket| connect(socket, &address).is_err()).count();
         assert!(refused > 0, "the queue has an end");
-        // It cannot be told whose it is, so it is nobody's.
-        let held = Lock::take(&netns, &name, "eth1").unwrap();
+        sockets
+    }
+
+    #[test]
+    fn a_full_queue_hides_no_holder_and_keeps_nobody_waiting() {
+        let netns = NetNs::current().unwrap();
+        let name = format!("sys-lock-full-{}", std::process::id());
+        // A holder that keeps its files elsewhere, whose queue somebody has filled.
+        let elsewhere = full_queue(&name);
         assert!(is_held(&netns, &name).unwrap());
         let busy = Lock::take(&netns, &name, "eth1").unwrap_err();
-        assert!(matches!(busy, Error::Busy { holder: Some(_), .. }), "{busy}");
+        assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+        drop(elsewhere);
+        let held = Lock::take(&netns, &name, "eth1").unwrap();
         let path = held.path().to_owned();
         drop(held);
         assert!(!is_held(&netns, &name).unwrap() && !path.exists());
@@ -256,7 +224,7 @@ mod tests {
     #[ignore = "run by another test"]
     fn squatter() {
         let name = std::env::var(SQUATTER).unwrap();
-        let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(name).unwrap()).unwrap();
+        let _sockets = full_queue(&name);
         println!("listens");
         std::io::stdin().read_to_string(&mut String::new()).unwrap();
     }
@@ -281,7 +249,10 @@ mod tests {
         let held = Lock::take(&netns, &name, "eth1").unwrap();
         assert!(is_held(&netns, &name).unwrap());
         assert!(matches!(Lock::take(&netns, &name, "eth1"), Err(Error::Busy { .. })));
+        // Who keeps files elsewhere sees the holder, too, although the name is another user's.
+        assert!(listeners::has_holder(&netns, &name).unwrap());
         drop(held);
+        assert!(!listeners::has_holder(&netns, &name).unwrap());
         drop(squatter.stdin.take());
         assert!(squatter.wait().unwrap().success());
     }

@@ -1,0 +1,195 @@
+//! Who listens at an abstract name or at that name with an addition, as the kernel says (`SOCK_DIAG`, what `ss -x` uses).
+//!
+//! Invariant: a name that this user or root listens at is found whatever other users do; where the kernel cannot be asked, a
+//! name that may be held counts as held.
+
+use crate::netlink::Conversation;
+use crate::{Error, netns::NetNs};
+use netlink_packet_core::{
+    DecodeError, NLM_F_DUMP, NetlinkDeserializable, NetlinkHeader, NetlinkSerializable,
+};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NETLINK_SOCK_DIAG: isize = 4;
+const FAMILY_UNIX: u8 = 1;
+const STATE_LISTEN: u32 = 10;
+/// `UDIAG_SHOW_NAME | UDIAG_SHOW_UID`; the second since Linux 5.3.
+const SHOW: u32 = 0x1 | 0x40;
+const ATTRIBUTE_NAME: u16 = 0;
+const ATTRIBUTE_USER: u16 = 7;
+/// Bytes of `struct unix_diag_req` and `struct unix_diag_msg`.
+const REQUEST_BYTES: usize = 24;
+const ANSWER_BYTES: usize = 16;
+/// Between a name and the addition of a holder whose name another user has.
+const ADDITION: u8 = b'+';
+/// Additions that are tried.
+const MOST_ADDITIONS: u32 = 64;
+
+/// Who else holds a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Holder {
+    Nobody,
+    /// This user or root, with the number of the process if it can be told.
+    Trusted(Option<i32>),
+}
+
+/// Listens at the name, or with an addition where the name is taken.
+pub(super) fn bind_name(name: &str) -> io::Result<UnixListener> {
+    let bind = |name: &str| UnixListener::bind_addr(&SocketAddr::from_abstract_name(name)?);
+    let mut bound = bind(name);
+    for number in 0..MOST_ADDITIONS {
+        if !bound.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::AddrInUse) {
+            break;
+        }
+        bound = bind(&format!("{name}{}{}-{number}", char::from(ADDITION), std::process::id()));
+    }
+    bound
+}
+
+/// Who holds the name beside `own`.
+pub(super) fn find_holder(netns: &NetNs, name: &str, own: &UnixListener) -> Result<Holder, Error> {
+    let own = rustix::fs::fstat(own).map_err(|errno| Error::call("fstat", name, errno))?.st_ino;
+    let others = ask_kernel(netns, name).map(|all| all.into_iter().filter(|one| u64::from(one.inode) != own));
+    let Ok(mut others) = others else {
+        // Our own socket has the name, if nobody else has.
+        return netns.run_in(|| ask_listener(name, std::process::id()));
+    };
+    let found = others.find(Listener::is_trusted);
+    found.map_or(Ok(Holder::Nobody), |found| netns.run_in(|| Holder::Trusted(process_at(&found.name))))
+}
+
+/// Whether somebody who is trusted listens at the name.
+pub(super) fn has_holder(netns: &NetNs, name: &str) -> Result<bool, Error> {
+    match ask_kernel(netns, name) {
+        Ok(all) => Ok(all.iter().any(Listener::is_trusted)),
+        Err(_) => Ok(netns.run_in(|| ask_listener(name, 0))? != Holder::Nobody),
+    }
+}
+
+/// A socket that listens at an abstract name.
+#[derive(Clone, Debug, Default)]
+struct Listener {
+    /// Without the zero byte that makes it abstract.
+    name: Vec<u8>,
+    user: Option<u32>,
+    inode: u32,
+}
+
+impl Listener {
+    fn is_trusted(&self) -> bool {
+        self.user.is_some_and(|user| user == 0 || user == rustix::process::geteuid().as_raw())
+    }
+
+    /// Whether it has the name, or the name with an addition.
+    fn has_name(&self, name: &str) -> bool {
+        let rest = self.name.strip_prefix(name.as_bytes());
+        rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == ADDITION))
+    }
+}
+
+/// All that listen at the name; an error if the kernel does not say whose they are.
+fn ask_kernel(netns: &NetNs, name: &str) -> io::Result<Vec<Listener>> {
+    let mut found = Vec::new();
+    let mut is_whole = true;
+    let conversation = Conversation::open(netns, NETLINK_SOCK_DIAG);
+    let mut conversation = conversation.map_err(|_| io::ErrorKind::Unsupported)?;
+    conversation.ask(UnixDiagMessage::Request, NLM_F_DUMP, &mut |message| {
+        if let UnixDiagMessage::Answer(listener) = message
+            && listener.has_name(name)
+        {
+            is_whole &= listener.user.is_some();
+            found.push(listener);
+        }
+    })?;
+    if is_whole { Ok(found) } else { Err(io::ErrorKind::Unsupported.into()) }
+}
+
+/// The process that listens at a name, if its queue has room to ask it.
+fn process_at(name: &[u8]) -> Option<i32> {
+    let socket = connect_to(name).ok()?;
+    let credentials = rustix::net::sockopt::socket_peercred(socket.as_fd()).ok()?;
+    Some(credentials.pid.as_raw_nonzero().get())
+}
+
+fn connect_to(name: &[u8]) -> Result<OwnedFd, Errno> {
+    // A full queue must not stop the caller.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let address = SocketAddrUnix::new_abstract_name(name)?;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    connect(&socket, &address).map(|()| socket)
+}
+
+/// The way of kernels that do not say who listens. What cannot be told counts as held.
+fn ask_listener(name: &str, own: u32) -> Holder {
+    let socket = match connect_to(name.as_bytes()) {
+        Ok(socket) => socket,
+        Err(Errno::AGAIN) => return Holder::Trusted(None),
+        Err(_) => return Holder::Nobody,
+    };
+    let is_trusted = |of: &rustix::net::UCred| of.uid.is_root() || of.uid == rustix::process::geteuid();
+    match rustix::net::sockopt::socket_peercred(socket.as_fd()) {
+        Ok(of) if is_trusted(&of) && of.pid.as_raw_nonzero().get().cast_unsigned() != own => {
+            Holder::Trusted(Some(of.pid.as_raw_nonzero().get()))
+        }
+        _ => Holder::Nobody,
+    }
+}
+
+/// The messages of `SOCK_DIAG` for Unix sockets that listen.
+#[derive(Clone, Debug)]
+enum UnixDiagMessage {
+    Request,
+    Answer(Listener),
+}
+
+impl NetlinkSerializable for UnixDiagMessage {
+    fn message_type(&self) -> u16 {
+        SOCK_DIAG_BY_FAMILY
+    }
+
+    fn buffer_len(&self) -> usize {
+        REQUEST_BYTES
+    }
+
+    /// `struct unix_diag_req`: family, protocol, states at 4, inode at 8, what to show at 12, a cookie.
+    fn serialize(&self, buffer: &mut [u8]) {
+        buffer.fill(0);
+        buffer[0] = FAMILY_UNIX;
+        buffer[4..8].copy_from_slice(&(1_u32 << STATE_LISTEN).to_ne_bytes());
+        buffer[12..16].copy_from_slice(&SHOW.to_ne_bytes());
+    }
+}
+
+impl NetlinkDeserializable for UnixDiagMessage {
+    type Error = DecodeError;
+
+    /// `struct unix_diag_msg`: family, type, state, a byte, the inode at 4, a cookie; then attributes.
+    fn deserialize(_header: &NetlinkHeader, payload: &[u8]) -> Result<Self, Self::Error> {
+        let (Some(inode), Some(mut rest)) = (payload.get(4..8), payload.get(ANSWER_BYTES..)) else {
+            return Err(DecodeError::from("an answer about a socket is too short"));
+        };
+        let mut listener = Listener { inode: number(inode), ..Listener::default() };
+        while let [low, high, kind_low, kind_high, ..] = *rest {
+            let length = usize::from(u16::from_ne_bytes([low, high]));
+            let Some(value) = rest.get(4..length) else { break };
+            match u16::from_ne_bytes([kind_low, kind_high]) {
+                // Of names in the file system none begins with a zero.
+                ATTRIBUTE_NAME => listener.name = value.strip_prefix(&[0]).unwrap_or_default().to_vec(),
+                ATTRIBUTE_USER => listener.user = Some(number(value)),
+                _ => {}
+            }
+            rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        Ok(Self::Answer(listener))
+    }
+}
+
+fn number(bytes: &[u8]) -> u32 {
+    bytes.try_into().map_or(u32::MAX, u32::from_ne_bytes)
+}
