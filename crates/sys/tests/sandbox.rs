@@ -15,7 +15,7 @@ use packetrig_sys::sandbox::{
 use std::fs;
 use std::io::{Error, ErrorKind};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
@@ -45,7 +45,7 @@ use Outcome::{Fails, Killed, Works};
 type Attempt = fn(&Path) -> Result<(), Error>;
 
 /// What is tried in a sandbox, whether Landlock is needed for it, and what comes of it.
-const ATTEMPTS: [(&str, bool, Attempt, Outcome); 30] = [
+const ATTEMPTS: [(&str, bool, Attempt, Outcome); 33] = [
     ("write into its own directory", false, write_own, Works),
     ("start a thread", false, start_thread, Works),
     ("open a UDP socket", false, |_| UdpSocket::bind("127.0.0.1:0").map(drop), Works),
@@ -84,6 +84,9 @@ const ATTEMPTS: [(&str, bool, Attempt, Outcome); 30] = [
     ("open a packet socket", false, |_| call(libc::SYS_socket, [17, 3, 0]), Fails(&[libc::EPERM])),
     ("make a file private", false, |own| set_mode(own, 0o600), Works),
     ("make a file a setuid program", false, |own| set_mode(own, 0o4755), Fails(&[libc::EPERM])),
+    ("make a setuid program", false, make_setuid, Fails(&[libc::EPERM])),
+    ("make a setgid directory", false, |own| make_directory(own, 0o2700), Fails(&[libc::EPERM])),
+    ("make a directory", false, |own| make_directory(own, 0o700), Works),
     ("make a file of others setuid by its path", false, change_by_path, Fails(&[libc::ENOSYS])),
     ("give a file away", false, give_away, Fails(&[libc::ENOSYS])),
     ("set the times of a file", false, set_times, Fails(&[libc::ENOSYS])),
@@ -226,6 +229,14 @@ fn leave_by_link(own: &Path) -> Result<(), Error> {
 
 fn set_mode(own: &Path, mode: u32) -> Result<(), Error> {
     fs::File::create(own.join("f"))?.set_permissions(fs::Permissions::from_mode(mode))
+}
+
+fn make_setuid(own: &Path) -> Result<(), Error> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o4755).open(own.join("f")).map(drop)
+}
+
+fn make_directory(own: &Path, mode: u32) -> Result<(), Error> {
+    fs::DirBuilder::new().mode(mode).create(own.join("d"))
 }
 
 fn change_by_path(own: &Path) -> Result<(), Error> {

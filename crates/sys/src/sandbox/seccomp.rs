@@ -5,7 +5,7 @@
 //! tries a newer call first then falls back to an older one.
 
 use super::report::MissingWall;
-use super::syscalls::{Rule, SyscallList, ThreadClass};
+use super::syscalls::{MAKING, RIGHTS, Rule, SyscallList, ThreadClass};
 use crate::Error;
 
 /// Which threads get the filter.
@@ -151,6 +151,17 @@ fn rule_body(rule: Rule) -> Vec<Instruction> {
             statement(RETURN, refuse(libc::EPERM)),
             statement(RETURN, ALLOW),
         ],
+        Rule::NoRightsInMode { flags } => vec![
+            load(flags),
+            statement(AND, MAKING),
+            unless_skip(JUMP_IF_EQUAL, 0, 1),
+            statement(RETURN, ALLOW),
+            load(flags + 1),
+            statement(AND, RIGHTS),
+            unless_skip(JUMP_IF_EQUAL, 0, 1),
+            statement(RETURN, ALLOW),
+            statement(RETURN, refuse(libc::EPERM)),
+        ],
     }
 }
 
@@ -204,6 +215,38 @@ mod tests {
         let protect = |bits: i32| decide(&program, libc::SYS_mprotect, &[0, 0, bits.cast_unsigned()]);
         assert_eq!(protect(libc::PROT_READ | libc::PROT_EXEC), ALLOW);
         assert_eq!(protect(libc::PROT_WRITE | libc::PROT_EXEC), refuse(libc::EPERM));
+    }
+
+    #[test]
+    fn no_class_makes_a_file_that_lends_its_owners_rights() {
+        let make = (libc::O_CREAT | libc::O_WRONLY).cast_unsigned();
+        let unnamed = libc::O_TMPFILE.cast_unsigned();
+        let refused = refuse(libc::EPERM);
+        for class in [ThreadClass::Parser, ThreadClass::MapReader, ThreadClass::Rig] {
+            let program = assemble(&class.syscalls());
+            let open = |flags: u32, mode: u32| decide(&program, libc::SYS_openat, &[0, 0, flags, mode]);
+            for flags in [make, unnamed] {
+                assert_eq!(
+                    [0o600, 0o666, 0o4755, 0o2755, 0o6000].map(|mode| open(flags, mode)),
+                    [ALLOW, ALLOW, refused, refused, refused]
+                );
+            }
+            assert_eq!(open(0, 0o6777), ALLOW, "what only opens has no mode");
+            assert_eq!(open(libc::O_DIRECTORY.cast_unsigned(), 0o6777), ALLOW);
+            assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o700]), ALLOW);
+            assert_eq!(decide(&program, libc::SYS_mkdirat, &[0, 0, 0o2700]), refused);
+            assert_eq!(decide(&program, libc::SYS_openat2, &[0, 0, 0, 24]), refuse(libc::ENOSYS));
+            assert_eq!(decide(&program, libc::SYS_fchmod, &[0, 0o4600]), refused);
+        }
+        #[cfg(target_arch = "x86_64")]
+        {
+            let program = assemble(&ThreadClass::Rig.syscalls());
+            assert_eq!(decide(&program, libc::SYS_open, &[0, make, 0o4755]), refused);
+            assert_eq!(decide(&program, libc::SYS_mkdir, &[0, 0o4755]), refused);
+            for call in [libc::SYS_creat, libc::SYS_chmod, libc::SYS_mknod] {
+                assert_eq!(decide(&program, call, &[0, 0o4755, 0o4755]), refuse(libc::ENOSYS));
+            }
+        }
     }
 
     #[test]

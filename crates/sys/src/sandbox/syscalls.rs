@@ -32,6 +32,10 @@ pub(super) enum Rule {
         mask: u32,
         bits: u32,
     },
+    /// If the call makes no file (its flags say), or one without setuid and setgid bits: the mode is the argument behind the flags.
+    NoRightsInMode {
+        flags: u32,
+    },
 }
 
 /// The system calls of a class.
@@ -50,6 +54,7 @@ impl ThreadClass {
         let mut deadly = DEADLY.to_vec();
         let mut allowed: Vec<(c_long, Rule)> = common.collect();
         allowed.extend(BOUNDED);
+        allowed.extend(OLD_BOUNDED);
         match self {
             Self::Parser => {
                 allowed.extend(PARSER_BOUNDED);
@@ -128,8 +133,6 @@ const FILES: &[c_long] = &[
     libc::SYS_preadv,
     libc::SYS_pwritev,
     libc::SYS_lseek,
-    libc::SYS_openat,
-    libc::SYS_openat2,
     libc::SYS_close,
     libc::SYS_close_range,
     libc::SYS_fstat,
@@ -142,7 +145,6 @@ const FILES: &[c_long] = &[
     libc::SYS_readlinkat,
     libc::SYS_getdents64,
     libc::SYS_getcwd,
-    libc::SYS_mkdirat,
     libc::SYS_unlinkat,
     libc::SYS_renameat2,
     libc::SYS_linkat,
@@ -211,12 +213,10 @@ const OLD_NAMES: &[c_long] = &[
     libc::SYS_poll,
     libc::SYS_epoll_wait,
     libc::SYS_select,
-    libc::SYS_open,
     libc::SYS_stat,
     libc::SYS_lstat,
     libc::SYS_access,
     libc::SYS_readlink,
-    libc::SYS_mkdir,
     libc::SYS_rmdir,
     libc::SYS_unlink,
     libc::SYS_rename,
@@ -244,7 +244,15 @@ const NAMESPACES: u32 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWCGROUP)
     .cast_unsigned();
 
-const BOUNDED: [(c_long, Rule); 5] = [
+/// Setuid and setgid.
+pub(super) const RIGHTS: u32 = libc::S_ISUID | libc::S_ISGID;
+/// Flags of calls that may make a file: what opens only has no mode.
+pub(super) const MAKING: u32 = (libc::O_CREAT | libc::O_TMPFILE & !libc::O_DIRECTORY).cast_unsigned();
+
+const BOUNDED: [(c_long, Rule); 7] = [
+    // `openat2` has its mode in memory, where no filter can see it.
+    (libc::SYS_openat, Rule::NoRightsInMode { flags: 2 }),
+    (libc::SYS_mkdirat, Rule::BitsAre { argument: 2, mask: RIGHTS, bits: 0 }),
     (libc::SYS_mmap, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
     (libc::SYS_mprotect, Rule::BitsAreNot { argument: 2, mask: WRITE_AND_EXECUTE, bits: WRITE_AND_EXECUTE }),
     // Threads, no processes. `clone3` has its flags in memory, where no filter can see them: libraries fall back to this one.
@@ -253,6 +261,15 @@ const BOUNDED: [(c_long, Rule); 5] = [
     // Landlock restricts no change of a mode, owner or time: root without capabilities could make any of root's files a setuid program.
     (libc::SYS_fchmod, Rule::ArgumentIn(1, PRIVATE_MODES)),
 ];
+
+/// The same by older names.
+#[cfg(target_arch = "x86_64")]
+const OLD_BOUNDED: [(c_long, Rule); 2] = [
+    (libc::SYS_open, Rule::NoRightsInMode { flags: 1 }),
+    (libc::SYS_mkdir, Rule::BitsAre { argument: 1, mask: RIGHTS, bits: 0 }),
+];
+#[cfg(not(target_arch = "x86_64"))]
+const OLD_BOUNDED: [(c_long, Rule); 0] = [];
 
 const PRIVATE_MODES: &[u32] = &[private_files::FILE_MODE, private_files::DIRECTORY_MODE];
 
