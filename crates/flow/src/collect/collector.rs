@@ -140,7 +140,8 @@ impl Collector {
         Self { options, ..Self::default() }
     }
 
-    /// Reads one whole message, that came from `source` at `now_ns`.
+    /// Reads one whole message, that came from `source` at `now_ns` of a clock that is never set: ages are told by it, and by no
+    /// other.
     pub fn receive(
         &mut self,
         source: Source,

@@ -2,7 +2,7 @@
 //!
 //! Invariant: every record decoded is given to the outlet before the thread ends.
 
-use super::intake::{Item, Messages};
+use super::intake::{Item, Messages, now_ns};
 use super::ledger::{ExporterLedger, Handed};
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use packetrig_flow::collect::{
@@ -159,7 +159,7 @@ impl<O: Outlet> Decoder<O> {
 
     fn tick(&mut self, known: &Mutex<Known>) {
         let began_ns = clock::monotonic_ns();
-        let now_ns = clock::wall_clock_ns();
+        let now_ns = now_ns();
         let Self { collector, gather, pending, .. } = self;
         collector.age(now_ns);
         gather.advance(now_ns, &mut |exporter, record| pending.keep(exporter, record));

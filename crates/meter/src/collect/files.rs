@@ -5,7 +5,6 @@ use super::stream::cut;
 use super::{Error, Shared};
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::{Source, Transport};
-use packetrig_sys::clock;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr};
@@ -65,7 +64,7 @@ fn read(mut file: File, source: Source, shared: &Shared, counters: &Counters, qu
             Err(error) if error.kind() == ErrorKind::Interrupted => continue,
             Err(_) => return Ended::Failed,
         }
-        let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
+        let mut messages = Messages::new();
         let used = cut(&room[..filled], |message| messages.push(source, message));
         add(&counters.messages, messages.parts.len() as u64);
         add(&counters.bytes, messages.bytes.len() as u64);

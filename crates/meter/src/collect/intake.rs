@@ -22,9 +22,16 @@ pub(super) enum Item {
 /// A batch goes on its way when it has so many bytes, so the queue holds that much, and a message, for each of its places.
 const BATCH_BYTES: usize = 64 << 10;
 
+/// The clock by which everything here grows old. It is never set: a wall clock that is put forward would make all that is known of
+/// exporters too old at once.
+pub(super) fn now_ns() -> u64 {
+    clock::monotonic_ns()
+}
+
 /// Messages behind each other in one piece of memory.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
+    /// When they came, by the clock that [`now_ns`] shows.
     pub(super) at_ns: u64,
     pub(super) bytes: Vec<u8>,
     pub(super) parts: Vec<(Source, usize)>,
@@ -33,7 +40,7 @@ pub(super) struct Messages {
 impl Messages {
     /// None yet, of those that come now.
     pub(super) fn new() -> Self {
-        Self { at_ns: clock::wall_clock_ns(), ..Self::default() }
+        Self { at_ns: now_ns(), ..Self::default() }
     }
 
     pub(super) fn push(&mut self, source: Source, message: &[u8]) {
@@ -162,5 +169,17 @@ impl Counters {
             failed: self.failed.load(Ordering::Relaxed),
             stopped: self.stopped.load(Ordering::Relaxed),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_that_is_set_makes_nothing_old() {
+        let before = clock::monotonic_ns();
+        let came = Messages::new().at_ns;
+        assert!(before <= came && came <= clock::monotonic_ns(), "{came} is of another clock");
     }
 }

@@ -229,7 +229,7 @@ fn read(desk: &Desk, peer: &PeerState, mut stream: impl Read, source: Source) ->
 
 /// Hands whole messages on and says how many bytes they had; `None` if the connection cannot go on.
 fn hand_on(desk: &Desk, peer: &PeerState, bytes: &[u8], source: Source) -> Option<usize> {
-    let mut messages = Messages { at_ns: clock::wall_clock_ns(), ..Messages::default() };
+    let mut messages = Messages::new();
     let used = cut(bytes, |message| messages.push(source, message));
     add(&desk.counters.messages, messages.parts.len() as u64);
     add(&desk.counters.bytes, messages.bytes.len() as u64);
