@@ -10,6 +10,7 @@ import os
 import pathlib
 import select
 import sys
+import tempfile
 import threading
 import time
 
@@ -212,6 +213,41 @@ def slow_bodies():
         assert "with too slow a body" in refused and "without the token" in refused, refused
 
 
+def refused_bodies():
+    """Clients at many addresses that have no token and send long bodies slowly: the holder of the token is served all the while."""
+    sources = [f"127.1.{number // 200}.{1 + number % 200}" for number in range(2 * SLOTS)]
+    begun = head("POST", "/config", 1 << 20, HONEST) + b"{"
+
+    def attack(address):
+        held = {source: connect(address, source) for source in sources}
+
+        def open_again():
+            for source, stream in held.items():
+                try:
+                    stream.sendall(begun)
+                except OSError:
+                    held[source] = connect(address, source)
+        return open_again
+
+    with tempfile.TemporaryDirectory(prefix="packetrig-hostile-") as directory:
+        token_file = pathlib.Path(directory) / "token"
+        with serving(f"--token-file={token_file}", "--token-always") as server:
+            honest = {**HONEST, "Authorization": f"Bearer {token_file.read_text().strip()}"}
+            assert ask(server.http, headers=honest)[0] == 200
+            with kept_by(STRANGER, lambda: attack(server.http)):
+                answers = []
+                for _ in range(200):
+                    # Longer in all than a refused body is read.
+                    time.sleep(0.02)
+                    answers.append(ask(server.http, headers=honest))
+            served = sum(answer is not None and answer[0] == 200 for answer in answers)
+            print(f"requests with the token served beside {len(sources)} refused clients: {served} of {len(answers)}")
+            assert served == len(answers)
+            refused = server.stop()
+            assert "without the token" in refused, refused
+            print(refused)
+
+
 def no_preface():
     with serving() as server:
         for first in (b"", PREFACE[:20], PREFACE, PREFACE + frame(SETTINGS, 0, 0)[:5]):
@@ -322,7 +358,7 @@ def slow_readers():
         assert "that took the response too slowly" in refused, refused
 
 
-CHECKS = (pages, users, idle, slow_heads, slow_bodies, no_preface, rapid_reset, huge_heads, slow_readers)
+CHECKS = (pages, users, idle, slow_heads, slow_bodies, refused_bodies, no_preface, rapid_reset, huge_heads, slow_readers)
 
 if __name__ == "__main__":
     wanted = sys.argv[1:] or [check.__name__ for check in CHECKS]

@@ -96,10 +96,11 @@ def eventually(what, condition, seconds=PATIENCE):
         time.sleep(0.02)
 
 
-def connect(address):
+def connect(address, source="0.0.0.0"):
     # Nothing that has to be loaded first: another user may not be able to read the interpreter's files.
     stream = socket.socket(socket.AF_INET)
     stream.settimeout(PATIENCE)
+    stream.bind((source, 0))
     stream.connect(address)
     stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return stream

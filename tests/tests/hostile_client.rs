@@ -35,6 +35,11 @@ fn other_users_are_refused_without_the_token() {
 }
 
 #[test]
+fn refused_bodies_from_many_addresses_keep_no_holder_of_the_token_outside() {
+    check("refused_bodies");
+}
+
+#[test]
 fn rapid_resets_leave_the_server_as_it_was() {
     check("rapid_reset");
 }

@@ -148,6 +148,7 @@ pub(crate) struct RequestGuard {
     slots: Arc<ConnectionSlots>,
     share: Arc<BodyMemoryShare>,
     waits_for_client: bool,
+    is_served: bool,
 }
 
 impl RequestGuard {
@@ -161,7 +162,15 @@ impl RequestGuard {
         slots.note_activity(record);
         let share = Arc::new(BodyMemoryShare { memory: Arc::clone(memory), taken: AtomicUsize::new(0) });
         let (record, slots) = (Arc::clone(record), Arc::clone(slots));
-        Self { record, slots, share, waits_for_client: false }
+        Self { record, slots, share, waits_for_client: false, is_served: false }
+    }
+
+    /// The request was let in: until its response has ended, its connection is not closed for another.
+    pub(crate) fn note_served(&mut self) {
+        if !self.is_served {
+            self.record.being_served.fetch_add(1, Ordering::AcqRel);
+        }
+        self.is_served = true;
     }
 
     /// The body of this request, under watch from now on.
@@ -197,6 +206,7 @@ impl Drop for RequestGuard {
         let read = self.record.bytes_read.load(Ordering::Relaxed);
         self.record.read_when_idle.store(read, Ordering::Relaxed);
         self.record.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.record.being_served.fetch_sub(usize::from(self.is_served), Ordering::AcqRel);
         self.slots.note_activity(&self.record);
     }
 }

@@ -49,11 +49,12 @@ where
     S: Service<Request<PacedBody>, Response = Response<B>, Error = Infallible>,
 {
     async fn handle(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Response<TrackedBody<B>> {
-        let guard = RequestGuard::new(&self.record, &self.doors.slots, &self.doors.memory);
+        let mut guard = RequestGuard::new(&self.record, &self.doors.slots, &self.doors.memory);
         let (head, body) = request.into_parts();
         let body = guard.pace(body, &self.doors.deadlines, &self.doors.counters);
         match self.doors.policy.check(&self.record.peer, &head) {
             Ok(credential) => {
+                guard.note_served();
                 self.admit(credential);
                 let request = Request::from_parts(head, body);
                 let Ok(response) = self.api.call(request).await;
@@ -74,6 +75,7 @@ where
         self.record.was_admitted.store(true, Ordering::Relaxed);
         if credential == Credential::Token {
             self.record.trust();
+            self.doors.slots.note_token(&self.record.peer);
         }
     }
 

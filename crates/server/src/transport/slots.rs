@@ -1,14 +1,18 @@
 //! Who has a connection: at most so many, shared out so that no client keeps the others outside.
 //!
 //! Invariant: clients that are trusted (or have sent the token) can always connect while fewer than all connections are busy
-//! with requests of trusted clients; others share what is left, each with at most a part.
+//! with requests that were let in; others share what is left, each with at most a part. A request that is refused keeps no
+//! connection: however slowly it comes, its connection can be closed for another.
 
-use super::access::Peer;
+use super::access::{Peer, PeerKey};
 use super::rejections::RejectionCause;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
+
+/// Clients that are remembered to have the token.
+const MOST_TOKEN_HOLDERS: usize = 64;
 
 /// What is known of a connection, by the parts that serve it.
 #[derive(Debug)]
@@ -27,6 +31,8 @@ pub(crate) struct ConnectionRecord {
     pub(crate) requests: AtomicU64,
     /// Those whose responses have not ended.
     pub(crate) in_flight: AtomicUsize,
+    /// Of those, the ones that were let in.
+    pub(crate) being_served: AtomicUsize,
     /// Those whose responses have parts that the client does not fetch.
     pub(crate) unfetched: AtomicUsize,
     /// [`Self::bytes_read`] when the last response ended.
@@ -48,7 +54,7 @@ impl ConnectionRecord {
     }
 
     fn is_idle(&self) -> bool {
-        self.in_flight.load(Ordering::Acquire) == 0
+        self.being_served.load(Ordering::Acquire) == 0
     }
 
     /// Asks the part that serves it to end it.
@@ -75,6 +81,8 @@ impl ConnectionRecord {
 pub(crate) struct ConnectionSlots {
     most: usize,
     table: Mutex<BTreeMap<u64, Arc<ConnectionRecord>>>,
+    /// Clients whose requests had the token, the latest last.
+    token_holders: Mutex<VecDeque<PeerKey>>,
     /// Rises with every beginning and end.
     clock: AtomicU64,
     freed: Notify,
@@ -108,6 +116,7 @@ impl ConnectionSlots {
         let slots = Self {
             most: most.max(1),
             table: Mutex::default(),
+            token_holders: Mutex::default(),
             clock: AtomicU64::new(0),
             freed: Notify::new(),
         };
@@ -159,11 +168,25 @@ impl ConnectionSlots {
             let made = close_idle(table, &is_same);
             return if made { Ok(()) } else { Err(Admission::Refused(RejectionCause::PeerLimit)) };
         }
-        let is_full = count(&is_stranger) >= self.strangers() || table.len() >= self.most;
-        if !is_full || close_idle(table, &is_stranger) {
+        let holders = self.token_holders();
+        let is_unknown =
+            |record: &ConnectionRecord| is_stranger(record) && !holders.contains(&record.peer.key);
+        let has_no_part = !holders.contains(&peer.key) && count(&is_unknown) >= self.strangers();
+        let is_full = has_no_part || table.len() >= self.most;
+        if !is_full || close_idle(table, &is_unknown) {
             return Ok(());
         }
         Err(Admission::Refused(RejectionCause::AllTaken))
+    }
+
+    /// Notes that a client has the token: what strangers hold does not keep its next connections outside.
+    pub(crate) fn note_token(&self, peer: &Peer) {
+        let mut holders = self.token_holders();
+        holders.retain(|key| *key != peer.key);
+        if holders.len() == MOST_TOKEN_HOLDERS {
+            holders.pop_front();
+        }
+        holders.push_back(peer.key);
     }
 
     /// Notes that a connection began or ended a request.
@@ -172,6 +195,10 @@ impl ConnectionSlots {
         if record.is_idle() {
             self.freed.notify_one();
         }
+    }
+
+    fn token_holders(&self) -> MutexGuard<'_, VecDeque<PeerKey>> {
+        self.token_holders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> u64 {
@@ -194,6 +221,7 @@ fn record(id: u64, peer: Peer) -> ConnectionRecord {
         is_write_blocked: AtomicBool::new(false),
         requests: AtomicU64::new(0),
         in_flight: AtomicUsize::new(0),
+        being_served: AtomicUsize::new(0),
         unfetched: AtomicUsize::new(0),
         read_when_idle: AtomicU64::new(0),
         refused: AtomicU64::new(0),
@@ -217,7 +245,6 @@ fn close_idle(
 
 #[cfg(test)]
 mod tests {
-    use super::super::access::PeerKey;
     use super::*;
 
     const ROOT: Peer = Peer { key: PeerKey::User(0), is_trusted: true };
@@ -235,7 +262,7 @@ mod tests {
 
     fn busy(slots: &Arc<ConnectionSlots>, peer: Peer) -> ConnectionSlot {
         let slot = admitted(slots, peer);
-        slot.record.in_flight.store(1, Ordering::Release);
+        slot.record.being_served.store(1, Ordering::Release);
         slot
     }
 
@@ -260,7 +287,7 @@ mod tests {
         let slots = ConnectionSlots::new(2);
         let held = [busy(&slots, ROOT), busy(&slots, ROOT)];
         assert!(matches!(slots.admit(ROOT), Admission::Wait));
-        held[0].record.in_flight.store(0, Ordering::Release);
+        held[0].record.being_served.store(0, Ordering::Release);
         admitted(&slots, ROOT);
         assert!(is_closed(&held[0]) && !is_closed(&held[1]));
     }
@@ -272,7 +299,7 @@ mod tests {
         let held = [busy(&slots, stranger(9)), admitted(&slots, stranger(9))];
         let new = admitted(&slots, stranger(9));
         assert!(!is_closed(&other) && is_closed(&held[1]));
-        new.record.in_flight.store(1, Ordering::Release);
+        new.record.being_served.store(1, Ordering::Release);
         assert!(matches!(slots.admit(stranger(9)), Admission::Refused(RejectionCause::PeerLimit)));
     }
 
@@ -285,12 +312,28 @@ mod tests {
         // Of those who are trusted, one makes room for another, and none for a stranger.
         assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
         assert!(!is_closed(&trusted[0]));
-        strangers[3].record.in_flight.store(0, Ordering::Release);
+        strangers[3].record.being_served.store(0, Ordering::Release);
         let next = admitted(&slots, ROOT);
         assert!(is_closed(&strangers[3]) && !is_closed(&trusted[0]));
         // A stranger who has sent the token is none any more.
         strangers[0].record.trust();
         drop((next, trusted));
         assert!(matches!(slots.admit(stranger(7)), Admission::Admitted(_)));
+    }
+
+    #[test]
+    fn who_has_had_the_token_is_not_kept_outside_by_strangers() {
+        let slots = ConnectionSlots::new(8);
+        slots.note_token(&stranger(100));
+        let strangers: Vec<_> = (1..=6).map(|user| busy(&slots, stranger(user))).collect();
+        let again = [admitted(&slots, stranger(100)), admitted(&slots, stranger(100))];
+        assert!(matches!(slots.admit(stranger(7)), Admission::Refused(RejectionCause::AllTaken)));
+        strangers[0].record.being_served.store(0, Ordering::Release);
+        let next = admitted(&slots, stranger(7));
+        assert!(is_closed(&strangers[0]) && !again.iter().any(is_closed) && !is_closed(&next));
+        for user in 200..300 {
+            slots.note_token(&stranger(user));
+        }
+        assert_eq!(slots.token_holders().len(), MOST_TOKEN_HOLDERS);
     }
 }
