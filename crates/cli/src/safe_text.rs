@@ -29,10 +29,17 @@ pub(crate) fn safe(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// Control characters, and those that turn the direction of what follows.
+/// Whether the character has no picture of its own. The Unicode category decides, as the standard library knows it: controls, formats (which
+/// turn the direction of text or tag it unseen), line and paragraph separators, spaces of unusual width, private use, unassigned. Marks that
+/// belong to the letter before them are text.
 fn is_unsafe(c: char) -> bool {
-    let is_control = c.is_control() && !matches!(c, '\n' | '\t');
-    is_control || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    if c.is_ascii() {
+        return c.is_control() && !matches!(c, '\n' | '\t');
+    }
+    let mut behind_a_letter = [b'x'; 5];
+    let length = c.encode_utf8(&mut behind_a_letter[1..]).len();
+    let text = std::str::from_utf8(&behind_a_letter[..=length]).unwrap_or_default();
+    text.escape_debug().nth(1) == Some('\\')
 }
 
 /// Length of the colour sequence that the text begins with. Hidden text is no colour.
@@ -59,6 +66,14 @@ mod tests {
             ("\u{1b}[8mhidden", "\\u{1b}[8mhidden"),
             ("\u{9b}31m", "\\u{9b}31m"),
             ("abc\u{202e}cba", "abc\\u{202e}cba"),
+            ("a\u{61c}b", "a\\u{61c}b"),
+            ("PASS\u{2028}FAIL\u{2029}", "PASS\\u{2028}FAIL\\u{2029}"),
+            ("name\u{e0001}\u{e0041}\u{e007f}", "name\\u{e0001}\\u{e0041}\\u{e007f}"),
+            ("zero\u{200b}width\u{feff}", "zero\\u{200b}width\\u{feff}"),
+            (
+                "soft\u{ad}hyphen, \u{e000} private, \u{378} unassigned",
+                "soft\\u{ad}hyphen, \\u{e000} private, \\u{378} unassigned",
+            ),
         ];
         for (text, shown) in cases {
             assert_eq!(safe(text), shown);
@@ -67,9 +82,54 @@ mod tests {
 
     #[test]
     fn lines_tabs_colours_and_our_own_clearing_stay() {
-        for text in ["one\n\ttwo\n", "\u{1b}[1;32mPASS\u{1b}[0m", "\u{1b}[H\u{1b}[J  1.0 s", "größer 10 µs…"]
-        {
+        for text in [
+            "one\n\ttwo\n",
+            "\u{1b}[1;32mPASS\u{1b}[0m",
+            "\u{1b}[H\u{1b}[J  1.0 s",
+            "größer 10 µs…",
+            "gro\u{308}ßer ─│ ✓ 日本語 عربي 🚀",
+        ] {
             assert_eq!(safe(text), text);
+        }
+    }
+
+    /// Ranges of general category Cc, Cf, Zl and Zp, from UnicodeData.txt 15.0.
+    const CONTROLS_FORMATS_AND_SEPARATORS: [(u32, u32); 23] = [
+        (0x0, 0x1f),
+        (0x7f, 0x9f),
+        (0xad, 0xad),
+        (0x600, 0x605),
+        (0x61c, 0x61c),
+        (0x6dd, 0x6dd),
+        (0x70f, 0x70f),
+        (0x890, 0x891),
+        (0x8e2, 0x8e2),
+        (0x180e, 0x180e),
+        (0x200b, 0x200f),
+        (0x2028, 0x202e),
+        (0x2060, 0x2064),
+        (0x2066, 0x206f),
+        (0xfeff, 0xfeff),
+        (0xfff9, 0xfffb),
+        (0x110bd, 0x110bd),
+        (0x110cd, 0x110cd),
+        (0x13430, 0x1343f),
+        (0x1bca0, 0x1bca3),
+        (0x1d173, 0x1d17a),
+        (0xe0001, 0xe0001),
+        (0xe0020, 0xe007f),
+    ];
+
+    #[test]
+    fn every_character_of_these_categories_is_shown_as_an_escape() {
+        for c in CONTROLS_FORMATS_AND_SEPARATORS
+            .into_iter()
+            .flat_map(|(first, last)| first..=last)
+            .filter_map(char::from_u32)
+        {
+            let escaped = c.escape_unicode().to_string();
+            let shown = safe(c.encode_utf8(&mut [0; 4])).into_owned();
+            assert_eq!(shown == escaped, !matches!(c, '\n' | '\t'), "{escaped}");
         }
     }
 }

@@ -3,6 +3,7 @@
 //! What it says is the caller's; this only knows when it is time. Invariant: nothing is said where nothing is wanted.
 
 use crate::output::remark;
+use crate::safe_text::safe;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use packetrig_units::Nanos;
 use std::fmt::Display;
@@ -47,7 +48,7 @@ impl LiveLine {
         match &self.view {
             View::Nothing => {}
             View::Bar(bar) => {
-                bar.set_message(text.to_string());
+                bar.set_message(safe(&text.to_string()).into_owned());
                 bar.tick();
             }
             View::Lines => remark(format_args!("{:>7.1} s  {text}", elapsed.as_secs_f64())),

@@ -50,7 +50,7 @@ impl Progress {
     pub(crate) fn state(&mut self, text: &str) {
         match &self.view {
             View::Nothing => {}
-            View::Bar(bar) => bar.set_prefix(text.to_owned()),
+            View::Bar(bar) => bar.set_prefix(safe(text).into_owned()),
             View::Lines { .. } => remark(format_args!("run: {text}")),
         }
     }
@@ -71,7 +71,7 @@ impl Progress {
             View::Bar(bar) => {
                 let whole = self.planned.map_or(u64::MAX, Nanos::as_u64);
                 bar.set_position(elapsed.as_u64().min(whole) / 1_000_000);
-                bar.set_message(self.tally.parts().join("\n  "));
+                bar.set_message(safe(&self.tally.parts().join("\n  ")).into_owned());
             }
             View::Lines { next } if at >= *next && self.started.is_some() => {
                 remark(format_args!("{:>7.1} s  {}", elapsed.as_secs_f64(), self.tally));
