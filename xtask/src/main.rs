@@ -1,5 +1,5 @@
-//! Chores of the workspace: `layers` holds the walls between rooms, `lab` gives a command a private network, `vm` a
-//! machine with another kernel, `vm-fleet` a fleet of two of them.
+//! Chores of the workspace: `layers` holds the walls between rooms, `promises` looks for the tests that promises name, `lab`
+//! gives a command a private network, `vm` a machine with another kernel, `vm-fleet` a fleet of two of them.
 //!
 //! Nothing of the product is here. `anyhow` is fine in this place: a chore that fails prints why and ends.
 #![forbid(unsafe_code)]
@@ -7,12 +7,14 @@
 mod lab;
 mod layers;
 mod metadata;
+mod promises;
 mod vm;
 
 use anyhow::{Result, bail};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo run -p xtask -- layers | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
+const USAGE: &str =
+    "usage: cargo run -p xtask -- layers | promises | lab -- COMMAND… | vm -- COMMAND… | vm-fleet";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -29,6 +31,7 @@ fn perform(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     match words[..] {
         ["layers"] => Ok(check("layers", &layers::check()?)),
+        ["promises"] => Ok(check("promises", &promises::check(&promises::root())?)),
         ["lab", "--", command, ref rest @ ..] => lab::run(command, rest),
         ["vm", ref words @ ..] => vm::run(words),
         ["vm-fleet", ref words @ ..] => vm::run_fleet(words),

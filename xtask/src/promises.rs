@@ -1,0 +1,79 @@
+//! Whether the files that hold promises are there: SPECIFICATION.md and the threat model name a test for each promise.
+
+use crate::Checked;
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// Pages that name tests.
+const PAGES: [&str; 2] = ["SPECIFICATION.md", "docs/threat-model.md"];
+
+/// Where the pages are.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Finds every test that these pages name and that is not there.
+pub(crate) fn check(root: &Path) -> Result<Checked> {
+    let mut named = 0;
+    let mut missing = Vec::new();
+    for page in PAGES {
+        let text = std::fs::read_to_string(root.join(page)).with_context(|| format!("cannot read {page}"))?;
+        for name in names_in(&text) {
+            named += 1;
+            if !is_there(root, &name) {
+                missing.push(format!("{page}: {name} is not there"));
+            }
+        }
+    }
+    Ok(Checked { looked_at: format!("{named} tests that promises name"), violations: missing })
+}
+
+/// What stands between backticks and names a path, with what its braces stand for.
+fn names_in(text: &str) -> Vec<String> {
+    let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    quoted.filter(|name| is_path(name)).flat_map(|name| expand(name)).collect()
+}
+
+fn is_path(name: &str) -> bool {
+    const PLACES: [&str; 6] = ["crates/", "tests/", "fuzz/", "xtask/", "scripts/", "eval/"];
+    PLACES.iter().any(|place| name.starts_with(place)) && !name.contains(['*', ' '])
+}
+
+/// `a/{b,c}.rs` names two files.
+fn expand(name: &str) -> Vec<String> {
+    let braces = name.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+    let Some((before, (choices, behind))) = braces else { return vec![name.to_owned()] };
+    choices.split(',').flat_map(|choice| expand(&format!("{before}{choice}{behind}"))).collect()
+}
+
+/// Whether the file is there, and the function that is named in it.
+fn is_there(root: &Path, name: &str) -> bool {
+    let (path, function) = name.split_once("::").unwrap_or((name, ""));
+    let path = root.join(path);
+    if function.is_empty() || path.is_dir() {
+        return path.exists();
+    }
+    let last = function.rsplit("::").next().unwrap_or(function);
+    std::fs::read_to_string(path)
+        .is_ok_and(|text| text.contains(&format!("fn {last}")) || text.contains(&format!("mod {last}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_paths_between_backticks() {
+        let text = "| `make fuzz` holds | `fuzz/{a,b}.rs`, `tests/x.rs::y` tests, `crates/*/c` |\n`tests/z`";
+        assert_eq!(names_in(text), ["fuzz/a.rs", "fuzz/b.rs", "tests/x.rs::y", "tests/z"]);
+    }
+
+    #[test]
+    fn every_test_that_a_promise_names_is_there() {
+        let root = root();
+        assert!(!is_there(&root, "xtask/src/promises.rs::no_such_test"));
+        assert!(!is_there(&root, "xtask/src/no_such_file.rs"));
+        let checked = check(&root).unwrap();
+        assert_eq!(checked.violations, [""; 0], "{}", checked.looked_at);
+    }
+}
