@@ -47,6 +47,47 @@ pub fn assert_bounded(bytes: usize, mut work: impl FnMut()) {
     assert!(cost_ns.is_some(), "{bytes} bytes cost more than {limit_ns} ns, {ATTEMPTS} times");
 }
 
+/// How much more a byte may cost in an input of four times the length. Work in proportion to the square of the length makes it four
+/// times as much.
+const GROWTH: u64 = 2;
+/// The shorter input takes at least this long: less is not measured well.
+const LEAST_NS: u64 = 3_000_000;
+/// The longest input that is made.
+const MOST_BYTES: usize = 16 << 20;
+
+/// Fails if a byte of an input of four times the size costs more than twice as much. `make` gives an input of a size, whose unit is
+/// its own business. Sizes grow until the time can be measured.
+pub fn assert_proportional(what: &str, make: impl Fn(usize) -> String, mut work: impl FnMut(&str)) {
+    let mut size = 16;
+    loop {
+        let (short, long) = (make(size), make(4 * size));
+        if best_ns(&short, &mut work) < LEAST_NS && 4 * long.len() <= MOST_BYTES {
+            size *= 2;
+            continue;
+        }
+        let per_byte = |input: &str, ns: u64| ns as f64 / input.len() as f64;
+        let growth = (0..ATTEMPTS).map(|_| {
+            let before = per_byte(&short, best_ns(&short, &mut work));
+            per_byte(&long, best_ns(&long, &mut work)) / before
+        });
+        let growth: Vec<f64> = growth.collect();
+        let least = growth.iter().copied().fold(f64::INFINITY, f64::min);
+        assert!(
+            least <= GROWTH as f64,
+            "{what}: a byte of {} costs {growth:.1?} times as much as one of {}",
+            long.len(),
+            short.len()
+        );
+        return;
+    }
+}
+
+/// The least of some measurements: what else runs only adds to it.
+fn best_ns(input: &str, work: &mut impl FnMut(&str)) -> u64 {
+    let measured = (0..ATTEMPTS).map(|_| processor_ns(|| work(input)));
+    measured.min().unwrap_or(0).max(1)
+}
+
 /// Processor time of this thread that `work` takes.
 pub fn processor_ns(work: impl FnOnce()) -> u64 {
     let before = cpu_ns(ClockId::ThreadCPUTime);

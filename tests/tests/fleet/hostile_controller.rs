@@ -69,14 +69,79 @@ fn asking(document: &Value) -> Preparation {
     Preparation { document: document.to_string(), ..honest() }
 }
 
-/// Everything that is wrong from the first message on: its name, the run's id, what is asked.
-fn attacks(namespace: &str, elsewhere: &Path) -> Vec<(&'static str, String, Preparation)> {
-    let stranger = || flow("s", "10.0.0.9", 1000, ALLOWED);
-    let placed = |places: Vec<Place>| Preparation { places, ..honest() };
+/// Something that is wrong from the first message on.
+struct Attack {
+    name: &'static str,
+    run: String,
+    preparation: Preparation,
+}
+
+impl Attack {
+    fn new(name: &'static str, preparation: Preparation) -> Self {
+        Self { name, run: format!("run-{name}"), preparation }
+    }
+}
+
+fn attacks(namespace: &str, elsewhere: &Path) -> Vec<Attack> {
+    let mut all = attacks_on_places(namespace);
+    all.extend(attacks_on_limits());
+    all.extend(attacks_by_documents());
+    all.extend(attacks_on_files(elsewhere));
+    all
+}
+
+/// A flow to an address that is not lent.
+fn to_a_stranger() -> Value {
+    flow("s", "10.0.0.9", 1000, ALLOWED)
+}
+
+/// What the owner allows, from other places.
+fn placed(places: Vec<Place>) -> Preparation {
+    Preparation { places, ..honest() }
+}
+
+fn attacks_on_places(namespace: &str) -> Vec<Attack> {
+    let own = || place(VICTIM, "eth0");
     let far = || place("r1", "eth0");
-    let mut local = document(&[stranger()]);
+    let mut local = document(&[to_a_stranger()]);
     local["ports"] = json!([{"name": "a", "location": "eth0"}]);
     local["flows"][0]["tx_rx"]["port"] = json!({"tx_name": "a"});
+    let confirmed = vec!["ctl0".into(), format!("{VICTIM}/ctl0")];
+    vec![
+        Attack::new("no-places", Preparation { document: local.to_string(), ..placed(vec![]) }),
+        Attack::new("no-places-but-allowed", placed(vec![])),
+        Attack::new("too-few-places", placed(vec![own()])),
+        Attack::new("too-many-places", placed(vec![own(), far(), far()])),
+        Attack::new("one-interface-twice", placed(vec![own(), own()])),
+        Attack::new("a-namesake", placed(vec![place(&format!("{VICTIM} "), "eth0"), far()])),
+        Attack::new("an-alias", placed(vec![place(VICTIM, &format!("{namespace}/eth0")), far()])),
+        Attack::new("a-path", placed(vec![place(VICTIM, "../eth0"), far()])),
+        Attack::new("not-lent", placed(vec![place(VICTIM, "ctl0"), far()])),
+        Attack::new(
+            "not-lent-but-confirmed",
+            Preparation { confirmed, ..placed(vec![place(VICTIM, "ctl0"), far()]) },
+        ),
+    ]
+}
+
+fn attacks_on_limits() -> Vec<Attack> {
+    let clock = ClockServer {
+        at: vec!["224.0.0.1:5000".parse().expect("an address")],
+        key: ClockKey([1; 32]),
+        identity: "stranger".into(),
+    };
+    let together = ["s", "t"].map(|name| flow(name, "198.18.0.2", 1000, ALLOWED));
+    vec![
+        Attack::new("an-address", asking(&document(&[to_a_stranger()]))),
+        Attack::new("too-fast", asking(&document(&[flow("s", "198.18.0.2", 2000, ALLOWED)]))),
+        Attack::new("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
+        Attack::new("too-fast-together", asking(&document(&together))),
+        Attack::new("a-clock", Preparation { clock: Some(clock), ..honest() }),
+        Attack::new("pktgen", Preparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
+    ]
+}
+
+fn attacks_by_documents() -> Vec<Attack> {
     let mut device = document(&[flow("s", "198.18.0.2", 1000, ALLOWED)]);
     device["devices"] = json!([{"name": "d", "ethernets": [{"name": "e", "mac": "02:00:00:00:99:07",
         "connection": {"choice": "port_name", "port_name": "a"},
@@ -87,50 +152,25 @@ fn attacks(namespace: &str, elsewhere: &Path) -> Vec<(&'static str, String, Prep
     replay["flows"] = json!([{"name": "s", "tx_rx": {"choice": "port", "port": {"tx_name": "a", "rx_names": ["b"]}},
         "x_replay": {"file": "/etc/shadow", "timing": "fastest",
             "facts": {"file_size": 1000, "frames": 9, "bytes": 900, "span_ns": 5}}}]);
-    let clock = ClockServer {
-        at: vec!["224.0.0.1:5000".parse().expect("an address")],
-        key: ClockKey([1; 32]),
-        identity: "stranger".into(),
-    };
-    let named = |name: &'static str, preparation| (name, format!("run-{name}"), preparation);
-    let taken = || Preparation {
+    vec![
+        Attack::new("a-device", asking(&device)),
+        Attack::new("a-replay", asking(&replay)),
+        Attack::new("captures", asking(&captured)),
+    ]
+}
+
+fn attacks_on_files(elsewhere: &Path) -> Vec<Attack> {
+    let taken = Preparation {
         capture_all: true,
         capture_dir: Some(elsewhere.join("taken").display().to_string()),
-        ..honest()
+        ..placed(vec![place("r1", "eth0"), place(VICTIM, "eth0")])
     };
+    let empty = || asking(&document(&[]));
     let outside = elsewhere.join("outside").display().to_string();
     vec![
-        named("no-places", Preparation { places: vec![], document: local.to_string(), ..honest() }),
-        named("no-places-but-allowed", placed(vec![])),
-        named("too-few-places", placed(vec![place(VICTIM, "eth0")])),
-        named("too-many-places", placed(vec![place(VICTIM, "eth0"), far(), far()])),
-        named("one-interface-twice", placed(vec![place(VICTIM, "eth0"), place(VICTIM, "eth0")])),
-        named("a-namesake", placed(vec![place(&format!("{VICTIM} "), "eth0"), far()])),
-        named("an-alias", placed(vec![place(VICTIM, &format!("{namespace}/eth0")), far()])),
-        named("a-path", placed(vec![place(VICTIM, "../eth0"), far()])),
-        named("not-lent", placed(vec![place(VICTIM, "ctl0"), far()])),
-        named(
-            "not-lent-but-confirmed",
-            Preparation {
-                confirmed: vec!["ctl0".into(), format!("{VICTIM}/ctl0")],
-                ..placed(vec![place(VICTIM, "ctl0"), far()])
-            },
-        ),
-        named("an-address", asking(&document(&[stranger()]))),
-        named("too-fast", asking(&document(&[flow("s", "198.18.0.2", 2000, ALLOWED)]))),
-        named("too-long", asking(&document(&[flow("s", "198.18.0.2", 1000, 3000)]))),
-        named(
-            "too-fast-together",
-            asking(&document(&["s", "t"].map(|s| flow(s, "198.18.0.2", 1000, ALLOWED)))),
-        ),
-        named("a-device", asking(&device)),
-        named("a-replay", asking(&replay)),
-        named("a-clock", Preparation { clock: Some(clock), ..honest() }),
-        named("pktgen", Preparation { back_end: Some(BackEnd::Pktgen), ..honest() }),
-        named("captures", asking(&captured)),
-        named("captures-elsewhere", Preparation { places: vec![far(), place(VICTIM, "eth0")], ..taken() }),
-        ("a-path-as-a-run", "../../../escape".into(), asking(&document(&[]))),
-        ("an-absolute-run", outside, asking(&document(&[]))),
+        Attack::new("captures-elsewhere", taken),
+        Attack { name: "a-path-as-a-run", run: "../../../escape".into(), preparation: empty() },
+        Attack { name: "an-absolute-run", run: outside, preparation: empty() },
     ]
 }
 
@@ -293,7 +333,7 @@ fn controller() {
         println!("outcome\thonest\t{}", hostile.run("run-honest", honest()));
         return;
     }
-    for (name, run, preparation) in attacks(&namespace, &elsewhere) {
+    for Attack { name, run, preparation } in attacks(&namespace, &elsewhere) {
         println!("outcome\t{name}\t{}", hostile.run(&run, preparation));
     }
     for (name, outcome) in hostile.steer() {
