@@ -20,7 +20,7 @@ ROOM ?=
 PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtask,packetrig-$(ROOM)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all room fmt lint bench fuzz clean \
+.PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
 	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-truth eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
@@ -112,6 +112,9 @@ fuzz: ## Fuzz every target for FUZZ_SECONDS (60) each; needs a nightly compiler 
 		echo "cargo-fuzz is missing: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
 	@for target in $$(basename -s .rs fuzz/fuzz_targets/*.rs); do \
 		$(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$${FUZZ_SECONDS:-60} || exit 1; done
+
+memory-order: ## Explore orders of memory with loom, more than `make test` does, and run pure code under Miri (nightly, an hour)
+	@scripts/memory_order.sh
 
 eval-frame: ## Measure the frame against its peers: tables and plots in target/eval/frame (EVAL_QUICK=1: under a minute)
 	@scripts/setup.sh eval
