@@ -21,7 +21,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
-	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-tap eval-probe eval-truth eval-safety eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -135,6 +135,10 @@ eval-meter: ## Measure the flow meter: packets per second beside peers, hash, me
 eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh fleet
+
+eval-faults: ## Measure a fleet under random faults: 300 trials, goes on where it was stopped (EVAL_QUICK=1: 60; EVAL_SEED; EVAL_TRIALS)
+	@scripts/setup.sh eval
+	eval/run.sh faults
 
 eval-tap: ## Measure the tap and its log beside bridge, tc mirred and tcpdump: loss, rate, latency, TCP, failures (EVAL_QUICK=1)
 	@scripts/setup.sh eval

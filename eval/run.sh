@@ -1,14 +1,14 @@
 #!/bin/sh
-# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `truth` five.
+# run.sh NAME: evaluates beside peers and writes target/eval/NAME/. EVAL_QUICK=1 takes under a minute, of `truth` five, of `faults` forty.
 # Works as root and as an ordinary user: everything happens in a private lab.
 set -eu
-name=${1:?"which evaluation: frame, rate, otg, meter, fleet, tap, probe, truth, safety"}
+name=${1:?"which evaluation: frame, rate, otg, meter, fleet, faults, tap, probe, truth, safety"}
 cd "$(dirname "$0")/.."
 CARGO=${CARGO:-cargo}
 # Together: one selection of packages is one set of features.
 "$CARGO" build --release --locked -p packetrig -p packetrig-eval -p xtask --bin packetrig --bin "eval_$name" --bin xtask
 case $name in
-fleet)
+fleet | faults)
 	# Inside the lab there is no network to get it from. Without it the evaluation says so.
 	if server=$(sh scripts/clients.sh nats); then
 		PATH="$(dirname "$server"):$PATH"

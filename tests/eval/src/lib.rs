@@ -4,9 +4,11 @@
 //! the kernel's counters and the reference device's own list, never by what a program says of itself.
 #![forbid(unsafe_code)]
 
+pub mod draw;
 pub mod output;
 pub mod peers;
 pub mod plot;
+pub mod process;
 pub mod traffic;
 
 use std::path::PathBuf;

@@ -2,11 +2,11 @@
 //! ever had on their disks is compared with what the controller stored.
 
 use crate::plans::{Load, from_each};
-use crate::process::{pause, signal, wait};
 use crate::rig::Rig;
 use crate::segments::{Comparison, Watcher};
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Output, Table};
+use packetrig_eval::process::{pause, signal, wait};
 use rustix::process::Signal;
 
 const LOAD: Load = Load { size: 128, pps: 1000, frames: 2500 };

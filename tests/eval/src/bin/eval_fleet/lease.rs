@@ -1,10 +1,10 @@
 //! A sender's control link is cut: when the last of its frames reaches the receiver, by the kernel's stamps there.
 
 use crate::plans::{Load, from_each};
-use crate::process::{end, pause};
 use crate::rig::{Rig, again, control_link, facing};
 use anyhow::{Context, ensure};
 use packetrig_eval::output::{Output, Table};
+use packetrig_eval::process::{end, pause};
 use packetrig_eval::{Effort, plot};
 use packetrig_sys::clock;
 use std::process::{Child, Command, Stdio};

@@ -7,7 +7,6 @@ mod crowd;
 mod kills;
 mod lease;
 mod plans;
-mod process;
 mod rig;
 mod segments;
 mod start;

@@ -1,8 +1,8 @@
 //! Looks over the shoulder of nodes and controller: every segment that a node has on its disk, and every one that the
 //! controller has stored, byte for byte, before either deletes it.
 
-use crate::process::pause;
 use crate::rig::{NODES, Rig};
+use packetrig_eval::process::pause;
 use std::collections::BTreeMap;
 use std::fs::{read, read_dir};
 use std::path::{Path, PathBuf};

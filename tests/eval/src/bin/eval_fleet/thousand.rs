@@ -1,9 +1,9 @@
 //! A thousand agents with a connection each to a real server: what their counters cost, and how soon a command is with all.
 
 use crate::crowd::{self, ECHO, names};
-use crate::process::{processor_time, resident_mib, wait};
 use anyhow::{Context, ensure};
 use packetrig_eval::output::{Goal, Output, Table};
+use packetrig_eval::process::{processor_time, resident_mib, wait};
 use packetrig_eval::{Effort, median, plot};
 use packetrig_fleet::controller::{Action, Controller, Event, Limits};
 use packetrig_fleet::event::RunEventKind;

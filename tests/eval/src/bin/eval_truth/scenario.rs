@@ -1,5 +1,6 @@
 //! Random scenarios: what is sent, what the device does to it, and what happens to the rig meanwhile. Pure.
 
+use packetrig_eval::draw::Draw;
 use packetrig_tests::rig_fault::RigFault;
 
 pub(crate) const KEY: u16 = 40_000;
@@ -37,32 +38,10 @@ pub(crate) struct Scenario {
     pub(crate) rules: String,
 }
 
-/// A generator by Steele, Lea and Flood ("Fast splittable pseudorandom number generators", 2014): good enough to draw scenarios.
-struct Draw(u64);
-
-impl Draw {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ mixed >> 31
-    }
-
-    /// One of `least..most`.
-    fn within(&mut self, least: u64, most: u64) -> u64 {
-        least + self.next() % (most - least)
-    }
-
-    fn one_of<T: Copy>(&mut self, all: &[T]) -> T {
-        all[usize::try_from(self.next() % all.len() as u64).unwrap_or(0)]
-    }
-}
-
 impl Scenario {
     /// The scenario with this number: the same whenever the seed is.
     pub(crate) fn draw(seed: u64, index: u64) -> Self {
-        let mut draw = Draw(seed.wrapping_mul(1_000_003).wrapping_add(index));
+        let mut draw = Draw::of(seed, index);
         // Back ends and kinds in turn, and each back end with each kind.
         let back_end = BACK_ENDS[(index % 3) as usize];
         let kind = Kind::ALL[(index / 3 % 4) as usize];

@@ -9,7 +9,7 @@ use std::process::{Child, ExitStatus};
 const TICKS: f64 = 100.0;
 
 /// Processor time so far, user's and kernel's, seconds.
-pub(crate) fn processor_time(pid: u32) -> anyhow::Result<f64> {
+pub fn processor_time(pid: u32) -> anyhow::Result<f64> {
     let path = format!("/proc/{pid}/stat");
     let text = std::fs::read_to_string(&path).context(path)?;
     let rest = text.rsplit(')').next().context("stat")?;
@@ -19,14 +19,14 @@ pub(crate) fn processor_time(pid: u32) -> anyhow::Result<f64> {
 }
 
 /// Resident memory, MiB.
-pub(crate) fn resident_mib(pid: u32) -> anyhow::Result<f64> {
+pub fn resident_mib(pid: u32) -> anyhow::Result<f64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("VmRSS")?;
     Ok(line.trim().trim_end_matches("kB").trim().parse::<f64>()? / 1024.0)
 }
 
 /// The child of `parent` whose name begins so; the kernel cuts names.
-pub(crate) fn child_of(parent: u32, name: &str) -> Option<u32> {
+pub fn child_of(parent: u32, name: &str) -> Option<u32> {
     let processes = std::fs::read_dir("/proc").ok()?;
     let pids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<u32>().ok());
     let mut children = pids.filter(|pid| {
@@ -39,13 +39,13 @@ pub(crate) fn child_of(parent: u32, name: &str) -> Option<u32> {
 }
 
 /// Sends a signal to a process that was started here, or by one that was.
-pub(crate) fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
+pub fn signal(pid: u32, signal: Signal) -> anyhow::Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("no process")?;
     Ok(kill_process(pid, signal)?)
 }
 
 /// Waits until it has ended, at most so long.
-pub(crate) fn wait(child: &mut Child, seconds: u64) -> anyhow::Result<ExitStatus> {
+pub fn wait(child: &mut Child, seconds: u64) -> anyhow::Result<ExitStatus> {
     let until = clock::monotonic_ns() + seconds * 1_000_000_000;
     loop {
         if let Some(status) = child.try_wait()? {
@@ -59,7 +59,7 @@ pub(crate) fn wait(child: &mut Child, seconds: u64) -> anyhow::Result<ExitStatus
 }
 
 /// Asks it to end, then makes it.
-pub(crate) fn end(child: &mut Child) {
+pub fn end(child: &mut Child) {
     signal(child.id(), Signal::TERM).unwrap_or(());
     if wait(child, 10).is_err() {
         child.kill().unwrap_or(());
@@ -68,6 +68,6 @@ pub(crate) fn end(child: &mut Child) {
 }
 
 /// Waits some milliseconds.
-pub(crate) fn pause(ms: u64) {
+pub fn pause(ms: u64) {
     clock::sleep_until_ns(clock::monotonic_ns() + ms * 1_000_000);
 }

@@ -1,0 +1,304 @@
+//! What can go wrong in a trial, and the trial that a seed and a number draw. Pure.
+
+use crate::network::{NODES, SENDERS, is_sender, node_name};
+use packetrig_eval::draw::Draw;
+use std::fmt;
+
+/// Machines that join at once.
+pub(crate) const BURST: u64 = 12;
+/// Shorter than the time after which a node that nobody hears gives its run up (30 s), and longer.
+const SHORT_CUT_S: u64 = 5;
+const LONG_CUT_S: u64 = 35;
+const DELAYS_MS: [u64; 8] = [1, 10, 30, 60, 100, 200, 400, 1000];
+const LOSSES_PERCENT: [u64; 5] = [1, 3, 10, 20, 30];
+const JITTERS_MS: [u64; 5] = [5, 20, 50, 100, 300];
+/// One trial in so many has the long form of its fault, and one has all nodes where one would do.
+const RARE: u64 = 5;
+
+/// Where the run is when the fault begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Before the run is started.
+    Idle,
+    Preparing,
+    Armed,
+    Running,
+    Draining,
+    Collecting,
+}
+
+impl Phase {
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Idle, Self::Preparing, Self::Armed, Self::Running, Self::Draining, Self::Collecting];
+
+    /// As `packetrig run` calls it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Preparing => "preparing",
+            Self::Armed => "armed",
+            Self::Running => "running",
+            Self::Draining => "draining",
+            Self::Collecting => "collecting",
+        }
+    }
+}
+
+/// A process, or a machine with all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Victim {
+    /// The process of an agent that sends or receives.
+    Worker(usize),
+    /// The process that watches it. Killed, it takes the worker along, and is started again after a second as by systemd.
+    Supervisor(usize),
+    /// Both.
+    Node(usize),
+    /// `packetrig run`.
+    Controller,
+    /// The message server.
+    Server,
+    /// `packetrig fleet up`, with the message server.
+    FleetUp,
+}
+
+/// Directions of a control link that are cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CutDirections {
+    Both,
+    ToNode,
+    FromNode,
+}
+
+/// Whose disk is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FullDisk {
+    /// A node's, with its spool.
+    Node(usize),
+    /// The message server's.
+    Server,
+    /// The controller's, with the catalogue of runs.
+    Controller,
+}
+
+/// Control links that a fault is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Links {
+    One(usize),
+    All,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    Kill(Victim),
+    /// SIGSTOP, and SIGCONT after so many seconds.
+    Freeze(Victim, u64),
+    Cut {
+        links: Links,
+        directions: CutDirections,
+        seconds: u64,
+    },
+    /// Round trips take so many milliseconds longer, until the run has ended.
+    Delay(Links, u64),
+    /// So many percent of all control frames are lost, until the run has ended.
+    Loss(Links, u64),
+    /// Each control frame takes up to so many milliseconds longer, until the run has ended.
+    Jitter(Links, u64),
+    /// Until the run has ended.
+    DiskFull(FullDisk),
+    /// All processes of a node are killed, its directory below /run is lost, and it starts again a second later.
+    Reboot(usize),
+    /// So many machines join at once.
+    JoinBurst(u64),
+    /// Another `packetrig run` on the same fleet.
+    SecondController,
+}
+
+/// What is done and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trial {
+    pub(crate) index: u64,
+    pub(crate) fault: Fault,
+    pub(crate) phase: Phase,
+    /// In phase `running`, the fault begins when the first sender has sent this many frames.
+    pub(crate) after_frames: u64,
+}
+
+type DrawFault = fn(&mut Draw) -> Fault;
+
+/// Kinds of fault, in turn; those that had the most faults when trials were made by hand come twice.
+const KINDS: [DrawFault; 13] = [
+    |draw| Fault::Kill(victim(draw)),
+    |draw| Fault::Freeze(victim(draw), if draw.within(0, RARE) == 0 { 30 } else { draw.one_of(&[1, 5]) }),
+    cut,
+    |draw| Fault::Delay(links(draw), draw.one_of(&DELAYS_MS)),
+    |draw| Fault::DiskFull(full_disk(draw)),
+    |draw| Fault::Kill(victim(draw)),
+    |draw| Fault::Loss(links(draw), draw.one_of(&LOSSES_PERCENT)),
+    |draw| Fault::Reboot(node(draw)),
+    cut,
+    |draw| Fault::Freeze(victim(draw), draw.one_of(&[1, 5])),
+    |draw| Fault::Jitter(links(draw), draw.one_of(&JITTERS_MS)),
+    |_| Fault::SecondController,
+    |_| Fault::JoinBurst(BURST),
+];
+
+impl Trial {
+    /// The trial with this number: the same whenever the seed is. Each kind of fault meets each phase.
+    pub(crate) fn draw(seed: u64, index: u64) -> Self {
+        let mut draw = Draw::of(seed, index);
+        let kinds = KINDS.len() as u64;
+        let kind = index % kinds;
+        let phase = (index / kinds + kind) % Phase::ALL.len() as u64;
+        let phase = Phase::ALL[usize::try_from(phase).unwrap_or(0)];
+        let fault = KINDS[usize::try_from(kind).unwrap_or(0)](&mut draw);
+        // Before the run there is no controller to kill or stop.
+        let phase = match fault {
+            Fault::Kill(Victim::Controller)
+            | Fault::Freeze(Victim::Controller, _)
+            | Fault::SecondController
+                if phase == Phase::Idle =>
+            {
+                Phase::Running
+            }
+            _ => phase,
+        };
+        Self { index, fault, phase, after_frames: draw.within(300, 2500) }
+    }
+}
+
+fn node(draw: &mut Draw) -> usize {
+    usize::try_from(draw.within(0, NODES as u64)).unwrap_or(0)
+}
+
+fn victim(draw: &mut Draw) -> Victim {
+    let node = node(draw);
+    match draw.within(0, 7) {
+        0 | 1 => Victim::Worker(node),
+        2 => Victim::Supervisor(node),
+        3 => Victim::Node(node),
+        4 => Victim::Controller,
+        5 => Victim::Server,
+        _ => Victim::FleetUp,
+    }
+}
+
+fn links(draw: &mut Draw) -> Links {
+    if draw.within(0, RARE) < 2 { Links::All } else { Links::One(node(draw)) }
+}
+
+fn cut(draw: &mut Draw) -> Fault {
+    let links = if draw.within(0, RARE) == 0 { Links::All } else { Links::One(node(draw)) };
+    let seconds = if draw.within(0, RARE) == 0 { LONG_CUT_S } else { SHORT_CUT_S };
+    let directions = draw.one_of(&[CutDirections::Both, CutDirections::ToNode, CutDirections::FromNode]);
+    Fault::Cut { links, directions, seconds }
+}
+
+fn full_disk(draw: &mut Draw) -> FullDisk {
+    match draw.within(0, 4) {
+        0 => FullDisk::Server,
+        1 => FullDisk::Controller,
+        _ => FullDisk::Node(node(draw)),
+    }
+}
+
+impl Links {
+    pub(crate) fn nodes(self) -> Vec<usize> {
+        match self {
+            Self::One(node) => vec![node],
+            Self::All => (0..NODES).collect(),
+        }
+    }
+}
+
+impl Victim {
+    pub(crate) const fn node(self) -> Option<usize> {
+        match self {
+            Self::Worker(node) | Self::Supervisor(node) | Self::Node(node) => Some(node),
+            Self::Controller | Self::Server | Self::FleetUp => None,
+        }
+    }
+}
+
+impl Fault {
+    /// Nodes that it hits, directly.
+    pub(crate) fn nodes(self) -> Vec<usize> {
+        match self {
+            Self::Kill(victim) | Self::Freeze(victim, _) => victim.node().into_iter().collect(),
+            Self::Cut { links, .. }
+            | Self::Delay(links, _)
+            | Self::Loss(links, _)
+            | Self::Jitter(links, _) => links.nodes(),
+            Self::DiskFull(FullDisk::Node(node)) | Self::Reboot(node) => vec![node],
+            Self::DiskFull(_) | Self::JoinBurst(_) | Self::SecondController => Vec::new(),
+        }
+    }
+
+    /// Whether the process that counts dies with what it had not yet written down. A sender that sleeps beyond its lease is killed
+    /// by its supervisor.
+    pub(crate) fn costs_results_of(self, node: usize) -> bool {
+        match self {
+            Self::Kill(victim) => victim.node() == Some(node),
+            Self::Freeze(victim, seconds) => {
+                victim.node() == Some(node) && is_sender(node) && seconds >= LEASE_S
+            }
+            Self::Reboot(rebooted) => rebooted == node,
+            _ => false,
+        }
+    }
+}
+
+/// The term of a fleet's leases.
+pub(crate) const LEASE_S: u64 = 2;
+
+impl fmt::Display for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Worker(_) => f.write_str("worker"),
+            Self::Supervisor(_) => f.write_str("supervisor"),
+            Self::Node(_) => f.write_str("whole agent"),
+            Self::Controller => f.write_str("controller"),
+            Self::Server => f.write_str("nats-server"),
+            Self::FleetUp => f.write_str("fleet up"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kill(victim) => write!(f, "kill {victim}"),
+            Self::Freeze(victim, seconds) => write!(f, "stop {victim} {seconds} s"),
+            Self::Cut { directions, seconds, .. } => {
+                let which = match directions {
+                    CutDirections::Both => "both ways",
+                    CutDirections::ToNode => "to the node",
+                    CutDirections::FromNode => "from the node",
+                };
+                write!(f, "cut {which} {seconds} s")
+            }
+            Self::Delay(_, ms) => write!(f, "round trip + {ms} ms"),
+            Self::Loss(_, percent) => write!(f, "loss {percent} %"),
+            Self::Jitter(_, ms) => write!(f, "jitter {ms} ms"),
+            Self::DiskFull(FullDisk::Node(_)) => f.write_str("disk full: spool"),
+            Self::DiskFull(FullDisk::Server) => f.write_str("disk full: nats-server"),
+            Self::DiskFull(FullDisk::Controller) => f.write_str("disk full: results"),
+            Self::Reboot(_) => f.write_str("reboot"),
+            Self::JoinBurst(count) => write!(f, "{count} join at once"),
+            Self::SecondController => f.write_str("second controller"),
+        }
+    }
+}
+
+/// Nodes in words, with what they do.
+pub(crate) fn name_nodes(nodes: &[usize]) -> String {
+    match nodes {
+        [] => "-".to_owned(),
+        nodes if nodes.len() == NODES => "all".to_owned(),
+        nodes => {
+            let role = |node: usize| if node < SENDERS { "sends" } else { "receives" };
+            let names: Vec<String> =
+                nodes.iter().map(|&node| format!("{} ({})", node_name(node), role(node))).collect();
+            names.join(", ")
+        }
+    }
+}

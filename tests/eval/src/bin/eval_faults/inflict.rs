@@ -1,0 +1,208 @@
+//! Makes a fault happen to a fleet, and ends it.
+
+use crate::control_link::LinkConditions;
+use crate::fault::{CutDirections, Fault, FullDisk, Links, Victim};
+use crate::fleet::{DiskName, Fleet};
+use crate::network::{NODES, Network};
+use crate::run::{RunProcess, RunRequest};
+use crate::witness::CHECK_SIZE;
+use packetrig_eval::process::signal;
+use packetrig_sys::clock;
+use rustix::process::Signal;
+
+const SECOND_NS: u64 = 1_000_000_000;
+/// What was killed for good is started again after this, as a service manager does.
+const RESTART_NS: u64 = SECOND_NS;
+/// A fault that lasts as long as the run ends after this at the latest.
+const LONGEST_NS: u64 = 60 * SECOND_NS;
+/// Machines that have not joined by then have given up.
+const JOIN_NS: u64 = 30 * SECOND_NS;
+/// Frames of a second controller's run, of each sender.
+const SECOND_FRAMES: u64 = 500;
+
+/// A fault under way, or over.
+#[derive(Debug)]
+pub(crate) struct Infliction {
+    fault: Fault,
+    pub(crate) began_ns: u64,
+    pub(crate) ended_ns: Option<u64>,
+    names_joining: Vec<String>,
+    /// Machines that have joined in a burst.
+    pub(crate) joined: Option<usize>,
+    pub(crate) second_run: Option<RunProcess>,
+}
+
+impl Infliction {
+    /// Begins the fault. `run` is the run of the trial, if it was started.
+    pub(crate) fn begin(
+        fault: Fault,
+        name: &str,
+        fleet: &mut Fleet,
+        network: &Network,
+        run: Option<&mut RunProcess>,
+    ) -> anyhow::Result<Self> {
+        let mut infliction = Self {
+            fault,
+            began_ns: clock::monotonic_ns(),
+            ended_ns: None,
+            names_joining: Vec::new(),
+            joined: None,
+            second_run: None,
+        };
+        match fault {
+            Fault::Kill(victim) => kill(victim, fleet, run)?,
+            Fault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
+            Fault::Reboot(node) => fleet.kill_node(node),
+            Fault::DiskFull(disk) => fleet.disk(disk_name(disk))?.fill(),
+            Fault::JoinBurst(count) => {
+                infliction.names_joining = (0..count).map(|number| format!("{name}-{number}")).collect();
+                fleet.start_joining(&infliction.names_joining)?;
+            }
+            Fault::SecondController => {
+                let second = format!("{name}-second");
+                let request = RunRequest { name: &second, size: CHECK_SIZE, frames: SECOND_FRAMES };
+                infliction.second_run = Some(RunProcess::start(fleet, request)?);
+            }
+            Fault::Cut { links, .. }
+            | Fault::Delay(links, _)
+            | Fault::Loss(links, _)
+            | Fault::Jitter(links, _) => {
+                set_conditions(links, conditions(fault), network);
+            }
+        }
+        if matches!(fault, Fault::Kill(_)) {
+            // What was killed is dead from here on.
+            infliction.began_ns = clock::monotonic_ns();
+        }
+        Ok(infliction)
+    }
+
+    /// Ends the fault when its time has come.
+    pub(crate) fn attend(
+        &mut self,
+        fleet: &mut Fleet,
+        network: &Network,
+        run: Option<&mut RunProcess>,
+        run_has_ended: bool,
+    ) -> anyhow::Result<()> {
+        if self.ended_ns.is_some() || !self.is_due(fleet, run_has_ended) {
+            return Ok(());
+        }
+        match self.fault {
+            Fault::Kill(victim) => restart(victim, fleet)?,
+            Fault::Freeze(victim, _) => signal_victim(victim, Signal::CONT, fleet, run)?,
+            Fault::Reboot(node) => {
+                fleet.lose_run_directory(node);
+                fleet.start_agent(node)?;
+            }
+            Fault::DiskFull(disk) => fleet.disk(disk_name(disk))?.empty(),
+            Fault::Cut { .. } | Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => network.mend(),
+            Fault::JoinBurst(_) | Fault::SecondController => {}
+        }
+        self.ended_ns = Some(clock::monotonic_ns());
+        if let Fault::JoinBurst(_) = self.fault {
+            self.joined = Some(count_joined(fleet, &self.names_joining));
+            fleet.end_joining(&self.names_joining)?;
+        }
+        Ok(())
+    }
+
+    fn is_due(&self, fleet: &Fleet, run_has_ended: bool) -> bool {
+        let lasted_ns = clock::monotonic_ns() - self.began_ns;
+        match self.fault {
+            Fault::Kill(Victim::Supervisor(_) | Victim::Node(_) | Victim::FleetUp) | Fault::Reboot(_) => {
+                lasted_ns >= RESTART_NS
+            }
+            Fault::Kill(_) | Fault::SecondController => true,
+            Fault::Freeze(_, seconds) | Fault::Cut { seconds, .. } => lasted_ns >= seconds * SECOND_NS,
+            Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) | Fault::DiskFull(_) => {
+                run_has_ended || lasted_ns >= LONGEST_NS
+            }
+            Fault::JoinBurst(_) => {
+                count_joined(fleet, &self.names_joining) == self.names_joining.len() || lasted_ns >= JOIN_NS
+            }
+        }
+    }
+}
+
+fn count_joined(fleet: &Fleet, names: &[String]) -> usize {
+    names.iter().filter(|name| fleet.log_of(name).contains("joined the fleet")).count()
+}
+
+fn kill(victim: Victim, fleet: &mut Fleet, run: Option<&mut RunProcess>) -> anyhow::Result<()> {
+    match victim {
+        Victim::Worker(node) => signal(fleet.worker(node)?, Signal::KILL)?,
+        Victim::Supervisor(node) => fleet.kill_supervisor(node)?,
+        Victim::Node(node) => fleet.kill_node(node),
+        Victim::Server => signal(fleet.server()?, Signal::KILL)?,
+        Victim::FleetUp => fleet.kill_up(),
+        Victim::Controller => {
+            if let Some(run) = run {
+                run.kill();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn restart(victim: Victim, fleet: &mut Fleet) -> anyhow::Result<()> {
+    match victim {
+        Victim::Supervisor(node) | Victim::Node(node) => fleet.start_agent(node),
+        Victim::FleetUp => fleet.start_up(),
+        // Somebody is there to start these again, or it has done its work.
+        Victim::Worker(_) | Victim::Server | Victim::Controller => Ok(()),
+    }
+}
+
+fn signal_victim(
+    victim: Victim,
+    which: Signal,
+    fleet: &Fleet,
+    run: Option<&mut RunProcess>,
+) -> anyhow::Result<()> {
+    let process = match victim {
+        Victim::Node(node) => return fleet.signal_node(node, which),
+        // A frozen worker may have been killed meanwhile; then there is nobody to wake.
+        Victim::Worker(node) => fleet.worker(node).ok(),
+        Victim::Supervisor(node) => Some(fleet.supervisor(node)?),
+        Victim::Server => fleet.server().ok(),
+        Victim::FleetUp => Some(fleet.up_process()?),
+        Victim::Controller => run.map(|run| run.process()),
+    };
+    process.map_or(Ok(()), |process| signal(process, which).or_else(|error| wake_failed(which, error)))
+}
+
+/// A process that ended while it was stopped needs not be woken.
+fn wake_failed(which: Signal, error: anyhow::Error) -> anyhow::Result<()> {
+    if which == Signal::CONT { Ok(()) } else { Err(error) }
+}
+
+const fn disk_name(disk: FullDisk) -> DiskName {
+    match disk {
+        FullDisk::Node(node) => DiskName::Node(node),
+        FullDisk::Server => DiskName::Fleet,
+        FullDisk::Controller => DiskName::Controller,
+    }
+}
+
+fn conditions(fault: Fault) -> LinkConditions {
+    let whole = LinkConditions::default();
+    match fault {
+        Fault::Cut { directions, .. } => LinkConditions {
+            cut_to_node: directions != CutDirections::FromNode,
+            cut_from_node: directions != CutDirections::ToNode,
+            ..whole
+        },
+        // Half of it in each direction.
+        Fault::Delay(_, ms) => LinkConditions { delay_ns: ms * 500_000, ..whole },
+        Fault::Loss(_, percent) => LinkConditions { loss_permille: percent * 10, ..whole },
+        Fault::Jitter(_, ms) => LinkConditions { jitter_ns: ms * 1_000_000, ..whole },
+        _ => whole,
+    }
+}
+
+fn set_conditions(links: Links, conditions: LinkConditions, network: &Network) {
+    for node in links.nodes().into_iter().filter(|node| *node < NODES) {
+        network.set_conditions(node, conditions);
+    }
+}

@@ -1,0 +1,231 @@
+//! Compares what a run said with what was true. Pure.
+
+use crate::fault::{BURST, Fault, LEASE_S, Phase, Trial, Victim};
+use crate::network::{NODES, facing, is_sender, node_name, node_number};
+use crate::perform::{Observation, TRIAL_FRAMES, why_not};
+use serde_json::Value;
+
+/// The next run must pass with all nodes this long after fault and run have ended.
+pub(crate) const USABLE_MS: u64 = 5000;
+/// A sender that was told nothing may send this long after its lease: its check, a batch, and the witness's look.
+const SLACK_MS: u64 = 100;
+/// Frames that a sender hands over at once.
+const BATCH: u64 = 64;
+
+/// Words for controller and message server.
+const MIDDLE: [&str; 5] = ["controller", "message server", "nats", "broker", "server"];
+
+/// What is held against a trial, by kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// A report says what is not so.
+    pub(crate) wrong: Vec<String>,
+    /// A report names a culprit that is none.
+    pub(crate) culprit: Vec<String>,
+    /// Results of a node that lives are in no report.
+    pub(crate) lost: Vec<String>,
+    pub(crate) doubled: Vec<String>,
+    /// Frames that left after the lease.
+    pub(crate) late: Vec<String>,
+    /// The fleet was not usable in time.
+    pub(crate) unusable: Vec<String>,
+}
+
+impl Findings {
+    /// All with their kind.
+    pub(crate) fn all(&self) -> Vec<String> {
+        let kinds = [
+            ("wrong report", &self.wrong),
+            ("wrong culprit", &self.culprit),
+            ("results lost", &self.lost),
+            ("doubled", &self.doubled),
+            ("last frame", &self.late),
+            ("not usable", &self.unusable),
+        ];
+        let named = |(kind, findings): (&str, &Vec<String>)| {
+            findings.iter().map(|finding| format!("{kind}: {finding}")).collect::<Vec<_>>()
+        };
+        kinds.into_iter().flat_map(named).collect()
+    }
+}
+
+pub(crate) fn judge(trial: &Trial, seen: &Observation) -> Findings {
+    let mut findings = Findings::default();
+    for (which, report) in [("printed", &seen.end.report), ("final", &seen.final_report)] {
+        if let Some(report) = report {
+            judge_report(trial, seen, which, report, &mut findings);
+        }
+    }
+    if seen.end.report.is_none() {
+        judge_culprit(trial, "error", &[&why_not(&seen.end)], &mut findings);
+    }
+    judge_losses(trial, seen, &mut findings);
+    if seen.reports > 1 {
+        findings.doubled.push(format!("{} reports of one run", seen.reports));
+    }
+    judge_silence(trial, seen, &mut findings);
+    judge_usability(seen, &mut findings);
+    if seen.end.hung {
+        findings.unusable.push("the run did not end".to_owned());
+    }
+    findings
+}
+
+fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, findings: &mut Findings) {
+    let verdict = report["verdict"]["verdict"].as_str().unwrap_or_default();
+    let is_complete = report["outcome"]["state"] == "complete";
+    let sent: u64 = (0..NODES).filter(|node| is_sender(*node)).map(|node| seen.truth[node].of_trial).sum();
+    let planned = TRIAL_FRAMES * (NODES / 2) as u64;
+    let mut wrong = |text: String| findings.wrong.push(format!("{which}: {text}"));
+    if verdict == "PASS" && sent != planned {
+        wrong(format!("PASS although {sent} of {planned} frames were sent"));
+    }
+    if verdict == "PASS" && report["coverage"]["reported"] != NODES {
+        wrong(format!("PASS with {} of {NODES} nodes", report["coverage"]["reported"]));
+    }
+    if verdict == "FAIL" {
+        wrong(format!("FAIL, and there is no device: {}", report["verdict"]["reasons"]));
+    }
+    if let Some(frames) = report["lost"]["path"].as_u64().filter(|frames| *frames > 0) {
+        wrong(format!("{frames} frames lost on the path, which is a cable"));
+    }
+    let text = report.to_string();
+    for claim in ["nothing was sent", "no stream with metrics was sent"] {
+        if sent > 0 && text.contains(claim) {
+            wrong(format!("\"{claim}\", although {sent} frames were"));
+        }
+    }
+    for row in report["nodes"].as_array().into_iter().flatten() {
+        judge_counts(seen, which, row, is_complete, report, findings);
+    }
+    let outcome = &report["outcome"];
+    let reasons = outcome["reasons"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let reasons: Vec<&str> = reasons.chain(outcome["fault"]["text"].as_str()).collect();
+    judge_culprit(trial, which, &reasons, findings);
+}
+
+/// A node's row beside the kernel's counters. What receivers did not count must be explained by the rig's own loss, or leave the run
+/// incomplete; what senders sent is known to the frame.
+fn judge_counts(
+    seen: &Observation,
+    which: &str,
+    row: &Value,
+    is_complete: bool,
+    report: &Value,
+    findings: &mut Findings,
+) {
+    let name = row["node"].as_str().unwrap_or_default();
+    let Some(node) = node_number(name) else { return };
+    let (key, truth) = (if is_sender(node) { "sent" } else { "received" }, seen.truth[node].of_trial);
+    let Some(said) = row[key].as_u64() else { return };
+    let lost = &report["lost"];
+    let own: u64 = ["receiver", "in_doubt"].iter().filter_map(|key| lost[*key].as_u64()).sum();
+    if said > truth {
+        findings.doubled.push(format!("{which}: {name} {key} {said}, truly {truth}"));
+    } else if said < truth && (is_sender(node) || (is_complete && said + own < truth)) {
+        findings.wrong.push(format!("{which}: {name} {key} {said}, truly {truth}"));
+    }
+}
+
+/// Reasons that name nodes which nothing happened to must also name what something happened to.
+fn judge_culprit(trial: &Trial, which: &str, reasons: &[&str], findings: &mut Findings) {
+    if let Fault::DiskFull(_) | Fault::JoinBurst(_) | Fault::SecondController = trial.fault {
+        return;
+    }
+    let hit = trial.fault.nodes();
+    // A receiver that hears nothing more of its sender may say so.
+    let is_beside = |node: usize| hit.contains(&node) || hit.contains(&facing(node));
+    let names = |reason: &str, node: usize| reason.contains(&node_name(node));
+    let names_the_middle = |reason: &str| MIDDLE.iter().any(|word| reason.contains(word));
+    let names_culprit = |reason: &str| {
+        names_the_middle(reason) || (0..NODES).any(|node| is_beside(node) && names(reason, node))
+    };
+    let names_innocent = |reason: &str| (0..NODES).any(|node| names(reason, node));
+    if reasons.iter().any(|reason| names_innocent(reason))
+        && !reasons.iter().any(|reason| names_culprit(reason))
+    {
+        findings.culprit.push(format!("{which}: {}", reasons.join("; ")));
+    }
+}
+
+fn judge_losses(trial: &Trial, seen: &Observation, findings: &mut Findings) {
+    let took_part = seen.truth.iter().any(|counts| counts.of_trial > 0);
+    if !took_part {
+        return;
+    }
+    let rows = seen.final_report.as_ref().and_then(|report| report["nodes"].as_array());
+    for node in (0..NODES).filter(|node| !(seen.was_hit && trial.fault.costs_results_of(*node))) {
+        let name = node_name(node);
+        let row = rows.and_then(|rows| rows.iter().find(|row| row["node"] == name.as_str()));
+        if row.is_none_or(|row| row["reported"] != true) {
+            let truth = seen.truth[node].of_trial;
+            let waiting = seen.waiting[node];
+            findings.lost.push(format!("{name} ({truth} frames, {waiting} segments wait)"));
+        }
+    }
+}
+
+/// The latest that a sender's last frame may leave after the fault began, in milliseconds.
+fn silence_limit_ms(fault: Fault, node: usize) -> Option<u64> {
+    let lease_ms = LEASE_S * 1000 + SLACK_MS;
+    match fault {
+        Fault::Kill(Victim::Controller) => Some(lease_ms),
+        Fault::Freeze(Victim::Controller | Victim::Server, seconds) => {
+            (seconds > LEASE_S).then_some(lease_ms)
+        }
+        Fault::Kill(victim) => (victim.node() == Some(node)).then_some(SLACK_MS),
+        Fault::Reboot(rebooted) => (rebooted == node).then_some(SLACK_MS),
+        Fault::Cut { links, seconds, .. } => {
+            (seconds > LEASE_S && links.nodes().contains(&node)).then_some(lease_ms)
+        }
+        _ => None,
+    }
+}
+
+fn judge_silence(trial: &Trial, seen: &Observation, findings: &mut Findings) {
+    // A run that is started after the fault has leases of its own.
+    if !seen.was_hit || trial.phase == Phase::Idle {
+        return;
+    }
+    for node in (0..NODES).filter(|node| is_sender(*node)) {
+        let name = node_name(node);
+        let after_ns = seen.last_frame_ns[node].map(|last_ns| last_ns.saturating_sub(seen.fault_began_ns));
+        let after_ms = after_ns.unwrap_or(0) / 1_000_000;
+        if silence_limit_ms(trial.fault, node).is_some_and(|limit_ms| after_ms > limit_ms) {
+            findings.late.push(format!("{name} sent {after_ms} ms after the fault began"));
+        }
+        let thawed = seen.truth[node].of_trial - seen.sent_at_fault[node];
+        if is_frozen_beyond_lease(trial.fault, node) && thawed > BATCH {
+            findings.late.push(format!("{name} sent {thawed} frames when it went on, {BATCH} allowed"));
+        }
+    }
+}
+
+fn is_frozen_beyond_lease(fault: Fault, node: usize) -> bool {
+    matches!(fault, Fault::Freeze(Victim::Worker(frozen) | Victim::Node(frozen), seconds)
+        if frozen == node && seconds > LEASE_S)
+}
+
+fn judge_usability(seen: &Observation, findings: &mut Findings) {
+    let refusals = || {
+        let count = seen.refusals.len();
+        seen.refusals
+            .first()
+            .map_or_else(String::new, |first| format!(" ({count} checks did not pass; the first: {first})"))
+    };
+    match seen.usable_after_ns.map(|ns| ns / 1_000_000) {
+        Some(ms) if ms <= USABLE_MS => {}
+        Some(ms) => findings.unusable.push(format!("after {ms} ms{}", refusals())),
+        None => findings.unusable.push(format!("never{}", refusals())),
+    }
+    if let Some(second) = &seen.second
+        && second.code != Some(0)
+    {
+        findings.unusable.push(format!("the second controller: {}", why_not(second)));
+    }
+    if let Some(joined) = seen.joined
+        && (joined as u64) < BURST
+    {
+        findings.unusable.push(format!("{joined} of {BURST} machines joined within 30 s"));
+    }
+}

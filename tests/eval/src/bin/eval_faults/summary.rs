@@ -1,0 +1,114 @@
+//! The table of trials and the goals.
+
+use crate::judge::USABLE_MS;
+use packetrig_eval::output::{Output, Table};
+use serde_json::Value;
+
+pub(crate) fn show(output: &mut Output, records: &[&Value]) -> anyhow::Result<()> {
+    let mut table = Table::new(&[
+        "seed",
+        "trial",
+        "fault",
+        "phase",
+        "node",
+        "the run said",
+        "truth",
+        "usable, ms",
+        "verdict",
+    ]);
+    table.rows.extend(records.iter().map(|record| row(record)));
+    output.table("trials", &table)?;
+    let missed = records.iter().filter(|record| record["was_hit"] != true).count();
+    output.say(&format!("{missed} trials ended before their phase, without a fault.\n"))?;
+    goals(output, records);
+    Ok(())
+}
+
+/// Words of a record for a cell of the table.
+fn cell(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    text.replace('|', "/").replace('\n', " ")
+}
+
+pub(crate) fn row(record: &Value) -> Vec<String> {
+    let verdict: Vec<String> = list(record, "verdict").iter().map(cell).collect();
+    let verdict = if verdict.is_empty() { "right".to_owned() } else { verdict.join("; ") };
+    let usable = record["usable_after_ms"].as_u64().map_or_else(|| "never".to_owned(), |ms| ms.to_string());
+    let mut cells: Vec<String> =
+        ["seed", "trial", "fault", "phase", "node"].iter().map(|key| cell(&record[*key])).collect();
+    cells.extend([said(&record["run"]), truth(record), usable, verdict]);
+    cells
+}
+
+/// `partial INCONCLUSIVE 3/4`, and what changed when all was collected.
+fn said(run: &Value) -> String {
+    let of = |report: &Value| {
+        let coverage = &report["coverage"];
+        let outcome = cell(&report["outcome"]["state"]);
+        let verdict = cell(&report["verdict"]["verdict"]);
+        format!("{outcome} {verdict} {}/{}", coverage["reported"], coverage["expected"])
+    };
+    let printed = if run["printed"].is_null() {
+        format!("exit {}: {}", run["exit"], cell(&run["why"]))
+    } else {
+        of(&run["printed"])
+    };
+    if run["final"].is_null() || of(&run["final"]) == printed {
+        printed
+    } else {
+        format!("{printed}, later {}", of(&run["final"]))
+    }
+}
+
+fn truth(record: &Value) -> String {
+    let frames: Vec<String> = list(&record["truth"], "frames").iter().map(cell).collect();
+    if frames.is_empty() {
+        return "-".to_owned();
+    }
+    let (sent, received) = frames.split_at(frames.len() / 2);
+    format!("{} -> {}", sent.join("+"), received.join("+"))
+}
+
+fn list<'a>(record: &'a Value, name: &str) -> &'a [Value] {
+    record[name].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn goals(output: &mut Output, records: &[&Value]) {
+    let all = records.len();
+    let kinds = [
+        ("wrong_reports", "wrong"),
+        ("wrong_culprits", "culprit"),
+        ("results_lost", "lost"),
+        ("results_doubled", "doubled"),
+        ("last_frame", "late"),
+    ];
+    for (goal, key) in kinds {
+        let count = records.iter().filter(|record| !list(record, key).is_empty()).count();
+        output.goal(goal, &format!("{count} of {all} trials"), "0", &(count == 0).into());
+    }
+    let usable = records
+        .iter()
+        .filter(|record| record["usable_after_ms"].is_u64() && list(record, "unusable").is_empty());
+    let usable = usable.count();
+    let slowest = records.iter().filter_map(|record| record["usable_after_ms"].as_u64()).max();
+    let slowest = slowest.map_or_else(|| "-".to_owned(), |ms| ms.to_string());
+    let broken = records.iter().filter(|record| record["broken"].is_string()).count();
+    output.goal("broken_trials", &format!("{broken} of {all} trials"), "0", &(broken == 0).into());
+    let delayed = records
+        .iter()
+        .filter(|record| record["fault"].as_str().is_some_and(|fault| fault.starts_with("round trip")));
+    let (passed, all_delayed) = delayed
+        .fold((0, 0), |(passed, all), record| (passed + u32::from(record["run"]["exit"] == 0), all + 1));
+    output.goal(
+        "delayed_runs_pass",
+        &format!("{passed} of {all_delayed} runs under round trips of up to 1 s more"),
+        "all",
+        &(passed == all_delayed).into(),
+    );
+    output.goal(
+        "usable_within_5s",
+        &format!("{usable} of {all} trials (slowest of those that became usable: {slowest} ms, {USABLE_MS} allowed)"),
+        "all",
+        &(usable == all).into(),
+    );
+}
