@@ -9,9 +9,22 @@ pub(crate) const BURST: u64 = 12;
 /// Shorter than the time after which a node that nobody hears gives its run up (30 s), and longer.
 const SHORT_CUT_S: u64 = 5;
 const LONG_CUT_S: u64 = 35;
-const DELAYS_MS: [u64; 8] = [1, 10, 30, 60, 100, 200, 400, 1000];
-const LOSSES_PERCENT: [u64; 5] = [1, 3, 10, 20, 30];
-const JITTERS_MS: [u64; 5] = [5, 20, 50, 100, 300];
+/// Of these lists each trial of a kind takes the next: a short campaign meets the ends and the middle.
+const DELAYS_MS: [u64; 8] = [200, 1000, 60, 400, 1, 100, 600, 10];
+const LOSSES_PERCENT: [u64; 5] = [10, 30, 3, 20, 1];
+const JITTERS_MS: [u64; 5] = [50, 300, 20, 100, 5];
+const FREEZES_S: [u64; 4] = [5, 1, 5, 30];
+const VICTIMS: [VictimKind; 9] = [
+    VictimKind::Worker(Role::Sends),
+    VictimKind::Server,
+    VictimKind::Supervisor(Role::Sends),
+    VictimKind::Controller,
+    VictimKind::Node(Role::Receives),
+    VictimKind::FleetUp,
+    VictimKind::Worker(Role::Receives),
+    VictimKind::Supervisor(Role::Receives),
+    VictimKind::Node(Role::Sends),
+];
 /// One trial in so many has the long form of its fault, and one has all nodes where one would do.
 const RARE: u64 = 5;
 
@@ -123,23 +136,40 @@ pub(crate) struct Trial {
     pub(crate) after_frames: u64,
 }
 
-type DrawFault = fn(&mut Draw) -> Fault;
+#[derive(Clone, Copy, Debug)]
+enum Role {
+    Sends,
+    Receives,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum VictimKind {
+    Worker(Role),
+    Supervisor(Role),
+    Node(Role),
+    Controller,
+    Server,
+    FleetUp,
+}
+
+/// Gives the fault of a kind's trial number so and so.
+type DrawFault = fn(&mut Draw, u64) -> Fault;
 
 /// Kinds of fault, in turn; those that had the most faults when trials were made by hand come twice.
 const KINDS: [DrawFault; 13] = [
-    |draw| Fault::Kill(victim(draw)),
-    |draw| Fault::Freeze(victim(draw), if draw.within(0, RARE) == 0 { 30 } else { draw.one_of(&[1, 5]) }),
-    cut,
-    |draw| Fault::Delay(links(draw), draw.one_of(&DELAYS_MS)),
-    |draw| Fault::DiskFull(full_disk(draw)),
-    |draw| Fault::Kill(victim(draw)),
-    |draw| Fault::Loss(links(draw), draw.one_of(&LOSSES_PERCENT)),
-    |draw| Fault::Reboot(node(draw)),
-    cut,
-    |draw| Fault::Freeze(victim(draw), draw.one_of(&[1, 5])),
-    |draw| Fault::Jitter(links(draw), draw.one_of(&JITTERS_MS)),
-    |_| Fault::SecondController,
-    |_| Fault::JoinBurst(BURST),
+    |draw, round| Fault::Kill(victim(draw, 2 * round)),
+    |draw, round| Fault::Freeze(victim(draw, 2 * round + 3), turn(&FREEZES_S, round)),
+    |draw, _| cut(draw),
+    |draw, round| Fault::Delay(links(draw), turn(&DELAYS_MS, round)),
+    |draw, _| Fault::DiskFull(full_disk(draw)),
+    |draw, round| Fault::Kill(victim(draw, 2 * round + 1)),
+    |draw, round| Fault::Loss(links(draw), turn(&LOSSES_PERCENT, round)),
+    |draw, _| Fault::Reboot(node(draw)),
+    |draw, _| cut(draw),
+    |draw, round| Fault::Freeze(victim(draw, 2 * round + 4), turn(&FREEZES_S, round + 1)),
+    |draw, round| Fault::Jitter(links(draw), turn(&JITTERS_MS, round)),
+    |_, _| Fault::SecondController,
+    |_, _| Fault::JoinBurst(BURST),
 ];
 
 impl Trial {
@@ -147,10 +177,9 @@ impl Trial {
     pub(crate) fn draw(seed: u64, index: u64) -> Self {
         let mut draw = Draw::of(seed, index);
         let kinds = KINDS.len() as u64;
-        let kind = index % kinds;
-        let phase = (index / kinds + kind) % Phase::ALL.len() as u64;
-        let phase = Phase::ALL[usize::try_from(phase).unwrap_or(0)];
-        let fault = KINDS[usize::try_from(kind).unwrap_or(0)](&mut draw);
+        let (kind, round) = (index % kinds, index / kinds);
+        let fault = turn(&KINDS, kind)(&mut draw, round);
+        let phase = turn(&Phase::ALL, round + kind);
         // Before the run there is no controller to kill or stop.
         let phase = match fault {
             Fault::Kill(Victim::Controller)
@@ -166,19 +195,28 @@ impl Trial {
     }
 }
 
+/// Number so and so of a list that begins again.
+fn turn<T: Copy>(all: &[T], number: u64) -> T {
+    all[usize::try_from(number % all.len() as u64).unwrap_or(0)]
+}
+
 fn node(draw: &mut Draw) -> usize {
     usize::try_from(draw.within(0, NODES as u64)).unwrap_or(0)
 }
 
-fn victim(draw: &mut Draw) -> Victim {
-    let node = node(draw);
-    match draw.within(0, 7) {
-        0 | 1 => Victim::Worker(node),
-        2 => Victim::Supervisor(node),
-        3 => Victim::Node(node),
-        4 => Victim::Controller,
-        5 => Victim::Server,
-        _ => Victim::FleetUp,
+fn victim(draw: &mut Draw, number: u64) -> Victim {
+    let sender = usize::try_from(draw.within(0, SENDERS as u64)).unwrap_or(0);
+    let of_role = |role: Role| match role {
+        Role::Sends => sender,
+        Role::Receives => sender + SENDERS,
+    };
+    match turn(&VICTIMS, number) {
+        VictimKind::Worker(role) => Victim::Worker(of_role(role)),
+        VictimKind::Supervisor(role) => Victim::Supervisor(of_role(role)),
+        VictimKind::Node(role) => Victim::Node(of_role(role)),
+        VictimKind::Controller => Victim::Controller,
+        VictimKind::Server => Victim::Server,
+        VictimKind::FleetUp => Victim::FleetUp,
     }
 }
 

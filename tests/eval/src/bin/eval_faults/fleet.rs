@@ -6,16 +6,18 @@ use packetrig_eval::process::{child_of, pause, signal, wait};
 use packetrig_sys::clock;
 use packetrig_tests::program::binary;
 use packetrig_tests::small_disk::SmallDisk;
+use rustix::mount::{MountFlags, mount_remount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
+use std::ffi::{CStr, CString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use tempfile::TempDir;
 
-/// Large enough for what a node or a controller keeps free, small enough to be filled in a moment.
-const DISK: &std::ffi::CStr = c"size=640m";
+/// Large enough for what a node or a controller keeps free.
+const DISK: &CStr = c"size=640m";
 /// The fleet and its nodes are up by then, or never.
 const PATIENCE_NS: u64 = 60_000_000_000;
 
@@ -33,7 +35,8 @@ pub(crate) struct Fleet {
     up: Option<Child>,
     agents: Vec<Option<Child>>,
     joining: Vec<Child>,
-    disks: Vec<(DiskName, SmallDisk)>,
+    /// They stay mounted as long as this value.
+    disks: Vec<SmallDisk>,
     directory: TempDir,
 }
 
@@ -72,7 +75,7 @@ impl Fleet {
             let place = fleet.place_of(name);
             fs::create_dir_all(&place)?;
             let disk = SmallDisk::mount_over(&place, DISK).context("a disk in memory cannot be mounted")?;
-            fleet.disks.push((name, disk));
+            fleet.disks.push(disk);
         }
         fleet.start_up()?;
         let line = fleet.join_line()?;
@@ -96,9 +99,18 @@ impl Fleet {
         }
     }
 
-    pub(crate) fn disk(&self, name: DiskName) -> anyhow::Result<&SmallDisk> {
-        let found = self.disks.iter().find(|(known, _)| *known == name);
-        found.map(|(_, disk)| disk).context("no such disk")
+    /// Makes a disk full from one moment to the next: it becomes as small as what is on it.
+    pub(crate) fn fill_disk(&self, name: DiskName) -> anyhow::Result<()> {
+        let place = self.place_of(name);
+        let disk = rustix::fs::statvfs(&place)?;
+        let used_bytes = (disk.f_blocks - disk.f_bfree) * disk.f_frsize;
+        let size = CString::new(format!("size={used_bytes}"))?;
+        Ok(mount_remount(&place, MountFlags::empty(), size.as_c_str())?)
+    }
+
+    /// Gives it back its size.
+    pub(crate) fn free_disk(&self, name: DiskName) -> anyhow::Result<()> {
+        Ok(mount_remount(self.place_of(name), MountFlags::empty(), DISK)?)
     }
 
     /// What a program has said.
@@ -108,8 +120,9 @@ impl Fleet {
 
     /// A command of the program in a namespace, with a directory of its own for everything it keeps.
     fn command(&self, namespace: &str, home: &str) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", namespace]).arg(binary());
+        // A campaign that is killed leaves no agents behind.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "ip", "netns", "exec", namespace]).arg(binary());
         let home_directory = self.path(home);
         command
             .env("XDG_DATA_HOME", &home_directory)
@@ -201,6 +214,11 @@ impl Fleet {
             self.joining.push(spawn(&mut command, &log)?);
         }
         Ok(())
+    }
+
+    /// The last words of a program.
+    pub(crate) fn last_words(&self, name: &str) -> String {
+        self.log_of(name).lines().last().unwrap_or("it said nothing").trim().to_owned()
     }
 
     /// Ends them, and has the fleet forget them.

@@ -27,8 +27,8 @@ pub(crate) struct Infliction {
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: Option<u64>,
     names_joining: Vec<String>,
-    /// Machines that have joined in a burst.
-    pub(crate) joined: Option<usize>,
+    /// Of machines that joined in a burst: what those said last that were not let in.
+    pub(crate) not_joined: Vec<String>,
     pub(crate) second_run: Option<RunProcess>,
 }
 
@@ -46,14 +46,14 @@ impl Infliction {
             began_ns: clock::monotonic_ns(),
             ended_ns: None,
             names_joining: Vec::new(),
-            joined: None,
+            not_joined: Vec::new(),
             second_run: None,
         };
         match fault {
             Fault::Kill(victim) => kill(victim, fleet, run)?,
             Fault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
             Fault::Reboot(node) => fleet.kill_node(node),
-            Fault::DiskFull(disk) => fleet.disk(disk_name(disk))?.fill(),
+            Fault::DiskFull(disk) => fleet.fill_disk(disk_name(disk))?,
             Fault::JoinBurst(count) => {
                 infliction.names_joining = (0..count).map(|number| format!("{name}-{number}")).collect();
                 fleet.start_joining(&infliction.names_joining)?;
@@ -95,13 +95,14 @@ impl Infliction {
                 fleet.lose_run_directory(node);
                 fleet.start_agent(node)?;
             }
-            Fault::DiskFull(disk) => fleet.disk(disk_name(disk))?.empty(),
+            Fault::DiskFull(disk) => fleet.free_disk(disk_name(disk))?,
             Fault::Cut { .. } | Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => network.mend(),
             Fault::JoinBurst(_) | Fault::SecondController => {}
         }
         self.ended_ns = Some(clock::monotonic_ns());
         if let Fault::JoinBurst(_) = self.fault {
-            self.joined = Some(count_joined(fleet, &self.names_joining));
+            let left_out = self.names_joining.iter().filter(|name| !has_joined(fleet, name));
+            self.not_joined = left_out.map(|name| fleet.last_words(name)).collect();
             fleet.end_joining(&self.names_joining)?;
         }
         Ok(())
@@ -119,14 +120,14 @@ impl Infliction {
                 run_has_ended || lasted_ns >= LONGEST_NS
             }
             Fault::JoinBurst(_) => {
-                count_joined(fleet, &self.names_joining) == self.names_joining.len() || lasted_ns >= JOIN_NS
+                self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= JOIN_NS
             }
         }
     }
 }
 
-fn count_joined(fleet: &Fleet, names: &[String]) -> usize {
-    names.iter().filter(|name| fleet.log_of(name).contains("joined the fleet")).count()
+fn has_joined(fleet: &Fleet, name: &str) -> bool {
+    fleet.log_of(name).contains("joined the fleet")
 }
 
 fn kill(victim: Victim, fleet: &mut Fleet, run: Option<&mut RunProcess>) -> anyhow::Result<()> {

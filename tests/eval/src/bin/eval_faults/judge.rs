@@ -223,9 +223,8 @@ fn judge_usability(seen: &Observation, findings: &mut Findings) {
     {
         findings.unusable.push(format!("the second controller: {}", why_not(second)));
     }
-    if let Some(joined) = seen.joined
-        && (joined as u64) < BURST
-    {
-        findings.unusable.push(format!("{joined} of {BURST} machines joined within 30 s"));
+    if let Some(first) = seen.not_joined.first() {
+        let count = seen.not_joined.len();
+        findings.unusable.push(format!("{count} of {BURST} machines did not join in 30 s: {first}"));
     }
 }

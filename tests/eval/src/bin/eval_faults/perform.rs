@@ -1,6 +1,6 @@
 //! One trial from its beginning to the moment when the fleet has shown that it is usable again.
 
-use crate::fault::{Phase, Trial};
+use crate::fault::{Fault, Phase, Trial};
 use crate::fleet::Fleet;
 use crate::inflict::Infliction;
 use crate::network::{NODES, Network, is_sender};
@@ -36,7 +36,7 @@ pub(crate) struct Observation {
     pub(crate) end: RunEnd,
     /// Of each node: what its port sent or received.
     pub(crate) truth: Vec<FrameCounts>,
-    /// Of each sender: when its last frame of the trial left.
+    /// Of each sender: when its last frame left while the fault lasted. What was killed for good lasts until the end.
     pub(crate) last_frame_ns: Vec<Option<u64>>,
     /// Of each sender: frames that had left shortly after the fault began.
     pub(crate) sent_at_fault: Vec<u64>,
@@ -45,11 +45,14 @@ pub(crate) struct Observation {
     pub(crate) reports: usize,
     /// Segments that wait at each node in the end.
     pub(crate) waiting: Vec<usize>,
+    /// What the last `fleet collect` said, if one was needed.
+    pub(crate) collected: String,
     /// When the first frame of the first check that passed left, after the fault's and the run's end.
     pub(crate) usable_after_ns: Option<u64>,
     /// Why earlier checks did not pass.
     pub(crate) refusals: Vec<String>,
-    pub(crate) joined: Option<usize>,
+    /// What machines said last that joined in a burst and were not let in.
+    pub(crate) not_joined: Vec<String>,
     /// What a second controller's run came to.
     pub(crate) second: Option<RunEnd>,
     /// Counts could not be told apart.
@@ -95,7 +98,9 @@ impl Stage<'_> {
         }
         self.check(name, &mut seen)?;
         self.collect(name, &mut seen)?;
-        self.note_truth(&mut seen);
+        let is_for_good = matches!(trial.fault, Fault::Kill(_) | Fault::Reboot(_));
+        let until_ns = if is_for_good { u64::MAX } else { seen.fault_ended_ns };
+        self.note_truth(until_ns, &mut seen);
         Ok(seen)
     }
 
@@ -141,7 +146,7 @@ impl Stage<'_> {
     ) -> anyhow::Result<()> {
         seen.fault_began_ns = infliction.began_ns;
         seen.fault_ended_ns = infliction.ended_ns.unwrap_or(deadline_ns);
-        seen.joined = infliction.joined;
+        seen.not_joined = infliction.not_joined;
         let second_deadline_ns = clock::monotonic_ns() + CHECK_RUN_NS;
         seen.second = infliction.second_run.map(|run| run.finish(second_deadline_ns));
         // What neither a supervisor nor a service manager would have left dead.
@@ -192,8 +197,14 @@ impl Stage<'_> {
                 return Ok(());
             }
             // It may be refused as long as the fleet is not usable, which is judged elsewhere.
-            is_collected |=
-                self.fleet.ask(&["fleet", "collect"], COLLECT_S).is_ok_and(|it| it.status.success());
+            match self.fleet.ask(&["fleet", "collect", "--quiet"], COLLECT_S) {
+                Ok(output) => {
+                    is_collected |= output.status.success();
+                    let said = [output.stdout, output.stderr].concat();
+                    seen.collected = String::from_utf8_lossy(&said).trim().to_owned();
+                }
+                Err(error) => seen.collected = error.to_string(),
+            }
             pause(200);
         }
     }
@@ -212,7 +223,7 @@ impl Stage<'_> {
         Ok(reports)
     }
 
-    fn note_truth(&self, seen: &mut Observation) {
+    fn note_truth(&self, until_ns: u64, seen: &mut Observation) {
         seen.truth = self.witness.counts();
         let sum = |sends: bool| {
             let nodes = (0..NODES).filter(|node| is_sender(*node) == sends);
@@ -221,7 +232,9 @@ impl Stage<'_> {
         // A cable loses nothing: other sums mean that something else was on the test network.
         seen.is_in_doubt = self.witness.is_in_doubt() || sum(true) != sum(false);
         let senders = || (0..NODES).filter(|node| is_sender(*node));
-        seen.last_frame_ns = senders().map(|node| self.witness.last_of_trial_ns(node)).collect();
+        let from_ns = seen.fault_began_ns;
+        seen.last_frame_ns =
+            senders().map(|node| self.witness.last_of_trial_ns(node, from_ns, until_ns)).collect();
         let shortly_after_ns = seen.fault_began_ns + SECOND_NS / 20;
         seen.sent_at_fault = senders().map(|node| self.witness.of_trial_by(node, shortly_after_ns)).collect();
     }

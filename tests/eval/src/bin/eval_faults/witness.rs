@@ -117,14 +117,15 @@ impl Witness {
         own(&self.histories).iter().any(|history| history.has_foreign_frames)
     }
 
-    /// When the last frame of the trial left a node, at the earliest; `None` if none did since the mark.
-    pub(crate) fn last_of_trial_ns(&self, node: usize) -> Option<u64> {
+    /// When the last frame of the trial left a node between two instants, at the earliest; `None` if none certainly did.
+    pub(crate) fn last_of_trial_ns(&self, node: usize, from_ns: u64, until_ns: u64) -> Option<u64> {
         let histories = own(&self.histories);
         let history = &histories[node];
         let mut before = history.at_mark.of_trial;
         let mut last_ns = None;
         for change in &history.changes {
-            if change.counts.of_trial > before {
+            let is_within = change.after_ns >= from_ns && change.seen_ns <= until_ns;
+            if change.counts.of_trial > before && is_within {
                 last_ns = Some(change.after_ns);
             }
             before = change.counts.of_trial;
