@@ -29,6 +29,8 @@ pub(crate) struct Findings {
     pub(crate) late: Vec<String>,
     /// The fleet was not usable in time.
     pub(crate) unusable: Vec<String>,
+    /// A second controller, or machines that wanted to join, were turned away.
+    pub(crate) turned_away: Vec<String>,
 }
 
 impl Findings {
@@ -41,6 +43,7 @@ impl Findings {
             ("doubled", &self.doubled),
             ("last frame", &self.late),
             ("not usable", &self.unusable),
+            ("turned away", &self.turned_away),
         ];
         let named = |(kind, findings): (&str, &Vec<String>)| {
             findings.iter().map(|finding| format!("{kind}: {finding}")).collect::<Vec<_>>()
@@ -221,10 +224,10 @@ fn judge_usability(seen: &Observation, findings: &mut Findings) {
     if let Some(second) = &seen.second
         && second.code != Some(0)
     {
-        findings.unusable.push(format!("the second controller: {}", why_not(second)));
+        findings.turned_away.push(format!("the second controller: {}", why_not(second)));
     }
     if let Some(first) = seen.not_joined.first() {
         let count = seen.not_joined.len();
-        findings.unusable.push(format!("{count} of {BURST} machines did not join in 30 s: {first}"));
+        findings.turned_away.push(format!("{count} of {BURST} machines did not join in 30 s: {first}"));
     }
 }

@@ -200,8 +200,9 @@ impl Stage<'_> {
             match self.fleet.ask(&["fleet", "collect", "--quiet"], COLLECT_S) {
                 Ok(output) => {
                     is_collected |= output.status.success();
-                    let said = [output.stdout, output.stderr].concat();
-                    seen.collected = String::from_utf8_lossy(&said).trim().to_owned();
+                    String::from_utf8_lossy(&[output.stdout, output.stderr].concat())
+                        .trim()
+                        .clone_into(&mut seen.collected);
                 }
                 Err(error) => seen.collected = error.to_string(),
             }

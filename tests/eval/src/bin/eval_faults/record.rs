@@ -40,6 +40,7 @@ pub(crate) fn record(seed: u64, trial: &Trial, seen: &Observation, findings: &Fi
         "doubled": findings.doubled,
         "late": findings.late,
         "unusable": findings.unusable,
+        "turned_away": findings.turned_away,
         "verdict": findings.all(),
     })
 }
