@@ -57,8 +57,8 @@ impl ControlLink {
                 waiting: VecDeque::new(),
             };
             let is_over = Arc::clone(&link.is_over);
-            let body = move || direction.forward(&is_over);
-            link.threads.push(std::thread::Builder::new().name(format!("link-{to}")).spawn(body)?);
+            let thread = std::thread::Builder::new().name(format!("link-{to}"));
+            link.threads.push(thread.spawn(move || direction.forward(&is_over))?);
         }
         Ok(link)
     }
@@ -125,7 +125,8 @@ impl Direction {
         let conditions = *self.conditions.lock().unwrap_or_else(PoisonError::into_inner);
         let is_cut = if self.is_to_node { conditions.cut_to_node } else { conditions.cut_from_node };
         let now_ns = clock::monotonic_ns();
-        let (draw, waiting) = (&mut self.draw, &mut self.waiting);
+        let draw = &mut self.draw;
+        let waiting = &mut self.waiting;
         self.ring.receive(BATCH, &mut |frame| {
             let is_lost = draw.within(0, 1000) < conditions.loss_permille;
             let extra_ns = draw.within(0, conditions.jitter_ns.max(1));

@@ -1,6 +1,6 @@
 //! What can go wrong in a trial, and the trial that a seed and a number draw. Pure.
 
-use crate::network::{NODES, SENDERS, is_sender, node_name};
+use crate::network::{NODES, SENDERS, facing, is_sender, node_name};
 use packetrig_eval::draw::Draw;
 use std::fmt;
 
@@ -13,6 +13,7 @@ const LONG_CUT_S: u64 = 35;
 const DELAYS_MS: [u64; 8] = [200, 1000, 60, 400, 1, 100, 600, 10];
 const LOSSES_PERCENT: [u64; 5] = [10, 30, 3, 20, 1];
 const JITTERS_MS: [u64; 5] = [50, 300, 20, 100, 5];
+const FULL_S: [u64; 2] = [15, 60];
 const FREEZES_S: [u64; 4] = [5, 1, 5, 30];
 const VICTIMS: [VictimKind; 9] = [
     VictimKind::Worker(Role::Sends),
@@ -116,8 +117,8 @@ pub(crate) enum Fault {
     Loss(Links, u64),
     /// Each control frame takes up to so many milliseconds longer, until the run has ended.
     Jitter(Links, u64),
-    /// Until the run has ended.
-    DiskFull(FullDisk),
+    /// Until the run has ended, for so many seconds at most.
+    DiskFull(FullDisk, u64),
     /// All processes of a node are killed, its directory below /run is lost, and it starts again a second later.
     Reboot(usize),
     /// So many machines join at once.
@@ -142,6 +143,16 @@ enum Role {
     Receives,
 }
 
+impl Role {
+    /// A sender, or the receiver that it faces.
+    const fn node(self, sender: usize) -> usize {
+        match self {
+            Self::Sends => sender,
+            Self::Receives => facing(sender),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 enum VictimKind {
     Worker(Role),
@@ -161,7 +172,7 @@ const KINDS: [DrawFault; 13] = [
     |draw, round| Fault::Freeze(victim(draw, 2 * round + 3), turn(&FREEZES_S, round)),
     |draw, _| cut(draw),
     |draw, round| Fault::Delay(links(draw), turn(&DELAYS_MS, round)),
-    |draw, _| Fault::DiskFull(full_disk(draw)),
+    |draw, round| Fault::DiskFull(full_disk(draw), turn(&FULL_S, round)),
     |draw, round| Fault::Kill(victim(draw, 2 * round + 1)),
     |draw, round| Fault::Loss(links(draw), turn(&LOSSES_PERCENT, round)),
     |draw, _| Fault::Reboot(node(draw)),
@@ -177,7 +188,8 @@ impl Trial {
     pub(crate) fn draw(seed: u64, index: u64) -> Self {
         let mut draw = Draw::of(seed, index);
         let kinds = KINDS.len() as u64;
-        let (kind, round) = (index % kinds, index / kinds);
+        let kind = index % kinds;
+        let round = index / kinds;
         let fault = turn(&KINDS, kind)(&mut draw, round);
         let phase = turn(&Phase::ALL, round + kind);
         // Before the run there is no controller to kill or stop.
@@ -206,14 +218,10 @@ fn node(draw: &mut Draw) -> usize {
 
 fn victim(draw: &mut Draw, number: u64) -> Victim {
     let sender = usize::try_from(draw.within(0, SENDERS as u64)).unwrap_or(0);
-    let of_role = |role: Role| match role {
-        Role::Sends => sender,
-        Role::Receives => sender + SENDERS,
-    };
     match turn(&VICTIMS, number) {
-        VictimKind::Worker(role) => Victim::Worker(of_role(role)),
-        VictimKind::Supervisor(role) => Victim::Supervisor(of_role(role)),
-        VictimKind::Node(role) => Victim::Node(of_role(role)),
+        VictimKind::Worker(role) => Victim::Worker(role.node(sender)),
+        VictimKind::Supervisor(role) => Victim::Supervisor(role.node(sender)),
+        VictimKind::Node(role) => Victim::Node(role.node(sender)),
         VictimKind::Controller => Victim::Controller,
         VictimKind::Server => Victim::Server,
         VictimKind::FleetUp => Victim::FleetUp,
@@ -266,8 +274,8 @@ impl Fault {
             | Self::Delay(links, _)
             | Self::Loss(links, _)
             | Self::Jitter(links, _) => links.nodes(),
-            Self::DiskFull(FullDisk::Node(node)) | Self::Reboot(node) => vec![node],
-            Self::DiskFull(_) | Self::JoinBurst(_) | Self::SecondController => Vec::new(),
+            Self::DiskFull(FullDisk::Node(node), _) | Self::Reboot(node) => vec![node],
+            Self::DiskFull(..) | Self::JoinBurst(_) | Self::SecondController => Vec::new(),
         }
     }
 
@@ -317,9 +325,9 @@ impl fmt::Display for Fault {
             Self::Delay(_, ms) => write!(f, "round trip + {ms} ms"),
             Self::Loss(_, percent) => write!(f, "loss {percent} %"),
             Self::Jitter(_, ms) => write!(f, "jitter {ms} ms"),
-            Self::DiskFull(FullDisk::Node(_)) => f.write_str("disk full: spool"),
-            Self::DiskFull(FullDisk::Server) => f.write_str("disk full: nats-server"),
-            Self::DiskFull(FullDisk::Controller) => f.write_str("disk full: results"),
+            Self::DiskFull(FullDisk::Node(_), seconds) => write!(f, "disk full {seconds} s: spool"),
+            Self::DiskFull(FullDisk::Server, seconds) => write!(f, "disk full {seconds} s: nats-server"),
+            Self::DiskFull(FullDisk::Controller, seconds) => write!(f, "disk full {seconds} s: results"),
             Self::Reboot(_) => f.write_str("reboot"),
             Self::JoinBurst(count) => write!(f, "{count} join at once"),
             Self::SecondController => f.write_str("second controller"),
@@ -332,11 +340,11 @@ pub(crate) fn name_nodes(nodes: &[usize]) -> String {
     match nodes {
         [] => "-".to_owned(),
         nodes if nodes.len() == NODES => "all".to_owned(),
-        nodes => {
-            let role = |node: usize| if node < SENDERS { "sends" } else { "receives" };
-            let names: Vec<String> =
-                nodes.iter().map(|&node| format!("{} ({})", node_name(node), role(node))).collect();
-            names.join(", ")
-        }
+        nodes => nodes.iter().map(|&node| name_with_role(node)).collect::<Vec<_>>().join(", "),
     }
+}
+
+fn name_with_role(node: usize) -> String {
+    let role = if is_sender(node) { "sends" } else { "receives" };
+    format!("{} ({role})", node_name(node))
 }

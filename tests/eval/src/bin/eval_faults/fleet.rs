@@ -151,7 +151,8 @@ impl Fleet {
 
     /// Runs such a command to its end, which comes within so many seconds or is made.
     pub(crate) fn ask(&self, words: &[&str], seconds: u64) -> anyhow::Result<Output> {
-        let (out, err) = (self.path("asked.out"), self.path("asked.err"));
+        let out = self.path("asked.out");
+        let err = self.path("asked.err");
         let mut command = self.controller_command(words);
         let mut child = command
             .stdin(Stdio::null())
@@ -242,11 +243,9 @@ impl Fleet {
     }
 
     fn await_nodes(&self) -> anyhow::Result<()> {
-        let has_ports =
-            |row: &&Value| row["hello"]["ports"].as_array().is_some_and(|ports| !ports.is_empty());
         let deadline_ns = clock::monotonic_ns() + PATIENCE_NS;
         while clock::monotonic_ns() < deadline_ns {
-            if self.status().iter().filter(has_ports).count() == NODES {
+            if self.status().into_iter().filter(has_ports).count() == NODES {
                 return Ok(());
             }
             pause(200);
@@ -312,11 +311,19 @@ impl Fleet {
     /// Segments of results that wait at a node.
     pub(crate) fn waiting_at(&self, node: usize) -> usize {
         let spool = self.path(&node_name(node)).join("packetrig/agent/spool");
-        let entries =
-            |path: &Path| fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let is_segment = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "seg");
-        entries(&spool).flat_map(|run| entries(&run).collect::<Vec<_>>()).filter(is_segment).count()
+        let files = entries(&spool).into_iter().flat_map(|run| entries(&run));
+        files.filter(|path| path.extension().is_some_and(|ending| ending == "seg")).count()
     }
+}
+
+/// Paths in a directory; none if it is not there.
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let found = fs::read_dir(directory).into_iter().flatten().flatten();
+    found.map(|entry| entry.path()).collect()
+}
+
+fn has_ports(row: &Value) -> bool {
+    row["hello"]["ports"].as_array().is_some_and(|ports| !ports.is_empty())
 }
 
 impl Drop for Fleet {

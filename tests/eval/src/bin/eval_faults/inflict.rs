@@ -53,7 +53,7 @@ impl Infliction {
             Fault::Kill(victim) => kill(victim, fleet, run)?,
             Fault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
             Fault::Reboot(node) => fleet.kill_node(node),
-            Fault::DiskFull(disk) => fleet.fill_disk(disk_name(disk))?,
+            Fault::DiskFull(disk, _) => fleet.fill_disk(disk_name(disk))?,
             Fault::JoinBurst(count) => {
                 infliction.names_joining = (0..count).map(|number| format!("{name}-{number}")).collect();
                 fleet.start_joining(&infliction.names_joining)?;
@@ -95,7 +95,7 @@ impl Infliction {
                 fleet.lose_run_directory(node);
                 fleet.start_agent(node)?;
             }
-            Fault::DiskFull(disk) => fleet.free_disk(disk_name(disk))?,
+            Fault::DiskFull(disk, _) => fleet.free_disk(disk_name(disk))?,
             Fault::Cut { .. } | Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => network.mend(),
             Fault::JoinBurst(_) | Fault::SecondController => {}
         }
@@ -116,9 +116,10 @@ impl Infliction {
             }
             Fault::Kill(_) | Fault::SecondController => true,
             Fault::Freeze(_, seconds) | Fault::Cut { seconds, .. } => lasted_ns >= seconds * SECOND_NS,
-            Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) | Fault::DiskFull(_) => {
+            Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => {
                 run_has_ended || lasted_ns >= LONGEST_NS
             }
+            Fault::DiskFull(_, seconds) => run_has_ended || lasted_ns >= seconds * SECOND_NS,
             Fault::JoinBurst(_) => {
                 self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= JOIN_NS
             }

@@ -45,10 +45,11 @@ impl Findings {
             ("not usable", &self.unusable),
             ("turned away", &self.turned_away),
         ];
-        let named = |(kind, findings): (&str, &Vec<String>)| {
-            findings.iter().map(|finding| format!("{kind}: {finding}")).collect::<Vec<_>>()
-        };
-        kinds.into_iter().flat_map(named).collect()
+        let mut all = Vec::new();
+        for (kind, findings) in kinds {
+            all.extend(findings.iter().map(|finding| format!("{kind}: {finding}")));
+        }
+        all
     }
 }
 
@@ -79,23 +80,25 @@ fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, 
     let is_complete = report["outcome"]["state"] == "complete";
     let sent: u64 = (0..NODES).filter(|node| is_sender(*node)).map(|node| seen.truth[node].of_trial).sum();
     let planned = TRIAL_FRAMES * (NODES / 2) as u64;
-    let mut wrong = |text: String| findings.wrong.push(format!("{which}: {text}"));
     if verdict == "PASS" && sent != planned {
-        wrong(format!("PASS although {sent} of {planned} frames were sent"));
+        findings.wrong.push(format!("{which}: PASS although {sent} of {planned} frames were sent"));
     }
     if verdict == "PASS" && report["coverage"]["reported"] != NODES {
-        wrong(format!("PASS with {} of {NODES} nodes", report["coverage"]["reported"]));
+        findings
+            .wrong
+            .push(format!("{which}: PASS with {} of {NODES} nodes", report["coverage"]["reported"]));
     }
     if verdict == "FAIL" {
-        wrong(format!("FAIL, and there is no device: {}", report["verdict"]["reasons"]));
+        let reasons = &report["verdict"]["reasons"];
+        findings.wrong.push(format!("{which}: FAIL, and there is no device: {reasons}"));
     }
     if let Some(frames) = report["lost"]["path"].as_u64().filter(|frames| *frames > 0) {
-        wrong(format!("{frames} frames lost on the path, which is a cable"));
+        findings.wrong.push(format!("{which}: {frames} frames lost on the path, which is a cable"));
     }
     let text = report.to_string();
     for claim in ["nothing was sent", "no stream with metrics was sent"] {
         if sent > 0 && text.contains(claim) {
-            wrong(format!("\"{claim}\", although {sent} frames were"));
+            findings.wrong.push(format!("{which}: \"{claim}\", although {sent} frames were"));
         }
     }
     for row in report["nodes"].as_array().into_iter().flatten() {
@@ -119,7 +122,8 @@ fn judge_counts(
 ) {
     let name = row["node"].as_str().unwrap_or_default();
     let Some(node) = node_number(name) else { return };
-    let (key, truth) = (if is_sender(node) { "sent" } else { "received" }, seen.truth[node].of_trial);
+    let key = if is_sender(node) { "sent" } else { "received" };
+    let truth = seen.truth[node].of_trial;
     let Some(said) = row[key].as_u64() else { return };
     let lost = &report["lost"];
     let own: u64 = ["receiver", "in_doubt"].iter().filter_map(|key| lost[*key].as_u64()).sum();
@@ -132,23 +136,22 @@ fn judge_counts(
 
 /// Reasons that name nodes which nothing happened to must also name what something happened to.
 fn judge_culprit(trial: &Trial, which: &str, reasons: &[&str], findings: &mut Findings) {
-    if let Fault::DiskFull(_) | Fault::JoinBurst(_) | Fault::SecondController = trial.fault {
+    if let Fault::DiskFull(..) | Fault::JoinBurst(_) | Fault::SecondController = trial.fault {
         return;
     }
     let hit = trial.fault.nodes();
     // A receiver that hears nothing more of its sender may say so.
-    let is_beside = |node: usize| hit.contains(&node) || hit.contains(&facing(node));
-    let names = |reason: &str, node: usize| reason.contains(&node_name(node));
-    let names_the_middle = |reason: &str| MIDDLE.iter().any(|word| reason.contains(word));
-    let names_culprit = |reason: &str| {
-        names_the_middle(reason) || (0..NODES).any(|node| is_beside(node) && names(reason, node))
-    };
-    let names_innocent = |reason: &str| (0..NODES).any(|node| names(reason, node));
-    if reasons.iter().any(|reason| names_innocent(reason))
-        && !reasons.iter().any(|reason| names_culprit(reason))
-    {
+    let beside = (0..NODES).filter(|node| hit.contains(node) || hit.contains(&facing(*node)));
+    let culprits: Vec<String> = beside.map(node_name).chain(MIDDLE.map(str::to_owned)).collect();
+    let nodes: Vec<String> = (0..NODES).map(node_name).collect();
+    if name_any(reasons, &nodes) && !name_any(reasons, &culprits) {
         findings.culprit.push(format!("{which}: {}", reasons.join("; ")));
     }
+}
+
+/// Whether one of the reasons has one of these words.
+fn name_any(reasons: &[&str], words: &[String]) -> bool {
+    reasons.iter().any(|reason| words.iter().any(|word| reason.contains(word.as_str())))
 }
 
 fn judge_losses(trial: &Trial, seen: &Observation, findings: &mut Findings) {
@@ -210,16 +213,12 @@ fn is_frozen_beyond_lease(fault: Fault, node: usize) -> bool {
 }
 
 fn judge_usability(seen: &Observation, findings: &mut Findings) {
-    let refusals = || {
+    let after_ms = seen.usable_after_ns.map(|ns| ns / 1_000_000);
+    if after_ms.is_none_or(|ms| ms > USABLE_MS) {
+        let when = after_ms.map_or_else(|| "never".to_owned(), |ms| format!("after {ms} ms"));
+        let first = seen.refusals.first().map_or("none", String::as_str);
         let count = seen.refusals.len();
-        seen.refusals
-            .first()
-            .map_or_else(String::new, |first| format!(" ({count} checks did not pass; the first: {first})"))
-    };
-    match seen.usable_after_ns.map(|ns| ns / 1_000_000) {
-        Some(ms) if ms <= USABLE_MS => {}
-        Some(ms) => findings.unusable.push(format!("after {ms} ms{}", refusals())),
-        None => findings.unusable.push(format!("never{}", refusals())),
+        findings.unusable.push(format!("{when} ({count} runs did not pass before; the first: {first})"));
     }
     if let Some(second) = &seen.second
         && second.code != Some(0)

@@ -62,11 +62,12 @@ impl Network {
             ip(&format!("-n {} link set {PORT} up", node_name(node)))?;
         }
         let here = NetNs::current()?;
-        let open = |node: usize| {
+        let mut links = Vec::new();
+        for node in 0..NODES {
             let ends = [format!("w{}", node + 1), format!("x{}", node + 1)];
-            ControlLink::open(&here, ends, seed.wrapping_add(node as u64))
-        };
-        Ok(Self { links: (0..NODES).map(open).collect::<Result<_, _>>()? })
+            links.push(ControlLink::open(&here, ends, seed.wrapping_add(node as u64))?);
+        }
+        Ok(Self { links })
     }
 
     /// Sets what happens to a node's control messages from now on.
@@ -88,7 +89,8 @@ fn make_control_network() -> anyhow::Result<()> {
     ip("-n ctl addr add 10.9.0.1/24 dev ctl")?;
     ip("-n ctl link set ctl up")?;
     for node in 0..NODES {
-        let (number, name) = (node + 1, node_name(node));
+        let number = node + 1;
+        let name = node_name(node);
         add_namespace(&name)?;
         ip(&format!("-n ctl link add c{number} type veth peer name w{number} netns {}", std::process::id()))?;
         ip(&format!("link add x{number} type veth peer name ctl0 netns {name}"))?;

@@ -3,7 +3,7 @@
 use crate::fault::{Fault, Phase, Trial};
 use crate::fleet::Fleet;
 use crate::inflict::Infliction;
-use crate::network::{NODES, Network, is_sender};
+use crate::network::{NODES, Network, SENDERS};
 use crate::run::{RunEnd, RunProcess, RunRequest};
 use crate::witness::{CHECK_SIZE, FrameCounts, TRIAL_SIZE, Witness};
 use anyhow::Context;
@@ -110,12 +110,8 @@ impl Stage<'_> {
         trial: &Trial,
         request: RunRequest<'_>,
     ) -> anyhow::Result<(RunProcess, Option<Infliction>)> {
-        let begin = |stage: &mut Self, run: Option<&mut RunProcess>| {
-            Infliction::begin(trial.fault, request.name, stage.fleet, stage.network, run)
-                .with_context(|| format!("{} {}", trial.phase.name(), trial.fault))
-        };
         if trial.phase == Phase::Idle {
-            let infliction = begin(self, None)?;
+            let infliction = self.inflict(trial, request.name, None)?;
             return Ok((RunProcess::start(self.fleet, request)?, Some(infliction)));
         }
         let mut run = RunProcess::start(self.fleet, request)?;
@@ -124,8 +120,21 @@ impl Stage<'_> {
         if is_there && trial.phase == Phase::Running {
             is_there = self.await_frames(&mut run, trial.after_frames);
         }
-        let infliction = if is_there { Some(begin(self, Some(&mut run))?) } else { None };
-        Ok((run, infliction))
+        if !is_there {
+            return Ok((run, None));
+        }
+        let infliction = self.inflict(trial, request.name, Some(&mut run))?;
+        Ok((run, Some(infliction)))
+    }
+
+    fn inflict(
+        &mut self,
+        trial: &Trial,
+        name: &str,
+        run: Option<&mut RunProcess>,
+    ) -> anyhow::Result<Infliction> {
+        Infliction::begin(trial.fault, name, self.fleet, self.network, run)
+            .with_context(|| format!("{} {}", trial.phase.name(), trial.fault))
     }
 
     fn await_frames(&self, run: &mut RunProcess, frames: u64) -> bool {
@@ -226,19 +235,21 @@ impl Stage<'_> {
 
     fn note_truth(&self, until_ns: u64, seen: &mut Observation) {
         seen.truth = self.witness.counts();
-        let sum = |sends: bool| {
-            let nodes = (0..NODES).filter(|node| is_sender(*node) == sends);
-            nodes.map(|node| seen.truth[node].of_trial).sum::<u64>()
-        };
+        let (senders, receivers) = seen.truth.split_at(SENDERS);
         // A cable loses nothing: other sums mean that something else was on the test network.
-        seen.is_in_doubt = self.witness.is_in_doubt() || sum(true) != sum(false);
-        let senders = || (0..NODES).filter(|node| is_sender(*node));
+        seen.is_in_doubt = self.witness.is_in_doubt() || of_trial(senders) != of_trial(receivers);
         let from_ns = seen.fault_began_ns;
         seen.last_frame_ns =
-            senders().map(|node| self.witness.last_of_trial_ns(node, from_ns, until_ns)).collect();
+            (0..SENDERS).map(|node| self.witness.last_of_trial_ns(node, from_ns, until_ns)).collect();
         let shortly_after_ns = seen.fault_began_ns + SECOND_NS / 20;
-        seen.sent_at_fault = senders().map(|node| self.witness.of_trial_by(node, shortly_after_ns)).collect();
+        seen.sent_at_fault =
+            (0..SENDERS).map(|node| self.witness.of_trial_by(node, shortly_after_ns)).collect();
     }
+}
+
+/// Frames of the trial, of several nodes together.
+fn of_trial(counts: &[FrameCounts]) -> u64 {
+    counts.iter().map(|counts| counts.of_trial).sum()
 }
 
 fn is_whole(report: &Value) -> bool {
@@ -254,11 +265,12 @@ fn passed_with_all(end: &RunEnd) -> bool {
 
 /// In a line: the reasons of a report, or the last remark.
 pub(crate) fn why_not(end: &RunEnd) -> String {
-    let of_report = end.report.as_ref().map(|report| {
-        let reasons = [&report["outcome"]["reasons"], &report["verdict"]["reasons"]];
-        let words = reasons.into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
-        words.collect::<Vec<_>>().join("; ")
-    });
-    let last = || end.said.lines().last().unwrap_or("it said nothing").trim().to_owned();
-    of_report.filter(|words| !words.is_empty()).unwrap_or_else(last)
+    let reasons = end.report.as_ref().map(reasons_of).filter(|words| !words.is_empty());
+    reasons.unwrap_or_else(|| end.said.lines().last().unwrap_or("it said nothing").trim().to_owned())
+}
+
+fn reasons_of(report: &Value) -> String {
+    let reasons = [&report["outcome"]["reasons"], &report["verdict"]["reasons"]];
+    let words = reasons.into_iter().filter_map(Value::as_array).flatten().filter_map(Value::as_str);
+    words.collect::<Vec<_>>().join("; ")
 }

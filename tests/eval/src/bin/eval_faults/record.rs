@@ -10,10 +10,6 @@ use std::io::Write;
 use std::path::Path;
 
 pub(crate) fn record(seed: u64, trial: &Trial, seen: &Observation, findings: &Findings) -> Value {
-    let ms = |ns: u64| ns / 1_000_000;
-    // None left after it, or it left before.
-    let after_fault =
-        |at_ns: &Option<u64>| at_ns.and_then(|at_ns| at_ns.checked_sub(seen.fault_began_ns)).map(ms);
     json!({
         "seed": seed,
         "trial": trial.index,
@@ -26,7 +22,7 @@ pub(crate) fn record(seed: u64, trial: &Trial, seen: &Observation, findings: &Fi
         "run": said(seen),
         "truth": {
             "frames": seen.truth.iter().map(|counts| counts.of_trial).collect::<Vec<_>>(),
-            "last_frame_after_fault_ms": seen.last_frame_ns.iter().map(after_fault).collect::<Vec<_>>(),
+            "last_frame_after_fault_ms": seen.last_frame_ns.iter().map(|at_ns| at_ns.map(|at_ns| ms(at_ns.saturating_sub(seen.fault_began_ns)))).collect::<Vec<_>>(),
             "is_in_doubt": seen.is_in_doubt,
         },
         "usable_after_ms": seen.usable_after_ns.map(ms),
@@ -62,29 +58,29 @@ pub(crate) fn broken(seed: u64, trial: &Trial, why: &str) -> Value {
 
 /// What the run said: at its end, and in the catalogue when all was collected.
 fn said(seen: &Observation) -> Value {
-    let of = |report: &Option<Value>| {
-        report.as_ref().map(|report| {
-            let counts = report["nodes"]
-                .as_array()
-                .into_iter()
-                .flatten()
-                .map(|row| json!([row["node"], row["reported"], row["sent"], row["received"]]));
-            json!({
-                "outcome": report["outcome"],
-                "verdict": report["verdict"],
-                "coverage": report["coverage"],
-                "lost": report["lost"],
-                "nodes": counts.collect::<Vec<_>>(),
-            })
-        })
-    };
     json!({
         "exit": seen.end.code,
         "hung": seen.end.hung,
         "why": why_not(&seen.end),
-        "printed": of(&seen.end.report),
-        "final": of(&seen.final_report),
+        "printed": seen.end.report.as_ref().map(shortened),
+        "final": seen.final_report.as_ref().map(shortened),
     })
+}
+
+fn shortened(report: &Value) -> Value {
+    let rows = report["nodes"].as_array().into_iter().flatten();
+    let counts = rows.map(|row| json!([row["node"], row["reported"], row["sent"], row["received"]]));
+    json!({
+        "outcome": report["outcome"],
+        "verdict": report["verdict"],
+        "coverage": report["coverage"],
+        "lost": report["lost"],
+        "nodes": counts.collect::<Vec<_>>(),
+    })
+}
+
+const fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
 }
 
 /// Records of this seed, by number.

@@ -43,7 +43,8 @@ pub(crate) struct RunEnd {
 
 impl RunProcess {
     pub(crate) fn start(fleet: &Fleet, request: RunRequest<'_>) -> anyhow::Result<Self> {
-        let (size, frames) = (request.size.to_string(), request.frames.to_string());
+        let size = request.size.to_string();
+        let frames = request.frames.to_string();
         let ports = ["run", "--tx", "any-tx*all", "--rx", "any-rx*all", "--pattern", "n-to-n"];
         let load = ["--rate", "1kpps", "--size", &size, "--packets", &frames];
         // Several programs share few processors here: a late frame is no finding.

@@ -43,23 +43,29 @@ pub(crate) fn show(output: &mut Output, records: &[&Value]) -> anyhow::Result<()
 fn kinds(records: &[&Value]) -> Table {
     let mut table = Table::new(&["fault", "trials", "PASS", "other report", "no report", "right"]);
     for kind in KINDS {
-        let of_kind =
-            |record: &&&Value| record["fault"].as_str().is_some_and(|fault| fault.starts_with(kind));
-        let of_kind: Vec<&Value> = records.iter().filter(of_kind).copied().collect();
-        let count = |is_one: &dyn Fn(&Value) -> bool| of_kind.iter().filter(|record| is_one(record)).count();
-        let has_passed = |record: &Value| record["run"]["exit"] == 0;
-        let has_report =
-            |record: &Value| !record["run"]["printed"].is_null() || !record["run"]["final"].is_null();
-        let counts = [
-            of_kind.len(),
-            count(&has_passed),
-            count(&|record| has_report(record) && !has_passed(record)),
-            count(&|record| !has_report(record) && !has_passed(record)),
-            count(&|record| list(record, "verdict").is_empty()),
-        ];
+        let of_kind = begins_with(records, kind);
+        let passed = of_kind.iter().filter(|record| has_passed(record)).count();
+        let silent = of_kind.iter().filter(|record| !has_report(record)).count();
+        let right = of_kind.iter().filter(|record| list(record, "verdict").is_empty()).count();
+        let counts = [of_kind.len(), passed, of_kind.len() - passed - silent, silent, right];
         table.rows.push([vec![kind.to_owned()], counts.map(|count| count.to_string()).to_vec()].concat());
     }
     table
+}
+
+/// Trials whose fault is called so.
+fn begins_with<'a>(records: &[&'a Value], kind: &str) -> Vec<&'a Value> {
+    let named =
+        records.iter().filter(|record| record["fault"].as_str().is_some_and(|fault| fault.starts_with(kind)));
+    named.copied().collect()
+}
+
+fn has_passed(record: &Value) -> bool {
+    record["run"]["exit"] == 0
+}
+
+fn has_report(record: &Value) -> bool {
+    has_passed(record) || !record["run"]["printed"].is_null() || !record["run"]["final"].is_null()
 }
 
 /// Words of a record for a cell of the table.
@@ -80,22 +86,23 @@ pub(crate) fn row(record: &Value) -> Vec<String> {
 
 /// `partial INCONCLUSIVE 3/4`, and what changed when all was collected.
 fn said(run: &Value) -> String {
-    let of = |report: &Value| {
-        let coverage = &report["coverage"];
-        let outcome = cell(&report["outcome"]["state"]);
-        let verdict = cell(&report["verdict"]["verdict"]);
-        format!("{outcome} {verdict} {}/{}", coverage["reported"], coverage["expected"])
-    };
     let printed = if run["printed"].is_null() {
         format!("exit {}: {}", run["exit"], cell(&run["why"]))
     } else {
-        of(&run["printed"])
+        in_short(&run["printed"])
     };
-    if run["final"].is_null() || of(&run["final"]) == printed {
+    if run["final"].is_null() || in_short(&run["final"]) == printed {
         printed
     } else {
-        format!("{printed}, later {}", of(&run["final"]))
+        format!("{printed}, later {}", in_short(&run["final"]))
     }
+}
+
+fn in_short(report: &Value) -> String {
+    let coverage = &report["coverage"];
+    let outcome = cell(&report["outcome"]["state"]);
+    let verdict = cell(&report["verdict"]["verdict"]);
+    format!("{outcome} {verdict} {}/{}", coverage["reported"], coverage["expected"])
 }
 
 fn truth(record: &Value) -> String {
@@ -126,10 +133,8 @@ fn goals(output: &mut Output, records: &[&Value]) {
         output.goal(goal, &format!("{count} of {all} trials"), "0", &(count == 0).into());
     }
     usability_goal(output, records);
-    let is_delayed =
-        |record: &&&Value| record["fault"].as_str().is_some_and(|fault| fault.starts_with("round trip"));
-    let delayed: Vec<&Value> = records.iter().filter(is_delayed).copied().collect();
-    let passed = delayed.iter().filter(|record| record["run"]["exit"] == 0).count();
+    let delayed = begins_with(records, "round trip");
+    let passed = delayed.iter().filter(|record| has_passed(record)).count();
     output.goal(
         "delayed_runs_pass",
         &format!("{passed} of {} runs under round trips of up to 1 s more", delayed.len()),
@@ -140,11 +145,13 @@ fn goals(output: &mut Output, records: &[&Value]) {
     output.goal("broken_trials", &format!("{broken} of {all} trials"), "0", &(broken == 0).into());
 }
 
+fn is_usable(record: &Value) -> bool {
+    record["usable_after_ms"].is_u64() && list(record, "unusable").is_empty()
+}
+
 fn usability_goal(output: &mut Output, records: &[&Value]) {
     let all = records.len();
-    let is_usable =
-        |record: &&&Value| record["usable_after_ms"].is_u64() && list(record, "unusable").is_empty();
-    let usable = records.iter().filter(is_usable).count();
+    let usable = records.iter().filter(|record| is_usable(record)).count();
     let mut times: Vec<u64> =
         records.iter().filter_map(|record| record["usable_after_ms"].as_u64()).collect();
     times.sort_unstable();

@@ -30,7 +30,8 @@ pub(crate) struct FrameCounts {
 impl FrameCounts {
     /// From an interface's counters; `None` if there were other frames.
     fn of(frames: u64, bytes: u64) -> Option<Self> {
-        let (small, large) = (TRIAL_SIZE - FCS, CHECK_SIZE - FCS);
+        let small = TRIAL_SIZE - FCS;
+        let large = CHECK_SIZE - FCS;
         let beyond = bytes.checked_sub(frames * small)?;
         let of_checks = beyond / (large - small);
         let is_whole = beyond.is_multiple_of(large - small) && of_checks <= frames;
@@ -84,17 +85,10 @@ impl Witness {
         }
         let histories: Histories = Arc::new(Mutex::new(vec![PortHistory::default(); NODES]));
         let is_over = Arc::<AtomicBool>::default();
-        let (shared, ended) = (Arc::clone(&histories), Arc::clone(&is_over));
-        let body = move || {
-            let mut before_ns = clock::monotonic_ns();
-            while !ended.load(Ordering::Acquire) {
-                let began_ns = clock::monotonic_ns();
-                look(&mut ports, before_ns, &mut own(&shared));
-                before_ns = began_ns;
-                pause(LOOK_MS);
-            }
-        };
-        let thread = std::thread::Builder::new().name("witness".to_owned()).spawn(body)?;
+        let shared = Arc::clone(&histories);
+        let ended = Arc::clone(&is_over);
+        let thread = std::thread::Builder::new().name("witness".to_owned());
+        let thread = thread.spawn(move || watch(ports, &shared, &ended))?;
         Ok(Self { histories, is_over, thread: Some(thread) })
     }
 
@@ -169,6 +163,16 @@ impl Drop for Witness {
 
 fn own(histories: &Histories) -> MutexGuard<'_, Vec<PortHistory>> {
     histories.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn watch(mut ports: Vec<(Links, u32)>, histories: &Histories, is_over: &AtomicBool) {
+    let mut before_ns = clock::monotonic_ns();
+    while !is_over.load(Ordering::Acquire) {
+        let began_ns = clock::monotonic_ns();
+        look(&mut ports, before_ns, &mut own(histories));
+        before_ns = began_ns;
+        pause(LOOK_MS);
+    }
 }
 
 fn look(ports: &mut [(Links, u32)], before_ns: u64, histories: &mut [PortHistory]) {
