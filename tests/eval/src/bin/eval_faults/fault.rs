@@ -133,6 +133,8 @@ pub(crate) struct Trial {
     pub(crate) index: u64,
     pub(crate) fault: Fault,
     pub(crate) phase: Phase,
+    /// A killed controller is followed by the next run after so many seconds: at once, or when all leases have ended.
+    pub(crate) next_run_after_s: u64,
     /// In phase `running`, the fault begins when the first sender has sent this many frames.
     pub(crate) after_frames: u64,
 }
@@ -203,7 +205,8 @@ impl Trial {
             }
             _ => phase,
         };
-        Self { index, fault, phase, after_frames: draw.within(300, 2500) }
+        let after_frames = draw.within(300, 2500);
+        Self { index, fault, phase, next_run_after_s: draw.one_of(&[0, LEASE_S + 1]), after_frames }
     }
 }
 

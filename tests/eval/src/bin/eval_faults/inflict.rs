@@ -1,7 +1,7 @@
 //! Makes a fault happen to a fleet, and ends it.
 
 use crate::control_link::LinkConditions;
-use crate::fault::{CutDirections, Fault, FullDisk, Links, Victim};
+use crate::fault::{CutDirections, Fault, FullDisk, Links, Trial, Victim};
 use crate::fleet::{DiskName, Fleet};
 use crate::network::{NODES, Network};
 use crate::run::{RunProcess, RunRequest};
@@ -24,6 +24,7 @@ const SECOND_FRAMES: u64 = 500;
 #[derive(Debug)]
 pub(crate) struct Infliction {
     fault: Fault,
+    next_run_after_s: u64,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: Option<u64>,
     names_joining: Vec<String>,
@@ -35,14 +36,16 @@ pub(crate) struct Infliction {
 impl Infliction {
     /// Begins the fault. `run` is the run of the trial, if it was started.
     pub(crate) fn begin(
-        fault: Fault,
+        trial: &Trial,
         name: &str,
         fleet: &mut Fleet,
         network: &Network,
         run: Option<&mut RunProcess>,
     ) -> anyhow::Result<Self> {
+        let fault = trial.fault;
         let mut infliction = Self {
             fault,
+            next_run_after_s: trial.next_run_after_s,
             began_ns: clock::monotonic_ns(),
             ended_ns: None,
             names_joining: Vec::new(),
@@ -114,6 +117,7 @@ impl Infliction {
             Fault::Kill(Victim::Supervisor(_) | Victim::Node(_) | Victim::FleetUp) | Fault::Reboot(_) => {
                 lasted_ns >= RESTART_NS
             }
+            Fault::Kill(Victim::Controller) => lasted_ns >= self.next_run_after_s * SECOND_NS,
             Fault::Kill(_) | Fault::SecondController => true,
             Fault::Freeze(_, seconds) | Fault::Cut { seconds, .. } => lasted_ns >= seconds * SECOND_NS,
             Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => {

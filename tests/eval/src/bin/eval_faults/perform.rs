@@ -133,7 +133,7 @@ impl Stage<'_> {
         name: &str,
         run: Option<&mut RunProcess>,
     ) -> anyhow::Result<Infliction> {
-        Infliction::begin(trial.fault, name, self.fleet, self.network, run)
+        Infliction::begin(trial, name, self.fleet, self.network, run)
             .with_context(|| format!("{} {}", trial.phase.name(), trial.fault))
     }
 
