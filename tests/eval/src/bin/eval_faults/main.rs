@@ -67,12 +67,14 @@ fn perform_all(seed: u64, indices: &[u64], file: &Path, output: &mut Output) -> 
     let mut fleet = None;
     for index in indices {
         let trial = Trial::draw(seed, *index);
-        let mut current = match fleet.take() {
-            Some(fleet) => fleet,
-            None => Fleet::start()?,
-        };
+        let name = format!("t{seed}-{index}");
+        let is_new = fleet.is_none();
+        let mut current = fleet.take().map_or_else(Fleet::start, Ok)?;
         let mut stage = Stage { fleet: &mut current, network: &network, witness: &witness };
-        let performed = stage.perform(&trial, &format!("t{seed}-{index}"));
+        if is_new {
+            stage.warm_up(&name)?;
+        }
+        let performed = stage.perform_until_hit(&trial, &name);
         network.mend();
         let line = match &performed {
             Ok(seen) => record::record(seed, &trial, seen, &judge::judge(&trial, seen)),

@@ -6,7 +6,7 @@ use crate::inflict::Infliction;
 use crate::network::{NODES, Network, SENDERS};
 use crate::run::{RunEnd, RunProcess, RunRequest};
 use crate::witness::{CHECK_SIZE, FrameCounts, TRIAL_SIZE, Witness};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use packetrig_eval::process::pause;
 use packetrig_sys::clock;
 use serde_json::Value;
@@ -18,6 +18,9 @@ pub(crate) const TRIAL_FRAMES: u64 = 5000;
 const CHECK_FRAMES: u64 = 300;
 /// A run that takes longer hangs.
 const RUN_NS: u64 = 120 * SECOND_NS;
+/// Runs that a new fleet may need on a busy machine.
+const WARM_UPS: u32 = 5;
+const MOST_TRIES: u32 = 3;
 const CHECK_RUN_NS: u64 = 60 * SECOND_NS;
 /// A fleet that is not usable by then is not waited for.
 const CHECKING_NS: u64 = 45 * SECOND_NS;
@@ -49,6 +52,8 @@ pub(crate) struct Observation {
     pub(crate) collected: String,
     /// When the first frame of the first check that passed left, after the fault's and the run's end.
     pub(crate) usable_after_ns: Option<u64>,
+    /// What the check that passed said, and when.
+    pub(crate) check_timeline: Vec<String>,
     /// Why earlier checks did not pass.
     pub(crate) refusals: Vec<String>,
     /// What machines said last that joined in a burst and were not let in.
@@ -68,8 +73,20 @@ pub(crate) struct Stage<'a> {
 }
 
 impl Stage<'_> {
+    /// Performs a trial; again if its run ended before the fault, as when a busy machine is too late for its start.
+    pub(crate) fn perform_until_hit(&mut self, trial: &Trial, name: &str) -> anyhow::Result<Observation> {
+        let mut seen = self.perform(trial, name)?;
+        for again in 1..MOST_TRIES {
+            if seen.was_hit || seen.usable_after_ns.is_none() {
+                break;
+            }
+            seen = self.perform(trial, &format!("{name}-again-{again}"))?;
+        }
+        Ok(seen)
+    }
+
     /// Performs a trial. `name` is that of its run in the catalogue.
-    pub(crate) fn perform(&mut self, trial: &Trial, name: &str) -> anyhow::Result<Observation> {
+    fn perform(&mut self, trial: &Trial, name: &str) -> anyhow::Result<Observation> {
         self.witness.mark();
         let request = RunRequest { name, size: TRIAL_SIZE, frames: TRIAL_FRAMES };
         let mut seen = Observation::default();
@@ -102,6 +119,20 @@ impl Stage<'_> {
         let until_ns = if is_for_good { u64::MAX } else { seen.fault_ended_ns };
         self.note_truth(until_ns, &mut seen);
         Ok(seen)
+    }
+
+    /// Waits until a new fleet passes a run with all nodes: what does not work before a fault is no finding of it.
+    pub(crate) fn warm_up(&self, name: &str) -> anyhow::Result<()> {
+        let mut end = RunEnd::default();
+        for attempt in 0..WARM_UPS {
+            let name = format!("{name}-warm-up-{attempt}");
+            let request = RunRequest { name: &name, size: CHECK_SIZE, frames: CHECK_FRAMES };
+            end = RunProcess::start(self.fleet, request)?.finish(clock::monotonic_ns() + CHECK_RUN_NS);
+            if passed_with_all(&end) {
+                return Ok(());
+            }
+        }
+        bail!("a new fleet is not usable: {}", why_not(&end))
     }
 
     /// Starts the run and the fault, each when its time has come. A run that never comes to the phase meets no fault.
@@ -178,6 +209,7 @@ impl Stage<'_> {
             let end = run.finish(clock::monotonic_ns() + CHECK_RUN_NS);
             if passed_with_all(&end) {
                 let first_ns = self.witness.first_of_check_ns(started_ns);
+                seen.check_timeline = end.timeline;
                 seen.usable_after_ns = first_ns.map(|first_ns| first_ns.saturating_sub(since_ns));
                 return Ok(());
             }

@@ -27,6 +27,7 @@ pub(crate) fn record(seed: u64, trial: &Trial, seen: &Observation, findings: &Fi
         },
         "usable_after_ms": seen.usable_after_ns.map(ms),
         "refusals": seen.refusals,
+        "check": if findings.unusable.is_empty() { &[] } else { seen.check_timeline.as_slice() },
         "waiting": seen.waiting,
         "collected": seen.collected,
         "not_joined": seen.not_joined,

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How a run is called on the command line.
 #[derive(Clone, Copy, Debug)]
@@ -19,11 +19,18 @@ pub(crate) struct RunRequest<'a> {
     pub(crate) frames: u64,
 }
 
+/// A line on standard error.
+#[derive(Clone, Debug)]
+struct Remark {
+    at_ns: u64,
+    text: String,
+}
+
 /// A run that was started.
 #[derive(Debug)]
 pub(crate) struct RunProcess {
     child: Child,
-    said: Arc<Mutex<String>>,
+    remarks: Arc<Mutex<Vec<Remark>>>,
     printed: PathBuf,
     pub(crate) started_ns: u64,
 }
@@ -34,6 +41,7 @@ pub(crate) struct RunEnd {
     /// `None`: a signal.
     pub(crate) code: Option<i32>,
     pub(crate) said: String,
+    pub(crate) timeline: Vec<String>,
     /// The report it printed, if it did.
     pub(crate) report: Option<Value>,
     pub(crate) ended_ns: u64,
@@ -54,19 +62,17 @@ impl RunProcess {
         let started_ns = clock::monotonic_ns();
         let mut child =
             command.stdin(Stdio::null()).stdout(File::create(&printed)?).stderr(Stdio::piped()).spawn()?;
-        let said = Arc::<Mutex<String>>::default();
+        let remarks = Arc::<Mutex<Vec<Remark>>>::default();
         if let Some(stderr) = child.stderr.take() {
-            let heard = Arc::clone(&said);
+            let heard = Arc::clone(&remarks);
             // Ends with the run.
             std::thread::Builder::new().name("remarks".to_owned()).spawn(move || {
-                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                    let mut said = heard.lock().unwrap_or_else(PoisonError::into_inner);
-                    said.push_str(&line);
-                    said.push('\n');
+                for text in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    own(&heard).push(Remark { at_ns: clock::monotonic_ns(), text });
                 }
             })?;
         }
-        Ok(Self { child, said, printed, started_ns })
+        Ok(Self { child, remarks, printed, started_ns })
     }
 
     pub(crate) fn process(&self) -> u32 {
@@ -74,7 +80,15 @@ impl RunProcess {
     }
 
     pub(crate) fn said(&self) -> String {
-        self.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        own(&self.remarks).iter().map(|remark| remark.text.as_str()).collect::<Vec<_>>().join("\n")
+    }
+
+    /// The same, each with its time since the start.
+    fn timeline(&self) -> Vec<String> {
+        let remarks = own(&self.remarks);
+        let since_start =
+            remarks.iter().map(|remark| (remark.at_ns.saturating_sub(self.started_ns), &remark.text));
+        since_start.map(|(ns, text)| format!("{} ms: {}", ns / 1_000_000, text.trim())).collect()
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
@@ -118,10 +132,15 @@ impl RunProcess {
         // The thread that reads takes a moment for the last lines.
         pause(20);
         end.said = self.said();
+        end.timeline = self.timeline();
         let printed = std::fs::read(&self.printed).unwrap_or_default();
         end.report = serde_json::from_slice(&printed).ok();
         end
     }
+}
+
+fn own(remarks: &Mutex<Vec<Remark>>) -> MutexGuard<'_, Vec<Remark>> {
+    remarks.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Drop for RunProcess {
