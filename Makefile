@@ -107,11 +107,8 @@ bench: ## Speed of the inner loops, printed
 		room=$$(echo $$example | cut -d/ -f2); \
 		$(CARGO) run --release --locked -q -p packetrig-$$room --example $$(basename $$example .rs) || exit 1; done
 
-fuzz: ## Fuzz every target for FUZZ_SECONDS (60) each; needs a nightly compiler and cargo-fuzz
-	@$(CARGO) +nightly fuzz --version >/dev/null 2>&1 || { \
-		echo "cargo-fuzz is missing: rustup toolchain install nightly && cargo install cargo-fuzz" >&2; exit 1; }
-	@for target in $$(basename -s .rs fuzz/fuzz_targets/*.rs); do \
-		$(CARGO) +nightly fuzz run "$$target" -- -max_total_time=$${FUZZ_SECONDS:-60} || exit 1; done
+fuzz: ## Fuzz every target until it has run for FUZZ_SECONDS (60) in all, now and before; needs nightly Rust and cargo-fuzz
+	@scripts/fuzz.sh $${FUZZ_SECONDS:-60}
 
 memory-order: ## Explore orders of memory with loom, more than `make test` does, and run pure code under Miri (nightly, an hour)
 	@scripts/memory_order.sh
