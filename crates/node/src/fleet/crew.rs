@@ -134,14 +134,23 @@ impl<'a, R: Records> FleetCrew<'a, R> {
         }
     }
 
-    fn write(&mut self, key: &str, value: &[u8]) -> Result<u64, fabric::Error> {
-        if let Some(revision) = self.revision {
-            return self.records.replace(key, revision, value);
+    fn write(&mut self, key: &str, record: &RunRecord) -> Result<u64, fabric::Error> {
+        let value = serde_json::to_vec(record).unwrap_or_default();
+        let written = match self.revision {
+            Some(revision) => self.records.replace(key, revision, &value),
+            None => match self.records.get(key)? {
+                Some(found) => self.records.replace(key, found.revision, &value),
+                None => self.records.create(key, &value),
+            },
+        };
+        let Err(fabric::Error::Stale(_) | fabric::Error::Exists(_)) = &written else { return written };
+        // A write that was not answered may have happened all the same. Whoever has taken over has a higher epoch.
+        let Some(found) = self.records.get(key)? else { return written };
+        let before = serde_json::from_slice::<RunRecord>(&found.value).ok();
+        if before.is_some_and(|before| before.head.epoch <= record.head.epoch) {
+            return self.records.replace(key, found.revision, &value);
         }
-        match self.records.get(key)? {
-            Some(found) => self.records.replace(key, found.revision, value),
-            None => self.records.create(key, value),
-        }
+        written
     }
 
     /// Tells of refused segments at the first, the tenth, the hundredth and so on: a node can send many.
@@ -212,8 +221,7 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
             return Ok(false);
         }
         let key = RunRecord::key(&self.run);
-        let value = serde_json::to_vec(record).unwrap_or_default();
-        let written = self.write(&key, &value);
+        let written = self.write(&key, record);
         match written {
             Ok(revision) => {
                 self.revision = Some(revision);

@@ -28,7 +28,7 @@ use crew::{FleetCrew, LongPlan};
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord, Start};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric, Records as _};
 use packetrig_fleet::members::{MemberRow, Members};
-use packetrig_fleet::message::{Body, ClockKey, Head, Preparation};
+use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
 use packetrig_fleet::places::{self, Settlement};
 use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
 use packetrig_fleet::report::RunTimes;
@@ -178,6 +178,18 @@ where
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), Nanos::ZERO);
         let machine = Controller::collecting(record, self.throne.epoch(), limits).leaving_results();
         self.conduct(machine, HasAlready::default(), user).map(drop)
+    }
+
+    /// Tells nodes what of the results that they keep is stored: whoever stored it may have ended before it could say so.
+    /// `below` is up to where a node's part in an attempt of a run is.
+    pub fn confirm_stored(&mut self, below: &dyn Fn(&NodeName, &RunId, u32) -> u64) {
+        for (node, run, attempt, _) in self.members.uncollected() {
+            let mark = Watermark { run: run.clone(), attempt, below: below(node, run, attempt) };
+            if mark.below > 0 {
+                // It is said again when the fleet is taken the next time.
+                self.endpoint.post(node, Body::Stored(mark)).unwrap_or(());
+            }
+        }
     }
 
     /// Takes in what nodes still have of runs that have ended, until they have nothing, nothing comes for `patience`, or

@@ -100,6 +100,12 @@ impl RunShelf {
         on_hand
     }
 
+    /// Up to where a node's part in an attempt of any run is stored.
+    pub fn stored_below(&self, node: &NodeName, run: &RunId, attempt: u32) -> u64 {
+        // What cannot be read is not promised.
+        self.own().catalogue.watermark(run, attempt, node).unwrap_or(0)
+    }
+
     /// Writes how far the run under way is.
     pub fn note(&self, record: &RunRecord) -> Result<(), Error> {
         let mut slot = self.own();

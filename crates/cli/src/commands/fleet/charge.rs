@@ -63,7 +63,8 @@ pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies)
         }
         signal::received().is_none()
     };
-    let fleet = Fleet::take(&place.fabric()?, charge, &mut wait)?;
+    let mut fleet = Fleet::take(&place.fabric()?, charge, &mut wait)?;
+    fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
     Ok(Charged { fleet, shelf })
 }
 
