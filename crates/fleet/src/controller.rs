@@ -231,6 +231,11 @@ impl Controller {
         &self.head
     }
 
+    /// The results that have come in so far.
+    pub fn results(&self) -> impl Iterator<Item = &NodeResult> {
+        self.peers.values().filter_map(|peer| peer.result.as_deref())
+    }
+
     /// The results that came in, one for each node that reported.
     pub fn into_results(self) -> Vec<NodeResult> {
         self.peers.into_values().filter_map(|peer| peer.result).map(Arc::unwrap_or_clone).collect()

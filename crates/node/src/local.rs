@@ -3,6 +3,7 @@
 use crate::agent::serve;
 use crate::control::{Crew, News, OnEvent, User, control};
 use crate::error::Error;
+use crate::open_run::OpenRun;
 use crate::plane::{EnginePlane, Planes};
 use packetrig_fleet::agent::Agent;
 use packetrig_fleet::controller::{Controller, Event, Limits};
@@ -77,6 +78,16 @@ pub fn run_on(
     options: RunOptions,
     (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
 ) -> Result<RunReport, Error> {
+    run_to_end(ground, document, options, (stop, on_event)).map(|(report, _)| report)
+}
+
+/// The same, with what it takes to complete the report when results are missing that may still come.
+pub fn run_to_end(
+    ground: &mut dyn Ground,
+    document: &str,
+    options: RunOptions,
+    (stop, on_event): (&dyn Fn() -> bool, OnEvent<'_>),
+) -> Result<(RunReport, Option<OpenRun>), Error> {
     let plan = Plan::read_with(document, ground.reading(options.seed))?;
     let mut stopped = false;
     let mut wishes = || {
@@ -85,7 +96,9 @@ pub fn run_on(
         wish.then_some(Event::Stop)
     };
     let user = User { wishes: &mut wishes, turn: TURN, on_event };
-    ground.execute(document, &plan, options, user)?.report(&plan)
+    let ended = ground.execute(document, &plan, options, user)?;
+    let open = OpenRun::of(&ended);
+    Ok((ended.report(&plan)?, open))
 }
 
 /// Where runs take place: on this machine, or on a fleet.
@@ -206,6 +219,11 @@ impl<T> Crew for OneThread<'_, T> {
 }
 
 impl Ended {
+    /// What it takes to complete its report later, if results are missing.
+    pub fn open_run(&self) -> Option<OpenRun> {
+        OpenRun::of(self)
+    }
+
     /// What came out of it. `plan` is what was run.
     pub fn report(self, plan: &Plan) -> Result<RunReport, Error> {
         let outcome = self.controller.outcome().cloned().unwrap_or(Outcome::Aborted);

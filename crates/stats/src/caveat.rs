@@ -42,6 +42,8 @@ pub enum Doubt {
     NothingMeasured,
     /// The rig's own program did not run for a while.
     StoodStill,
+    /// A result came after the report was written.
+    CameLate,
 }
 
 /// A doubt about something.

@@ -1,11 +1,13 @@
 //! Past runs and runs under way, in SQLite.
 
 mod late;
+mod open;
 mod parts;
 mod segments;
 mod unfinished;
 
 pub use late::{LateResults, MOST_LATE, MOST_LATE_OF_NODE};
+pub(crate) use open::OPEN;
 pub use parts::{RunQuota, RunShare};
 pub(crate) use segments::SegmentRow;
 pub use unfinished::Unfinished;

@@ -1,7 +1,8 @@
 //! A run under way: its directory, until it is complete.
 
+use crate::catalogue::OPEN;
 use crate::catalogue::{Catalogue, RunQuota, Unfinished};
-use crate::gather::{Gathered, gather};
+use crate::gather::{Gathered, RunFolder, gather};
 use crate::kept::{self, CAPTURES, KeptRun, Owner, PARTIAL};
 use crate::room::{ReportRoom, ReportSize};
 use crate::segments::{Parcel, SEGMENTS, Stored};
@@ -21,6 +22,8 @@ pub struct Draft {
     partial: PathBuf,
     directory: PathBuf,
     stays: bool,
+    /// More results may come after its report.
+    is_open: bool,
     room: ReportRoom,
     quota: RunQuota,
     _owner: Owner,
@@ -52,7 +55,16 @@ impl Draft {
     fn open(run: RunId, partial: PathBuf, directory: PathBuf, size: ReportSize) -> Result<Self, Error> {
         let owner = Owner::take(&partial).map_err(Error::file("lock", &partial))?;
         let room = ReportRoom::set_aside(&partial, size)?;
-        Ok(Self { run, partial, directory, stays: false, room, quota: RunQuota::default(), _owner: owner })
+        Ok(Self {
+            run,
+            partial,
+            directory,
+            stays: false,
+            is_open: false,
+            room,
+            quota: RunQuota::default(),
+            _owner: owner,
+        })
     }
 
     /// The draft of a run that has a row, as another process left it.
@@ -121,7 +133,19 @@ impl Draft {
 
     /// The same of a node that will never finish: what there is.
     pub fn partial(&self, catalogue: &Catalogue, attempt: u32, node: &NodeName) -> Result<Gathered, Error> {
-        gather(self, catalogue, attempt, node, &catalogue.segments(&self.run, attempt, node)?)
+        gather(&self.folder(), catalogue, attempt, node, &catalogue.segments(&self.run, attempt, node)?)
+    }
+
+    fn folder(&self) -> RunFolder<'_> {
+        RunFolder { run: &self.run, directory: &self.partial }
+    }
+
+    /// Keeps what it takes to make the report again once more results have come ([`Catalogue::complete`]).
+    pub fn keep_open(&mut self, what: &[u8]) -> Result<(), Error> {
+        disk::write_whole(&self.partial, OPEN, what)
+            .map_err(Error::file("write", self.partial.join(OPEN)))?;
+        self.is_open = true;
+        Ok(())
     }
 
     /// The run.
@@ -200,8 +224,10 @@ impl Draft {
         disk::rename(&self.partial, &self.directory).map_err(Error::file("rename to", &self.directory))?;
         self.room.release_row(&self.directory);
         catalogue.insert(report, &self.directory)?;
-        // They are in the report and in captures/ now. Rows stay, so that what comes again is known.
-        fs::remove_dir_all(self.directory.join(SEGMENTS)).unwrap_or(());
+        if !self.is_open {
+            // They are in the report and in captures/ now. Rows stay, so that what comes again is known.
+            fs::remove_dir_all(self.directory.join(SEGMENTS)).unwrap_or(());
+        }
         Ok(())
     }
 }

@@ -4,15 +4,15 @@
 
 use crate::Error;
 use crate::catalogue::{Catalogue, SegmentRow};
-use crate::draft::Draft;
+use crate::kept::CAPTURES;
 use crate::segments::{file_name, key, node_directory};
 use crate::spool::books::Tally;
 use crate::spool::segment::{Hash, hex};
 use crate::spool::value::unpack;
 use crate::spool::{Counts, Kind, Manifest, Segment};
 use captures::Captures;
-use packetrig_fleet::NodeName;
 use packetrig_fleet::fabric::SegmentId;
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{NodeResult, Sample};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,22 +56,29 @@ pub struct GatheredCapture {
     pub is_whole: bool,
 }
 
+/// Where the files of a run are.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RunFolder<'a> {
+    pub(crate) run: &'a RunId,
+    pub(crate) directory: &'a Path,
+}
+
 /// Reads what `rows` say is stored and writes the captures in it.
 pub(crate) fn gather(
-    draft: &Draft,
+    folder: &RunFolder<'_>,
     catalogue: &Catalogue,
     attempt: u32,
     node: &NodeName,
     rows: &[SegmentRow],
 ) -> Result<Gathered, Error> {
-    let directory = node_directory(draft.partial_directory(), attempt, node);
-    let others = catalogue.senders(draft.run(), attempt)?;
-    let mut captures = Captures::new(draft.captures(), node, &others);
+    let directory = node_directory(folder.directory, attempt, node);
+    let others = catalogue.senders(folder.run, attempt)?;
+    let mut captures = Captures::new(folder.directory.join(CAPTURES), node, &others);
     let (mut interval, mut result) = (Value::default(), Value::default());
     let mut tally = Tally::default();
     let mut gathered = Gathered::default();
     for SegmentRow { number, .. } in rows {
-        let id = SegmentId { run: draft.run().clone(), attempt, node: node.clone(), number: *number };
+        let id = SegmentId { run: folder.run.clone(), attempt, node: node.clone(), number: *number };
         let (segment, hash) = match read(&directory, id) {
             Ok(read) => read,
             Err(error) => {

@@ -146,3 +146,34 @@ fn a_receiver_that_stood_still_says_so() {
     });
     assert!(told, "{caveats:?}");
 }
+
+#[test]
+fn results_that_come_after_the_report_are_put_into_it() {
+    let Some(fleet) = Fleet::up(Wish::default()) else { return };
+    let mut run = fleet.begin(&["--packets", "8000"]);
+    run.await_frames();
+    fleet.cable("r1", false);
+    let ended = run.finish();
+    let first = ended.report();
+    first.assert_partial(&["node r1"]);
+    assert_eq!(first.0["coverage"]["reported"], 5, "{}", first.0["coverage"]);
+    fleet.cable("r1", true);
+    // By itself it stops receiving half a minute after it was cut off; then its result waits for whoever takes it.
+    fleet.await_status("r1 has results", |rows| {
+        let r1 = rows.iter().find(|row| row["node"] == "r1");
+        r1.is_some_and(|row| row["hello"]["busy"].is_null() && row["hello"]["spooled"][0][0].is_string())
+    });
+    let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!(code, Some(0), "{complaints}");
+    assert!(printed.contains("its report has 6 of 6 nodes now"), "{printed}{complaints}");
+    let report = fleet.latest();
+    assert_eq!(report.0["coverage"]["reported"], 6, "{}", report.0["coverage"]);
+    let (sent, received) = report.totals();
+    assert!(sent > 0 && sent == received, "{sent} sent, {received} received");
+    report.assert_partial(&["node r1"]);
+    let told = report.0["caveats"].to_string();
+    assert!(told.contains("after the report was first written"), "{told}");
+    let (_, shown, _) = fleet.ask(&["report", "show", fleet.catalogue()[0]["run"].as_str().expect("a name")]);
+    assert!(shown.contains("6 of 6 nodes"), "{shown}");
+    fleet.await_collected();
+}

@@ -16,7 +16,7 @@ use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, Verdict};
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::Fleet;
-use packetrig_node::{EnginePlane, Ground, Here, RunOptions};
+use packetrig_node::{EnginePlane, Ground, Here, OpenRun, RunOptions};
 use packetrig_plan::{Location, Plan, ReadOptions, Site, Stream};
 use packetrig_stats::caveat::Doubt;
 use packetrig_stats::limit::RigLimit;
@@ -144,7 +144,7 @@ pub(crate) fn execute(request: &Request, output: &mut Output) -> Result<Exit, Er
     let progress = Progress::new(request.quiet, sending);
     let captures = options.capture_dir.clone().unwrap_or_default();
     match run(&mut Here(EnginePlane::default()), request, options, progress) {
-        Ok(mut report) => {
+        Ok((mut report, _)) => {
             let stored = draft.commit(&catalogue, &mut report, &request.document.text);
             show_result(request, &report, stored, output)
         }
@@ -221,8 +221,8 @@ impl TakenFleet {
         )?;
         let id = options.run.clone();
         match run(&mut charged.fleet, request, options, progress) {
-            Ok(mut report) => {
-                let stored = charged.shelf.commit(&mut report, &request.document.text);
+            Ok((mut report, open)) => {
+                let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
                 show_result(request, &report, stored, output)
             }
             // Nodes may have something of it: it is not forgotten.
@@ -383,10 +383,10 @@ fn run(
     request: &Request,
     options: RunOptions,
     mut progress: Progress,
-) -> Result<RunReport, Error> {
+) -> Result<(RunReport, Option<OpenRun>), Error> {
     let stop = || signal::received().is_some();
     let mut tell = |event: &RunEvent| show(&mut progress, event);
-    let ran = packetrig_node::run_on(ground, &request.document.text, options, (&stop, &mut tell));
+    let ran = packetrig_node::run_to_end(ground, &request.document.text, options, (&stop, &mut tell));
     progress.finish();
     ran.map_err(|error| match error {
         // Found when the links were known; shown as if found when the plan was read.

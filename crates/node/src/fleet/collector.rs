@@ -47,6 +47,8 @@ pub struct Shelved {
     pub doubts: Vec<String>,
     /// What is still at the node.
     pub elsewhere: Vec<String>,
+    /// It came after the report of its run, which was written again with it: in words.
+    pub completed: Option<String>,
 }
 
 /// A segment that was stored.

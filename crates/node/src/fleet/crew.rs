@@ -114,6 +114,10 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     fn arrived(&mut self, arrival: Arrival) {
         let Arrival { node, mark, shelved } = arrival;
         self.news.push_back(News::Post(node.clone(), Body::Stored(mark.clone())));
+        if let Some(completed) = shelved.completed {
+            self.find(completed);
+            return;
+        }
         if mark.run != self.run {
             return;
         }

@@ -198,12 +198,16 @@ where
         &mut self,
         patience: Nanos,
         goes_on: &dyn Fn() -> bool,
+        told: &mut dyn FnMut(String),
     ) -> Result<Vec<(NodeName, RunId, u64)>, Error> {
         let mut until = now() + patience;
         loop {
-            while let Some(told) = self.collector.news() {
+            while let Some(news) = self.collector.news() {
                 // What could not be stored comes again.
-                let Told::Arrival(arrival) = told else { continue };
+                let Told::Arrival(arrival) = news else { continue };
+                if let Some(completed) = arrival.shelved.completed.clone() {
+                    told(completed);
+                }
                 self.endpoint.post(&arrival.node, Body::Stored(arrival.mark)).unwrap_or(());
                 until = now() + patience;
             }

@@ -3,6 +3,7 @@
 //! Invariant: what [`RunShelf::store`] has answered is on the disk for good, and has its row.
 
 use super::collector::{Shelf, ShelfError, Shelved};
+use crate::open_run::OpenRun;
 use packetrig_fleet::controller::RunRecord;
 use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::report::RunReport;
@@ -119,9 +120,19 @@ impl RunShelf {
     }
 
     /// Writes the report of the run under way; gives its directory. The report names captures where they then are.
-    pub fn commit(&self, report: &mut RunReport, document: &str) -> Result<PathBuf, Error> {
+    /// With `open` results that come later are put into it.
+    pub fn commit(
+        &self,
+        report: &mut RunReport,
+        document: &str,
+        open: Option<&OpenRun>,
+    ) -> Result<PathBuf, Error> {
         let mut slot = self.own();
-        let draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
+        let mut draft = slot.draft.take().ok_or_else(|| Error::NotUnfinished(report.run.clone()))?;
+        if let Some(written) = open.and_then(|open| open.written().ok()) {
+            // Without it the report is what it is without what comes later.
+            draft.keep_open(&written).unwrap_or(());
+        }
         draft.commit(&slot.catalogue, report, document)
     }
 
@@ -162,7 +173,8 @@ impl Slot {
         let SegmentId { run, attempt, node, .. } = id;
         let Some(draft) = self.under_way(run, node) else {
             settled(self.catalogue.store_late(id, body, at))?;
-            return self.shelved(id, Shelved::default());
+            let completed = self.complete(run, *attempt, node)?;
+            return self.shelved(id, Shelved { completed, ..Shelved::default() });
         };
         match draft.store_segment(&self.catalogue, id, body, at) {
             Err(Error::RunQuota { share, .. }) => return self.shelved(id, beyond_quota(node, share)),
@@ -170,6 +182,23 @@ impl Slot {
         }
         let shelved = self.part(run, *attempt, node)?;
         self.shelved(id, shelved)
+    }
+
+    /// Writes the report of an earlier run again, if this node's part was missing there and is here now.
+    fn complete(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Option<String>, Error> {
+        let Some(written) = self.catalogue.open_run(run)? else { return Ok(None) };
+        let Ok(mut open) = OpenRun::read(&written) else { return Ok(None) };
+        if !open.misses(attempt, node) {
+            return Ok(None);
+        }
+        let gathered = self.catalogue.gather_late(run, attempt, node)?;
+        let Some(Gathered { result: Some(result), doubts, .. }) = gathered else { return Ok(None) };
+        open.take_in(node, result, doubts);
+        // The plan was read before: if it cannot be now, its file is not what it was.
+        let Ok(report) = open.report(&self.catalogue.document(run)?) else { return Ok(None) };
+        let written = open.written().ok().filter(|_| !open.is_whole());
+        self.catalogue.complete(&report, written.as_deref())?;
+        Ok(Some(open.summary(node)))
     }
 
     fn under_way(&self, run: &RunId, node: &NodeName) -> Option<&Draft> {
@@ -206,7 +235,7 @@ fn whole_part(node: &NodeName, gathered: Gathered) -> Shelved {
         doubts.push(format!("{node}: its result says that it is of node `{}`", result.node));
         result.node.clone_from(&node.0);
     }
-    Shelved { below: 0, result: result.map(Arc::new), cut_short, doubts, elsewhere }
+    Shelved { result: result.map(Arc::new), cut_short, doubts, elsewhere, ..Shelved::default() }
 }
 
 /// A node that has used up its share is named once; the count of what was refused is in the catalogue.

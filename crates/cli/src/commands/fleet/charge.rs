@@ -163,13 +163,14 @@ impl Charged {
         let user = User { wishes: &mut wishes, turn: TURN, on_event };
         let on_hand = self.shelf.on_hand(&record);
         let ended = self.fleet.inherit(record, &unfinished.plan, &options, (on_hand, user))?;
+        let open = ended.open_run();
         let plan = Plan::read_with(&unfinished.plan, ReadOptions { seed: options.seed, fleet: true })
             .map_err(packetrig_node::Error::from)?;
         let Ok(mut report) = ended.report(&plan) else {
             name_kept(self.shelf.give_up()?.as_ref());
             return Ok(None);
         };
-        self.shelf.commit(&mut report, &unfinished.plan)?;
+        self.shelf.commit(&mut report, &unfinished.plan, open.as_ref())?;
         Ok(Some(report))
     }
 }

@@ -29,8 +29,13 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
         }
     };
     let reports = charged.end_what_was_left(&mut tell)?;
-    let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none())?;
-    if reports.is_empty() {
+    let mut completed = Vec::new();
+    let mut note = |text: String| completed.push(text);
+    let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none(), &mut note)?;
+    for text in &completed {
+        output.line(text);
+    }
+    if reports.is_empty() && completed.is_empty() {
         output.line("Nothing was left unfinished.");
     }
     for report in reports {

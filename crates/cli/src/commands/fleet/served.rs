@@ -124,7 +124,7 @@ impl Running for ServedRun {
         let Self { session, shelf, document } = *self;
         match session.close() {
             Ok(mut report) if keep => {
-                if let Err(error) = shelf.commit(&mut report, &document) {
+                if let Err(error) = shelf.commit(&mut report, &document, None) {
                     remark(format_args!("the result of a run could not be kept: {error}"));
                 }
             }

@@ -1,0 +1,102 @@
+//! A run whose report is written and lacks results of nodes: all that it takes to write it again when they come.
+
+use crate::error::Error;
+use crate::local::Ended;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::packed;
+use packetrig_fleet::report::{Coverage, RunFacts, RunReport, RunTimes, assemble};
+use packetrig_plan::{Plan, ReadOptions};
+use packetrig_stats::caveat::{Caveat, Doubt};
+use packetrig_stats::result::NodeResult;
+use packetrig_sys::clock;
+use serde::{Deserialize, Serialize};
+use std::io;
+
+/// See the module.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct OpenRun {
+    facts: RunFacts,
+    /// Results of other attempts are not this report's.
+    attempt: u32,
+    outcome: Outcome,
+    times: RunTimes,
+    results: Vec<NodeResult>,
+    /// When the report was written first, nanoseconds since 1970 (UTC).
+    written_at: u64,
+    /// What came later, in words.
+    notes: Vec<Caveat>,
+}
+
+impl OpenRun {
+    /// Of a run that has ended without all results. What a steered run did is not in its plan: its report stays as it is.
+    pub(crate) fn of(ended: &Ended) -> Option<Self> {
+        let outcome = ended.controller.outcome().filter(|it| matches!(it, Outcome::Partial { .. }))?;
+        let results: Vec<NodeResult> = ended.controller.results().cloned().collect();
+        let is_open = !ended.facts.steered && results.len() < ended.facts.nodes.len();
+        is_open.then(|| Self {
+            facts: ended.facts.clone(),
+            attempt: ended.controller.head().attempt,
+            outcome: outcome.clone(),
+            times: ended.times.clone(),
+            results,
+            written_at: clock::wall_clock_ns(),
+            notes: Vec::new(),
+        })
+    }
+
+    /// As bytes.
+    pub(crate) fn written(&self) -> io::Result<Vec<u8>> {
+        packed::pack(self)
+    }
+
+    /// What [`Self::written`] made bytes of.
+    pub(crate) fn read(bytes: &[u8]) -> io::Result<Self> {
+        packed::unpack(bytes)
+    }
+
+    /// Whether a node's part in an attempt is missing here.
+    pub(crate) fn misses(&self, attempt: u32, node: &NodeName) -> bool {
+        let is_here = self.results.iter().any(|result| result.node == node.0);
+        attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
+    }
+
+    /// Whether nothing is missing any more.
+    pub(crate) const fn is_whole(&self) -> bool {
+        self.coverage().is_full()
+    }
+
+    const fn coverage(&self) -> Coverage {
+        Coverage { reported: self.results.len(), expected: self.facts.nodes.len() }
+    }
+
+    /// Takes in a node's result.
+    pub(crate) fn take_in(&mut self, node: &NodeName, result: NodeResult, doubts: Vec<String>) {
+        let seconds = clock::wall_clock_ns().saturating_sub(self.written_at) / 1_000_000_000;
+        let text =
+            format!("its results came {seconds} s after the report was first written, and are in it now");
+        let note =
+            |text| Caveat { doubt: Doubt::CameLate, subject: format!("node {node}"), text, matters: false };
+        self.notes.push(note(text));
+        self.notes.extend(doubts.into_iter().map(|text| Caveat { matters: true, ..note(text) }));
+        self.results.push(result);
+    }
+
+    /// The report with all that has come.
+    pub(crate) fn report(&self, document: &str) -> Result<RunReport, Error> {
+        let reading = ReadOptions { seed: self.facts.seed, fleet: true };
+        let plan = Plan::read_with(document, reading)?;
+        let report = assemble(&self.facts, &plan, self.results.clone(), self.outcome.clone());
+        let caveats = report.caveats.into_iter().chain(self.notes.iter().cloned()).collect();
+        Ok(RunReport { times: Some(self.times.clone()), caveats, ..report })
+    }
+
+    /// What became of the report, in words.
+    pub(crate) fn summary(&self, node: &NodeName) -> String {
+        let Coverage { reported, expected } = self.coverage();
+        format!(
+            "run {}: the results of node {node} have come; its report has {reported} of {expected} nodes now",
+            self.facts.run
+        )
+    }
+}
