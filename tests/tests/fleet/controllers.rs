@@ -68,7 +68,7 @@ fn the_next_run_on_all_nodes_needs_not_wait_for_those_of_a_killed_one() {
 
 /// Somebody else's results are somewhere else. The nodes are needed here all the same.
 #[test]
-fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one_and_its_results_are_kept() {
+fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one() {
     let Some(fleet) = Fleet::up(Wish::default()) else { return };
     let other = fleet.place().join("other").display().to_string();
     let mut run = fleet.begin(&["--packets", "60000", "--store", &other]);
@@ -78,11 +78,6 @@ fn a_run_that_another_catalogue_has_is_stopped_by_the_next_one_and_its_results_a
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
     assert_eq!(fleet.catalogue().len(), 1);
-    fleet.ask(&["fleet", "collect"]);
-    fleet.await_collected();
-    let (_, printed, complaints) = fleet.ask(&["report", "late", "--json"]);
-    let late: serde_json::Value = serde_json::from_str(&printed).unwrap_or_else(|_| panic!("{complaints}"));
-    assert_eq!(late.as_array().map(Vec::len), Some(6), "{late}");
 }
 
 #[test]

@@ -63,10 +63,13 @@ impl Controller {
             .filter(|(_, peer)| now >= peer.heard + quiet)
             .map(|(node, _)| node.clone())
             .collect();
-        // One machine that cannot be heard is that machine; all of them at once are what they all have in common.
-        let waited_for =
-            self.peers.values().filter(|peer| !peer.lost && peer.progress < Progress::Done).count();
-        let nobody = silent.len() > 1 && silent.len() == waited_for;
+        if silent.is_empty() {
+            return;
+        }
+        // One machine that cannot be heard is that machine; all of them are what they have in common. They fell silent within
+        // the time between two of their words.
+        let lately = Nanos::new(quiet.as_u64() / 3 * 2);
+        let nobody = self.peers.len() > 1 && self.peers.values().all(|peer| now >= peer.heard + lately);
         let what = if nobody {
             format!("not heard for {quiet}, nor was any other: the message server or the way to it failed")
         } else {
