@@ -402,10 +402,9 @@ fn what_all_nodes_have_in_common_is_named_and_not_each_of_them() {
         let head = controller.head().clone();
         let mut said = Vec::new();
         for ms in (200..6000).step_by(100) {
-            if let Some(name) = talking {
-                may_go_on(&mut controller, name, &head, ms);
-            }
-            let actions = controller.handle(Event::Tick, at(ms));
+            let renewal = |name| Event::Renewal(node(name), head.clone(), Nonce(9));
+            let event = talking.map_or(Event::Tick, renewal);
+            let actions = controller.handle(event, at(ms));
             said.extend(actions.into_iter().filter_map(|action| match action {
                 Action::Emit(RunEventKind::Finding(text)) => Some(text),
                 _ => None,
