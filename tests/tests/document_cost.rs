@@ -13,6 +13,10 @@ fn list(count: usize, item: impl Fn(usize) -> String) -> String {
     (0..count).map(item).collect::<Vec<_>>().join(",")
 }
 
+fn repeat(count: usize, item: impl Fn(usize) -> String) -> String {
+    (0..count).map(item).collect::<Vec<_>>().concat()
+}
+
 fn read_plan(text: &str) {
     drop(Plan::read(text));
 }
@@ -79,31 +83,24 @@ fn plans_with_long_headers_values_and_nesting() {
     });
     assert_plan("nested lists", |n| format!("{}{}", "[".repeat(n), "]".repeat(n)));
     assert_plan("nested maps of YAML", |n| "a: {".repeat(n));
-    assert_plan("anchors", |n| {
-        (0..n).map(|at| format!("k{at}: &a{at} [1]\nl{at}: *a{at}\n")).collect::<String>()
-    });
+    assert_plan("anchors", |n| repeat(n, |at| format!("k{at}: &a{at} [1]\nl{at}: *a{at}\n")));
     assert_plan("lines of a block", |n| format!("ports: |\n{}", "  x\n".repeat(n)));
 }
 
 #[test]
 fn permits_with_many_ports_networks_and_targets() {
     let read = |text: &str| drop(Permit::read(text));
-    let ports = |n: usize| {
-        (0..n)
-            .map(|at| format!("[[port]]\ninterface = \"eth{at}\"\nlabels = [\"l{at}\"]\n"))
-            .collect::<String>()
-    };
+    let ports =
+        |n: usize| repeat(n, |at| format!("[[port]]\ninterface = \"eth{at}\"\nlabels = [\"l{at}\"]\n"));
     assert_proportional("ports that are lent", ports, read);
     assert_proportional("one port many times", |n| "[[port]]\ninterface = \"eth1\"\n".repeat(n), read);
     let network = |at: usize| format!("\"10.{}.{}.0/24\"", at / 250 % 250, at % 250);
     assert_proportional("networks", |n| format!("[destinations]\nip = [{}]\n", list(n, network)), read);
     let probes = |text: &str| drop(TargetPermit::from_text(text));
     let targets = |n: usize| {
-        (0..n)
-            .map(|at| {
-                format!("[[target]]\nnetwork = {}\nprobes_per_s = 1\nbits_per_s = \"1Mbps\"\n", network(at))
-            })
-            .collect::<String>()
+        repeat(n, |at| {
+            format!("[[target]]\nnetwork = {}\nprobes_per_s = 1\nbits_per_s = \"1Mbps\"\n", network(at))
+        })
     };
     assert_proportional("targets", targets, probes);
     assert_proportional("networks never probed", |n| format!("never = [{}]\n", list(n, network)), probes);

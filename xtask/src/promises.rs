@@ -31,7 +31,7 @@ pub(crate) fn check(root: &Path) -> Result<Checked> {
 /// What stands between backticks and names a path, with what its braces stand for.
 fn names_in(text: &str) -> Vec<String> {
     let quoted = text.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
-    quoted.filter(|name| is_path(name)).flat_map(|name| expand(name)).collect()
+    quoted.filter(|name| is_path(name)).flat_map(expand).collect()
 }
 
 fn is_path(name: &str) -> bool {
