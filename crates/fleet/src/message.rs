@@ -133,13 +133,16 @@ pub struct Preparation {
 pub struct ClockServer {
     /// Its addresses; whichever answers fastest.
     pub at: Vec<SocketAddr>,
-    /// Seals questions and answers.
+    /// Seals questions and answers. Each node has its own.
     pub key: ClockKey,
+    /// By it the controller knows which node's key that is.
+    #[serde(default)]
+    pub key_number: u64,
     /// Names the clock itself, as [`crate::hello::ClockFacts::identity`] does.
     pub identity: String,
 }
 
-/// Seals the probes of clocks of one run.
+/// Seals the probes of clocks.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ClockKey(pub [u8; 32]);

@@ -4,6 +4,7 @@
 //! them is the [`Crew`]'s.
 
 use crate::agent::now;
+use crate::clock;
 use crate::error::Error;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::controller::{Action, Controller, Event, RunRecord};
@@ -176,7 +177,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
             self.post(&to, Body::Clocks(head.clone(), fits));
         }
         let command = match command {
-            Command::Prepare(whole) => Command::Prepare(self.crew.tailor(&to, whole)),
+            Command::Prepare(whole) => {
+                let mut own = self.crew.tailor(&to, whole);
+                own.clock = own.clock.map(|server| clock::for_node(&server, &to));
+                Command::Prepare(own)
+            }
             other => other,
         };
         let error = self.endpoint.post(&to, Body::Command(head.clone(), command)).err()?;

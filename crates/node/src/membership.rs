@@ -364,14 +364,41 @@ const FIRST_FREE_PORT: u16 = 1024;
 /// Questions to a clock leave by this machine's own routes, some a second. They go to one machine at an ordinary port.
 fn may_be_asked(clock: &ClockServer) -> Result<(), String> {
     let is_one = |at: &SocketAddr| {
-        let is_many = match at.ip() {
+        // `::ffff:255.255.255.255` reaches what the address in it says.
+        let ip = at.ip().to_canonical();
+        let is_many = match ip {
             IpAddr::V4(four) => four.is_broadcast() || four.is_multicast(),
             IpAddr::V6(six) => six.is_multicast(),
         };
-        !is_many && !at.ip().is_unspecified() && at.port() >= FIRST_FREE_PORT
+        !is_many && !ip.is_unspecified() && at.port() >= FIRST_FREE_PORT
     };
     if clock.at.len() <= MOST_CLOCKS && clock.at.iter().all(is_one) {
         return Ok(());
     }
     Err("the controller's clock is not at addresses of one machine".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::message::ClockKey;
+
+    #[test]
+    fn a_clock_is_asked_at_one_machine_however_its_address_is_written() {
+        let asked = |at: &str| {
+            let at = vec![at.parse().unwrap()];
+            may_be_asked(&ClockServer { at, key: ClockKey([0; 32]), identity: String::new(), key_number: 0 })
+        };
+        for one in ["192.0.2.1:5000", "[2001:db8::1]:5000", "[::ffff:192.0.2.1]:5000"] {
+            assert_eq!(asked(one), Ok(()), "{one}");
+        }
+        for many in
+            ["255.255.255.255:5000", "224.0.0.1:5000", "0.0.0.0:5000", "192.0.2.1:53", "[ff02::1]:5000"]
+        {
+            assert!(asked(many).is_err(), "{many}");
+        }
+        for mapped in ["[::ffff:255.255.255.255]:5000", "[::ffff:224.0.0.1]:5000", "[::ffff:0.0.0.0]:5000"] {
+            assert!(asked(mapped).is_err(), "{mapped}");
+        }
+    }
 }

@@ -128,6 +128,7 @@ fn attacks_on_limits() -> Vec<Attack> {
     let clock = ClockServer {
         at: vec!["224.0.0.1:5000".parse().expect("an address")],
         key: ClockKey([1; 32]),
+        key_number: 0,
         identity: "stranger".into(),
     };
     let together = ["s", "t"].map(|name| flow(name, "198.18.0.2", 1000, ALLOWED));

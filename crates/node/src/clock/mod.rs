@@ -1,7 +1,7 @@
 //! Comparing clocks: the controller answers probes ([`Responder`]), every node sends them ([`Prober`]).
 //!
 //! Datagrams go straight between the two machines, past the fabric, whose queues would be in the way. What they say is
-//! sealed with the run's key, so that nobody else can move a node's clock. How far off a clock is, and how sure that is,
+//! sealed with a key of the node, so that nobody else can move its clock. How far off a clock is, and how sure that is,
 //! is [`packetrig_fleet::clock`]'s business.
 
 mod probe;
@@ -9,18 +9,23 @@ mod prober;
 mod responder;
 
 pub use prober::Prober;
-pub use responder::Responder;
+pub use responder::{Responder, for_node};
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::message::ClockKey;
+    use packetrig_fleet::NodeName;
+    use packetrig_fleet::message::{ClockKey, ClockServer};
     use packetrig_units::Nanos;
+
+    fn node(name: &str) -> NodeName {
+        NodeName(name.into())
+    }
 
     #[test]
     fn one_clock_compared_with_itself_is_found_to_be_one() {
         let responder = Responder::start(ClockKey([3; 32]), "here".into()).unwrap();
-        let prober = Prober::start(responder.server().clone()).unwrap();
+        let prober = Prober::start(for_node(responder.server(), &node("a"))).unwrap();
         let fit = prober.fit(Nanos::from_secs(20)).expect("answered");
         assert!(Nanos::new(fit.offset_ns.unsigned_abs()) <= fit.bound, "{fit:?}");
         assert!(fit.bound > Nanos::ZERO && fit.bound < Nanos::from_millis(20), "{fit:?}");
@@ -29,11 +34,16 @@ mod tests {
     }
 
     #[test]
-    fn who_has_another_key_is_not_answered() {
+    fn a_key_of_another_node_is_not_answered_nor_understood() {
         let responder = Responder::start(ClockKey([3; 32]), "here".into()).unwrap();
-        let mut server = responder.server().clone();
-        server.key = ClockKey([4; 32]);
-        let prober = Prober::start(server).unwrap();
-        assert_eq!(prober.fit(Nanos::from_millis(100)), None);
+        let own = for_node(responder.server(), &node("a"));
+        let other = for_node(responder.server(), &node("b"));
+        assert!(own.key != other.key && own.key_number != other.key_number);
+        assert!(own.key != responder.server().key, "no node learns the controller's key");
+        // The key of one node with the number of another, and the controller's own number with neither.
+        for key_number in [other.key_number, 0] {
+            let forged = ClockServer { key_number, ..own.clone() };
+            assert_eq!(Prober::start(forged).unwrap().fit(Nanos::from_millis(100)), None);
+        }
     }
 }

@@ -6,12 +6,16 @@
 //! | mark   | number | heard   | answered| seal (HMAC/2)   |
 //! +--------+--------+---------+---------+-----------------+
 //! ```
-//! Big-endian; times are nanoseconds of the controller's monotonic clock, zero in a question.
+//! Big-endian; times are nanoseconds of the controller's monotonic clock. A question has the number of its node's key instead of
+//! the first and zero instead of the second.
+//!
+//! Each node has a key of its own, made of the controller's and the node's name: what one node knows moves no other's clock.
 
 use hmac::{Hmac, KeyInit, Mac};
+use packetrig_fleet::NodeName;
 use packetrig_fleet::message::ClockKey;
 use packetrig_units::MonoTime;
-use sha2::Sha256;
+use sha2::{Digest, Sha256};
 
 /// Bytes of a probe, and of its answer.
 pub(super) const PROBE: usize = 48;
@@ -22,14 +26,14 @@ const ANSWER: [u8; 8] = *b"prigans1";
 /// A question or an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
-    Question { number: u64 },
+    Question { number: u64, key_number: u64 },
     Answer { number: u64, heard: MonoTime, answered: MonoTime },
 }
 
 impl Probe {
     pub(super) fn write(self, key: &ClockKey) -> [u8; PROBE] {
         let (mark, number, heard, answered) = match self {
-            Self::Question { number } => (QUESTION, number, 0, 0),
+            Self::Question { number, key_number } => (QUESTION, number, key_number, 0),
             Self::Answer { number, heard, answered } => {
                 (ANSWER, number, heard.as_nanos(), answered.as_nanos())
             }
@@ -51,7 +55,7 @@ impl Probe {
         let word = |at: usize| bytes[at..at + 8].try_into().map(u64::from_be_bytes).ok();
         let number = word(8)?;
         match bytes[..8].try_into().ok()? {
-            QUESTION => Some(Self::Question { number }),
+            QUESTION => Some(Self::Question { number, key_number: word(16)? }),
             ANSWER => Some(Self::Answer {
                 number,
                 heard: MonoTime::from_nanos(word(16)?),
@@ -60,6 +64,26 @@ impl Probe {
             _ => None,
         }
     }
+}
+
+/// The number of the key by which a question says that it is sealed. Nothing is known of who says so.
+pub(super) fn key_number_of(bytes: &[u8]) -> Option<u64> {
+    let bytes: &[u8; PROBE] = bytes.try_into().ok()?;
+    let is_question = bytes[..8] == QUESTION;
+    let number = bytes[16..24].try_into().map(u64::from_be_bytes).ok()?;
+    is_question.then_some(number)
+}
+
+/// The number of a node's key.
+pub(super) fn key_number(node: &NodeName) -> u64 {
+    Sha256::digest(node.0.as_bytes()).iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The key with that number, of those of a controller.
+pub(super) fn numbered_key(controller: &ClockKey, key_number: u64) -> ClockKey {
+    let mut text = *b"packetrig clock 1 ........";
+    text[18..].copy_from_slice(&key_number.to_be_bytes());
+    ClockKey(seal(controller, &text).finalize().into_bytes().into())
 }
 
 fn seal(key: &ClockKey, bytes: &[u8]) -> Hmac<Sha256> {
@@ -84,14 +108,14 @@ mod tests {
             heard: MonoTime::from_nanos(77),
             answered: MonoTime::from_nanos(u64::MAX),
         };
-        for probe in [Probe::Question { number: 9 }, answer] {
+        for probe in [Probe::Question { number: 9, key_number: 3 }, answer] {
             assert_eq!(Probe::read(&probe.write(&KEY), &KEY), Some(probe));
         }
     }
 
     #[test]
     fn what_is_not_sealed_with_the_key_says_nothing() {
-        let bytes = Probe::Question { number: 1 }.write(&KEY);
+        let bytes = Probe::Question { number: 1, key_number: 0 }.write(&KEY);
         assert_eq!(Probe::read(&bytes, &ClockKey([8; 32])), None);
         assert_eq!(Probe::read(&bytes[..47], &KEY), None);
         for at in 0..PROBE {

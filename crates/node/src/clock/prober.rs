@@ -164,7 +164,8 @@ impl Asking<'_> {
     fn exchange(&mut self, socket: &UdpSocket) -> Option<Exchange> {
         self.number += 1;
         let number = self.number;
-        let question = Probe::Question { number }.write(&self.server.key);
+        let key_number = self.server.key_number;
+        let question = Probe::Question { number, key_number }.write(&self.server.key);
         let sent = now();
         socket.send(&question).ok()?;
         let mut bytes = [0; PROBE + 1];

@@ -1,8 +1,9 @@
 //! The controller's end: says when a probe came and when the answer left, by the controller's clock.
 
-use super::probe::Probe;
+use super::probe::{Probe, key_number, key_number_of, numbered_key};
 use crate::agent::now;
 use crate::error::Error;
+use packetrig_fleet::NodeName;
 use packetrig_fleet::message::{ClockKey, ClockServer};
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
@@ -22,8 +23,8 @@ pub struct Responder {
 }
 
 impl Responder {
-    /// Answers at a free port of every address of this machine what is sealed with `key`. The clock it tells is called
-    /// `identity`.
+    /// Answers at a free port of every address of this machine what is sealed with a key that [`for_node`] made of `key`. The
+    /// clock it tells is called `identity`.
     pub fn start(key: ClockKey, identity: String) -> Result<Self, Error> {
         let bound = UdpSocket::bind("[::]:0").or_else(|_| UdpSocket::bind("0.0.0.0:0"));
         let socket = bound.map_err(Error::ClockSocket)?;
@@ -35,14 +36,20 @@ impl Responder {
             let over = Arc::clone(&over);
             Builder::new().name("clock".to_owned()).spawn(move || answer(&socket, &key, &over))
         };
-        let server = ClockServer { at, key, identity };
+        let server = ClockServer { at, key, key_number: 0, identity };
         Ok(Self { server, over, thread: Some(thread.map_err(Error::Thread)?) })
     }
 
-    /// Where nodes find it.
+    /// Where nodes find it, with the controller's own key: it is for [`for_node`] only.
     pub fn server(&self) -> &ClockServer {
         &self.server
     }
+}
+
+/// What a node is told of its controller's clock: with a key of its own.
+pub fn for_node(server: &ClockServer, node: &NodeName) -> ClockServer {
+    let key_number = key_number(node);
+    ClockServer { key: numbered_key(&server.key, key_number), key_number, ..server.clone() }
 }
 
 fn addresses() -> Result<Vec<IpAddr>, packetrig_engine::Error> {
@@ -73,7 +80,9 @@ fn answer(socket: &UdpSocket, key: &ClockKey, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let Ok((length, from)) = socket.recv_from(&mut bytes) else { continue };
         let heard: MonoTime = now();
-        if let Some(Probe::Question { number }) = Probe::read(&bytes[..length], key) {
+        let Some(key_number) = key_number_of(&bytes[..length]) else { continue };
+        let key = &numbered_key(key, key_number);
+        if let Some(Probe::Question { number, .. }) = Probe::read(&bytes[..length], key) {
             let answer = Probe::Answer { number, heard, answered: now() };
             // A node that is gone asks no more.
             drop(socket.send_to(&answer.write(key), from));

@@ -2,6 +2,7 @@
 
 use super::Note;
 use super::collector::{Arrival, Collector, Shelved, Told};
+use super::findings::ToldFindings;
 use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
@@ -16,9 +17,6 @@ use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, PlanParts};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use std::collections::{BTreeMap, VecDeque};
-
-/// Findings that a run tells of; nodes write some of them.
-const MOST_FINDINGS: usize = 1000;
 
 pub(super) struct FleetCrew<'a, R> {
     run: RunId,
@@ -37,7 +35,7 @@ pub(super) struct FleetCrew<'a, R> {
     marks: BTreeMap<NodeName, Watermark>,
     is_deposed: bool,
     /// Troubles that were told already.
-    told: Vec<String>,
+    told: ToldFindings,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
     long_plan: Option<LongPlan>,
@@ -86,7 +84,7 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             news: VecDeque::new(),
             marks: BTreeMap::new(),
             is_deposed: false,
-            told: Vec::new(),
+            told: ToldFindings::default(),
             refused: BTreeMap::new(),
             long_plan: None,
         }
@@ -170,9 +168,8 @@ impl<'a, R: Records> FleetCrew<'a, R> {
     /// Tells something once, in one line: nodes write some of it, and none of that may look like a line of ours.
     fn find(&mut self, text: String) {
         let text = text.replace(['\n', '\r'], " ");
-        if self.told.len() < MOST_FINDINGS && !self.told.contains(&text) {
-            self.news.push_back(News::Finding(text.clone()));
-            self.told.push(text);
+        if self.told.admit(&text) {
+            self.news.push_back(News::Finding(text));
         }
     }
 }

@@ -7,6 +7,7 @@
 
 mod collector;
 mod crew;
+mod findings;
 mod roll_call;
 mod roster;
 mod shelf;

@@ -1,0 +1,47 @@
+//! Which findings a run tells: each once, and of each node so many.
+//!
+//! Nodes write some of them. Without a room for each, one node could use up what all have, and the findings about others would
+//! be missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Findings about one node, or about none.
+const MOST: usize = 200;
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(super) struct ToldFindings {
+    told: BTreeSet<String>,
+    by_subject: BTreeMap<String, usize>,
+}
+
+impl ToldFindings {
+    /// Whether this is to be told: it is new, and there is room for it.
+    pub(super) fn admit(&mut self, text: &str) -> bool {
+        let count = self.by_subject.entry(subject_of(text).to_owned()).or_default();
+        let is_admitted = *count < MOST && self.told.insert(text.to_owned());
+        *count += usize::from(is_admitted);
+        is_admitted
+    }
+}
+
+/// The node that a finding is about; empty for one that is about none.
+fn subject_of(text: &str) -> &str {
+    let named = text.strip_prefix("node ").and_then(|rest| rest.split([':', ' ']).next());
+    named.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_is_told_once_and_no_node_takes_the_room_of_another() {
+        let mut told = ToldFindings::default();
+        let of_one = (0..5000).filter(|number| told.admit(&format!("node a: trouble {number}")));
+        assert_eq!(of_one.count(), MOST);
+        assert!(told.admit("node b: trouble") && !told.admit("node b: trouble"));
+        assert!(told.admit("node b did not get to its end: why"));
+        assert!(told.admit("the state of the run could not be noted"));
+    }
+}
