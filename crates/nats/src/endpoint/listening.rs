@@ -57,8 +57,7 @@ impl Listener {
     /// Counts and names a letter that finds no room.
     pub(super) fn drop_letter(&self, message: &Message) {
         self.own.dropped.fetch_add(1, Ordering::Relaxed);
-        let subject = &message.subject;
-        self.own.troubles.add(Error::NotPermitted(format!("{subject}: too many letters wait")));
+        self.own.find_fault(message, "too many letters wait");
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) struct Own {
     /// Letters that are not genuine.
     pub(super) refused: Arc<AtomicU64>,
     pub(super) troubles: Troubles,
+    /// Messages of each node that did not count.
+    pub(super) faults: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Nodes that were heard, and which life of them.
     pub(super) known: Arc<Mutex<BTreeMap<NodeName, u64>>>,
     /// Told whenever `known` changes.
@@ -68,7 +70,24 @@ impl Own {
     /// Counts and names a message that nobody believes.
     pub(super) fn refuse(&self, message: &Message, why: &str) {
         self.refused.fetch_add(1, Ordering::Relaxed);
-        self.troubles.add(Error::NotPermitted(format!("{}: {why}", message.subject)));
+        self.find_fault(message, why);
+    }
+
+    /// Names what is wrong with a message. Of one node the controller tells the first, the tenth, the hundredth and so on:
+    /// there may be any number of them, and each becomes a line of its run.
+    pub(super) fn find_fault(&self, message: &Message, why: &str) {
+        let subject = &message.subject;
+        if !self.is_controller() {
+            return self.troubles.add(Error::NotPermitted(format!("{subject}: {why}")));
+        }
+        let from = subject::speaker(subject).unwrap_or_else(|| NodeName("?".to_owned()));
+        let mut faults = self.faults.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = faults.entry(from).or_insert(0_u64);
+        *count = count.saturating_add(1);
+        if 10_u64.checked_pow(count.ilog10()) == Some(*count) {
+            let text = format!("{subject}: {why} (message {count} of that node that does not count)");
+            self.troubles.add(Error::NotPermitted(text));
+        }
     }
 
     /// Notes which life of a node has spoken.
