@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! DIR/authority/…  keys and certificates     DIR/broker/…  the server's configuration and store
-//! DIR/fleet.json   addresses, as nodes reach them     DIR/nodes.json   what each node had when it was heard last
+//! DIR/fleet.json   addresses, as nodes reach them        DIR/health.json  how the server is
+//! DIR/nodes.json   what each node had when it was heard last
 //! ```
 //! Whoever has the directory can be the fleet's controller: it is readable by its owner only.
 
@@ -10,13 +11,17 @@ use crate::args;
 use crate::error::Error;
 use crate::output::remark;
 use packetrig_nats::authority::Authority;
+use packetrig_nats::broker::BrokerHealth;
 use packetrig_nats::{Access, NatsFabric};
 use packetrig_node::fleet::{KnownNodes, Roster};
 use packetrig_sys::private_files;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+/// How often a certificate is looked at.
+const RENEWAL: Duration = Duration::from_hours(1);
 /// Names the directory for commands that are given none.
 const VARIABLE: &str = "PACKETRIG_FLEET";
 
@@ -58,6 +63,27 @@ impl FleetPlace {
 
     fn file(&self) -> PathBuf {
         self.0.join("fleet.json")
+    }
+
+    pub(crate) fn broker_directory(&self) -> PathBuf {
+        self.0.join("broker")
+    }
+
+    fn health_file(&self) -> PathBuf {
+        self.0.join("health.json")
+    }
+
+    /// Writes down what `fleet up` finds of its server. Where it cannot, as on a full disk, the file shows its age.
+    pub(crate) fn write_health(&self, health: &BrokerHealth) {
+        let text = serde_json::to_string(health).unwrap_or_default();
+        let new = self.0.join("health.new");
+        let written = private_files::write(&new, text).and_then(|()| fs::rename(&new, self.health_file()));
+        written.unwrap_or(());
+    }
+
+    /// The same, if `fleet up` works here.
+    pub(crate) fn health(&self) -> Option<BrokerHealth> {
+        serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
 
     pub(crate) fn authority(&self) -> Result<Authority, Error> {
@@ -109,5 +135,23 @@ impl FleetPlace {
         let mut access = Access::to(String::new(), Some(credentials));
         (access.servers, access.keys) = (servers, Some(keys));
         Ok(NatsFabric::new(access).map_err(packetrig_node::Error::from)?)
+    }
+
+    /// Looks now and then whether the certificate of this controller has to be made anew, as long as this process works.
+    /// Connections that are open stay; the next one uses the new.
+    pub(crate) fn keep_certificate_valid(&self, fabric: NatsFabric) -> Result<(), Error> {
+        let place = self.clone();
+        let body = move || loop {
+            std::thread::sleep(RENEWAL);
+            match place.authority().and_then(|authority| Ok(authority.controller()?)) {
+                Ok((credentials, _)) => fabric.renew(&credentials.certificate),
+                Err(error) => remark(format_args!(
+                    "the certificate of this controller could not be made anew: {}",
+                    error.chain()
+                )),
+            }
+        };
+        let started = std::thread::Builder::new().name("renewal".to_owned()).spawn(body);
+        started.map(drop).map_err(|error| packetrig_node::Error::Thread(error).into())
     }
 }

@@ -4,14 +4,19 @@
 //! Certificates name a node in their subject and nowhere else, because the server looks at other names first. Invariant:
 //! files with a secret are readable by their owner only; a node's private key never comes here.
 
+mod admission;
 mod files;
+mod renewal;
 mod secrets;
 
+pub use admission::Admission;
+use admission::Node;
+pub use renewal::ServerCertificateKeeper;
 pub use secrets::{Allowance, Secret};
 
 use crate::broker::Security;
 use crate::connection::Credentials;
-use crate::seal::{Keys, MAC_KEY};
+use crate::seal::Keys;
 use crate::subject;
 use files::Files;
 use packetrig_fleet::message::NodeName;
@@ -21,8 +26,7 @@ use rcgen::{
     KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
 };
 use ring::rand::{SecureRandom, SystemRandom};
-use ring::signature::{Ed25519KeyPair, KeyPair as _};
-use serde::{Deserialize, Serialize};
+use ring::signature::Ed25519KeyPair;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -58,22 +62,6 @@ pub enum Error {
     /// User: a secret that is unknown, used up, too old or taken back.
     #[error("this secret is not valid, or not any more; ask for a new join line")]
     Secret,
-}
-
-/// What a node gets when it is let in.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Admission {
-    /// Its certificate, PEM.
-    pub certificate: String,
-    /// The authority's, PEM.
-    pub authority: String,
-    /// The controller's public key (Ed25519), hexadecimal.
-    pub controller: String,
-    /// The key for grants, hexadecimal; empty where only the certificate is renewed.
-    pub grants: String,
-    /// When the certificate ends, in seconds since 1970.
-    #[serde(default)]
-    pub expires: u64,
 }
 
 /// A node that was let in.
@@ -194,11 +182,16 @@ impl Authority {
         Ok(Issuer::new(authority_parameters(), KeyPair::from_pem(&key).map_err(damaged)?))
     }
 
-    /// A certificate with a key of our own.
-    fn issue_own(&self, name: &str, parameters: CertificateParams) -> Result<(), Error> {
-        let key = KeyPair::generate().map_err(certificate)?;
-        let parameters = valid_from(now(), VALID_DAYS, named(name, parameters));
-        let issued = parameters.signed_by(&key, &self.issuer()?).map_err(certificate)?;
+    /// A certificate for a key of our own, at `now` (seconds since 1970).
+    fn issue_own(
+        &self,
+        name: &str,
+        key: &KeyPair,
+        parameters: CertificateParams,
+        now: u64,
+    ) -> Result<(), Error> {
+        let parameters = valid_from(now, VALID_DAYS, named(name, parameters));
+        let issued = parameters.signed_by(key, &self.issuer()?).map_err(certificate)?;
         self.files.write(&format!("{name}.key"), &key.serialize_pem())?;
         self.files.write(&format!("{name}.pem"), &issued.pem())
     }
@@ -210,10 +203,15 @@ impl Authority {
 
     /// The server's certificate for these addresses and names, made anew, for [`crate::broker::Setup`] and enrolment.
     pub fn server(&self, names: &[String]) -> Result<Security, Error> {
+        self.server_at(names, now())
+    }
+
+    /// The same at `now`, in seconds since 1970.
+    pub fn server_at(&self, names: &[String], now: u64) -> Result<Security, Error> {
         let turn = self.turn()?;
         let mut parameters = CertificateParams::new(names).map_err(certificate)?;
         parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        self.issue_own(SERVER, parameters)?;
+        self.issue_own(SERVER, &KeyPair::generate().map_err(certificate)?, parameters, now)?;
         drop(turn);
         let path = |file: String| self.files.path(&file);
         Ok(Security {
@@ -225,8 +223,14 @@ impl Authority {
 
     /// What the controller connects and seals with. Nodes that come later are found.
     pub fn controller(&self) -> Result<(Credentials, Keys), Error> {
+        self.controller_at(now())
+    }
+
+    /// The same at `now`, in seconds since 1970: a certificate of which two thirds of its time are over is made anew, for the
+    /// same key.
+    pub fn controller_at(&self, now: u64) -> Result<(Credentials, Keys), Error> {
         let turn = self.turn()?;
-        self.keep_controller_valid()?;
+        self.keep_controller_valid(now)?;
         let credentials = Credentials {
             renewed: std::sync::Arc::default(),
             authority: self.certificate()?,
@@ -248,79 +252,19 @@ impl Authority {
         unhex(self.files.read(SIGNING)?.trim()).ok_or_else(|| Error::Damaged(SIGNING.to_owned()))
     }
 
-    /// The controller's certificate is made anew in good time, with a key of its own. The caller has the turn.
-    fn keep_controller_valid(&self) -> Result<(), Error> {
+    /// The caller has the turn.
+    fn keep_controller_valid(&self, now: u64) -> Result<(), Error> {
         let due = self.files.read(CONTROLLER_DUE).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
-        if now() >= due {
-            self.issue_own(CONTROLLER, CertificateParams::default())?;
-            self.files.write(CONTROLLER_DUE, &(now() + VALID_DAYS / 2 * DAY).to_string())?;
+        if now < due {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
-    /// same key gets the same again; another one does not.
-    pub fn admit(
-        &self,
-        name: &NodeName,
-        public_key: &[u8],
-        secret: &str,
-        now: u64,
-    ) -> Result<Admission, Error> {
-        if !subject::is_name(&name.0) || *name == NodeName::controller() {
-            return Err(Error::Name(name.0.clone()));
-        }
-        let turn = self.turn()?;
-        let (node, is_new) = match Node::read(&self.files, name) {
-            Ok(node) if node.public_key == hex(public_key) => (node, false),
-            Ok(_) => return Err(Error::Taken(name.clone())),
-            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                (Node::new(public_key)?, true)
-            }
-            Err(error) => return Err(error),
+        let kept = self.files.read(&format!("{CONTROLLER}.key")).ok();
+        let key = match kept.and_then(|pem| KeyPair::from_pem(&pem).ok()) {
+            Some(key) => key,
+            None => KeyPair::generate().map_err(certificate)?,
         };
-        // The secret first: whoever has none reserves no name. A secret that is used up in vain is asked for again.
-        self.use_up(secret, now)?;
-        if is_new {
-            node.write(&self.files, name)?;
-        }
-        drop(turn);
-        let certificate = self.certify(name, &node, public_key, now)?;
-        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
-        let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
-        Ok(Admission { controller: hex(signing.public_key().as_ref()), grants: node.grants, ..certificate })
-    }
-
-    /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
-    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<Admission, Error> {
-        let unknown = |_| Error::Unknown(name.clone());
-        let node = Node::read(&self.files, name).map_err(unknown)?;
-        if node.public_key != hex(public_key) {
-            return Err(Error::Unknown(name.clone()));
-        }
-        self.certify(name, &node, public_key, now)
-    }
-
-    /// An admission with the certificate and nothing else.
-    fn certify(&self, name: &NodeName, node: &Node, public_key: &[u8], now: u64) -> Result<Admission, Error> {
-        let mut parameters = CertificateParams::default();
-        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let admitted = AdmittedNode { name: name.clone(), generation: node.generation.clone() };
-        let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
-        let issued = parameters.signed_by(&Point(public_key.to_vec()), &self.issuer()?);
-        Ok(Admission {
-            certificate: issued.map_err(certificate)?.pem(),
-            authority: self.certificate()?,
-            controller: String::new(),
-            grants: String::new(),
-            expires: now + VALID_DAYS * DAY,
-        })
-    }
-
-    /// Forgets a node. It is out when the broker has been told which are left.
-    pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
-        let _turn = self.turn()?;
-        self.files.remove(&Node::file(name))
+        self.issue_own(CONTROLLER, &key, CertificateParams::default(), now)?;
+        self.files.write(CONTROLLER_DUE, &renewal_due(now).to_string())
     }
 
     /// The nodes that were let in, in order of their names.
@@ -341,46 +285,14 @@ impl Authority {
     }
 }
 
-/// What is kept of a node.
-#[derive(Debug, Serialize, Deserialize)]
-struct Node {
-    public_key: String,
-    grants: String,
-    #[serde(default)]
-    generation: String,
-}
-
-impl Node {
-    fn new(public_key: &[u8]) -> Result<Self, Error> {
-        let generation = hex(&random::<8>()?);
-        Ok(Self { public_key: hex(public_key), grants: hex(&random::<MAC_KEY>()?), generation })
-    }
-
-    fn file(name: &NodeName) -> String {
-        format!("{name}.node")
-    }
-
-    fn read(files: &Files, name: &NodeName) -> Result<Self, Error> {
-        if !subject::is_name(&name.0) {
-            return Err(Error::Name(name.0.clone()));
-        }
-        let text = files.read(&Self::file(name))?;
-        serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file(name)))
-    }
-
-    fn write(&self, files: &Files, name: &NodeName) -> Result<(), Error> {
-        let text = serde_json::to_string(self).map_err(|error| Error::Certificate(error.to_string()))?;
-        files.write(&Self::file(name), &text)
-    }
-
-    fn key(&self) -> Option<[u8; MAC_KEY]> {
-        unhex(&self.grants)?.try_into().ok()
-    }
-}
-
 /// Seconds since 1970.
 fn now() -> u64 {
     wall_clock_ns() / 1_000_000_000
+}
+
+/// When a certificate that was made at `issued` is to be made anew: after two thirds of its time. In seconds since 1970.
+pub(crate) const fn renewal_due(issued: u64) -> u64 {
+    issued + VALID_DAYS * DAY / 3 * 2
 }
 
 /// Good from a little before `now` for so many days.

@@ -4,9 +4,11 @@
 //! outlives this process; when it dies it is started again, after a pause that grows, and that is told.
 
 mod configuration;
+mod health;
 mod program;
 
 pub use configuration::{Security, configuration};
+pub use health::{BrokerHealth, HealthWatch};
 pub use program::{INSTALL, MAJOR, OLDEST, find};
 
 use crate::authority::AdmittedNode;
@@ -95,6 +97,8 @@ pub struct Broker {
     orders: Sender<Order>,
     keeper: Option<JoinHandle<()>>,
     told: Arc<Mutex<Told>>,
+    /// The running server has read the newest list of nodes.
+    is_list_read: bool,
 }
 
 /// What the keeper tells.
@@ -108,6 +112,7 @@ struct Told {
 #[derive(Debug)]
 enum Order {
     Reload(Sender<Result<(), Error>>),
+    Restart,
     End,
 }
 
@@ -129,7 +134,7 @@ impl Broker {
             .name("broker".to_owned())
             .spawn(move || keeper.run(&ready))
             .map_err(world("no thread for the server"))?;
-        let broker = Self { setup, orders, keeper: Some(keeper), told };
+        let broker = Self { setup, orders, keeper: Some(keeper), told, is_list_read: true };
         let died = || Error::NotReady("its keeper has ended".to_owned());
         is_ready.recv().map_err(|_| died())??;
         Ok(broker)
@@ -158,7 +163,26 @@ impl Broker {
     /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut off.
     pub fn allow(&mut self, nodes: Vec<AdmittedNode>) -> Result<(), Error> {
         self.setup.nodes = nodes;
+        self.is_list_read = false;
         write(&self.setup)?;
+        self.reload()?;
+        self.is_list_read = true;
+        Ok(())
+    }
+
+    /// Ends the server and starts it again. What it has confirmed stays; those that are connected come back by themselves.
+    pub fn restart(&self) {
+        // A keeper that has ended has no server.
+        self.orders.send(Order::Restart).unwrap_or(());
+    }
+
+    /// Whether the server knows that this node may connect. Of many that join at once, one list names all.
+    pub fn knows(&self, node: &AdmittedNode) -> bool {
+        self.is_list_read && self.setup.nodes.contains(node)
+    }
+
+    /// Has the server read its configuration and its certificate again. Connections stay.
+    pub fn reload(&self) -> Result<(), Error> {
         let (done, is_done) = channel();
         let died = || Error::NotReady("its keeper has ended".to_owned());
         self.orders.send(Order::Reload(done)).map_err(|_| died())?;
@@ -226,6 +250,8 @@ impl Keeper {
             match self.inbox.recv_timeout(LOOK) {
                 // Who asked may have gone.
                 Ok(Order::Reload(done)) => done.send(self.reload_twice(&child)).unwrap_or(()),
+                // It is found ended below.
+                Ok(Order::Restart) => end(&mut child),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -282,7 +308,7 @@ impl Keeper {
                 // It reads its configuration when it starts.
                 Ok(Order::Reload(done)) => done.send(Ok(())).unwrap_or(()),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return None,
-                Err(RecvTimeoutError::Timeout) => {}
+                Ok(Order::Restart) | Err(RecvTimeoutError::Timeout) => {}
             }
             match self.start() {
                 Ok(child) => return Some(child),

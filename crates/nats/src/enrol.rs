@@ -6,9 +6,12 @@
 
 mod client;
 mod deadline;
+mod patience;
+mod room;
 mod server;
 
-pub use client::{Membership, enrol, renew};
+pub use client::{Membership, NodeKey, enrol, renew};
+pub use patience::enrol_patiently;
 pub use server::{EnrolServer, OnJoin, join_line};
 
 use crate::authority::{self, Admission, Secret};
@@ -25,6 +28,8 @@ use std::time::Duration;
 const PREFIX: &str = "prig1:";
 /// How long one step of the exchange may take.
 const STEP: Duration = Duration::from_secs(10);
+/// How long the authority may take for its answer: the server has to learn of the node first.
+const ANSWER: Duration = Duration::from_secs(30);
 /// Largest question or answer.
 const MOST: u32 = 64 * 1024;
 
@@ -44,6 +49,9 @@ pub enum Error {
     /// Peer: the authority said no.
     #[error("refused: {0}")]
     Refused(String),
+    /// Peer: the authority cannot let anybody in now.
+    #[error("the fleet cannot let this node in now: {0}")]
+    Later(String),
     /// World: the network.
     #[error("{what}: {source}")]
     Network {
@@ -58,6 +66,13 @@ pub enum Error {
     /// World: the authority's directory.
     #[error(transparent)]
     Authority(#[from] authority::Error),
+}
+
+impl Error {
+    /// Whether the same question may be answered a moment later.
+    pub const fn may_pass(&self) -> bool {
+        matches!(self, Self::Network { .. } | Self::Later(_))
+    }
 }
 
 pub(crate) fn network(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> Error {
@@ -143,6 +158,8 @@ impl Question {
 enum Answer {
     Admitted(Admission),
     Refused(String),
+    /// Not now.
+    Later(String),
 }
 
 fn say(to: &mut impl Write, what: &impl Serialize) -> std::io::Result<()> {

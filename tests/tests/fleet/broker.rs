@@ -1,6 +1,6 @@
-//! A message server that dies.
+//! A message server that dies, and one whose disk is full.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, Wish, await_that};
 use crate::run::Judged;
 
 #[test]
@@ -28,4 +28,34 @@ fn a_server_that_is_killed_and_started_again_loses_no_result() {
     fleet.await_collected();
     let next = fleet.begin(&["--packets", "500"]).finish();
     next.report().assert_nothing_lost();
+}
+
+/// The line about the server in `fleet status`.
+fn server_line(fleet: &Fleet) -> String {
+    let (_, printed, complaints) = fleet.ask(&["fleet", "status"]);
+    let line = printed.lines().find(|line| line.starts_with("Message server:"));
+    line.map_or_else(|| format!("{printed} {complaints}"), str::to_owned)
+}
+
+#[test]
+fn a_server_whose_disk_was_full_works_again_and_has_lost_no_result() {
+    let wish = Wish { server_disk: Some(c"size=96m"), ..Wish::default() };
+    let Some(fleet) = Fleet::up(wish) else { return };
+    let shows = |what: &str| {
+        await_that(what, || server_line(&fleet).contains(what), || server_line(&fleet) + &fleet.said("up"));
+    };
+    shows("works");
+    let mut run = fleet.begin(&["--packets", "6000"]);
+    run.await_frames();
+    fleet.server_disk().fill();
+    shows("keeps nothing");
+    fleet.server_disk().empty();
+    shows("works");
+    assert!(fleet.said("up").contains("the server is started again"), "{}", fleet.said("up"));
+    // How the run ends depends on when the disk was full; what its nodes found out is not lost in any case.
+    run.finish();
+    let (code, printed, complaints) = fleet.ask(&["fleet", "collect"]);
+    assert_eq!(code, Some(0), "{printed} {complaints}");
+    fleet.await_collected();
+    fleet.begin(&["--packets", "500"]).finish().report().assert_nothing_lost();
 }

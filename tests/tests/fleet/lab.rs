@@ -14,9 +14,11 @@ use packetrig_testkit::Lab;
 use packetrig_testkit::lab::INTERFACE;
 use packetrig_tests::program::{self, Report};
 use packetrig_tests::skip::{self, OwnLab};
+use packetrig_tests::small_disk::SmallDisk;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -43,6 +45,7 @@ pub(crate) struct Fleet {
     lab: OwnLab,
     server: PathBuf,
     line: String,
+    server_disk: Option<SmallDisk>,
     place: TempDir,
 }
 
@@ -55,6 +58,8 @@ pub(crate) struct Wish {
     pub(crate) owner: &'static str,
     /// More about each port.
     pub(crate) port: &'static str,
+    /// The message server keeps its files on a disk of its own, made with these options.
+    pub(crate) server_disk: Option<&'static CStr>,
 }
 
 impl Fleet {
@@ -67,14 +72,35 @@ impl Fleet {
         let lab = skip::lab(|| Lab::bridged(SENDERS.len() + RECEIVERS.len()))?;
         let control = Control::lay(&lab);
         let place = tempfile::tempdir().expect("there is room for temporary files");
-        let (controller, agents) = (None, BTreeMap::new());
-        let mut fleet = Self { controller, agents, control, lab, server, line: String::new(), place };
+        let server_disk = match wish.server_disk {
+            Some(options) => {
+                let directory = place.path().join("fleet/broker");
+                fs::create_dir_all(&directory).expect("there is room for a directory");
+                Some(SmallDisk::mount_over(&directory, options)?)
+            }
+            None => None,
+        };
+        let mut fleet = Self {
+            controller: None,
+            agents: BTreeMap::new(),
+            control,
+            lab,
+            server,
+            line: String::new(),
+            server_disk,
+            place,
+        };
         fleet.start_server();
         for node in SENDERS.into_iter().chain(RECEIVERS) {
             fleet.start_agent(node, wish);
         }
         fleet.await_status("all nodes", |rows| rows.len() == SENDERS.len() + RECEIVERS.len());
         Some(fleet)
+    }
+
+    /// That of the message server, if it has one of its own.
+    pub(crate) fn server_disk(&self) -> &SmallDisk {
+        self.server_disk.as_ref().expect("it was wished for")
     }
 
     /// Below which everything of this fleet is kept.
@@ -149,7 +175,7 @@ impl Fleet {
     pub(crate) fn start_agent(&mut self, node: &'static str, wish: Wish) {
         let label = if SENDERS.contains(&node) { "tx" } else { "rx" };
         let owner = self.place().join(format!("{node}.toml"));
-        let Wish { arguments, owner: more, port } = wish;
+        let Wish { arguments, owner: more, port, .. } = wish;
         let text = format!("{more}\n[[port]]\ninterface = \"{INTERFACE}\"\nlabels = [\"{label}\"]\n{port}\n");
         fs::write(&owner, text).expect("there is room for an owner's file");
         let owner = owner.display().to_string();
@@ -160,6 +186,16 @@ impl Fleet {
         let command = self.command(self.lab.ports()[number(node)].namespace(), node, &all);
         let child = self.start(command, node);
         self.agents.insert(node, child);
+    }
+
+    /// Ends an agent and starts it again, as its unit file does, with another line in its file.
+    pub(crate) fn restart_agent(&mut self, node: &'static str, line: String) {
+        let mut agent = self.agents.remove(node).expect("it was started");
+        kill_process_group(pid(agent.id()), Signal::KILL).expect("its group is there");
+        agent.wait().expect("a child can be waited for");
+        let usual = std::mem::replace(&mut self.line, line);
+        self.start_agent(node, Wish::default());
+        self.line = usual;
     }
 
     /// Runs a command of the controller to its end: its exit code, what it printed, what it complained about.

@@ -1,7 +1,9 @@
 //! Nodes that die, freeze or cannot be heard.
 
-use crate::lab::{Fleet, Wish};
+use crate::lab::{Fleet, Wish, await_that};
 use crate::run::{Ended, Judged};
+use packetrig_nats::authority::Secret;
+use packetrig_nats::enrol::JoinLine;
 use packetrig_sys::clock;
 use rustix::process::Signal;
 
@@ -176,4 +178,18 @@ fn results_that_come_after_the_report_are_put_into_it() {
     let (_, shown, _) = fleet.ask(&["report", "show", fleet.catalogue()[0]["run"].as_str().expect("a name")]);
     assert!(shown.contains("6 of 6 nodes"), "{shown}");
     fleet.await_collected();
+}
+
+#[test]
+fn a_node_that_has_joined_starts_again_whatever_its_line_says_by_then() {
+    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    let used_up = JoinLine { secret: Secret("00".into()), ..fleet.line().parse().expect("a line") };
+    let starts = |fleet: &Fleet| fleet.said("s1").matches("Node s1 of the fleet").count();
+    for line in [used_up.to_string(), "no line at all".to_owned(), String::new()] {
+        let before = starts(&fleet);
+        fleet.restart_agent("s1", line);
+        await_that("it works again", || starts(&fleet) > before, || fleet.said("s1"));
+    }
+    assert_eq!(fleet.said("s1").matches("the join line is not used").count(), 3, "{}", fleet.said("s1"));
+    fleet.begin(&["--packets", "500"]).finish().report().assert_nothing_lost();
 }

@@ -29,7 +29,7 @@ pub struct Allowance {
     pub until: Option<u64>,
 }
 
-fn hash(secret: &str) -> String {
+pub(super) fn hash(secret: &str) -> String {
     hex(&Sha256::digest(secret.as_bytes()))
 }
 
@@ -72,6 +72,16 @@ impl Authority {
         let mut allowances = self.allowances()?;
         let found = allowances.iter_mut().find(|it| it.fits(secret, now)).ok_or(Error::Secret)?;
         found.uses = found.uses.map(|left| left.saturating_sub(1));
+        self.keep(&allowances)
+    }
+
+    /// Undoes one use of `secret`. One that was taken back meanwhile stays so. The caller has the turn.
+    pub(super) fn give_back(&self, secret: &str) -> Result<(), Error> {
+        let mut allowances = self.allowances()?;
+        let used = hash(secret);
+        for allowance in allowances.iter_mut().filter(|it| it.hash == used) {
+            allowance.uses = allowance.uses.map(|left| left.saturating_add(1));
+        }
         self.keep(&allowances)
     }
 }

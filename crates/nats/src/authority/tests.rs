@@ -108,3 +108,23 @@ fn a_secret_is_good_as_often_and_as_long_as_it_says() {
     assert_eq!(authority.revoke("room").expect("there"), 1);
     assert!(matches!(authority.use_up(&any.0, 0), Err(Error::Secret)), "taken back");
 }
+
+#[test]
+fn whoever_lost_the_answer_asks_again_without_another_use_and_what_is_undone_leaves_nothing() {
+    let (_place, authority) = authority();
+    let (name, key) = (NodeName("a".into()), point());
+    let once = authority.allow("bench", Some(1), None).expect("made");
+    let first = authority.admit(&name, &key, &once.0, 1000).expect("it is free");
+    let again = authority.admit(&name, &key, &once.0, 1000).expect("it is the same question");
+    assert_eq!(first.grants, again.grants);
+    // Undoing what changed nothing takes nothing away.
+    authority.take_back(&name, &again, &once.0).expect("nothing to do");
+    assert_eq!(authority.nodes().expect("listed"), std::slice::from_ref(&name));
+    assert!(matches!(authority.admit(&NodeName("b".into()), &point(), &once.0, 1000), Err(Error::Secret)));
+    authority.take_back(&name, &first, &once.0).expect("it can");
+    assert_eq!(authority.nodes().expect("listed"), []);
+    let other = authority.admit(&name, &point(), &once.0, 1000).expect("name and use are there again");
+    authority.take_back(&name, &first, &once.0).expect("it can");
+    assert_eq!(authority.nodes().expect("listed"), [name], "another one has the name by now");
+    assert_ne!(other.grants, first.grants);
+}

@@ -1,7 +1,7 @@
 //! The node's side: trusts whom the line names, proves its key, keeps what it gets.
 
-use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
-use crate::authority::{hex, unhex};
+use super::{ANSWER, Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
+use crate::authority::{Admission, hex, unhex};
 use crate::connection::{Access, Credentials, certificates};
 use crate::seal::Keys;
 use crate::subject;
@@ -59,6 +59,18 @@ impl std::fmt::Debug for Membership {
     }
 }
 
+/// Readable by its owner only, and on the disk when this returns.
+fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
+    let new = file.with_extension("new");
+    let write = || {
+        let mut out = packetrig_sys::private_files::create(&new)?;
+        out.write_all(text.as_bytes())?;
+        out.sync_all()?;
+        fs::rename(&new, file)
+    };
+    write().map_err(network(file.display().to_string()))
+}
+
 impl Membership {
     /// Reads it back.
     pub fn load(file: &Path) -> Result<Self, Error> {
@@ -68,15 +80,7 @@ impl Membership {
 
     /// Keeps it, readable by its owner only.
     pub fn save(&self, file: &Path) -> Result<(), Error> {
-        let text = serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?;
-        let new = file.with_extension("new");
-        let write = || {
-            let mut out = packetrig_sys::private_files::create(&new)?;
-            out.write_all(text.as_bytes())?;
-            out.sync_all()?;
-            fs::rename(&new, file)
-        };
-        write().map_err(network(file.display().to_string()))
+        write_whole(file, &serde_json::to_string(self).map_err(|error| Error::Here(error.to_string()))?)
     }
 
     /// Whether it is the one that `line` gave: the line need not be good any more.
@@ -112,41 +116,70 @@ impl Membership {
     }
 }
 
+/// The key of a node. It is kept before it is shown to anybody: if the answer is lost, the node asks again with the same key,
+/// and the secret is used once.
+pub struct NodeKey(KeyPair);
+
+impl std::fmt::Debug for NodeKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("NodeKey(..)")
+    }
+}
+
+impl NodeKey {
+    /// A new one.
+    pub fn generate() -> Result<Self, Error> {
+        KeyPair::generate().map(Self).map_err(|error| Error::Here(error.to_string()))
+    }
+
+    /// The one of a membership.
+    pub fn of(membership: &Membership) -> Result<Self, Error> {
+        KeyPair::from_pem(&membership.key).map(Self).map_err(|error| Error::Here(error.to_string()))
+    }
+
+    /// The one that is kept in `file`; a new one is kept there first.
+    pub fn kept_in(file: &Path) -> Result<Self, Error> {
+        let kept = fs::read_to_string(file).ok().and_then(|pem| KeyPair::from_pem(&pem).ok());
+        if let Some(key) = kept {
+            return Ok(Self(key));
+        }
+        let key = Self::generate()?;
+        write_whole(file, &key.0.serialize_pem())?;
+        Ok(key)
+    }
+}
+
 /// Joins the fleet of `line` as `name`. With an earlier membership the same key is used, so the name is still its own.
 pub fn enrol(line: &JoinLine, name: &NodeName, earlier: Option<&Membership>) -> Result<Membership, Error> {
+    let earlier = earlier.filter(|it| it.name == *name);
+    let key = earlier.map_or_else(NodeKey::generate, NodeKey::of)?;
+    enrol_with(line, name, &key)
+}
+
+/// Joins the fleet of `line` as `name` with this key.
+pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Result<Membership, Error> {
     if !subject::is_name(&name.0) || *name == NodeName::controller() {
         return Err(Error::Name(name.0.clone()));
     }
-    let here = |error: rcgen::Error| Error::Here(error.to_string());
-    let earlier = earlier.filter(|it| it.name == *name);
-    let key = match earlier {
-        Some(earlier) => KeyPair::from_pem(&earlier.key).map_err(here)?,
-        None => KeyPair::generate().map_err(here)?,
-    };
-    let secret = line.secret.0.clone();
-    let question = question(name, secret, &key, false)?;
-    match ask(line, &question)? {
-        Answer::Refused(why) => Err(Error::Refused(why)),
-        Answer::Admitted(admission) => {
-            let first = certificates(&admission.authority).into_iter().next();
-            if first.as_ref().map(print).as_deref() != Some(&line.authority) {
-                return Err(Error::Stranger(line.enrol.clone()));
-            }
-            Ok(Membership {
-                name: name.clone(),
-                address: line.address.clone(),
-                fleet: line.authority.clone(),
-                certificate: admission.certificate,
-                key: key.serialize_pem(),
-                authority: admission.authority,
-                controller: admission.controller,
-                grants: admission.grants,
-                enrol: line.enrol.clone(),
-                expires: admission.expires,
-                joined_by: line_hash(line),
-            })
-        }
+    let question = question(name, line.secret.0.clone(), &key.0, false)?;
+    let admission = ask(line, &question)?;
+    let first = certificates(&admission.authority).into_iter().next();
+    if first.as_ref().map(print).as_deref() != Some(&line.authority) {
+        return Err(Error::Stranger(line.enrol.clone()));
     }
+    Ok(Membership {
+        name: name.clone(),
+        address: line.address.clone(),
+        fleet: line.authority.clone(),
+        certificate: admission.certificate,
+        key: key.0.serialize_pem(),
+        authority: admission.authority,
+        controller: admission.controller,
+        grants: admission.grants,
+        enrol: line.enrol.clone(),
+        expires: admission.expires,
+        joined_by: line_hash(line),
+    })
 }
 
 /// The same membership with a new certificate for the same key, from the authority that it came from.
@@ -159,14 +192,8 @@ pub fn renew(membership: &Membership) -> Result<Membership, Error> {
         authority: membership.fleet.clone(),
         secret: crate::authority::Secret(String::new()),
     };
-    match ask(&door, &question)? {
-        Answer::Refused(why) => Err(Error::Refused(why)),
-        Answer::Admitted(admission) => Ok(Membership {
-            certificate: admission.certificate,
-            expires: admission.expires,
-            ..membership.clone()
-        }),
-    }
+    let admission = ask(&door, &question)?;
+    Ok(Membership { certificate: admission.certificate, expires: admission.expires, ..membership.clone() })
 }
 
 /// A question with its proof.
@@ -181,7 +208,15 @@ fn line_hash(line: &JoinLine) -> String {
     hex(&Sha256::digest(line.to_string()))
 }
 
-fn ask(line: &JoinLine, question: &Question) -> Result<Answer, Error> {
+fn ask(line: &JoinLine, question: &Question) -> Result<Admission, Error> {
+    match answer(line, question)? {
+        Answer::Admitted(admission) => Ok(admission),
+        Answer::Refused(why) => Err(Error::Refused(why)),
+        Answer::Later(why) => Err(Error::Later(why)),
+    }
+}
+
+fn answer(line: &JoinLine, question: &Question) -> Result<Answer, Error> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let verifier = Arc::new(ByPrint { print: line.authority.clone(), provider: Arc::clone(&provider) });
     let config = ClientConfig::builder_with_provider(provider)
@@ -211,7 +246,7 @@ fn connect(address: &str) -> Result<TcpStream, Error> {
     let none = || network(address)(std::io::ErrorKind::AddrNotAvailable.into());
     let stream =
         TcpStream::connect_timeout(&addresses.next().ok_or_else(none)?, STEP).map_err(network(address))?;
-    stream.set_read_timeout(Some(STEP)).map_err(network(address))?;
+    stream.set_read_timeout(Some(ANSWER)).map_err(network(address))?;
     stream.set_write_timeout(Some(STEP)).map_err(network(address))?;
     Ok(stream)
 }

@@ -15,8 +15,15 @@ pub(super) struct DeadlineStream {
 
 impl DeadlineStream {
     pub(super) fn new(stream: TcpStream, within: Duration) -> Self {
+        let mut own = Self { stream, until_ns: 0 };
+        own.begin_anew(within);
+        own
+    }
+
+    /// The next step may take so long.
+    pub(super) fn begin_anew(&mut self, within: Duration) {
         let within = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
-        Self { stream, until_ns: monotonic_ns().saturating_add(within) }
+        self.until_ns = monotonic_ns().saturating_add(within);
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {

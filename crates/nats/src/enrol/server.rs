@@ -1,10 +1,12 @@
 //! The controller's side: a listener on its own thread, a thread for each who asks.
 //!
-//! Invariant: who is told that it is admitted is one the server (the broker) already knows.
+//! Invariant: a node that is told that it is admitted is one the server (the broker) already knows; one that is not told so has
+//! used up no secret and taken no name.
 
 use super::deadline::DeadlineStream;
-use super::{Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
-use crate::authority::{Authority, Error as Refusal, Secret, unhex};
+use super::room::{DoorPlace, DoorRoom};
+use super::{ANSWER, Answer, Error, JoinLine, Question, STEP, hear, network, print, say};
+use crate::authority::{Admission, Authority, Error as Refusal, Secret, unhex};
 use crate::broker::Security;
 use crate::connection::certificates;
 use packetrig_fleet::message::NodeName;
@@ -15,15 +17,13 @@ use rustls::pki_types::pem::PemObject;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// How often the listener looks whether it should end.
 const LOOK: Duration = Duration::from_millis(50);
-/// Those who may ask at the same time.
-const AT_ONCE: usize = 16;
 
 /// What is done with a new node before it is told: the broker learns of it.
 pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
@@ -31,7 +31,7 @@ pub type OnJoin = Arc<dyn Fn(&NodeName) -> Result<(), String> + Send + Sync>;
 /// Lets nodes in; dropping it stops that.
 pub struct EnrolServer {
     address: SocketAddr,
-    authority: Arc<Authority>,
+    desk: Arc<Desk>,
     end: Arc<AtomicBool>,
     listener: Option<JoinHandle<()>>,
 }
@@ -50,19 +50,18 @@ impl EnrolServer {
         listen: SocketAddr,
         on_join: OnJoin,
     ) -> Result<Self, Error> {
-        let config = Arc::new(tls(&authority, security)?);
+        let config = RwLock::new(Arc::new(tls(&authority, security)?));
         let socket = TcpListener::bind(listen).map_err(network(listen.to_string()))?;
         socket.set_nonblocking(true).map_err(network(listen.to_string()))?;
         let address = socket.local_addr().map_err(network(listen.to_string()))?;
         let end = Arc::new(AtomicBool::new(false));
-        let desk =
-            Arc::new(Desk { authority: Arc::clone(&authority), config, on_join, busy: AtomicUsize::new(0) });
-        let ended = Arc::clone(&end);
+        let desk = Arc::new(Desk { authority, config, on_join, room: DoorRoom::default() });
+        let (ended, own) = (Arc::clone(&end), Arc::clone(&desk));
         let listener = std::thread::Builder::new()
             .name("enrol".to_owned())
-            .spawn(move || listen_until(&socket, &desk, &ended))
+            .spawn(move || listen_until(&socket, &own, &ended))
             .map_err(network("a thread"))?;
-        Ok(Self { address, authority, end, listener: Some(listener) })
+        Ok(Self { address, desk, end, listener: Some(listener) })
     }
 
     /// Where it listens.
@@ -70,9 +69,16 @@ impl EnrolServer {
         self.address
     }
 
+    /// Connections from now on see this certificate.
+    pub fn renew(&self, security: &Security) -> Result<(), Error> {
+        let renewed = Arc::new(tls(&self.desk.authority, security)?);
+        *self.desk.config.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        Ok(())
+    }
+
     /// See [`join_line`].
     pub fn line(&self, address: String, enrol: String, secret: Secret) -> Result<JoinLine, Error> {
-        join_line(&self.authority, address, enrol, secret)
+        join_line(&self.desk.authority, address, enrol, secret)
     }
 }
 
@@ -111,45 +117,43 @@ fn tls(authority: &Authority, security: &Security) -> Result<ServerConfig, Error
         .map_err(|error| Error::Here(error.to_string()))
 }
 
-/// What all who ask are served with.
+/// What all connections are served with.
 struct Desk {
     authority: Arc<Authority>,
-    config: Arc<ServerConfig>,
+    config: RwLock<Arc<ServerConfig>>,
     on_join: OnJoin,
-    busy: AtomicUsize,
+    room: DoorRoom,
 }
 
 fn listen_until(socket: &TcpListener, desk: &Arc<Desk>, end: &AtomicBool) {
     while !end.load(Ordering::Acquire) {
-        let Ok((stream, _)) = socket.accept() else {
+        let Ok((stream, from)) = socket.accept() else {
             std::thread::sleep(LOOK);
             continue;
         };
         // Too many at once: dropping the connection tells them to come again.
-        if desk.busy.fetch_add(1, Ordering::AcqRel) >= AT_ONCE {
-            desk.busy.fetch_sub(1, Ordering::AcqRel);
-            continue;
-        }
+        let Some(place) = desk.room.let_in(from.ip(), &stream) else { continue };
         let own = Arc::clone(desk);
         let serving = move || {
-            // Whoever breaks off has his own reasons; nothing is issued then.
-            own.serve(stream).unwrap_or(());
-            own.busy.fetch_sub(1, Ordering::AcqRel);
+            // Whoever breaks off has its own reasons; nothing is issued then.
+            own.serve(stream, &place).unwrap_or(());
         };
-        if std::thread::Builder::new().name("enrol".to_owned()).spawn(serving).is_err() {
-            desk.busy.fetch_sub(1, Ordering::AcqRel);
-        }
+        // Without a thread the place is free again, and the node comes again.
+        drop(std::thread::Builder::new().name("enrol".to_owned()).spawn(serving));
     }
 }
 
 impl Desk {
-    fn serve(&self, stream: TcpStream) -> std::io::Result<()> {
+    fn serve(&self, stream: TcpStream, place: &DoorPlace) -> std::io::Result<()> {
         stream.set_nonblocking(false)?;
         let stream = DeadlineStream::new(stream, STEP);
-        let connection = ServerConnection::new(Arc::clone(&self.config)).map_err(std::io::Error::other)?;
+        let config = Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner));
+        let connection = ServerConnection::new(config).map_err(std::io::Error::other)?;
         let mut stream = StreamOwned::new(connection, stream);
         let question: Question = hear(&mut stream)?;
+        place.has_asked();
         let answer = self.answer(&question).unwrap_or_else(Answer::Refused);
+        stream.sock.begin_anew(ANSWER);
         say(&mut stream, &answer)?;
         stream.conn.send_close_notify();
         stream.conn.complete_io(&mut stream.sock).map(|_| ())
@@ -169,7 +173,15 @@ impl Desk {
             return self.authority.renew(&name, &key, now).map(Answer::Admitted).map_err(refused);
         }
         let admission = self.authority.admit(&name, &key, &question.secret, now).map_err(refused)?;
-        (self.on_join)(&name)?;
-        Ok(Answer::Admitted(admission))
+        Ok(self.announce(&name, admission, &question.secret))
+    }
+
+    /// Has the broker learn of the node. If that fails, nothing has happened, and the node may ask again.
+    fn announce(&self, name: &NodeName, admission: Admission, secret: &str) -> Answer {
+        let Err(why) = (self.on_join)(name) else { return Answer::Admitted(admission) };
+        match self.authority.take_back(name, &admission, secret) {
+            Ok(()) => Answer::Later(why),
+            Err(error) => Answer::Later(format!("{why}; and it could not be undone: {error}")),
+        }
     }
 }

@@ -2,13 +2,14 @@
 
 use crate::server::{RESULTS_ROOM, setup};
 use packetrig_fleet::message::NodeName;
-use packetrig_nats::authority::Authority;
+use packetrig_nats::authority::{Authority, ServerCertificateKeeper};
 use packetrig_nats::broker::{Broker, Setup};
 use packetrig_nats::enrol::{EnrolServer, JoinLine, Membership, enrol};
 use packetrig_nats::{Access, NatsFabric};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -17,6 +18,8 @@ pub(crate) struct Fleet {
     pub(crate) authority: Arc<Authority>,
     pub(crate) door: EnrolServer,
     pub(crate) place: TempDir,
+    certificate: Mutex<ServerCertificateKeeper>,
+    lists: Arc<AtomicUsize>,
 }
 
 pub(crate) fn node(name: &str) -> NodeName {
@@ -25,19 +28,44 @@ pub(crate) fn node(name: &str) -> NodeName {
 
 impl Fleet {
     pub(crate) fn new(program: PathBuf) -> Self {
+        let now = std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs();
+        Self::issued_at(program, now)
+    }
+
+    /// One whose server has a certificate of that time, in seconds since 1970.
+    pub(crate) fn issued_at(program: PathBuf, now: u64) -> Self {
         let place = TempDir::new().expect("a place");
         let authority = Arc::new(Authority::open(&place.path().join("authority")).expect("it is founded"));
-        let security = authority.server(&["127.0.0.1".to_owned()]).expect("a certificate");
+        let names = vec!["127.0.0.1".to_owned()];
+        let certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names, now);
+        let certificate = certificate.expect("a certificate");
+        let security = certificate.security().clone();
         let setup = Setup { security: Some(security.clone()), ..setup(program, &place) };
         let broker = Arc::new(Mutex::new(Broker::start(setup).expect("the server starts")));
-        let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
-        let on_join = move |_: &NodeName| {
+        let (own, nodes, lists) = (Arc::clone(&broker), Arc::clone(&authority), Arc::default());
+        let told: Arc<AtomicUsize> = Arc::clone(&lists);
+        let on_join = move |node: &NodeName| {
+            let mut broker = own.lock().expect("whole");
             let nodes = nodes.admitted().map_err(|error| error.to_string())?;
-            own.lock().expect("whole").allow(nodes).map_err(|error| error.to_string())
+            if nodes.iter().any(|it| it.name == *node && broker.knows(it)) {
+                return Ok(());
+            }
+            told.fetch_add(1, Ordering::AcqRel);
+            broker.allow(nodes).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let door = EnrolServer::start(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));
-        Self { broker, authority, door: door.expect("it listens"), place }
+        let certificate = Mutex::new(certificate);
+        Self { broker, authority, door: door.expect("it listens"), place, certificate, lists }
+    }
+
+    pub(crate) fn certificate(&self) -> MutexGuard<'_, ServerCertificateKeeper> {
+        self.certificate.lock().expect("whole")
+    }
+
+    /// How often the server was told who may connect.
+    pub(crate) fn lists_told(&self) -> usize {
+        self.lists.load(Ordering::Acquire)
     }
 
     pub(crate) fn address(&self) -> String {

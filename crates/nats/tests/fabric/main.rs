@@ -1,6 +1,7 @@
 //! The networked fabric over a real server on loopback: held to what every fabric must do, with faults and enemies.
 
 mod conformance;
+mod enrolment;
 mod faults;
 mod fleet;
 mod flood;

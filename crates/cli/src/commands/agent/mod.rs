@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::output::{Output, remark};
 use crate::sandbox;
 use packetrig_fleet::NodeName;
-use packetrig_nats::enrol::{self, JoinLine, Membership};
+use packetrig_nats::enrol::{self, JoinLine, Membership, NodeKey};
 use packetrig_node::supervisor::{self, Ended, Watch};
 use packetrig_sys::{clock, kernel, sched, signal};
 use std::fs;
@@ -79,20 +79,58 @@ pub(crate) fn perform(arguments: &Agent, output: &mut Output) -> Result<Exit, Er
 fn join(arguments: &Agent, home: &Home) -> Result<(), Error> {
     let file = home.membership();
     let earlier = file.exists().then(|| Membership::load(&file)).transpose()?;
-    let Some(line) = read_line(arguments, earlier.is_some())? else {
+    let line = match read_line(arguments) {
+        Err(error) if earlier.is_some() => {
+            remark(format_args!("the join line is not used: {error}; this node has joined already"));
+            return Ok(());
+        }
+        line => line?,
+    };
+    let Some(line) = line else {
         let none = "this machine has joined no fleet; give the file with the line that `packetrig fleet up` printed, with --join";
         return earlier.map(drop).ok_or_else(|| Error::Usage(none.into()));
     };
-    if earlier.as_ref().is_some_and(|membership| membership.came_by(&line)) {
+    let Some(earlier) = earlier else { return enter(arguments, home, &line, None) };
+    if earlier.came_by(&line) {
         return Ok(());
     }
-    let name = arguments.name.clone().or_else(|| earlier.as_ref().map(|it| it.name.0.clone()));
-    let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
-    let membership = enrol::enrol(&line, &name, earlier.as_ref())?;
-    if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
-        leave(home, &earlier)?;
+    let is_its_own = earlier.fleet == line.authority && is_called(arguments, &earlier);
+    match enter(arguments, home, &line, Some(&earlier)) {
+        // A line of its own fleet that is used up takes nothing from it.
+        Err(Error::Enrol(error)) if is_its_own => {
+            remark(format_args!("the join line is not used: {error}; this node is in the fleet already"));
+            Ok(())
+        }
+        done => done,
     }
-    membership.save(&file)?;
+}
+
+fn is_called(arguments: &Agent, membership: &Membership) -> bool {
+    arguments.name.as_ref().is_none_or(|name| *name == membership.name.0)
+}
+
+/// Joins the fleet of the line. The key is kept before it is shown, so that a node whose answer is lost is the same node when
+/// it asks again.
+fn enter(arguments: &Agent, home: &Home, line: &JoinLine, earlier: Option<&Membership>) -> Result<(), Error> {
+    let name = arguments.name.clone().or_else(|| earlier.map(|it| it.name.0.clone()));
+    let name = NodeName(name.unwrap_or_else(|| kernel::host_name().to_lowercase()));
+    let joining = home.file("joining.key");
+    let key = match earlier.filter(|earlier| earlier.name == name) {
+        Some(earlier) => NodeKey::of(earlier)?,
+        None => NodeKey::kept_in(&joining)?,
+    };
+    let mut is_first = true;
+    let membership = enrol::enrol_patiently(line, &name, &key, &mut |error| {
+        if std::mem::take(&mut is_first) {
+            remark(format_args!("this node has not joined yet: {error}; it asks again"));
+        }
+    })?;
+    if let Some(earlier) = earlier.filter(|earlier| earlier.fleet != membership.fleet) {
+        leave(home, earlier)?;
+    }
+    membership.save(&home.membership())?;
+    // The membership has it now.
+    fs::remove_file(&joining).unwrap_or(());
     remark(format_args!("joined the fleet at {} as {name}", membership.address));
     Ok(())
 }
@@ -112,8 +150,8 @@ fn leave(home: &Home, earlier: &Membership) -> Result<(), Error> {
     Ok(())
 }
 
-/// The line to join by. A node that has joined needs neither the line nor its file again.
-fn read_line(arguments: &Agent, has_joined: bool) -> Result<Option<JoinLine>, Error> {
+/// The line to join by.
+fn read_line(arguments: &Agent) -> Result<Option<JoinLine>, Error> {
     let Some(file) = &arguments.join else { return Ok(None) };
     let name = file.display().to_string();
     if name.starts_with("prig1:") {
@@ -122,9 +160,6 @@ fn read_line(arguments: &Agent, has_joined: bool) -> Result<Option<JoinLine>, Er
              or `--join -` and the line on standard input"
                 .into(),
         ));
-    }
-    if has_joined && !file.exists() {
-        return Ok(None);
     }
     let text = if name == "-" { std::io::read_to_string(std::io::stdin()) } else { fs::read_to_string(file) };
     let text = text.map_err(|source| Error::ReadFile { name, source })?;

@@ -63,7 +63,9 @@ pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies)
         }
         signal::received().is_none()
     };
-    let mut fleet = Fleet::take(&place.fabric()?, charge, &mut wait)?;
+    let fabric = place.fabric()?;
+    place.keep_certificate_valid(fabric.clone())?;
+    let mut fleet = Fleet::take(&fabric, charge, &mut wait)?;
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
     Ok(Charged { fleet, shelf })
 }

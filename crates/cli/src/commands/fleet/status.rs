@@ -11,11 +11,15 @@ use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
 use packetrig_fleet::members::{MemberRow, Members, Presence};
 use packetrig_nats::Observer;
+use packetrig_nats::broker::BrokerHealth;
 use packetrig_sys::{clock, signal};
 use packetrig_units::{MonoTime, Nanos};
 
 /// Nodes say that they are there once a second.
 const A_BEAT: Nanos = Nanos::from_millis(1200);
+
+/// `fleet up` looks once a second, and waits longer for a server that does not answer.
+const SILENT_SECONDS: u64 = 30;
 
 pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
@@ -29,7 +33,10 @@ pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, E
         if arguments.json {
             output.json(&rows)?;
         } else {
-            output.text(shown(&rows, &known, output.style().is_coloured() && arguments.watch));
+            let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
+            let nodes = shown(&rows, &known);
+            let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
+            output.text(format_args!("{clear}{server}{nodes}"));
         }
         if !arguments.watch || signal::received().is_some() || output.is_closed() {
             return Ok(Exit::Ok);
@@ -60,17 +67,30 @@ fn listen(observer: &Observer, members: &mut Members) {
     members.tick(now());
 }
 
-/// `anew`: over what was shown before.
-fn shown(rows: &[MemberRow], known: &[NodeName], anew: bool) -> String {
+/// How the message server is, as `fleet up` found it last.
+fn server_line(health: &BrokerHealth) -> String {
+    let free = health
+        .disk_free
+        .map_or_else(String::new, |free| format!(", {} free", numbers::scaled(free as f64, "B")));
+    let age = clock::wall_clock_ns().saturating_sub(health.checked_wall_ns) / 1_000_000_000;
+    if age > SILENT_SECONDS {
+        return format!("Message server: `fleet up` has not looked after it for {age} s\n");
+    }
+    match &health.failure {
+        None => format!("Message server: works{free}\n"),
+        Some(why) => format!("Message server: keeps nothing ({why}){free}\n"),
+    }
+}
+
+fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
     let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
     let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "ports"];
-    let clear = if anew { "\x1b[2J\x1b[H" } else { "" };
     let troubles = rows.iter().flat_map(|row| {
         let of = |text: &String| format!("  {}: {text}\n", row.node);
         row.hello.troubles.iter().map(of).collect::<Vec<_>>()
     });
-    format!("{clear}{}{}", table(&header, cells), troubles.collect::<String>())
+    format!("{}{}", table(&header, cells), troubles.collect::<String>())
 }
 
 fn cells(row: &MemberRow) -> Vec<String> {

@@ -10,8 +10,8 @@ use crate::output::{Output, remark};
 use crate::sandbox;
 use packetrig_fleet::fabric::{Fabric, Records};
 use packetrig_fleet::reign::{Identity, LOCK, Lock};
-use packetrig_nats::authority::Authority;
-use packetrig_nats::broker::{Broker, Security, Setup};
+use packetrig_nats::authority::{AdmittedNode, Authority, ServerCertificateKeeper};
+use packetrig_nats::broker::{Broker, BrokerHealth, HealthWatch, Security, Setup};
 use packetrig_nats::enrol::EnrolServer;
 use packetrig_sys::link::Links;
 use packetrig_sys::netns::NetNs;
@@ -22,6 +22,8 @@ use std::time::Duration;
 
 /// Bytes the server may keep: results that wait, records, and room.
 const STORE: u64 = 2 << 30;
+/// Before a certificate that could not be made anew is tried again.
+const RENEWAL_AGAIN: Duration = Duration::from_secs(5);
 /// How often the user's wish to stop is looked for.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -30,16 +32,16 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
     let authority = Arc::new(place.authority()?);
     sandbox::limit_broker(place.directory(), [arguments.listen.port(), arguments.enrol.port()])?;
     let host = arguments.address.clone().map_or_else(own_address, Ok)?;
-    let security = authority.server(&names(&host)?)?;
+    let mut certificate = ServerCertificateKeeper::issue(Arc::clone(&authority), names(&host)?, seconds())?;
     signal::latch()?;
-    let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, &security)?));
+    let broker = Arc::new(Mutex::new(start_broker(arguments, &place, &authority, certificate.security())?));
     let addresses = Addresses {
         servers: servers(arguments, &host, own(&broker).as_ref()),
         enrol: at(&host, arguments.enrol),
     };
     place.write(&addresses)?;
     found(&place)?;
-    let door = open_door(arguments, &authority, &security, &broker)?;
+    let door = open_door(arguments, &authority, certificate.security(), &broker)?;
     output.line(format_args!("Fleet in {}", place.directory().display()));
     output.line(format_args!(
         "Messages at {}, nodes join at {}",
@@ -54,8 +56,53 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
          `packetrig fleet invite` prints a line for the next one.\n",
         arguments.valid
     ));
-    watch(&place, &broker, &authority);
+    let health = own(&broker).is_some().then(|| watch_health(&place)).transpose()?;
+    let mut nodes = ToldNodes::default();
+    while signal::received().is_none() {
+        std::thread::sleep(LOOK);
+        nodes.watch(&place, &broker, &authority);
+        keep_certificate_valid(&mut certificate, &broker, &door);
+        if let Some(found) = health.as_ref().and_then(HealthWatch::news) {
+            heed(&found, &place, &broker);
+        }
+    }
     Ok(Exit::Ok)
+}
+
+fn watch_health(place: &FleetPlace) -> Result<HealthWatch, Error> {
+    let directory = place.broker_directory();
+    let failed = packetrig_node::Error::Thread;
+    Ok(HealthWatch::start(place.fabric()?, &directory).map_err(failed)?)
+}
+
+/// Writes down how the server is, for `fleet status`, and has it started again where that helps.
+fn heed(found: &BrokerHealth, place: &FleetPlace, broker: &Mutex<Option<Broker>>) {
+    place.write_health(found);
+    if let Some(broker) = own(broker).as_ref().filter(|_| found.needs_restart) {
+        remark("the store of the server does not work: the server is started again");
+        broker.restart();
+    }
+}
+
+/// Since 1970.
+fn seconds() -> u64 {
+    clock::wall_clock_ns() / 1_000_000_000
+}
+
+fn keep_certificate_valid(
+    certificate: &mut ServerCertificateKeeper,
+    broker: &Mutex<Option<Broker>>,
+    door: &EnrolServer,
+) {
+    match certificate.renew_if_due(seconds(), own(broker).as_ref(), door) {
+        Ok(false) => {}
+        Ok(true) => remark("the certificate of the server was made anew"),
+        // It is tried again, and not at once: the reason lasts.
+        Err(error) => {
+            remark(format_args!("the certificate of the server could not be made anew: {error}"));
+            std::thread::sleep(RENEWAL_AGAIN);
+        }
+    }
 }
 
 fn own<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -91,7 +138,7 @@ fn start_broker(
     let setup = Setup {
         program: arguments.server.clone(),
         listen: arguments.listen,
-        directory: place.directory().join("broker"),
+        directory: place.broker_directory(),
         store_room: STORE,
         security: Some(security.clone()),
         nodes: authority.admitted()?,
@@ -134,7 +181,8 @@ fn open_door(
         // Under the lock: of two that join at once, the later list has both.
         let mut broker = own(&broker);
         let nodes = known.admitted().map_err(|error| error.to_string())?;
-        if let Some(broker) = broker.as_mut() {
+        let is_known = |broker: &Broker| nodes.iter().any(|it| it.name == *node && broker.knows(it));
+        if let Some(broker) = broker.as_mut().filter(|broker| !is_known(broker)) {
             broker.allow(nodes).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} is let in"));
@@ -143,23 +191,26 @@ fn open_door(
     Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
-/// Until the user wants it to end. Nodes that were forgotten meanwhile are not let in any more.
-fn watch(place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
-    let mut allowed = authority.admitted().unwrap_or_default();
-    while signal::received().is_none() {
-        std::thread::sleep(LOOK);
+/// The nodes that the server was told of.
+#[derive(Default)]
+struct ToldNodes(Option<Vec<AdmittedNode>>);
+
+impl ToldNodes {
+    /// Says what went wrong with the server. Nodes that were forgotten meanwhile are not let in any more.
+    fn watch(&mut self, place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
         let mut broker = own(broker);
-        let Some(broker) = broker.as_mut() else { continue };
+        let Some(broker) = broker.as_mut() else { return };
         for trouble in broker.troubles() {
             remark(format_args!("the server in {}: {trouble}", place.directory().display()));
         }
         let nodes = authority.admitted().unwrap_or_default();
-        if nodes != allowed {
-            match broker.allow(nodes.clone()) {
-                Ok(()) => allowed = nodes,
-                // It is tried again.
-                Err(error) => remark(format_args!("the server could not be told of its nodes: {error}")),
-            }
+        if self.0.as_ref().is_some_and(|told| *told == nodes) {
+            return;
+        }
+        match broker.allow(nodes.clone()) {
+            Ok(()) => self.0 = Some(nodes),
+            // It is tried again.
+            Err(error) => remark(format_args!("the server could not be told of its nodes: {error}")),
         }
     }
 }

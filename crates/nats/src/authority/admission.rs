@@ -1,0 +1,180 @@
+//! Letting nodes in: a name, a key and the use of a secret together, or none of them.
+
+use super::files::Files;
+use super::{
+    AdmittedNode, Authority, DAY, Error, Point, SIGNING, VALID_DAYS, certificate, hex, named, random,
+    secrets, unhex, valid_from,
+};
+use crate::seal::MAC_KEY;
+use crate::subject;
+use packetrig_fleet::message::NodeName;
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
+use ring::signature::{Ed25519KeyPair, KeyPair as _};
+use serde::{Deserialize, Serialize};
+
+/// What a node gets when it is let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Admission {
+    /// Its certificate, PEM.
+    pub certificate: String,
+    /// The authority's, PEM.
+    pub authority: String,
+    /// The controller's public key (Ed25519), hexadecimal.
+    pub controller: String,
+    /// The key for grants, hexadecimal; empty where only the certificate is renewed.
+    pub grants: String,
+    /// When the certificate ends, in seconds since 1970.
+    #[serde(default)]
+    pub expires: u64,
+    /// What letting it in has changed here.
+    #[serde(skip)]
+    change: AdmissionChange,
+}
+
+/// What an admission has changed in the directory, so that it can be undone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum AdmissionChange {
+    /// Nothing: it is a renewal, or the answer to the same question was lost.
+    #[default]
+    None,
+    /// A use of the secret, by a node that was in the fleet already.
+    Secret,
+    /// That, and the name.
+    SecretAndName,
+}
+
+impl Authority {
+    /// Lets a node in by its public key (a point of P-256), for which `secret` is used up: all of it, or nothing. The
+    /// same key gets the same again; another one does not. Whoever asks again with the key and the secret that let it in has
+    /// lost the answer, and no further use is taken.
+    pub fn admit(
+        &self,
+        name: &NodeName,
+        public_key: &[u8],
+        secret: &str,
+        now: u64,
+    ) -> Result<Admission, Error> {
+        if !subject::is_name(&name.0) || *name == NodeName::controller() {
+            return Err(Error::Name(name.0.clone()));
+        }
+        let turn = self.turn()?;
+        let (node, is_new) = match Node::read(&self.files, name) {
+            Ok(node) if node.public_key == hex(public_key) => (node, false),
+            Ok(_) => return Err(Error::Taken(name.clone())),
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
+                (Node::new(public_key)?, true)
+            }
+            Err(error) => return Err(error),
+        };
+        let mut change = AdmissionChange::None;
+        let admitted_by = secrets::hash(secret);
+        let node = if node.admitted_by == admitted_by {
+            node
+        } else {
+            // The secret first: whoever has none reserves no name.
+            self.use_up(secret, now)?;
+            change = if is_new { AdmissionChange::SecretAndName } else { AdmissionChange::Secret };
+            let node = Node { admitted_by, ..node };
+            node.write(&self.files, name)?;
+            node
+        };
+        drop(turn);
+        let certificate = self.certify(name, &node, public_key, now)?;
+        let signing = Ed25519KeyPair::from_pkcs8_maybe_unchecked(&self.signing()?);
+        let signing = signing.map_err(|_| Error::Damaged(SIGNING.to_owned()))?;
+        let controller = hex(signing.public_key().as_ref());
+        Ok(Admission { controller, grants: node.grants, change, ..certificate })
+    }
+
+    /// Undoes an admission that its node was not told of.
+    pub fn take_back(&self, name: &NodeName, admission: &Admission, secret: &str) -> Result<(), Error> {
+        let _turn = self.turn()?;
+        if admission.change == AdmissionChange::None {
+            return Ok(());
+        }
+        // Another one may have the name by now.
+        let is_its_own = Node::read(&self.files, name).is_ok_and(|node| node.grants == admission.grants);
+        if admission.change == AdmissionChange::SecretAndName && is_its_own {
+            self.files.remove(&Node::file(name))?;
+        } else if is_its_own {
+            // The same secret counts again when it comes again.
+            let node = Node::read(&self.files, name)?;
+            Node { admitted_by: String::new(), ..node }.write(&self.files, name)?;
+        }
+        self.give_back(secret)
+    }
+
+    /// A new certificate for a node that is still in the fleet and has the same key. It carries no secret.
+    pub fn renew(&self, name: &NodeName, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+        let unknown = |_| Error::Unknown(name.clone());
+        let node = Node::read(&self.files, name).map_err(unknown)?;
+        if node.public_key != hex(public_key) {
+            return Err(Error::Unknown(name.clone()));
+        }
+        self.certify(name, &node, public_key, now)
+    }
+
+    /// An admission with the certificate and nothing else.
+    fn certify(&self, name: &NodeName, node: &Node, public_key: &[u8], now: u64) -> Result<Admission, Error> {
+        let mut parameters = CertificateParams::default();
+        parameters.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let admitted = AdmittedNode { name: name.clone(), generation: node.generation.clone() };
+        let parameters = valid_from(now, VALID_DAYS, named(&admitted.common_name(), parameters));
+        let issued = parameters.signed_by(&Point(public_key.to_vec()), &self.issuer()?);
+        Ok(Admission {
+            certificate: issued.map_err(certificate)?.pem(),
+            authority: self.certificate()?,
+            controller: String::new(),
+            grants: String::new(),
+            expires: now + VALID_DAYS * DAY,
+            change: AdmissionChange::None,
+        })
+    }
+
+    /// Forgets a node. It is out when the broker has been told which are left.
+    pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
+        let _turn = self.turn()?;
+        self.files.remove(&Node::file(name))
+    }
+}
+
+/// What is kept of a node.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Node {
+    pub(super) public_key: String,
+    pub(super) grants: String,
+    #[serde(default)]
+    pub(super) generation: String,
+    /// Hash of the secret that let it in last.
+    #[serde(default)]
+    admitted_by: String,
+}
+
+impl Node {
+    fn new(public_key: &[u8]) -> Result<Self, Error> {
+        let generation = hex(&random::<8>()?);
+        let grants = hex(&random::<MAC_KEY>()?);
+        Ok(Self { public_key: hex(public_key), grants, generation, admitted_by: String::new() })
+    }
+
+    pub(super) fn file(name: &NodeName) -> String {
+        format!("{name}.node")
+    }
+
+    pub(super) fn read(files: &Files, name: &NodeName) -> Result<Self, Error> {
+        if !subject::is_name(&name.0) {
+            return Err(Error::Name(name.0.clone()));
+        }
+        let text = files.read(&Self::file(name))?;
+        serde_json::from_str(&text).map_err(|_| Error::Damaged(Self::file(name)))
+    }
+
+    fn write(&self, files: &Files, name: &NodeName) -> Result<(), Error> {
+        let text = serde_json::to_string(self).map_err(|error| Error::Certificate(error.to_string()))?;
+        files.write(&Self::file(name), &text)
+    }
+
+    pub(super) fn key(&self) -> Option<[u8; MAC_KEY]> {
+        unhex(&self.grants)?.try_into().ok()
+    }
+}

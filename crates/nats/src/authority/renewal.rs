@@ -1,0 +1,68 @@
+//! The certificate of the server and of the door, while they run.
+
+use super::{Authority, renewal_due};
+use crate::broker::{self, Broker, Security};
+use crate::enrol::{self, EnrolServer};
+use std::sync::Arc;
+
+/// Makes the certificate anew when two thirds of its time are over. It is told the time.
+#[derive(Debug)]
+pub struct ServerCertificateKeeper {
+    authority: Arc<Authority>,
+    names: Vec<String>,
+    security: Security,
+    due: u64,
+    is_known_to_broker: bool,
+}
+
+/// Why a new certificate is not in use.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RenewalError {
+    /// No certificate was made.
+    #[error(transparent)]
+    Authority(#[from] super::Error),
+    /// The server does not use it.
+    #[error(transparent)]
+    Broker(#[from] broker::Error),
+    /// The door does not use it.
+    #[error(transparent)]
+    Door(#[from] enrol::Error),
+}
+
+impl ServerCertificateKeeper {
+    /// A certificate for these addresses and names, made at `now` (seconds since 1970).
+    pub fn issue(authority: Arc<Authority>, names: Vec<String>, now: u64) -> Result<Self, super::Error> {
+        let security = authority.server_at(&names, now)?;
+        Ok(Self { authority, names, security, due: renewal_due(now), is_known_to_broker: true })
+    }
+
+    /// What the server and the door are started with.
+    pub const fn security(&self) -> &Security {
+        &self.security
+    }
+
+    /// Makes the certificate anew if it is time, and has the server and the door use it; says whether it did. Connections
+    /// that stand stay. What fails is done at the next call.
+    pub fn renew_if_due(
+        &mut self,
+        now: u64,
+        broker: Option<&Broker>,
+        door: &EnrolServer,
+    ) -> Result<bool, RenewalError> {
+        if now >= self.due {
+            self.security = self.authority.server_at(&self.names, now)?;
+            self.due = renewal_due(now);
+            self.is_known_to_broker = false;
+        }
+        if self.is_known_to_broker {
+            return Ok(false);
+        }
+        door.renew(&self.security)?;
+        if let Some(broker) = broker {
+            broker.reload()?;
+        }
+        self.is_known_to_broker = true;
+        Ok(true)
+    }
+}

@@ -1,0 +1,197 @@
+//! Whether the server keeps what it is given: a process that runs may have a store that fails.
+//!
+//! nats-server switches its store off when the disk is full, and does not switch it on again when there is room; only a new start
+//! does. So somebody has to write now and then, look at the disk, and have the server started again once there is room. What it
+//! had confirmed is on the disk, and nodes keep what it had not.
+//!
+//! Invariant: the server is not started again for its store while the disk has no room: it would not come up.
+
+use crate::fabric::NatsFabric;
+use crate::records::NatsRecords;
+use packetrig_fleet::fabric::{Error, Fabric, Records};
+use packetrig_sys::clock::{monotonic_ns, wall_clock_ns};
+use packetrig_sys::disk;
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the store is written to.
+const EVERY: Duration = Duration::from_secs(1);
+/// The record that is written. Nobody reads it.
+const RECORD: &str = "health.server";
+/// A disk with less room is full.
+const FULL: u64 = 1 << 20;
+/// With so much room a server can work again.
+const ENOUGH: u64 = 16 << 20;
+/// Writes that fail in a row before the server is started again.
+const FAILURES: u32 = 3;
+/// After a new start, before the next one. It doubles while nothing gets better.
+const PAUSE_NS: u64 = 15_000_000_000;
+/// The longest time.
+const PAUSE_MOST_NS: u64 = 300_000_000_000;
+
+/// How the server is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BrokerHealth {
+    /// When this was found, in nanoseconds since 1970 (UTC).
+    pub checked_wall_ns: u64,
+    /// Why its store keeps nothing; absent if it does.
+    pub failure: Option<String>,
+    /// Bytes free on its disk, if that is known.
+    pub disk_free: Option<u64>,
+    /// The server has to be started again for its store to work.
+    #[serde(skip)]
+    pub needs_restart: bool,
+}
+
+/// Looks after the store in a thread of its own, until it is dropped.
+#[derive(Debug)]
+pub struct HealthWatch {
+    found: Receiver<BrokerHealth>,
+    /// The thread ends when this is gone.
+    over: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl HealthWatch {
+    /// Watches the server that `fabric` reaches, whose files are in `directory`.
+    pub fn start(fabric: NatsFabric, directory: &Path) -> std::io::Result<Self> {
+        let (tell, found) = channel();
+        let (over, ended) = channel();
+        let directory = directory.to_owned();
+        let thread = std::thread::Builder::new()
+            .name("health".to_owned())
+            .spawn(move || StoreProbe::new(fabric, directory).run(&tell, &ended))?;
+        Ok(Self { found, over: Some(over), thread: Some(thread) })
+    }
+
+    /// What was found since this was asked last, the newest of it.
+    pub fn news(&self) -> Option<BrokerHealth> {
+        let mut all = self.found.try_iter();
+        let first = all.next()?;
+        // That it has to be started again is said once.
+        Some(all.fold(first, |before, now| {
+            let needs_restart = before.needs_restart || now.needs_restart;
+            BrokerHealth { needs_restart, ..now }
+        }))
+    }
+}
+
+impl Drop for HealthWatch {
+    fn drop(&mut self) {
+        self.over = None;
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap_or(());
+        }
+    }
+}
+
+/// The thread.
+struct StoreProbe {
+    fabric: NatsFabric,
+    directory: PathBuf,
+    records: Option<NatsRecords>,
+    rule: RepairRule,
+}
+
+impl StoreProbe {
+    fn new(fabric: NatsFabric, directory: PathBuf) -> Self {
+        Self { fabric, directory, records: None, rule: RepairRule::default() }
+    }
+
+    fn run(&mut self, tell: &Sender<BrokerHealth>, ended: &Receiver<()>) {
+        while ended.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            let failure = self.write().err().map(|error| error.to_string());
+            let disk_free = disk::free(&self.directory).ok();
+            let needs_restart = self.rule.hear(failure.is_none(), disk_free, monotonic_ns());
+            let failure = failure
+                .or_else(|| disk_free.is_some_and(|free| free < FULL).then(|| "its disk is full".to_owned()));
+            let found = BrokerHealth { checked_wall_ns: wall_clock_ns(), failure, disk_free, needs_restart };
+            if tell.send(found).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Writes as a controller does.
+    fn write(&mut self) -> Result<(), Error> {
+        let mut records = match self.records.take() {
+            Some(records) => records,
+            None => self.fabric.records()?,
+        };
+        let value = wall_clock_ns().to_string();
+        let written = match records.get(RECORD)? {
+            Some(found) => records.replace(RECORD, found.revision, value.as_bytes()),
+            None => records.create(RECORD, value.as_bytes()),
+        };
+        match written {
+            // Two that look after one server.
+            Ok(_) | Err(Error::Stale(_) | Error::Exists(_)) => {}
+            Err(error) => return Err(error),
+        }
+        self.records = Some(records);
+        Ok(())
+    }
+}
+
+/// When the server is started again.
+#[derive(Debug, Default)]
+struct RepairRule {
+    failures: u32,
+    was_full: bool,
+    not_before_ns: u64,
+    pause_ns: u64,
+}
+
+impl RepairRule {
+    /// Whether to start the server again now, after one more write.
+    fn hear(&mut self, is_written: bool, disk_free: Option<u64>, now_ns: u64) -> bool {
+        self.was_full |= disk_free.is_some_and(|free| free < FULL);
+        self.failures = if is_written { 0 } else { self.failures.saturating_add(1) };
+        let is_ill = self.was_full || self.failures >= FAILURES;
+        if !is_ill {
+            if is_written && now_ns >= self.not_before_ns {
+                self.pause_ns = 0;
+            }
+            return false;
+        }
+        let has_room = disk_free.is_none_or(|free| free >= ENOUGH);
+        if !has_room || now_ns < self.not_before_ns {
+            return false;
+        }
+        self.pause_ns = (2 * self.pause_ns).clamp(PAUSE_NS, PAUSE_MOST_NS);
+        self.not_before_ns = now_ns.saturating_add(self.pause_ns);
+        self.failures = 0;
+        self.was_full = false;
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_store_that_was_full_is_started_again_once_there_is_room() {
+        let mut rule = RepairRule::default();
+        assert!(!rule.hear(true, Some(1 << 30), 0));
+        assert!(!rule.hear(true, Some(0), 0), "writes may still find room in a block");
+        assert!((1..100).all(|second| !rule.hear(false, Some(FULL + 1), second * SECOND)), "no room yet");
+        assert!(rule.hear(false, Some(ENOUGH), 100 * SECOND));
+        assert!(!rule.hear(true, Some(ENOUGH), 101 * SECOND), "once");
+    }
+
+    #[test]
+    fn a_store_that_fails_without_a_reason_is_started_again_more_and_more_rarely() {
+        let mut rule = RepairRule::default();
+        let starts: Vec<u64> = (0..600).filter(|second| rule.hear(false, None, second * SECOND)).collect();
+        assert_eq!(starts, [2, 17, 47, 107, 227, 467]);
+        let mut once = RepairRule::default();
+        let flaky = (0..600).filter(|second| once.hear(second % 3 == 0, Some(1 << 40), second * SECOND));
+        assert_eq!(flaky.count(), 0, "a write that fails now and then is no reason");
+    }
+}

@@ -1,0 +1,68 @@
+//! Joining when many join at once, or the fleet is not reached yet: the same question again, later and later.
+//!
+//! Each wait is drawn at random from a range that doubles, so that nodes that were turned away together do not come back
+//! together.
+
+use super::client::{NodeKey, enrol_with};
+use super::{Error, JoinLine, Membership};
+use packetrig_fleet::message::NodeName;
+use ring::rand::{SecureRandom, SystemRandom};
+use std::time::Duration;
+
+/// The first wait, at most.
+const FIRST: Duration = Duration::from_millis(400);
+/// The longest wait.
+const LONGEST: Duration = Duration::from_secs(15);
+/// Questions in all: they take about two minutes where nobody answers.
+const ATTEMPTS: u32 = 14;
+
+/// Joins the fleet of `line` as `name`, with this key. What may be different a moment later is tried again; `told` hears why.
+pub fn enrol_patiently(
+    line: &JoinLine,
+    name: &NodeName,
+    key: &NodeKey,
+    told: &mut dyn FnMut(&Error),
+) -> Result<Membership, Error> {
+    let mut attempt = 0;
+    loop {
+        attempt += 1;
+        match enrol_with(line, name, key) {
+            Err(error) if error.may_pass() && attempt < ATTEMPTS => {
+                told(&error);
+                std::thread::sleep(pause(attempt, draw()));
+            }
+            done => return done,
+        }
+    }
+}
+
+/// A random number; without one everybody waits equally long.
+fn draw() -> u32 {
+    let mut bytes = [0; 4];
+    SystemRandom::new().fill(&mut bytes).unwrap_or(());
+    u32::from_be_bytes(bytes)
+}
+
+/// The wait after so many questions: between half of its range and all of it.
+fn pause(attempt: u32, drawn: u32) -> Duration {
+    let range = LONGEST.min(FIRST.saturating_mul(1_u32.checked_shl(attempt - 1).unwrap_or(u32::MAX)));
+    let half = range / 2;
+    half + half.mul_f64(f64::from(drawn) / f64::from(u32::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_to_a_limit_and_differ_from_node_to_node() {
+        let ranges: Vec<Duration> = (1..=ATTEMPTS).map(|attempt| pause(attempt, u32::MAX)).collect();
+        assert_eq!(ranges[..3], [FIRST, 2 * FIRST, 4 * FIRST]);
+        assert!(ranges.is_sorted() && ranges.ends_with(&[LONGEST]));
+        assert!(
+            (1..=40)
+                .all(|attempt| pause(attempt, 0) * 2 <= pause(attempt, u32::MAX) + Duration::from_nanos(9))
+        );
+        assert!(pause(3, 1 << 30) < pause(3, 1 << 31));
+    }
+}

@@ -1,0 +1,178 @@
+//! How many may stand at the door at once, and who makes room for the next.
+//!
+//! A connection that has not asked yet costs a place and nothing else, so silent ones make room, the oldest first. Nobody takes
+//! the places of others: each address has a share.
+
+use packetrig_sys::clock::monotonic_ns;
+use std::net::{IpAddr, Ipv6Addr, Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Connections that are served at once.
+const MOST: usize = 64;
+/// Of them, those of one address. Nodes behind one address of a network share it.
+const MOST_OF_ADDRESS: usize = 32;
+
+/// Clones are the same room.
+#[derive(Clone, Debug, Default)]
+pub(super) struct DoorRoom(Arc<Mutex<HeldConnections>>);
+
+#[derive(Debug, Default)]
+struct HeldConnections {
+    held: Vec<HeldConnection>,
+    next: u64,
+}
+
+#[derive(Debug)]
+struct HeldConnection {
+    number: u64,
+    network: IpAddr,
+    stream: TcpStream,
+    since_ns: u64,
+    has_asked: bool,
+    is_evicted: bool,
+}
+
+/// A place at the door; it is free again when this is dropped.
+#[derive(Debug)]
+pub(super) struct DoorPlace {
+    room: DoorRoom,
+    number: u64,
+}
+
+impl DoorRoom {
+    fn own(&self) -> MutexGuard<'_, HeldConnections> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for a new connection, if need be that of a silent one; `None` if all are in use.
+    pub(super) fn let_in(&self, address: IpAddr, stream: &TcpStream) -> Option<DoorPlace> {
+        let stream = stream.try_clone().ok()?;
+        let network = network_of(address);
+        let mut own = self.own();
+        own.make_room(network)?;
+        let number = own.next;
+        own.next += 1;
+        let since_ns = monotonic_ns();
+        own.held.push(HeldConnection {
+            number,
+            network,
+            stream,
+            since_ns,
+            has_asked: false,
+            is_evicted: false,
+        });
+        Some(DoorPlace { room: self.clone(), number })
+    }
+}
+
+impl DoorPlace {
+    /// The whole question is there: from now on nobody takes the place.
+    pub(super) fn has_asked(&self) {
+        let mut own = self.room.own();
+        if let Some(held) = own.held.iter_mut().find(|held| held.number == self.number) {
+            held.has_asked = true;
+        }
+    }
+}
+
+impl Drop for DoorPlace {
+    fn drop(&mut self) {
+        self.room.own().held.retain(|held| held.number != self.number);
+    }
+}
+
+impl HeldConnections {
+    fn make_room(&mut self, network: IpAddr) -> Option<()> {
+        // Threads of those that made room take a moment to end.
+        if self.held.len() >= 2 * MOST {
+            return None;
+        }
+        let count = |network: IpAddr| self.live().filter(|held| held.network == network).count();
+        let full = if count(network) >= MOST_OF_ADDRESS {
+            network
+        } else if self.live().count() >= MOST {
+            // Whoever holds most gives one back.
+            self.live().map(|held| held.network).max_by_key(|network| count(*network))?
+        } else {
+            return Some(());
+        };
+        let silent = |held: &&mut HeldConnection| held.network == full && !held.has_asked && !held.is_evicted;
+        let oldest = self.held.iter_mut().filter(silent).min_by_key(|held| held.since_ns)?;
+        oldest.is_evicted = true;
+        // The other side may have closed it already.
+        oldest.stream.shutdown(Shutdown::Both).unwrap_or(());
+        Some(())
+    }
+
+    fn live(&self) -> impl Iterator<Item = &HeldConnection> {
+        self.held.iter().filter(|held| !held.is_evicted)
+    }
+}
+
+/// One machine has a whole network of 64 bits where it speaks IPv6.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(six) => IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & (u128::MAX << 64))),
+        four @ IpAddr::V4(_) => four,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    fn connection(listener: &TcpListener) -> (TcpStream, TcpStream) {
+        let near = TcpStream::connect(listener.local_addr().expect("bound")).expect("it listens");
+        (near, listener.accept().expect("it came").0)
+    }
+
+    #[test]
+    fn silent_connections_make_room_the_oldest_first_and_others_do_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let room = DoorRoom::default();
+        let here: IpAddr = [192, 0, 2, 1].into();
+        let enter = |address| {
+            let (near, far) = connection(&listener);
+            (room.let_in(address, &far), near, far)
+        };
+        let held: Vec<_> = (0..MOST_OF_ADDRESS).map(|_| enter(here)).collect();
+        held[0].0.as_ref().expect("there is room").has_asked();
+        let next = enter(here);
+        assert!(next.0.is_some(), "a silent one makes room");
+        let evicted: Vec<u64> =
+            room.own().held.iter().filter(|held| held.is_evicted).map(|held| held.number).collect();
+        assert_eq!(evicted, [1], "the oldest that has not asked");
+        for (place, ..) in held.iter().chain([&next]) {
+            place.as_ref().expect("it was let in").has_asked();
+        }
+        assert!(enter(here).0.is_none(), "all of them are being served");
+        assert!(enter([192, 0, 2, 2].into()).0.is_some(), "another address has its own share");
+        drop(held);
+        assert!(enter(here).0.is_some(), "places are given back");
+    }
+
+    #[test]
+    fn whoever_holds_most_makes_room_for_a_new_address() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let room = DoorRoom::default();
+        let enter = |last: u8| {
+            let (near, far) = connection(&listener);
+            (room.let_in([192, 0, 2, last].into(), &far), near, far)
+        };
+        let few = enter(1);
+        let many: Vec<_> = (0..MOST - 1).map(|at| enter(if at % 2 == 0 { 2 } else { 3 })).collect();
+        assert!(enter(4).0.is_some());
+        let evicted = room.own().held.iter().find(|held| held.is_evicted).map(|held| held.network);
+        assert!(evicted.is_some_and(|network| network != IpAddr::from([192, 0, 2, 1])), "{evicted:?}");
+        drop((few, many));
+    }
+
+    #[test]
+    fn a_network_of_ipv6_is_one_address_and_a_mapped_one_is_what_it_maps() {
+        let network = |text: &str| network_of(text.parse().expect("an address"));
+        assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1:2"));
+        assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+        assert_eq!(network("::ffff:192.0.2.1"), network("192.0.2.1"));
+    }
+}

@@ -1,0 +1,139 @@
+//! The door: held open by nobody, undone when the server cannot be told, open to many at once, and with certificates that do
+//! not run out.
+
+use crate::fleet::{Fleet, fabric, node, roomy};
+use crate::server::{program, say};
+use packetrig_fleet::fabric::{Error, Fabric};
+use packetrig_fleet::message::NodeName;
+use packetrig_nats::enrol::{self, EnrolServer, JoinLine, NodeKey, enrol, enrol_patiently};
+use packetrig_nats::{Access, NatsFabric};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const DAY: u64 = 24 * 3600;
+/// Machines that are switched on together.
+const BURST: usize = 80;
+
+fn seconds() -> u64 {
+    std::time::SystemTime::UNIX_EPOCH.elapsed().expect("after 1970").as_secs()
+}
+
+#[test]
+fn silent_connections_keep_no_node_out() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let line = fleet.line();
+    let silent: Vec<TcpStream> =
+        (0..200).map(|_| TcpStream::connect(fleet.door.address()).expect("it listens")).collect();
+    let member = enrol(&line, &node("a"), None).expect("it is let in beside them");
+    fabric(&member).join(node("a")).expect("it joins");
+    drop(silent);
+}
+
+/// A door whose server cannot be told of a node the first times.
+fn door_that_fails(fleet: &Fleet, times: usize) -> (EnrolServer, Arc<AtomicUsize>) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let on_join = move |_: &NodeName| {
+        let is_broken = count.fetch_add(1, Ordering::AcqRel) < times;
+        if is_broken { Err("the server does not answer".to_owned()) } else { Ok(()) }
+    };
+    let security = fleet.certificate().security().clone();
+    let anywhere = "127.0.0.1:0".parse().expect("an address");
+    let door = EnrolServer::start(Arc::clone(&fleet.authority), &security, anywhere, Arc::new(on_join));
+    (door.expect("it listens"), asked)
+}
+
+#[test]
+fn a_node_that_the_server_was_not_told_of_has_taken_no_name_and_used_no_secret() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (door, _) = door_that_fails(&fleet, 1);
+    let line = JoinLine { enrol: door.address().to_string(), ..fleet.line() };
+    assert!(matches!(enrol(&line, &node("a"), None), Err(enrol::Error::Later(_))));
+    assert_eq!(fleet.authority.nodes().expect("listed"), []);
+    // Another machine, so another key: the name is free and the secret is as good as before.
+    enrol(&line, &node("a"), None).expect("the single use is still there");
+    assert!(matches!(enrol(&line, &node("b"), None), Err(enrol::Error::Refused(_))), "it is used up now");
+}
+
+#[test]
+fn a_node_asks_again_by_itself_with_the_key_that_it_keeps() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (door, asked) = door_that_fails(&fleet, 2);
+    let line = JoinLine { enrol: door.address().to_string(), ..fleet.line() };
+    let place = tempfile::TempDir::new().expect("a place");
+    let file = place.path().join("joining.key");
+    let mut failures = Vec::new();
+    let key = NodeKey::kept_in(&file).expect("it is written");
+    let member = enrol_patiently(&line, &node("a"), &key, &mut |error| failures.push(error.to_string()));
+    member.expect("the third time");
+    assert_eq!((asked.load(Ordering::Acquire), failures.len()), (3, 2), "{failures:?}");
+    // The machine lost power before it had kept its membership: it asks again with the key that it kept.
+    let key = NodeKey::kept_in(&file).expect("it is read");
+    enrol_patiently(&line, &node("a"), &key, &mut |_| {}).expect("it is the same node");
+    let refused = enrol(&line, &node("a"), None);
+    assert!(matches!(refused, Err(enrol::Error::Refused(_))), "another key: {refused:?}");
+}
+
+#[test]
+fn machines_that_are_switched_on_together_all_join() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let secret = fleet.authority.allow("room", u32::try_from(BURST).ok(), None).expect("made");
+    let line = fleet.door.line(fleet.address(), fleet.door.address().to_string(), secret).expect("a line");
+    let asked_again = AtomicUsize::new(0);
+    let members: Vec<_> = std::thread::scope(|scope| {
+        let join = |number: usize| {
+            let key = NodeKey::generate().expect("a key");
+            enrol_patiently(&line, &node(&format!("n{number}")), &key, &mut |_| {
+                asked_again.fetch_add(1, Ordering::Relaxed);
+            })
+        };
+        let joining: Vec<_> = (0..BURST).map(|number| scope.spawn(move || join(number))).collect();
+        joining.into_iter().map(|it| it.join().expect("it ends").expect("it is let in")).collect()
+    });
+    let (lists, again) = (fleet.lists_told(), asked_again.into_inner());
+    say(&format!("{BURST} joined at once: {again} asked again, the server was told {lists} lists"));
+    assert!(lists < BURST / 2, "one list names all who wait: {lists}");
+    for member in [&members[0], &members[BURST - 1]] {
+        fabric(member).join(member.name.clone()).expect("the server knows it");
+    }
+}
+
+#[test]
+fn a_server_that_runs_for_months_has_a_valid_certificate() {
+    let Some(program) = program() else { return };
+    // As if it had been started then.
+    let issued = seconds() - 100 * DAY;
+    let fleet = Fleet::issued_at(program, issued);
+    let line = fleet.line();
+    assert!(enrol(&line, &node("a"), None).is_err(), "the certificate of the door has expired");
+    let renew = |now| {
+        let broker = fleet.broker.lock().expect("whole");
+        fleet.certificate().renew_if_due(now, Some(&broker), &fleet.door).expect("it can")
+    };
+    assert_eq!([issued + 59 * DAY, seconds(), seconds()].map(renew), [false, true, false]);
+    let member = enrol(&line, &node("a"), None).expect("the door has a new one");
+    fabric(&member).join(node("a")).expect("the server has a new one");
+}
+
+#[test]
+fn a_controller_that_works_for_months_has_a_valid_certificate() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let issued = seconds() - 100 * DAY;
+    let (credentials, keys) = fleet.authority.controller_at(issued).expect("it has keys");
+    let access = roomy(Access { keys: Some(keys), ..Access::to(fleet.address(), Some(credentials.clone())) });
+    let own = NatsFabric::new(access).expect("a runtime");
+    let refused = own.join(NodeName::controller()).err();
+    assert!(matches!(refused, Some(Error::NotPermitted(_))), "expired: {refused:?}");
+    let (same, _) = fleet.authority.controller_at(issued + 59 * DAY).expect("it has keys");
+    assert_eq!(same.certificate, credentials.certificate, "not yet");
+    let (renewed, _) = fleet.authority.controller_at(seconds()).expect("it has keys");
+    assert_eq!(renewed.key, credentials.key, "connections that are opened later keep their key");
+    own.renew(&renewed.certificate);
+    own.join(NodeName::controller()).expect("it is valid again");
+}
