@@ -295,10 +295,20 @@ fn passed_with_all(end: &RunEnd) -> bool {
         && report.is_some_and(|report| is_whole(report) && report["verdict"]["verdict"] == "PASS")
 }
 
-/// In a line: the reasons of a report, or the last remark.
+/// In a line: the reasons of a report, or the last remarks.
 pub(crate) fn why_not(end: &RunEnd) -> String {
     let reasons = end.report.as_ref().map(reasons_of).filter(|words| !words.is_empty());
-    reasons.unwrap_or_else(|| end.said.lines().last().unwrap_or("it said nothing").trim().to_owned())
+    reasons.unwrap_or_else(|| last_remarks(&end.said))
+}
+
+/// The lines since the last word about the state of the run or its ports: an error may have several.
+fn last_remarks(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let begin = lines
+        .iter()
+        .rposition(|line| line.starts_with("run: ") || line.starts_with("port "))
+        .map_or(0, |last| last + 1);
+    lines[begin..].join(" / ")
 }
 
 fn reasons_of(report: &Value) -> String {

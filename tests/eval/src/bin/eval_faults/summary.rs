@@ -23,6 +23,7 @@ pub(crate) fn show(output: &mut Output, records: &[&Value]) -> anyhow::Result<()
     let mut table = Table::new(&[
         "seed",
         "trial",
+        "commit",
         "fault",
         "phase",
         "node",
@@ -79,7 +80,7 @@ pub(crate) fn row(record: &Value) -> Vec<String> {
     let verdict = if verdict.is_empty() { "right".to_owned() } else { verdict.join("; ") };
     let usable = record["usable_after_ms"].as_u64().map_or_else(|| "never".to_owned(), |ms| ms.to_string());
     let mut cells: Vec<String> =
-        ["seed", "trial", "fault", "phase", "node"].iter().map(|key| cell(&record[*key])).collect();
+        ["seed", "trial", "of", "fault", "phase", "node"].iter().map(|key| cell(&record[*key])).collect();
     cells.extend([said(&record["run"]), truth(record), usable, verdict]);
     cells
 }
@@ -87,7 +88,7 @@ pub(crate) fn row(record: &Value) -> Vec<String> {
 /// `partial INCONCLUSIVE 3/4`, and what changed when all was collected.
 fn said(run: &Value) -> String {
     let printed = if run["printed"].is_null() {
-        format!("exit {}: {}", run["exit"], cell(&run["why"]))
+        format!("exit {}: {}", run["exit"], shortened(&cell(&run["why"])))
     } else {
         in_short(&run["printed"])
     };
@@ -96,6 +97,11 @@ fn said(run: &Value) -> String {
     } else {
         format!("{printed}, later {}", in_short(&run["final"]))
     }
+}
+
+fn shortened(words: &str) -> String {
+    const MOST: usize = 200;
+    words.chars().take(MOST).collect()
 }
 
 fn in_short(report: &Value) -> String {
