@@ -101,6 +101,10 @@ fn judge_report(trial: &Trial, seen: &Observation, which: &str, report: &Value, 
             findings.wrong.push(format!("{which}: \"{claim}\", although {sent} frames were"));
         }
     }
+    // Nobody takes over while a run goes on: who waits for its end is no other controller.
+    if which == "printed" && text.contains("another controller has taken over") {
+        findings.wrong.push(format!("{which}: another controller has taken over, and there was none"));
+    }
     for row in report["nodes"].as_array().into_iter().flatten() {
         judge_counts(seen, which, row, is_complete, report, findings);
     }
