@@ -164,8 +164,8 @@ impl Member {
     fn hear(&mut self, body: Body) {
         let at = clock::monotonic_ns();
         match body {
-            Body::RollCall => self.greet(at),
-            Body::Command(head, Command::Query) if head.run.0 == ECHO => self.greet(at),
+            Body::RollCall(call) => self.greet(at, Some(call)),
+            Body::Command(head, Command::Query) if head.run.0 == ECHO => self.greet(at, None),
             Body::Command(head, command) => self.feed(Event::Command(head, command)),
             Body::Granted(head, grant) => self.feed(Event::Granted(head, grant)),
             _ => {}
@@ -173,8 +173,8 @@ impl Member {
     }
 
     /// Says that it is there, and in place of its incarnation when it was asked.
-    fn greet(&mut self, at: u64) {
-        let hello = Hello { incarnation: at, protocol: PROTOCOL, ..Hello::default() };
+    fn greet(&mut self, at: u64, answers: Option<Nonce>) {
+        let hello = Hello { incarnation: at, protocol: PROTOCOL, answers, ..Hello::default() };
         self.post(Body::Hello(Box::new(hello)));
     }
 

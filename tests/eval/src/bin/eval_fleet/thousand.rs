@@ -8,7 +8,7 @@ use packetrig_eval::{Effort, median, plot};
 use packetrig_fleet::controller::{Action, Controller, Event, Limits};
 use packetrig_fleet::event::RunEventKind;
 use packetrig_fleet::fabric::{Endpoint, Fabric};
-use packetrig_fleet::message::{Body, Command, Envelope, Head, Preparation};
+use packetrig_fleet::message::{Body, Command, Envelope, Head, Nonce, Preparation};
 use packetrig_fleet::outcome::RunState;
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_nats::authority::Authority;
@@ -165,7 +165,7 @@ fn slowest(hall: &mut Hall, all: &[NodeName], at_once: bool) -> anyhow::Result<N
     while hall.endpoint.receive(Nanos::from_millis(50)).is_some() {}
     let asked = clock::monotonic_ns();
     if at_once {
-        hall.endpoint.post_all(Body::RollCall)?;
+        hall.endpoint.post_all(Body::RollCall(Nonce(asked)))?;
     } else {
         for node in all {
             hall.endpoint.post(node, Body::Command(head(ECHO), Command::Query))?;
