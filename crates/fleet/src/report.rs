@@ -35,7 +35,7 @@ pub use streams::{Loss, PortShare, Received, Sent, StreamReport};
 pub use times::{RunTimes, StateTime};
 pub use verdict::Verdict;
 
-use crate::message::{NodeName, PlanHash, RunId};
+use crate::message::{NodeName, Place, PlanHash, RunId};
 use crate::outcome::Outcome;
 use packetrig_stats::caveat::Caveat;
 use packetrig_stats::ledger::{Imbalance, Ledger};
@@ -62,6 +62,8 @@ pub struct RunFacts {
     pub seed: u64,
     /// The nodes it was given to.
     pub nodes: Vec<NodeName>,
+    /// Where each port of the plan is; empty on one machine.
+    pub places: Vec<Place>,
     /// What the user accepts.
     pub criteria: Criteria,
     /// What this rig can do, as measured before; empty if it never was.

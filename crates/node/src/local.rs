@@ -137,6 +137,7 @@ pub(crate) fn facts(document: &str, options: &RunOptions, nodes: Vec<NodeName>) 
         started_wall_ns: options.started_wall_ns,
         seed: options.seed,
         nodes,
+        places: Vec::new(),
         criteria: options.criteria.clone(),
         limits: options.limits.clone(),
         steered: options.steered,

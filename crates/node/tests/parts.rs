@@ -115,6 +115,7 @@ fn report(results: Vec<NodeResult>) -> RunReport {
         started_wall_ns: 0,
         seed: 0,
         nodes: vec![NodeName("east".into()), NodeName("west".into())],
+        places: Vec::new(),
         criteria: Criteria::default(),
         limits: Vec::new(),
         steered: false,

@@ -120,6 +120,7 @@ fn two_planes_make_one_run_over_a_cable() {
         started_wall_ns: 0,
         seed: 0,
         nodes: NODES.map(|node| NodeName(node.into())).to_vec(),
+        places: Vec::new(),
         criteria: Criteria::default(),
         limits: Vec::new(),
         steered: false,

@@ -4,20 +4,25 @@
 //! names none would end the controller, and a million rows about one stream would keep it busy. Such rows are left out, counted
 //! and forbid PASS.
 
+use crate::message::Place;
 use packetrig_plan::Plan;
 use packetrig_stats::caveat::{Caveat, Doubt};
-use packetrig_stats::result::NodeResult;
+use packetrig_stats::result::{NodeResult, SendResult};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Rows about one thing. An honest node has one, or one for each of its workers.
 const MOST_ROWS: u32 = 64;
 
-/// The result without rows that no node of this plan can have.
-pub(super) fn within(plan: &Plan, mut result: NodeResult) -> NodeResult {
-    let port = |port: usize| (port < plan.ports.len()).then_some(port);
+/// The result without rows that its node cannot have: about nothing in the plan, or about ports of other nodes. Without
+/// `places` all ports are its own.
+pub(super) fn within(plan: &Plan, places: &[Place], mut result: NodeResult) -> NodeResult {
+    let node = result.node.clone();
+    let is_own = |port: usize| places.get(port).is_none_or(|place| place.node.0 == node);
+    let port = |port: usize| (port < plan.ports.len() && is_own(port)).then_some(port);
     let stream = |stream: usize| (stream < plan.streams.len()).then_some(stream);
+    let sent = |row: &SendResult| stream(row.stream).filter(|stream| is_own(plan.streams[*stream].tx));
     let left_out = keep(&mut result.ports, |row| port(row.port))
-        + keep(&mut result.send, |row| stream(row.stream))
+        + keep(&mut result.send, sent)
         + keep(&mut result.receive, |row| stream(row.stream).zip(port(row.port)))
         + keep(&mut result.misdelivered, |row| stream(row.stream).zip(port(row.port)))
         + keep(&mut result.other_runs, |row| port(row.port))
@@ -26,7 +31,7 @@ pub(super) fn within(plan: &Plan, mut result: NodeResult) -> NodeResult {
         result.caveats.push(Caveat {
             doubt: Doubt::Unbalanced,
             subject: result.node.clone(),
-            text: format!("{left_out} rows of its result are about nothing in the plan and were left out"),
+            text: format!("{left_out} rows of its result are not about its own ports and streams and were left out"),
             matters: true,
         });
     }

@@ -143,6 +143,7 @@ fn facts() -> RunFacts {
         started_wall_ns: SECOND,
         seed: 9,
         nodes: vec![NodeName::local()],
+        places: Vec::new(),
         criteria: Criteria::default(),
         steered: false,
     }
@@ -382,4 +383,17 @@ fn many_rows_about_one_stream_are_not_looked_through() {
     let left_out = report.caveats.iter().find(|caveat| caveat.subject == "hostile").unwrap();
     assert!(left_out.text.starts_with("9936 rows"), "{left_out:?}");
     assert_eq!(report.caveats.iter().filter(|caveat| caveat.subject == "x").count(), 10_000);
+}
+
+#[test]
+fn a_node_has_nothing_to_say_of_ports_of_another() {
+    let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth0".into() };
+    let plan = plan(&["rx0"], "");
+    let facts = RunFacts { places: vec![place("local"), place("local")], ..facts() };
+    let honest = || node(&[1001]);
+    let hostile = NodeResult { node: "hostile".into(), ..honest() };
+    let report = assemble(&facts, &plan, vec![honest(), hostile], complete());
+    let alone = assemble(&facts, &plan, vec![honest()], complete());
+    assert_eq!((report.streams, report.ports), (alone.streams, alone.ports));
+    assert!(report.caveats.iter().any(|caveat| caveat.subject == "hostile" && caveat.matters));
 }

@@ -32,7 +32,7 @@ use packetrig_fleet::members::{MemberRow, Members};
 use packetrig_fleet::message::{Body, ClockKey, Head, Preparation, Watermark};
 use packetrig_fleet::places::{self, Settlement};
 use packetrig_fleet::reign::{Identity, LOCK, Lock, ReignTerms};
-use packetrig_fleet::report::RunTimes;
+use packetrig_fleet::report::{RunFacts, RunTimes};
 use packetrig_fleet::{NodeName, PlanHash, RunId};
 use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::clock;
@@ -286,7 +286,7 @@ where
         self.call()?;
         let Settlement { places, absent } = self.settle(plan, &options.run)?;
         let nodes = places::nodes(&places);
-        let facts = facts(document, &options, nodes.clone());
+        let facts = RunFacts { places: places.clone(), ..facts(document, &options, nodes.clone()) };
         let limits = Limits::fleet(self.round_trips.longest(&nodes), options.drain);
         let head = Head {
             run: options.run.clone(),
