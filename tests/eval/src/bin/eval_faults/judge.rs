@@ -205,7 +205,9 @@ fn judge_silence(trial: &Trial, seen: &Observation, findings: &mut Findings) {
             findings.late.push(format!("{name} sent {after_ms} ms after the fault began"));
         }
         let thawed = seen.truth[node].of_trial - seen.sent_at_fault[node];
-        if is_frozen_beyond_lease(trial.fault, node) && thawed > BATCH {
+        // One that had not begun may be told to begin when it is back, with a new lease.
+        let had_begun = seen.sent_at_fault[node] > 0;
+        if had_begun && is_frozen_beyond_lease(trial.fault, node) && thawed > BATCH {
             findings.late.push(format!("{name} sent {thawed} frames when it went on, {BATCH} allowed"));
         }
     }
