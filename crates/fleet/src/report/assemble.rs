@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
-    let results = each_node_once(results).into_iter().map(|result| claims::within(plan, &facts.places, result));
+    let results =
+        each_node_once(results).into_iter().map(|result| claims::within(plan, &facts.places, result));
     let results: Vec<NodeResult> = results.collect();
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let findings = Findings { plan, results: &results, criteria: &facts.criteria, timelines: &timelines };

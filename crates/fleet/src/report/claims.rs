@@ -31,7 +31,9 @@ pub(super) fn within(plan: &Plan, places: &[Place], mut result: NodeResult) -> N
         result.caveats.push(Caveat {
             doubt: Doubt::Unbalanced,
             subject: result.node.clone(),
-            text: format!("{left_out} rows of its result are not about its own ports and streams and were left out"),
+            text: format!(
+                "{left_out} rows of its result are not about its own ports and streams and were left out"
+            ),
             matters: true,
         });
     }

@@ -133,7 +133,17 @@ impl RunShelf {
             // Without it the report is what it is without what comes later.
             draft.keep_open(&written).unwrap_or(());
         }
-        draft.commit(&slot.catalogue, report, document)
+        let directory = draft.commit(&slot.catalogue, report, document)?;
+        // What came while the report was made is stored, and will not come again.
+        slot.complete_all(&report.run);
+        Ok(directory)
+    }
+
+    /// Writes reports that lack results again with what has come of them. Says of which runs and nodes.
+    pub fn complete_open_runs(&self) -> Vec<String> {
+        let slot = self.own();
+        let open = slot.catalogue.open_runs().unwrap_or_default();
+        open.iter().flat_map(|run| slot.complete_all(run)).collect()
     }
 
     /// The run under way will have no report. Says what was kept of it, if anything was captured.
@@ -182,6 +192,15 @@ impl Slot {
         }
         let shelved = self.part(run, *attempt, node)?;
         self.shelved(id, shelved)
+    }
+
+    /// The same for all nodes that its report lacks.
+    fn complete_all(&self, run: &RunId) -> Vec<String> {
+        let written = self.catalogue.open_run(run).ok().flatten();
+        let Some(open) = written.and_then(|written| OpenRun::read(&written).ok()) else { return Vec::new() };
+        let (attempt, missing) = open.missing();
+        // What cannot be written now is tried again when the results are collected.
+        missing.iter().filter_map(|node| self.complete(run, attempt, node).ok().flatten()).collect()
     }
 
     /// Writes the report of an earlier run again, if this node's part was missing there and is here now.

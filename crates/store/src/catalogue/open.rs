@@ -28,6 +28,12 @@ impl Catalogue {
         }
     }
 
+    /// Runs with a report that results are missing of.
+    pub fn open_runs(&self) -> Result<Vec<RunId>, Error> {
+        let runs = self.list(usize::MAX)?.into_iter().map(|summary| summary.run);
+        Ok(runs.filter(|run| self.directory(run).join(OPEN).exists()).collect())
+    }
+
     /// What a node's part in such a run comes to, once all of it is stored.
     pub fn gather_late(&self, run: &RunId, attempt: u32, node: &NodeName) -> Result<Option<Gathered>, Error> {
         if !self.is_part_whole(run, attempt, node)? {

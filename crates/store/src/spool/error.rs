@@ -1,8 +1,9 @@
 //! What can go wrong with a spool.
 
+use super::reserve::is_full;
 use super::segment::{Broken, Kind};
 use packetrig_fleet::RunId;
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::PathBuf;
 
 /// By whose fault: see each variant.
@@ -37,6 +38,12 @@ pub enum Error {
         /// The limit.
         most: u64,
     },
+    /// World: the disk itself is full, even for results.
+    #[error("the disk that holds {} is full", .0.display())]
+    DiskFull(PathBuf),
+    /// World: a run is not begun whose counts would find no place.
+    #[error("the disk has no room for the results of a run: {} cannot be set aside", .0.display())]
+    NoRoom(PathBuf),
     /// World: another process has it.
     #[error("spool {} is in use by another process", .0.display())]
     InUse(PathBuf),
@@ -90,12 +97,11 @@ impl Error {
 
     /// Nothing, if it is only that the spool is full.
     pub(super) fn if_not_full(self) -> Result<(), Self> {
-        if matches!(self, Self::Full { .. }) { Ok(()) } else { Err(self) }
+        if matches!(self, Self::Full { .. } | Self::DiskFull(_)) { Ok(()) } else { Err(self) }
     }
 
     /// Whether the disk itself is full.
     pub(super) fn is_full_disk(&self) -> bool {
-        let full = |kind| matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded);
-        matches!(self, Self::File { source, .. } if full(source.kind()))
+        matches!(self, Self::File { source, .. } if is_full(source.kind()))
     }
 }

@@ -65,6 +65,10 @@ impl Journal {
         }
         let mut state = self.spool.state();
         state.admit(&self.run, self.attempt, kind, bytes.len())?;
+        if kind == Kind::Result {
+            let write = |part: &mut Part| append_cut(part, kind, (name, from, ends), bytes);
+            return state.write_last((&self.run, self.attempt), write);
+        }
         let part = state.part(&self.run, self.attempt)?;
         let written = append_cut(part, kind, (name, from, ends), bytes);
         state.as_full(written)

@@ -15,6 +15,7 @@ pub mod books;
 mod error;
 mod journal;
 mod part;
+mod reserve;
 pub mod segment;
 
 pub use allowance::{AllowanceError, CaptureAllowance};
@@ -28,6 +29,7 @@ use packetrig_fleet::fabric::SegmentId;
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_sys::private_files;
 use part::Part;
+use reserve::Reserve;
 use segment::{HEADER, NAME_ROOM, PAYLOAD_ROOM};
 use std::collections::BTreeMap;
 use std::fs::{self, File, TryLockError};
@@ -95,6 +97,7 @@ struct State {
     free: Free,
     parts: BTreeMap<(RunId, u32), Part>,
     intervals_asked: u64,
+    reserve: Reserve,
     /// Held as long as the spool is open.
     _lock: File,
 }
@@ -121,8 +124,8 @@ impl Spool {
             recovered.torn += torn;
             parts.insert((run, attempt), part);
         }
-        let directory = directory.to_owned();
-        let mut state = State { directory, limits, free, parts, intervals_asked: 0, _lock: lock };
+        let (directory, reserve) = (directory.to_owned(), Reserve::in_directory(directory));
+        let mut state = State { directory, limits, free, parts, intervals_asked: 0, reserve, _lock: lock };
         state.forget_old()?;
         let open: Vec<_> = state.parts.values().filter(|part| !part.ended).map(|part| part.key(0)).collect();
         recovered.cut_short = u64::try_from(open.len()).unwrap_or(u64::MAX);
@@ -153,6 +156,7 @@ impl Spool {
             return Err(Error::BadId(run.0.clone()));
         }
         let mut state = self.state();
+        state.reserve.hold()?;
         let part = Part::create(&state.directory, run.clone(), attempt)?;
         state.parts.insert((run.clone(), attempt), part);
         Ok(Journal::new(self.clone(), run.clone(), attempt))
@@ -258,8 +262,22 @@ impl State {
 
     /// A full disk is a full spool, whatever its limit.
     fn as_full<T>(&self, outcome: Result<T, Error>) -> Result<T, Error> {
-        let full = Error::Full { used: self.used(), most: self.limits.bytes };
-        outcome.map_err(|error| if error.is_full_disk() { full } else { error })
+        let full =
+            |error: Error| if error.is_full_disk() { Error::DiskFull(self.directory.clone()) } else { error };
+        outcome.map_err(full)
+    }
+
+    /// Writes what a run comes to. On a full disk it has the room that was kept for it.
+    fn write_last<T>(
+        &mut self,
+        (run, attempt): (&RunId, u32),
+        write: impl Fn(&mut Part) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        let mut written = write(self.part(run, attempt)?);
+        if written.as_ref().is_err_and(Error::is_full_disk) && self.reserve.give_up() {
+            written = write(self.part(run, attempt)?);
+        }
+        self.as_full(written)
     }
 
     fn end(
@@ -269,9 +287,7 @@ impl State {
         cut_short: bool,
         reason: Option<String>,
     ) -> Result<u64, Error> {
-        let part = self.part(run, attempt)?;
-        let written = part.end(cut_short, reason);
-        self.as_full(written)
+        self.write_last((run, attempt), |part| part.end(cut_short, reason.clone()))
     }
 
     /// Writes the Ends that did not fit when they were due.

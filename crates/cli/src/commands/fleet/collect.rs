@@ -29,7 +29,7 @@ pub(crate) fn perform(arguments: &CollectRuns, output: &mut Output) -> Result<Ex
         }
     };
     let reports = charged.end_what_was_left(&mut tell)?;
-    let mut completed = Vec::new();
+    let mut completed = charged.shelf.complete_open_runs();
     let mut note = |text: String| completed.push(text);
     let left = charged.fleet.gather(PATIENCE, &|| signal::received().is_none(), &mut note)?;
     for text in &completed {
