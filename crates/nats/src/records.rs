@@ -13,6 +13,10 @@ use packetrig_fleet::message::NodeName;
 use std::future::Future;
 use std::time::Duration;
 
+/// How often opening is tried, and how long after a failure again.
+const MOST_ATTEMPTS: u32 = 10;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(200);
+
 /// Records over the network.
 #[derive(Debug)]
 pub struct NatsRecords {
@@ -42,7 +46,15 @@ impl NatsRecords {
                 num_replicas: replicas,
                 ..kv::Config::default()
             };
-            context.create_or_update_key_value(config).await.map_err(unanswered)
+            let mut attempts = 0;
+            loop {
+                attempts += 1;
+                match context.create_or_update_key_value(config.clone()).await {
+                    // A server that lets nodes in reads its accounts again, and has no store meanwhile.
+                    Err(_) if attempts < MOST_ATTEMPTS => tokio::time::sleep(BETWEEN_ATTEMPTS).await,
+                    opened => return opened.map_err(unanswered),
+                }
+            }
         };
         let store = runtime.wait(patience, opening);
         let store = store.ok_or_else(|| unanswered("the records cannot be opened")).flatten();

@@ -70,14 +70,7 @@ impl Controller {
             }
             Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             Reply::Result(result) => self.collected(node, result, now),
-            Reply::Spooled { .. } if peer.progress == Progress::Reported => {
-                self.send(node.clone(), Command::Collected);
-            }
-            Reply::Spooled { .. } => {
-                peer.reach(Progress::Spooled, now);
-                // Whatever kept it from answering is over, and its result is on the way.
-                peer.lost &= peer.gone;
-            }
+            Reply::Spooled { .. } => self.spooled(node, now),
             Reply::Aborted => peer.released = true,
             Reply::Late => self.late(node, now),
             Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
@@ -86,6 +79,17 @@ impl Controller {
                 self.trouble(node, fault.blame, &fault.text, now);
             }
         }
+    }
+
+    /// A node's result is safe with itself.
+    fn spooled(&mut self, node: &NodeName, now: MonoTime) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if peer.progress == Progress::Reported {
+            return self.send(node.clone(), Command::Collected);
+        }
+        peer.reach(Progress::Spooled, now);
+        // Whatever kept it from answering is over, and its result is on the way.
+        peer.lost &= peer.gone;
     }
 
     pub(super) fn senders_done(

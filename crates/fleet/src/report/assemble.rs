@@ -20,9 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// What the run comes to. `results` may lack nodes; a node is used once even if it is there twice.
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
-    let results =
-        each_node_once(results).into_iter().map(|result| claims::within(plan, &facts.places, result));
-    let results: Vec<NodeResult> = results.collect();
+    let results = believed(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
     let findings = Findings { plan, results: &results, criteria: &facts.criteria, timelines: &timelines };
     let mut streams: Vec<StreamReport> =
@@ -44,6 +42,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));
     caveats.extend(limits::near(&ports, &streams, &facts.limits, lost));
     let captures: Vec<_> = results.iter().flat_map(|node| node.captures.clone()).collect();
+    let sending = results.iter().map(|node| node.senders_done.since(node.started)).max();
     let evidence = Evidence {
         streams: &streams,
         imbalances: &imbalances,
@@ -62,7 +61,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         plan_sha256: facts.plan.clone(),
         started_wall_ns: facts.started_wall_ns,
         seed: facts.seed,
-        sending: results.iter().map(|node| node.senders_done.since(node.started)).max(),
+        sending,
         times: None,
         verdict: judgement.verdict,
         criteria: facts.criteria.clone(),
@@ -84,6 +83,12 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
 }
 
 /// Of two results of one node the first counts.
+/// Of each node one result, and of that what can be about its part of the plan.
+fn believed(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
+    let results = each_node_once(results).into_iter();
+    results.map(|result| claims::within(plan, &facts.places, result)).collect()
+}
+
 fn each_node_once(results: Vec<NodeResult>) -> Vec<NodeResult> {
     let mut kept = BTreeMap::new();
     for result in results {
