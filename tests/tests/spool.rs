@@ -55,7 +55,7 @@ fn the_counts_of_a_run_find_room_on_a_disk_that_others_have_filled() {
     assert_eq!(filled.kind(), std::io::ErrorKind::StorageFull);
     let error = journal.append(Entry::Interval, &[1; 3000]).unwrap_err();
     assert!(matches!(error, Error::DiskFull(_)), "what is not the result has no claim to it: {error}");
-    journal.append(Entry::Result, &[2; 30_000]).unwrap();
+    journal.append(Entry::Result, &vec![2; 30_000]).unwrap();
     journal.end(None).unwrap();
     assert!(spool.is_finished(&run, 1));
     // The next run would find none, and is not begun.

@@ -326,7 +326,7 @@ impl Controller {
                 self.broadcast(now);
             }
             Phase::Collecting { .. } if self.leaves_results && self.all(Progress::Spooled) => {
-                self.end_of_run()
+                self.end_of_run();
             }
             Phase::Collecting { late, .. }
                 if self.all(Progress::Reported) && self.nothing_more(late, now) =>

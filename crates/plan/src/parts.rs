@@ -166,14 +166,10 @@ mod tests {
     }
 
     fn mesh(nodes: usize) -> String {
-        let mut text = "options: {port_options: {location_preemption: false}}\nports:\n".to_owned();
-        for node in 0..nodes {
-            text += &format!("- {{name: \"p \\\"{node}\\\"\", location: node{node}/eth1}}\n");
-        }
-        text += "flows:\n";
-        for node in 0..nodes {
+        let port = |node: usize| format!("- {{name: \"p \\\"{node}\\\"\", location: node{node}/eth1}}\n");
+        let flow = |node: usize| {
             let other = (node + 1) % nodes;
-            text += &format!(
+            format!(
                 "- name: flow {node}
   tx_rx: {{choice: port, port: {{tx_name: 'p \"{node}\"', rx_names: ['p \"{other}\"']}}}}
   packet:
@@ -184,9 +180,11 @@ mod tests {
   duration: {{choice: fixed_packets, fixed_packets: {{packets: 1000}}}}
   metrics: {{enable: true, latency: {{enable: true}}}}
 "
-            );
-        }
-        text
+            )
+        };
+        let ports: String = (0..nodes).map(port).collect();
+        let flows: String = (0..nodes).map(flow).collect();
+        format!("options: {{port_options: {{location_preemption: false}}}}\nports:\n{ports}flows:\n{flows}")
     }
 
     /// What does not depend on where it stands in the text.

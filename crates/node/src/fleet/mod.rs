@@ -233,7 +233,7 @@ where
             let all = places::nodes(&found.places).len();
             self.policies.start.is_enough(all - found.absent.len(), all)
         };
-        with_absent.ok().filter(is_enough).ok_or(problems.into())
+        with_absent.ok().filter(is_enough).ok_or_else(|| problems.into())
     }
 
     fn call(&mut self) -> Result<(), Error> {

@@ -14,7 +14,7 @@ use anyhow::{Context, ensure};
 use packetrig_sys::netns::NetNs;
 use std::process::Command;
 
-/// Machines of the fleet. The first half sends, each to the machine [`FACING`] further on.
+/// Machines of the fleet. The first half sends, each to the machine that is [`SENDERS`] further on.
 pub(crate) const NODES: usize = 4;
 /// Machines that send.
 pub(crate) const SENDERS: usize = NODES / 2;
