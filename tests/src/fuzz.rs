@@ -6,6 +6,7 @@
 pub mod cost;
 mod flow_collect;
 mod flow_parse;
+mod letter;
 mod otg;
 mod segment;
 mod stamp;
@@ -13,6 +14,7 @@ mod tap_state;
 
 pub use flow_collect::{flow_ipfix, flow_netflow, flow_sim};
 pub use flow_parse::{flow_parse, frames};
+pub use letter::letter;
 pub use otg::{answer_to, otg_document, otg_http, request};
 pub use segment::segment;
 pub use stamp::stamp;

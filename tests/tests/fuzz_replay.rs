@@ -85,6 +85,11 @@ fn stamp_packets_are_reflected_or_refused() {
 }
 
 #[test]
+fn messages_of_a_fleet_are_believed_once_or_refused() {
+    replay("letter", fuzz::letter);
+}
+
+#[test]
 fn what_a_tap_left_is_read_or_refused() {
     replay("tap_state", fuzz::tap_state);
 }

@@ -37,7 +37,7 @@ const ROOMS: &[(&str, &[&str])] = &[
         "tests",
         &[
             "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "store", "server",
-            "testkit",
+            "nats", "testkit",
         ],
     ),
     (

@@ -13,6 +13,7 @@
 pub mod authority;
 pub mod broker;
 mod connection;
+pub mod ear;
 mod endpoint;
 pub mod enrol;
 mod fabric;

@@ -1,0 +1,42 @@
+//! What a controller makes of bytes that claim to be a node's, without a server between: for tests that feed it with any.
+
+use crate::letter;
+use crate::seal::{MAC_KEY, NodeSealChecker, NodeSealer};
+use packetrig_fleet::message::{Envelope, NodeName};
+use std::sync::Arc;
+
+/// The ear of a controller whose nodes all have one key.
+pub struct ControllerEar {
+    checker: NodeSealChecker,
+    key: [u8; MAC_KEY],
+}
+
+impl std::fmt::Debug for ControllerEar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ControllerEar")
+    }
+}
+
+impl ControllerEar {
+    /// One that has heard nothing yet.
+    pub fn new(key: [u8; MAC_KEY]) -> Self {
+        Self { checker: NodeSealChecker::new(Arc::new(move |_| Ok(Some(key))), None), key }
+    }
+
+    /// What a message says, if it is believed.
+    pub fn hear(&mut self, subject: &str, seal: &str, bytes: &[u8]) -> Result<Envelope, String> {
+        let node = NodeName("stranger".to_owned());
+        self.checker.check(&node, 1, subject, Some(seal), bytes).map_err(|refusal| refusal.to_string())?;
+        letter::decode(bytes)
+    }
+
+    /// The seal that the node itself would set, as its first.
+    pub fn genuine_seal(&self, subject: &str, bytes: &[u8]) -> String {
+        NodeSealer::new(&self.key, 1).seal(subject, bytes)
+    }
+
+    /// A message as it travels; `None` if none may be so long.
+    pub fn written(envelope: &Envelope) -> Option<Vec<u8>> {
+        letter::encode(envelope).ok()
+    }
+}

@@ -1,0 +1,34 @@
+//! Messages between the machines of a fleet: what a stranger, or a node that lies, can put on the wire.
+
+use super::cost::assert_linear;
+use packetrig_nats::ear::ControllerEar;
+use packetrig_nats::enrol::JoinLine;
+
+const SUBJECT: &str = "reply.stranger";
+
+/// Any bytes under any seal are refused; under the node's own seal they are a message once, or refused with a reason. Either
+/// costs in proportion to their number.
+pub fn letter(data: &[u8]) {
+    let Some((first, rest)) = data.split_first() else { return };
+    let (seal, bytes) = rest.split_at(rest.len().min(usize::from(*first)));
+    let seal = String::from_utf8_lossy(seal);
+    assert_linear(data.len(), || hear(&seal, bytes));
+    drop(seal.parse::<JoinLine>());
+}
+
+fn hear(seal: &str, bytes: &[u8]) {
+    let mut ear = ControllerEar::new([7; 32]);
+    assert!(ear.hear(SUBJECT, seal, bytes).is_err(), "nobody guesses a seal");
+    let own = ear.genuine_seal(SUBJECT, bytes);
+    if let Ok(envelope) = ear.hear(SUBJECT, &own, bytes) {
+        let again = ControllerEar::written(&envelope);
+        let read =
+            again.map(|bytes| ear.hear("reply.other", &ear.genuine_seal("reply.other", &bytes), &bytes));
+        assert!(
+            read.is_none_or(|read| read.as_ref() == Ok(&envelope)),
+            "what was read can be written and read"
+        );
+    }
+    assert!(ear.hear(SUBJECT, &own, bytes).is_err(), "a message counts once");
+    assert!(ear.hear("renew.stranger", &own, bytes).is_err(), "a seal is for one subject");
+}
