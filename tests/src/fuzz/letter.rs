@@ -5,6 +5,8 @@ use packetrig_nats::ear::ControllerEar;
 use packetrig_nats::enrol::JoinLine;
 
 const SUBJECT: &str = "reply.stranger";
+/// Numbers of letters rise for each kind of subject by itself.
+const AGAIN: &str = "again.stranger";
 
 /// Any bytes under any seal are refused; under the node's own seal they are a message once, or refused with a reason. Either
 /// costs in proportion to their number.
@@ -22,8 +24,7 @@ fn hear(seal: &str, bytes: &[u8]) {
     let own = ear.genuine_seal(SUBJECT, bytes);
     if let Ok(envelope) = ear.hear(SUBJECT, &own, bytes) {
         let again = ControllerEar::written(&envelope);
-        let read =
-            again.map(|bytes| ear.hear("reply.other", &ear.genuine_seal("reply.other", &bytes), &bytes));
+        let read = again.map(|bytes| ear.hear(AGAIN, &ear.genuine_seal(AGAIN, &bytes), &bytes));
         assert!(
             read.is_none_or(|read| read.as_ref() == Ok(&envelope)),
             "what was read can be written and read"
