@@ -31,7 +31,7 @@ const RARE: u64 = 5;
 
 /// Where the run is when the fault begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
+pub(crate) enum RunPhase {
     /// Before the run is started.
     Idle,
     Preparing,
@@ -41,7 +41,7 @@ pub(crate) enum Phase {
     Collecting,
 }
 
-impl Phase {
+impl RunPhase {
     pub(crate) const ALL: [Self; 6] =
         [Self::Idle, Self::Preparing, Self::Armed, Self::Running, Self::Draining, Self::Collecting];
 
@@ -102,7 +102,7 @@ pub(crate) enum Links {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
+pub(crate) enum InjectedFault {
     Kill(Victim),
     /// SIGSTOP, and SIGCONT after so many seconds.
     Freeze(Victim, u64),
@@ -131,8 +131,8 @@ pub(crate) enum Fault {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trial {
     pub(crate) index: u64,
-    pub(crate) fault: Fault,
-    pub(crate) phase: Phase,
+    pub(crate) fault: InjectedFault,
+    pub(crate) phase: RunPhase,
     /// A killed controller is followed by the next run after so many seconds: at once, or when all leases have ended.
     pub(crate) next_run_after_s: u64,
     /// In phase `running`, the fault begins when the first sender has sent this many frames.
@@ -166,23 +166,23 @@ enum VictimKind {
 }
 
 /// Gives the fault of a kind's trial number so and so.
-type DrawFault = fn(&mut Draw, u64) -> Fault;
+type DrawFault = fn(&mut Draw, u64) -> InjectedFault;
 
 /// Kinds of fault, in turn; those that had the most faults when trials were made by hand come twice.
 const KINDS: [DrawFault; 13] = [
-    |draw, round| Fault::Kill(victim(draw, 2 * round)),
-    |draw, round| Fault::Freeze(victim(draw, 2 * round + 3), turn(&FREEZES_S, round)),
+    |draw, round| InjectedFault::Kill(victim(draw, 2 * round)),
+    |draw, round| InjectedFault::Freeze(victim(draw, 2 * round + 3), turn(&FREEZES_S, round)),
     |draw, _| cut(draw),
-    |draw, round| Fault::Delay(links(draw), turn(&DELAYS_MS, round)),
-    |draw, round| Fault::DiskFull(full_disk(draw), turn(&FULL_S, round)),
-    |draw, round| Fault::Kill(victim(draw, 2 * round + 1)),
-    |draw, round| Fault::Loss(links(draw), turn(&LOSSES_PERCENT, round)),
-    |draw, _| Fault::Reboot(node(draw)),
+    |draw, round| InjectedFault::Delay(links(draw), turn(&DELAYS_MS, round)),
+    |draw, round| InjectedFault::DiskFull(full_disk(draw), turn(&FULL_S, round)),
+    |draw, round| InjectedFault::Kill(victim(draw, 2 * round + 1)),
+    |draw, round| InjectedFault::Loss(links(draw), turn(&LOSSES_PERCENT, round)),
+    |draw, _| InjectedFault::Reboot(node(draw)),
     |draw, _| cut(draw),
-    |draw, round| Fault::Freeze(victim(draw, 2 * round + 4), turn(&FREEZES_S, round + 1)),
-    |draw, round| Fault::Jitter(links(draw), turn(&JITTERS_MS, round)),
-    |_, _| Fault::SecondController,
-    |_, _| Fault::JoinBurst(BURST),
+    |draw, round| InjectedFault::Freeze(victim(draw, 2 * round + 4), turn(&FREEZES_S, round + 1)),
+    |draw, round| InjectedFault::Jitter(links(draw), turn(&JITTERS_MS, round)),
+    |_, _| InjectedFault::SecondController,
+    |_, _| InjectedFault::JoinBurst(BURST),
 ];
 
 impl Trial {
@@ -193,15 +193,15 @@ impl Trial {
         let kind = index % kinds;
         let round = index / kinds;
         let fault = turn(&KINDS, kind)(&mut draw, round);
-        let phase = turn(&Phase::ALL, round + kind);
+        let phase = turn(&RunPhase::ALL, round + kind);
         // Before the run there is no controller to kill or stop.
         let phase = match fault {
-            Fault::Kill(Victim::Controller)
-            | Fault::Freeze(Victim::Controller, _)
-            | Fault::SecondController
-                if phase == Phase::Idle =>
+            InjectedFault::Kill(Victim::Controller)
+            | InjectedFault::Freeze(Victim::Controller, _)
+            | InjectedFault::SecondController
+                if phase == RunPhase::Idle =>
             {
-                Phase::Running
+                RunPhase::Running
             }
             _ => phase,
         };
@@ -235,11 +235,11 @@ fn links(draw: &mut Draw) -> Links {
     if draw.within(0, RARE) < 2 { Links::All } else { Links::One(node(draw)) }
 }
 
-fn cut(draw: &mut Draw) -> Fault {
+fn cut(draw: &mut Draw) -> InjectedFault {
     let links = if draw.within(0, RARE) == 0 { Links::All } else { Links::One(node(draw)) };
     let seconds = if draw.within(0, RARE) == 0 { LONG_CUT_S } else { SHORT_CUT_S };
     let directions = draw.one_of(&[CutDirections::Both, CutDirections::ToNode, CutDirections::FromNode]);
-    Fault::Cut { links, directions, seconds }
+    InjectedFault::Cut { links, directions, seconds }
 }
 
 fn full_disk(draw: &mut Draw) -> FullDisk {
@@ -268,7 +268,7 @@ impl Victim {
     }
 }
 
-impl Fault {
+impl InjectedFault {
     /// Nodes that it hits, directly.
     pub(crate) fn nodes(self) -> Vec<usize> {
         match self {
@@ -312,7 +312,7 @@ impl fmt::Display for Victim {
     }
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for InjectedFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Kill(victim) => write!(f, "kill {victim}"),

@@ -1,7 +1,7 @@
 //! Makes a fault happen to a fleet, and ends it.
 
 use crate::control_link::LinkConditions;
-use crate::fault::{CutDirections, Fault, FullDisk, Links, Trial, Victim};
+use crate::fault::{CutDirections, FullDisk, InjectedFault, Links, Trial, Victim};
 use crate::fleet::{DiskName, Fleet};
 use crate::network::{NODES, Network};
 use crate::run::{RunProcess, RunRequest};
@@ -23,7 +23,7 @@ const SECOND_FRAMES: u64 = 500;
 /// A fault under way, or over.
 #[derive(Debug)]
 pub(crate) struct Infliction {
-    fault: Fault,
+    fault: InjectedFault,
     next_run_after_s: u64,
     pub(crate) began_ns: u64,
     pub(crate) ended_ns: Option<u64>,
@@ -53,27 +53,27 @@ impl Infliction {
             second_run: None,
         };
         match fault {
-            Fault::Kill(victim) => kill(victim, fleet, run)?,
-            Fault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
-            Fault::Reboot(node) => fleet.kill_node(node),
-            Fault::DiskFull(disk, _) => fleet.fill_disk(disk_name(disk))?,
-            Fault::JoinBurst(count) => {
+            InjectedFault::Kill(victim) => kill(victim, fleet, run)?,
+            InjectedFault::Freeze(victim, _) => signal_victim(victim, Signal::STOP, fleet, run)?,
+            InjectedFault::Reboot(node) => fleet.kill_node(node),
+            InjectedFault::DiskFull(disk, _) => fleet.fill_disk(disk_name(disk))?,
+            InjectedFault::JoinBurst(count) => {
                 infliction.names_joining = (0..count).map(|number| format!("{name}-{number}")).collect();
                 fleet.start_joining(&infliction.names_joining)?;
             }
-            Fault::SecondController => {
+            InjectedFault::SecondController => {
                 let second = format!("{name}-second");
                 let request = RunRequest { name: &second, size: CHECK_SIZE, frames: SECOND_FRAMES };
                 infliction.second_run = Some(RunProcess::start(fleet, request)?);
             }
-            Fault::Cut { links, .. }
-            | Fault::Delay(links, _)
-            | Fault::Loss(links, _)
-            | Fault::Jitter(links, _) => {
+            InjectedFault::Cut { links, .. }
+            | InjectedFault::Delay(links, _)
+            | InjectedFault::Loss(links, _)
+            | InjectedFault::Jitter(links, _) => {
                 set_conditions(links, conditions(fault), network);
             }
         }
-        if matches!(fault, Fault::Kill(_)) {
+        if matches!(fault, InjectedFault::Kill(_)) {
             // What was killed is dead from here on.
             infliction.began_ns = clock::monotonic_ns();
         }
@@ -92,18 +92,21 @@ impl Infliction {
             return Ok(());
         }
         match self.fault {
-            Fault::Kill(victim) => restart(victim, fleet)?,
-            Fault::Freeze(victim, _) => signal_victim(victim, Signal::CONT, fleet, run)?,
-            Fault::Reboot(node) => {
+            InjectedFault::Kill(victim) => restart(victim, fleet)?,
+            InjectedFault::Freeze(victim, _) => signal_victim(victim, Signal::CONT, fleet, run)?,
+            InjectedFault::Reboot(node) => {
                 fleet.lose_run_directory(node);
                 fleet.start_agent(node)?;
             }
-            Fault::DiskFull(disk, _) => fleet.free_disk(disk_name(disk))?,
-            Fault::Cut { .. } | Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => network.mend(),
-            Fault::JoinBurst(_) | Fault::SecondController => {}
+            InjectedFault::DiskFull(disk, _) => fleet.free_disk(disk_name(disk))?,
+            InjectedFault::Cut { .. }
+            | InjectedFault::Delay(..)
+            | InjectedFault::Loss(..)
+            | InjectedFault::Jitter(..) => network.mend(),
+            InjectedFault::JoinBurst(_) | InjectedFault::SecondController => {}
         }
         self.ended_ns = Some(clock::monotonic_ns());
-        if let Fault::JoinBurst(_) = self.fault {
+        if let InjectedFault::JoinBurst(_) = self.fault {
             let left_out = self.names_joining.iter().filter(|name| !has_joined(fleet, name));
             self.not_joined = left_out.map(|name| fleet.last_words(name)).collect();
             fleet.end_joining(&self.names_joining)?;
@@ -114,17 +117,18 @@ impl Infliction {
     fn is_due(&self, fleet: &Fleet, run_has_ended: bool) -> bool {
         let lasted_ns = clock::monotonic_ns() - self.began_ns;
         match self.fault {
-            Fault::Kill(Victim::Supervisor(_) | Victim::Node(_) | Victim::FleetUp) | Fault::Reboot(_) => {
-                lasted_ns >= RESTART_NS
+            InjectedFault::Kill(Victim::Supervisor(_) | Victim::Node(_) | Victim::FleetUp)
+            | InjectedFault::Reboot(_) => lasted_ns >= RESTART_NS,
+            InjectedFault::Kill(Victim::Controller) => lasted_ns >= self.next_run_after_s * SECOND_NS,
+            InjectedFault::Kill(_) | InjectedFault::SecondController => true,
+            InjectedFault::Freeze(_, seconds) | InjectedFault::Cut { seconds, .. } => {
+                lasted_ns >= seconds * SECOND_NS
             }
-            Fault::Kill(Victim::Controller) => lasted_ns >= self.next_run_after_s * SECOND_NS,
-            Fault::Kill(_) | Fault::SecondController => true,
-            Fault::Freeze(_, seconds) | Fault::Cut { seconds, .. } => lasted_ns >= seconds * SECOND_NS,
-            Fault::Delay(..) | Fault::Loss(..) | Fault::Jitter(..) => {
+            InjectedFault::Delay(..) | InjectedFault::Loss(..) | InjectedFault::Jitter(..) => {
                 run_has_ended || lasted_ns >= LONGEST_NS
             }
-            Fault::DiskFull(_, seconds) => run_has_ended || lasted_ns >= seconds * SECOND_NS,
-            Fault::JoinBurst(_) => {
+            InjectedFault::DiskFull(_, seconds) => run_has_ended || lasted_ns >= seconds * SECOND_NS,
+            InjectedFault::JoinBurst(_) => {
                 self.names_joining.iter().all(|name| has_joined(fleet, name)) || lasted_ns >= JOIN_NS
             }
         }
@@ -191,18 +195,18 @@ const fn disk_name(disk: FullDisk) -> DiskName {
     }
 }
 
-fn conditions(fault: Fault) -> LinkConditions {
+fn conditions(fault: InjectedFault) -> LinkConditions {
     let whole = LinkConditions::default();
     match fault {
-        Fault::Cut { directions, .. } => LinkConditions {
+        InjectedFault::Cut { directions, .. } => LinkConditions {
             cut_to_node: directions != CutDirections::FromNode,
             cut_from_node: directions != CutDirections::ToNode,
             ..whole
         },
         // Half of it in each direction.
-        Fault::Delay(_, ms) => LinkConditions { delay_ns: ms * 500_000, ..whole },
-        Fault::Loss(_, percent) => LinkConditions { loss_permille: percent * 10, ..whole },
-        Fault::Jitter(_, ms) => LinkConditions { jitter_ns: ms * 1_000_000, ..whole },
+        InjectedFault::Delay(_, ms) => LinkConditions { delay_ns: ms * 500_000, ..whole },
+        InjectedFault::Loss(_, percent) => LinkConditions { loss_permille: percent * 10, ..whole },
+        InjectedFault::Jitter(_, ms) => LinkConditions { jitter_ns: ms * 1_000_000, ..whole },
         _ => whole,
     }
 }

@@ -1,6 +1,6 @@
 //! Compares what a run said with what was true. Pure.
 
-use crate::fault::{BURST, Fault, LEASE_S, Phase, Trial, Victim};
+use crate::fault::{BURST, InjectedFault, LEASE_S, RunPhase, Trial, Victim};
 use crate::network::{NODES, facing, is_sender, node_name, node_number};
 use crate::perform::{Observation, TRIAL_FRAMES, why_not};
 use serde_json::Value;
@@ -140,7 +140,9 @@ fn judge_counts(
 
 /// Reasons that name nodes which nothing happened to must also name what something happened to.
 fn judge_culprit(trial: &Trial, which: &str, reasons: &[&str], findings: &mut Findings) {
-    if let Fault::DiskFull(..) | Fault::JoinBurst(_) | Fault::SecondController = trial.fault {
+    if let InjectedFault::DiskFull(..) | InjectedFault::JoinBurst(_) | InjectedFault::SecondController =
+        trial.fault
+    {
         return;
     }
     let hit = trial.fault.nodes();
@@ -176,16 +178,16 @@ fn judge_losses(trial: &Trial, seen: &Observation, findings: &mut Findings) {
 }
 
 /// The latest that a sender's last frame may leave after the fault began, in milliseconds.
-fn silence_limit_ms(fault: Fault, node: usize) -> Option<u64> {
+fn silence_limit_ms(fault: InjectedFault, node: usize) -> Option<u64> {
     let lease_ms = LEASE_S * 1000 + SLACK_MS;
     match fault {
-        Fault::Kill(Victim::Controller) => Some(lease_ms),
-        Fault::Freeze(Victim::Controller | Victim::Server, seconds) => {
+        InjectedFault::Kill(Victim::Controller) => Some(lease_ms),
+        InjectedFault::Freeze(Victim::Controller | Victim::Server, seconds) => {
             (seconds > LEASE_S).then_some(lease_ms)
         }
-        Fault::Kill(victim) => (victim.node() == Some(node)).then_some(SLACK_MS),
-        Fault::Reboot(rebooted) => (rebooted == node).then_some(SLACK_MS),
-        Fault::Cut { links, seconds, .. } => {
+        InjectedFault::Kill(victim) => (victim.node() == Some(node)).then_some(SLACK_MS),
+        InjectedFault::Reboot(rebooted) => (rebooted == node).then_some(SLACK_MS),
+        InjectedFault::Cut { links, seconds, .. } => {
             (seconds > LEASE_S && links.nodes().contains(&node)).then_some(lease_ms)
         }
         _ => None,
@@ -194,7 +196,7 @@ fn silence_limit_ms(fault: Fault, node: usize) -> Option<u64> {
 
 fn judge_silence(trial: &Trial, seen: &Observation, findings: &mut Findings) {
     // A run that is started after the fault has leases of its own.
-    if !seen.was_hit || trial.phase == Phase::Idle {
+    if !seen.was_hit || trial.phase == RunPhase::Idle {
         return;
     }
     for node in (0..NODES).filter(|node| is_sender(*node)) {
@@ -213,8 +215,8 @@ fn judge_silence(trial: &Trial, seen: &Observation, findings: &mut Findings) {
     }
 }
 
-fn is_frozen_beyond_lease(fault: Fault, node: usize) -> bool {
-    matches!(fault, Fault::Freeze(Victim::Worker(frozen) | Victim::Node(frozen), seconds)
+fn is_frozen_beyond_lease(fault: InjectedFault, node: usize) -> bool {
+    matches!(fault, InjectedFault::Freeze(Victim::Worker(frozen) | Victim::Node(frozen), seconds)
         if frozen == node && seconds > LEASE_S)
 }
 

@@ -25,7 +25,7 @@ use packetrig_eval::{Effort, directory};
 use perform::Stage;
 use serde_json::Value;
 use std::path::Path;
-use witness::Witness;
+use witness::TrafficWitness;
 
 const DEFAULT_SEED: u64 = 18;
 
@@ -63,7 +63,7 @@ fn wanted(count: u64) -> anyhow::Result<Vec<u64>> {
 
 fn perform_all(seed: u64, indices: &[u64], file: &Path, output: &mut Output) -> anyhow::Result<()> {
     let network = Network::build(seed)?;
-    let witness = Witness::start()?;
+    let witness = TrafficWitness::start()?;
     let mut fleet = None;
     for index in indices {
         let trial = Trial::draw(seed, *index);

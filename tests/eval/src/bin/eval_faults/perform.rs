@@ -1,11 +1,11 @@
 //! One trial from its beginning to the moment when the fleet has shown that it is usable again.
 
-use crate::fault::{Fault, Phase, Trial};
+use crate::fault::{InjectedFault, RunPhase, Trial};
 use crate::fleet::Fleet;
 use crate::inflict::Infliction;
 use crate::network::{NODES, Network, SENDERS};
 use crate::run::{RunEnd, RunProcess, RunRequest};
-use crate::witness::{CHECK_SIZE, FrameCounts, TRIAL_SIZE, Witness};
+use crate::witness::{CHECK_SIZE, FrameCounts, TRIAL_SIZE, TrafficWitness};
 use anyhow::{Context, bail};
 use packetrig_eval::process::pause;
 use packetrig_sys::clock;
@@ -69,7 +69,7 @@ pub(crate) struct Observation {
 pub(crate) struct Stage<'a> {
     pub(crate) fleet: &'a mut Fleet,
     pub(crate) network: &'a Network,
-    pub(crate) witness: &'a Witness,
+    pub(crate) witness: &'a TrafficWitness,
 }
 
 impl Stage<'_> {
@@ -115,7 +115,7 @@ impl Stage<'_> {
         }
         self.check(name, &mut seen)?;
         self.collect(name, &mut seen)?;
-        let is_for_good = matches!(trial.fault, Fault::Kill(_) | Fault::Reboot(_));
+        let is_for_good = matches!(trial.fault, InjectedFault::Kill(_) | InjectedFault::Reboot(_));
         let until_ns = if is_for_good { u64::MAX } else { seen.fault_ended_ns };
         self.note_truth(until_ns, &mut seen);
         Ok(seen)
@@ -141,14 +141,14 @@ impl Stage<'_> {
         trial: &Trial,
         request: RunRequest<'_>,
     ) -> anyhow::Result<(RunProcess, Option<Infliction>)> {
-        if trial.phase == Phase::Idle {
+        if trial.phase == RunPhase::Idle {
             let infliction = self.inflict(trial, request.name, None)?;
             return Ok((RunProcess::start(self.fleet, request)?, Some(infliction)));
         }
         let mut run = RunProcess::start(self.fleet, request)?;
         let deadline_ns = clock::monotonic_ns() + RUN_NS;
         let mut is_there = run.await_state(trial.phase.name(), deadline_ns);
-        if is_there && trial.phase == Phase::Running {
+        if is_there && trial.phase == RunPhase::Running {
             is_there = self.await_frames(&mut run, trial.after_frames);
         }
         if !is_there {

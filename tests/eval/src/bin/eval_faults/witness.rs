@@ -69,13 +69,13 @@ type Histories = Arc<Mutex<Vec<PortHistory>>>;
 
 /// The looking thread; ends when dropped.
 #[derive(Debug)]
-pub(crate) struct Witness {
+pub(crate) struct TrafficWitness {
     histories: Histories,
     is_over: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Witness {
+impl TrafficWitness {
     pub(crate) fn start() -> anyhow::Result<Self> {
         let mut ports = Vec::new();
         for node in 0..NODES {
@@ -152,7 +152,7 @@ impl Witness {
     }
 }
 
-impl Drop for Witness {
+impl Drop for TrafficWitness {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
