@@ -13,7 +13,7 @@ mod quota;
 mod renewals;
 mod trust;
 
-use self::listening::{Feeds, Listener, Tasks, UnacquaintedNode};
+use self::listening::{EndpointListener, Feeds, Tasks, UnacquaintedNode};
 use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
@@ -107,7 +107,7 @@ impl NatsEndpoint {
         };
         let joining = async move {
             let own = enter(access, name, incarnation).await?;
-            let listener = Listener { own, gate, unacquainted: unacquainted_in };
+            let listener = EndpointListener { own, gate, unacquainted: unacquainted_in };
             let tasks = Tasks::start(&listener, &feeds).await?;
             Ok((listener, feeds, tasks))
         };

@@ -32,13 +32,13 @@ pub(super) type UnacquaintedNode = (NodeName, u64);
 
 /// What a task needs beside its subscription and its queue.
 #[derive(Clone, Debug)]
-pub(super) struct Listener {
+pub(super) struct EndpointListener {
     pub(super) own: Own,
     pub(super) gate: NodeLetterGate,
     pub(super) unacquainted: Sender<UnacquaintedNode>,
 }
 
-impl Listener {
+impl EndpointListener {
     /// Whether the message may be queued; why not is told. Nothing of it but the seal is looked at.
     pub(super) fn admits(&self, message: &Message) -> bool {
         match self.gate.check(message) {
@@ -80,7 +80,7 @@ impl Drop for Tasks {
 
 impl Tasks {
     /// Subscribes, and makes sure that the server knows of it and that the name is free.
-    pub(super) async fn start(listener: &Listener, feeds: &Feeds) -> Result<Self, Error> {
+    pub(super) async fn start(listener: &EndpointListener, feeds: &Feeds) -> Result<Self, Error> {
         let own = &listener.own;
         let name = own.name.0.as_str();
         let mut tasks = Self { running: Vec::new(), left: Arc::clone(&own.left) };
@@ -109,7 +109,7 @@ impl Tasks {
     }
 }
 
-async fn letter_task(listener: Listener, mut subscriber: Subscriber, feeds: Feeds) {
+async fn letter_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
     let own = &listener.own;
     while let Some(message) = subscriber.next().await {
         if header(&message, ASK).is_some() {
@@ -130,7 +130,7 @@ async fn letter_task(listener: Listener, mut subscriber: Subscriber, feeds: Feed
     }
 }
 
-async fn telemetry_task(listener: Listener, mut subscriber: Subscriber, feeds: Feeds) {
+async fn telemetry_task(listener: EndpointListener, mut subscriber: Subscriber, feeds: Feeds) {
     let mut numbers = Numbers::default();
     while let Some(message) = subscriber.next().await {
         if !listener.admits(&message) {

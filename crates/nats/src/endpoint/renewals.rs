@@ -7,7 +7,7 @@
 //!
 //! Invariant: what one node says on its subject costs another node's lease at most the time of one reconnection.
 
-use super::listening::Listener;
+use super::listening::EndpointListener;
 use super::place::Own;
 use super::quota::NodeQuota;
 use crate::runtime::Runtime;
@@ -46,7 +46,7 @@ pub(super) struct RenewalQueue {
 /// The controller's subscriptions, one for each node that it has written to.
 #[derive(Debug)]
 pub(super) struct RenewalLine {
-    listener: Listener,
+    listener: EndpointListener,
     queue: RenewalQueue,
     tasks: BTreeMap<NodeName, JoinHandle<()>>,
 }
@@ -60,7 +60,7 @@ impl Drop for RenewalLine {
 }
 
 impl RenewalLine {
-    pub(super) const fn new(listener: Listener, queue: RenewalQueue) -> Self {
+    pub(super) const fn new(listener: EndpointListener, queue: RenewalQueue) -> Self {
         Self { listener, queue, tasks: BTreeMap::new() }
     }
 
@@ -76,7 +76,7 @@ impl RenewalLine {
     }
 }
 
-async fn renewal_task(listener: Listener, queue: RenewalQueue, node: NodeName) {
+async fn renewal_task(listener: EndpointListener, queue: RenewalQueue, node: NodeName) {
     let at = subject::renewals_of(&node.0);
     let mut muted = MUTED;
     loop {
@@ -97,7 +97,7 @@ async fn renewal_task(listener: Listener, queue: RenewalQueue, node: NodeName) {
 
 /// Queues what the node says until that is too much; `None` when the place is left. Gives the number of renewals.
 async fn take_until_flooded(
-    listener: &Listener,
+    listener: &EndpointListener,
     queue: &RenewalQueue,
     subscriber: &mut Subscriber,
 ) -> Option<u64> {
