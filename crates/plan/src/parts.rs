@@ -2,7 +2,8 @@
 //! keeps its own in their places.
 //!
 //! A part is a document like any other and is read with the same care; its streams have the numbers that they have in
-//! the whole. Without this every node would be sent what concerns others, and a plan would grow with the square of the fleet.
+//! the whole. What
+//! is left of the flows of others is short and alike, but there is some of each: all parts together still grow with the square.
 
 use crate::document::{self, Node, Value};
 use std::collections::BTreeSet;
