@@ -6,6 +6,7 @@ use packetrig_fleet::message::{Body, NodeName, Nonce, RunId};
 use packetrig_units::Nanos;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::time::Duration;
 
 const SEGMENTS: u64 = 120;
 const LONG: Nanos = Nanos::from_secs(60);
@@ -13,6 +14,17 @@ const LONG: Nanos = Nanos::from_secs(60);
 fn kill(process: u32) {
     let status = Command::new("kill").args(["-9", &process.to_string()]).status().expect("there is a kill");
     assert!(status.success());
+}
+
+/// Kills the server that runs after this many were killed. One that has just come up takes segments before its keeper has told
+/// its number.
+fn kill_after(server: &Server, killed: u64) {
+    let is_told = (0..600).any(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        server.broker.starts() > killed
+    });
+    assert!(is_told, "the server comes back");
+    kill(server.broker.process());
 }
 
 #[test]
@@ -28,7 +40,7 @@ fn every_segment_that_was_accepted_arrives_although_the_server_is_killed() {
         let appending = scope.spawn(|| {
             for number in 0..SEGMENTS {
                 if number % 50 == 25 {
-                    kill(server.broker.process());
+                    kill_after(&server, number / 50);
                 }
                 let id = SegmentId { run: RunId("r".into()), attempt: 1, node: node.clone(), number };
                 let body = format!("segment {number}");
