@@ -273,6 +273,7 @@ fn of_broker(error: &packetrig_nats::broker::Error) -> Exit {
     use packetrig_nats::broker::Error as Broker;
     match error {
         Broker::Missing | Broker::Version { .. } | Broker::Name(_) => Exit::Usage,
+        Broker::Authority(error) => of_authority(error),
         _ => Exit::World,
     }
 }

@@ -8,11 +8,15 @@ mod admission;
 mod files;
 mod renewal;
 mod secrets;
+mod server_accounts;
+mod server_key;
 
 pub use admission::Admission;
 use admission::Node;
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{Allowance, Secret};
+pub use server_accounts::{AccountClaims, ServerAccounts};
+pub(crate) use server_accounts::{REMOVE_ACCOUNTS, SYSTEM_USER};
 
 use crate::broker::Security;
 use crate::connection::Credentials;
@@ -30,7 +34,7 @@ use ring::signature::Ed25519KeyPair;
 use std::fs;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Why the authority did not do it.
 #[derive(Debug, thiserror::Error)]
@@ -102,6 +106,8 @@ const AUTHORITY_DAYS: u64 = 20 * 365;
 /// Clocks of nodes may be behind by so much.
 const SLACK: u64 = 24 * 3600;
 const DAY: u64 = 24 * 3600;
+/// Two changes of a directory that are so far apart have different times, by any clock of a file system.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// One change of the directory at a time, in this process and in others.
 struct Turn<'a> {
@@ -146,6 +152,8 @@ const AUTHORITY: &str = "authority";
 const CONTROLLER: &str = "controller";
 const SERVER: &str = "server";
 const SIGNING: &str = "signing.key";
+/// The secret of the server's accounts.
+const ACCOUNTS: &str = "accounts.key";
 /// When the controller's certificate is to be made anew, in seconds since 1970.
 const CONTROLLER_DUE: &str = "controller.due";
 
@@ -155,6 +163,9 @@ impl Authority {
         let authority = Self { files: Files::open(directory)?, turn: Mutex::default() };
         if !authority.files.has(SIGNING) {
             authority.found()?;
+        }
+        if !authority.files.has(ACCOUNTS) {
+            authority.files.write(ACCOUNTS, &hex(&random::<32>()?))?;
         }
         Ok(authority)
     }
@@ -218,7 +229,20 @@ impl Authority {
             certificate: path(format!("{SERVER}.pem")),
             key: path(format!("{SERVER}.key")),
             authority: path(format!("{AUTHORITY}.pem")),
+            accounts: self.accounts()?,
         })
+    }
+
+    /// The accounts of the server.
+    fn accounts(&self) -> Result<ServerAccounts, Error> {
+        let secret = unhex(self.files.read(ACCOUNTS)?.trim());
+        Ok(ServerAccounts::new(&secret.ok_or_else(|| Error::Damaged(ACCOUNTS.to_owned()))?))
+    }
+
+    /// What the server is asked with to remove the accounts of nodes.
+    pub fn remover(&self) -> Result<Credentials, Error> {
+        let user = self.accounts()?.system_user()?;
+        Ok(Credentials { user: Some(user), ..self.controller()?.0 })
     }
 
     /// What the controller connects and seals with. Nodes that come later are found.
@@ -236,6 +260,7 @@ impl Authority {
             authority: self.certificate()?,
             certificate: self.files.read(&format!("{CONTROLLER}.pem"))?,
             key: self.files.read(&format!("{CONTROLLER}.key"))?,
+            user: Some(self.accounts()?.controller_user()?),
         };
         drop(turn);
         let files = self.files.clone();
@@ -275,13 +300,23 @@ impl Authority {
 
     /// The same with the generation of each, for the broker.
     pub fn admitted(&self) -> Result<Vec<AdmittedNode>, Error> {
-        let admitted = self.nodes()?.into_iter().filter_map(|name| match Node::read(&self.files, &name) {
-            Ok(node) => Some(Ok(AdmittedNode { name, generation: node.generation })),
-            // Removed a moment ago.
-            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => None,
-            Err(error) => Some(Err(error)),
-        });
+        let admitted = self.nodes()?.into_iter().filter_map(|name| self.admitted_node(&name).transpose());
         admitted.collect()
+    }
+
+    /// When the directory was changed last, if that is long enough ago for a later change to have another time.
+    pub fn settled_since(&self) -> Option<SystemTime> {
+        let changed = self.files.changed()?;
+        changed.elapsed().ok().filter(|age| *age > SETTLED).and(Some(changed))
+    }
+
+    /// One of them; `None` if it is not in the fleet.
+    pub fn admitted_node(&self, name: &NodeName) -> Result<Option<AdmittedNode>, Error> {
+        match Node::read(&self.files, name) {
+            Ok(node) => Ok(Some(AdmittedNode { name: name.clone(), generation: node.generation })),
+            Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 

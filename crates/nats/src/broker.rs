@@ -3,6 +3,7 @@
 //! It is not the user's cluster: whoever has one gives its addresses to the fabric instead. Invariant: the child never
 //! outlives this process; when it dies it is started again, after a pause that grows, and that is told.
 
+mod accounts;
 mod configuration;
 mod health;
 mod program;
@@ -12,6 +13,7 @@ pub use health::{BrokerHealth, HealthWatch};
 pub use program::{INSTALL, MAJOR, OLDEST, find};
 
 use crate::authority::AdmittedNode;
+use crate::connection::Credentials;
 use crate::subject;
 use packetrig_sys::{child, private_files};
 use std::fs;
@@ -63,6 +65,9 @@ pub enum Error {
         /// Why it failed.
         source: std::io::Error,
     },
+    /// World: the authority's directory.
+    #[error(transparent)]
+    Authority(#[from] crate::authority::Error),
     /// World: it ended or did not become ready.
     #[error("nats-server is not ready: {0}")]
     NotReady(String),
@@ -97,8 +102,6 @@ pub struct Broker {
     orders: Sender<Order>,
     keeper: Option<JoinHandle<()>>,
     told: Arc<Mutex<Told>>,
-    /// The running server has read the newest list of nodes.
-    is_list_read: bool,
 }
 
 /// What the keeper tells.
@@ -134,7 +137,7 @@ impl Broker {
             .name("broker".to_owned())
             .spawn(move || keeper.run(&ready))
             .map_err(world("no thread for the server"))?;
-        let broker = Self { setup, orders, keeper: Some(keeper), told, is_list_read: true };
+        let broker = Self { setup, orders, keeper: Some(keeper), told };
         let died = || Error::NotReady("its keeper has ended".to_owned());
         is_ready.recv().map_err(|_| died())??;
         Ok(broker)
@@ -160,13 +163,30 @@ impl Broker {
         std::mem::take(&mut own(&self.told).troubles)
     }
 
-    /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut off.
-    pub fn allow(&mut self, nodes: Vec<AdmittedNode>) -> Result<(), Error> {
+    /// Lets one more node connect. The server looks for it when it comes: nothing else is touched.
+    pub fn admit(&mut self, node: AdmittedNode) -> Result<(), Error> {
+        check_name(&node)?;
+        accounts::add(&self.setup, &node)?;
+        if !self.setup.nodes.contains(&node) {
+            self.setup.nodes.push(node);
+        }
+        Ok(())
+    }
+
+    /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut
+    /// off, for which the server is asked as `remover`; a server that does not answer is started again.
+    pub fn allow(&mut self, nodes: Vec<AdmittedNode>, remover: Credentials) -> Result<(), Error> {
+        for node in &nodes {
+            check_name(node)?;
+        }
         self.setup.nodes = nodes;
-        self.is_list_read = false;
-        write(&self.setup)?;
-        self.reload()?;
-        self.is_list_read = true;
+        let left = accounts::settle(&self.setup)?;
+        let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
+        let server = configuration::reachable(self.setup.listen).to_string();
+        if accounts::remove(server, &security.accounts, &left, remover).is_err() {
+            accounts::delete(&self.setup, &left)?;
+            self.restart();
+        }
         Ok(())
     }
 
@@ -174,11 +194,6 @@ impl Broker {
     pub fn restart(&self) {
         // A keeper that has ended has no server.
         self.orders.send(Order::Restart).unwrap_or(());
-    }
-
-    /// Whether the server knows that this node may connect. Of many that join at once, one list names all.
-    pub fn knows(&self, node: &AdmittedNode) -> bool {
-        self.is_list_read && self.setup.nodes.contains(node)
     }
 
     /// Has the server read its configuration and its certificate again. Connections stay.
@@ -204,15 +219,22 @@ fn own(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+fn check_name(node: &AdmittedNode) -> Result<(), Error> {
+    if subject::is_name(&node.name.0) { Ok(()) } else { Err(Error::Name(node.name.0.clone())) }
+}
+
 fn write(setup: &Setup) -> Result<(), Error> {
-    if let Some(name) = setup.nodes.iter().map(|node| &node.name).find(|name| !subject::is_name(&name.0)) {
-        return Err(Error::Name(name.0.clone()));
+    for node in &setup.nodes {
+        check_name(node)?;
     }
     let (directory, file) = (&setup.directory, path(setup));
     private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
+    // No server of ours runs yet: nobody has to be asked.
+    let left = accounts::settle(setup)?;
+    accounts::delete(setup, &left)?;
     // A server that reads it meanwhile finds the old one or the new one.
     let new = file.with_extension("new");
-    private_files::write(&new, configuration(setup)).map_err(world(new.display().to_string()))?;
+    private_files::write(&new, configuration(setup)?).map_err(world(new.display().to_string()))?;
     fs::rename(&new, &file).map_err(world(file.display().to_string()))
 }
 
@@ -249,7 +271,7 @@ impl Keeper {
         loop {
             match self.inbox.recv_timeout(LOOK) {
                 // Who asked may have gone.
-                Ok(Order::Reload(done)) => done.send(self.reload_twice(&child)).unwrap_or(()),
+                Ok(Order::Reload(done)) => done.send(self.reload(&child)).unwrap_or(()),
                 // It is found ended below.
                 Ok(Order::Restart) => end(&mut child),
                 Ok(Order::End) | Err(RecvTimeoutError::Disconnected) => return end(&mut child),
@@ -263,13 +285,6 @@ impl Keeper {
                 }
             }
         }
-    }
-
-    /// nats-server 2.15.2 lets the services that a new account imports work only from the second reload on: the messages
-    /// of a node that has just come in would go nowhere.
-    fn reload_twice(&self, child: &Child) -> Result<(), Error> {
-        self.reload(child)?;
-        self.reload(child)
     }
 
     /// Has the server read its configuration again, and waits until it says that it has.

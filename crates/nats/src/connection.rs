@@ -5,7 +5,7 @@
 
 use crate::seal::Keys;
 use crate::subject;
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
+use async_nats::{Auth, Client, ConnectErrorKind, ConnectOptions, Event, ServerError};
 use packetrig_fleet::fabric::Error;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject;
@@ -73,6 +73,8 @@ pub struct Credentials {
     pub certificate: String,
     /// Its key.
     pub key: String,
+    /// The user as which the server knows us; a server with accounts of its own goes by the certificate.
+    pub user: Option<String>,
     /// A newer certificate for the same key, as soon as there is one: connections that are opened from then on use it.
     pub renewed: Arc<RwLock<Option<String>>>,
 }
@@ -121,7 +123,7 @@ impl Troubles {
 pub(crate) async fn open(access: Access, name: String, troubles: Troubles) -> Result<Client, Error> {
     let scheme = if access.credentials.is_some() { "tls" } else { "nats" };
     let servers: Vec<String> = access.servers.iter().map(|at| format!("{scheme}://{at}")).collect();
-    let mut options = ConnectOptions::new()
+    let mut options = log_in(access.credentials.as_ref())
         .name(&name)
         .custom_inbox_prefix(subject::inbox(&name))
         .ping_interval(PING_EVERY)
@@ -139,6 +141,21 @@ pub(crate) async fn open(access: Access, name: String, troubles: Troubles) -> Re
         options = options.require_tls(true).tls_client_config(tls(credentials)?);
     }
     options.connect(servers).await.map_err(|error| why_not(&error))
+}
+
+/// As the user that the credentials name, if they do.
+fn log_in(credentials: Option<&Credentials>) -> ConnectOptions {
+    let Some(user) = credentials.and_then(|credentials| credentials.user.clone()) else {
+        return ConnectOptions::new();
+    };
+    ConnectOptions::with_auth_callback(move |_| {
+        let user = user.clone();
+        async move {
+            let mut auth = Auth::new();
+            auth.jwt = Some(user);
+            Ok(auth)
+        }
+    })
 }
 
 fn tls(credentials: &Credentials) -> Result<rustls::ClientConfig, Error> {

@@ -23,6 +23,9 @@ pub struct Admission {
     pub controller: String,
     /// The key for grants, hexadecimal; empty where only the certificate is renewed.
     pub grants: String,
+    /// What the node shows to the server beside its certificate: its account there.
+    #[serde(default)]
+    pub user: String,
     /// When the certificate ends, in seconds since 1970.
     #[serde(default)]
     pub expires: u64,
@@ -126,6 +129,7 @@ impl Authority {
             authority: self.certificate()?,
             controller: String::new(),
             grants: String::new(),
+            user: self.accounts()?.user_of(&admitted)?,
             expires: now + VALID_DAYS * DAY,
             change: AdmissionChange::None,
         })

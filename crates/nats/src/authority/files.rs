@@ -35,6 +35,10 @@ impl Files {
         self.0.join(name)
     }
 
+    pub(crate) fn changed(&self) -> Option<std::time::SystemTime> {
+        fs::metadata(&self.0).and_then(|facts| facts.modified()).ok()
+    }
+
     pub(crate) fn has(&self, name: &str) -> bool {
         self.path(name).is_file()
     }

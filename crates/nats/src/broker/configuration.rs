@@ -1,18 +1,17 @@
 //! The server's configuration file: a pure function of what it shall be.
 //!
-//! Everything is denied that is not allowed here by name; nobody is let in without a certificate of the authority.
+//! Nobody is let in without a certificate of the authority and claims that the fleet's operator key has signed; everything is
+//! denied that these do not allow by name. No node is named here, so that nodes come and go without a reload.
 
 use super::Setup;
-use crate::authority::AdmittedNode;
-use crate::subject;
+use super::accounts::accounts_directory;
+use crate::authority::{Error, ServerAccounts};
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Largest message: a segment, its headers, and room.
 const PAYLOAD: usize = 1 << 20;
-/// The account with the streams and the records.
-const CONTROL: &str = "CONTROL";
 /// Bytes of a log before the next one is begun, and logs that are kept.
 const LOG_BYTES: u64 = 4 << 20;
 const LOG_FILES: u32 = 4;
@@ -28,10 +27,12 @@ pub struct Security {
     pub key: PathBuf,
     /// The authority whose certificates are let in.
     pub authority: PathBuf,
+    /// What they may do.
+    pub accounts: ServerAccounts,
 }
 
 /// The configuration as text.
-pub fn configuration(setup: &Setup) -> String {
+pub fn configuration(setup: &Setup) -> Result<String, Error> {
     let mut text = String::new();
     let mut line = |words: std::fmt::Arguments<'_>| writeln!(text, "{words}").unwrap_or(());
     line(format_args!("server_name: {}", quoted(&server_name(setup))));
@@ -52,56 +53,32 @@ pub fn configuration(setup: &Setup) -> String {
     ));
     if let Some(security) = &setup.security {
         line(format_args!(
-            "tls {{\n  cert_file: {}\n  key_file: {}\n  ca_file: {}\n  verify_and_map: true\n  timeout: 5\n}}",
+            "tls {{\n  cert_file: {}\n  key_file: {}\n  ca_file: {}\n  verify: true\n  timeout: 5\n}}",
             file(&security.certificate),
             file(&security.key),
             file(&security.authority)
         ));
-        line(format_args!("accounts {{\n{}", account_of_the_controller()));
-        for node in &setup.nodes {
-            line(format_args!("{}", account_of(node)));
-        }
-        line(format_args!("}}"));
+        write_accounts(&mut text, setup, &security.accounts)?;
     }
-    text
+    Ok(text)
 }
 
-/// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
-fn account_of_the_controller() -> String {
-    let to_nodes = [subject::TO_ALL.to_owned(), subject::to_node("*")];
-    let to_nodes = to_nodes.map(|at| format!("{{ stream: {} }}", quoted(&at)));
-    let from_nodes = subject::from_node("*").map(|at| format!("{{ service: {} }}", quoted(&at)));
-    let exports: Vec<String> = to_nodes.into_iter().chain(from_nodes).collect();
-    let user = user("controller", subject::permissions_of_the_controller());
-    format!("  {CONTROL} {{\n    jetstream: enabled\n{user}\n    exports: [{}]\n  }}", exports.join(", "))
-}
-
-/// A node has an account of its own.
-///
-/// The server itself publishes confirmations at whatever subject the one that appended a segment wrote into it, without
-/// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
-fn account_of(node: &AdmittedNode) -> String {
-    let common_name = node.common_name();
-    let node = &node.name;
-    let import =
-        |kind: &str, at: &String| format!("{{ {kind}: {{ account: {CONTROL}, subject: {} }} }}", quoted(at));
-    let to_node = [subject::TO_ALL.to_owned(), subject::to_node(&node.0)];
-    let from_node = subject::from_node(&node.0);
-    let streams = to_node.iter().map(|at| import("stream", at));
-    let imports: Vec<String> = streams.chain(from_node.iter().map(|at| import("service", at))).collect();
-    let user = user(&common_name, subject::permissions(&node.0));
-    format!("  NODE_{node} {{\n{user}\n    imports: [{}]\n  }}", imports.join(", "))
-}
-
-/// The one user of an account, known by its certificate.
-fn user(name: &str, (publish, subscribe): (Vec<String>, Vec<String>)) -> String {
-    let list = |subjects: &[String]| subjects.iter().map(|at| quoted(at)).collect::<Vec<_>>().join(", ");
-    format!(
-        "    users: [\n      {{ user: {}, permissions: {{ publish: {{ allow: [{}] }}, subscribe: {{ allow: [{}] }} }} }}\n    ]",
-        quoted(&format!("CN={name}")),
-        list(&publish),
-        list(&subscribe)
-    )
+/// Whose signature is believed, the accounts that are always there, and where those of nodes are found.
+fn write_accounts(text: &mut String, setup: &Setup, accounts: &ServerAccounts) -> Result<(), Error> {
+    let system = accounts.system_account()?;
+    let control = accounts.control_account()?;
+    let directory = file(&accounts_directory(setup));
+    let lines = [
+        format!("operator: {}", quoted(&accounts.operator()?)),
+        format!("system_account: {}", quoted(&system.id)),
+        format!("resolver: {{ type: full, dir: {directory}, allow_delete: true }}"),
+        "resolver_preload: {".to_owned(),
+        format!("  {}: {}", system.id, quoted(&system.claims)),
+        format!("  {}: {}", control.id, quoted(&control.claims)),
+        "}\n".to_owned(),
+    ];
+    text.push_str(&lines.join("\n"));
+    Ok(())
 }
 
 /// Tells our server from any other at the same address.
@@ -130,42 +107,21 @@ fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use packetrig_fleet::message::NodeName;
 
-    fn setup(security: Option<Security>) -> Setup {
-        Setup {
+    #[test]
+    fn the_disk_is_synced_and_dead_peers_are_noticed() {
+        let setup = Setup {
             program: None,
             listen: SocketAddr::from(([127, 0, 0, 1], 4222)),
             directory: "/x".into(),
             store_room: 7,
-            security,
-            nodes: vec![AdmittedNode { name: NodeName("a".into()), generation: "7f".into() }],
-        }
-    }
-
-    #[test]
-    fn the_disk_is_synced_and_dead_peers_are_noticed() {
-        let text = configuration(&setup(None));
+            security: None,
+            nodes: Vec::new(),
+        };
+        let text = configuration(&setup).expect("it has no keys");
         for line in ["sync_interval: always", "ping_interval: \"2s\"", "ping_max: 2", "max_file_store: 7"] {
             assert!(text.contains(line), "{line} is not in {text}");
         }
         assert!(!text.contains("no_auth_user"));
-    }
-
-    #[test]
-    fn a_node_may_use_its_own_subjects_only() {
-        let file = PathBuf::from("/f");
-        let security = Security { certificate: file.clone(), key: file.clone(), authority: file };
-        let text = configuration(&setup(Some(security)));
-        assert!(text.contains("verify_and_map: true"));
-        let line = text.lines().find(|line| line.contains("CN=a.7f\"")).expect("the node is there");
-        let words: Vec<&str> = line.split('"').skip(3).step_by(2).collect();
-        for word in &words {
-            assert!(
-                *word == "cmd.all" || *word == "_INBOX_a.>" || word.split('.').next_back() == Some("a"),
-                "{word} is not of the node"
-            );
-        }
-        assert_eq!(words.len(), 11, "{words:?}");
     }
 }

@@ -45,6 +45,9 @@ pub struct Membership {
     /// Hash of the join line that was used.
     #[serde(default)]
     joined_by: String,
+    /// What is shown to the server; empty in a membership of packetrig 0.1, whose server went by certificates alone.
+    #[serde(default)]
+    user: String,
 }
 
 /// A certificate with less time left is renewed.
@@ -107,6 +110,7 @@ impl Membership {
             authority: self.authority.clone(),
             certificate: self.certificate.clone(),
             key: self.key.clone(),
+            user: (!self.user.is_empty()).then(|| self.user.clone()),
             renewed: Arc::default(),
         };
         let mut access = Access::to(String::new(), Some(credentials));
@@ -179,6 +183,7 @@ pub(super) fn enrol_with(line: &JoinLine, name: &NodeName, key: &NodeKey) -> Res
         enrol: line.enrol.clone(),
         expires: admission.expires,
         joined_by: line_hash(line),
+        user: admission.user,
     })
 }
 
@@ -193,7 +198,8 @@ pub fn renew(membership: &Membership) -> Result<Membership, Error> {
         secret: crate::authority::Secret(String::new()),
     };
     let admission = ask(&door, &question)?;
-    Ok(Membership { certificate: admission.certificate, expires: admission.expires, ..membership.clone() })
+    let Admission { certificate, expires, user, .. } = admission;
+    Ok(Membership { certificate, expires, user, ..membership.clone() })
 }
 
 /// A question with its proof.

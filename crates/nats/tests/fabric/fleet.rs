@@ -8,7 +8,6 @@ use packetrig_nats::enrol::{EnrolServer, JoinLine, Membership, enrol};
 use packetrig_nats::{Access, NatsFabric};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -19,7 +18,6 @@ pub(crate) struct Fleet {
     pub(crate) door: EnrolServer,
     pub(crate) place: TempDir,
     certificate: Mutex<ServerCertificateKeeper>,
-    lists: Arc<AtomicUsize>,
 }
 
 pub(crate) fn node(name: &str) -> NodeName {
@@ -42,30 +40,19 @@ impl Fleet {
         let security = certificate.security().clone();
         let setup = Setup { security: Some(security.clone()), ..setup(program, &place) };
         let broker = Arc::new(Mutex::new(Broker::start(setup).expect("the server starts")));
-        let (own, nodes, lists) = (Arc::clone(&broker), Arc::clone(&authority), Arc::default());
-        let told: Arc<AtomicUsize> = Arc::clone(&lists);
+        let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
-            let mut broker = own.lock().expect("whole");
-            let nodes = nodes.admitted().map_err(|error| error.to_string())?;
-            if nodes.iter().any(|it| it.name == *node && broker.knows(it)) {
-                return Ok(());
-            }
-            told.fetch_add(1, Ordering::AcqRel);
-            broker.allow(nodes).map_err(|error| error.to_string())
+            let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");
+            own.lock().expect("whole").admit(node).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let door = EnrolServer::start(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));
         let certificate = Mutex::new(certificate);
-        Self { broker, authority, door: door.expect("it listens"), place, certificate, lists }
+        Self { broker, authority, door: door.expect("it listens"), place, certificate }
     }
 
     pub(crate) fn certificate(&self) -> MutexGuard<'_, ServerCertificateKeeper> {
         self.certificate.lock().expect("whole")
-    }
-
-    /// How often the server was told who may connect.
-    pub(crate) fn lists_told(&self) -> usize {
-        self.lists.load(Ordering::Acquire)
     }
 
     pub(crate) fn address(&self) -> String {

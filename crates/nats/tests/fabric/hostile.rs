@@ -5,7 +5,7 @@
 
 use crate::fleet::{Fleet, fabric, node};
 use crate::server::{program, say};
-use crate::stranger::{Stranger, open_everything};
+use crate::stranger::Stranger;
 use async_nats::HeaderMap;
 use packetrig_fleet::fabric::{Endpoint, Fabric, Incoming, Outgoing, SegmentId};
 use packetrig_fleet::hello::Hello;
@@ -82,8 +82,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let _results = own.incoming().expect("the stream is made");
     let mut honest = fabric(&b).join(node("b")).expect("it joins");
-    open_everything(&fleet);
-    let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::new(&fleet, &witness));
+    let (hostile, witness) = (Stranger::new(&fleet, &a), Stranger::witness(&fleet, &witness));
     let _own_questions = hostile.listen("join.a");
     let seen = witness.listen(">");
     witness.publish("witness.ready", None, HeaderMap::new(), "");
@@ -202,8 +201,7 @@ fn a_letter_to_an_earlier_controller_is_nobodys_word() {
     let mut controller = own.join(NodeName::controller()).expect("it joins");
     let mut agent = fabric(&a).join(node("a")).expect("it joins");
     acquaint(&mut agent, &mut controller);
-    open_everything(&fleet);
-    let witness = Stranger::new(&fleet, &witness);
+    let witness = Stranger::witness(&fleet, &witness);
     let seen = witness.listen("rep.a");
     agent.post(&NodeName::controller(), Body::Reply(head(1), Reply::Armed)).expect("sent");
     assert!((0..200).any(|_| controller.receive(SOON).is_some()), "its own controller believes it");

@@ -2,7 +2,9 @@
 
 use crate::fleet::{Fleet, fabric, node, roomy};
 use crate::server::program;
-use crate::stranger::{Stranger, open_everything};
+use crate::stranger::Stranger;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use packetrig_fleet::fabric::{Endpoint, Error, Fabric, Incoming, Outgoing, Records, SegmentId};
 use packetrig_fleet::message::{Body, Command, Grant, Head, NodeName, Nonce, PlanHash, Reply, RunId};
 use packetrig_nats::enrol::{self, JoinLine, enrol};
@@ -150,7 +152,8 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let mut connected = join(&fabric(&member), &node("a"));
     fleet.authority.remove(&node("a")).expect("it is there");
     let left = fleet.authority.admitted().expect("listed");
-    fleet.broker.lock().expect("whole").allow(left).expect("it is told");
+    let remover = fleet.authority.remover().expect("it has keys");
+    fleet.broker.lock().expect("whole").allow(left, remover).expect("it is told");
     assert!(!troubles(&mut connected).is_empty(), "it is cut off");
     let refused = fabric(&member).join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "removed: {refused:?}");
@@ -159,6 +162,29 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     let refused = fabric(&member).join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "an older generation: {refused:?}");
     join(&fabric(&namesake), &node("a"));
+    assert_eq!(fleet.broker.lock().expect("whole").starts(), 1, "nobody else noticed");
+}
+
+#[test]
+fn neither_a_certificate_without_a_user_nor_a_user_of_another_account_lets_anybody_in() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program.clone());
+    let member = fleet.member("a");
+    let own = member.access().expect("whole").credentials.expect("it has one");
+    let user = own.user.clone().expect("it has a user");
+    let is_in =
+        |user: Option<String>| Stranger::with(&fleet, &member, Credentials { user, ..own.clone() }).is_some();
+    assert!(is_in(Some(user.clone())), "as it was let in");
+    assert!(!is_in(None), "a certificate alone");
+    // Claims are what is signed: of another fleet, or changed.
+    let elsewhere = Fleet::new(program).member("a").access().expect("whole").credentials.expect("it has one");
+    assert!(!is_in(elsewhere.user), "of another operator");
+    let parts: Vec<&str> = user.split('.').collect();
+    let claims = BASE64.decode(parts[1]).expect("base64");
+    let wider = String::from_utf8(claims).expect("text").replace("rep.a", "rep.b");
+    assert!(!is_in(Some(format!("{}.{}.{}", parts[0], BASE64.encode(wider), parts[2]))), "changed");
+    let unsigned = BASE64.encode(r#"{"typ":"JWT","alg":"none"}"#);
+    assert!(!is_in(Some(format!("{unsigned}.{}.", parts[1]))), "unsigned");
 }
 
 #[test]
@@ -200,8 +226,7 @@ fn what_is_forged_or_replayed_changes_nothing() {
 
 fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
     let witness = fleet.member("witness");
-    open_everything(fleet);
-    let witness = Stranger::new(fleet, &witness);
+    let witness = Stranger::witness(fleet, &witness);
     let seen = witness.listen("cmd.node.a");
     let own = fleet.controller();
     let mut controller = join(&own, &NodeName::controller());

@@ -2,11 +2,13 @@
 
 use crate::fleet::Fleet;
 use async_nats::{Client, HeaderMap, Message};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
 use futures_util::StreamExt;
+use packetrig_nats::Credentials;
 use packetrig_nats::enrol::Membership;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 /// A certificate of the fleet in somebody else's client.
 pub(crate) struct Stranger {
@@ -16,22 +18,43 @@ pub(crate) struct Stranger {
 
 impl Stranger {
     pub(crate) fn new(fleet: &Fleet, member: &Membership) -> Self {
+        let credentials = member.access().expect("whole").credentials.expect("it has one");
+        Self::with(fleet, member, credentials).expect("let in")
+    }
+
+    /// One that may hear and say everything.
+    pub(crate) fn witness(fleet: &Fleet, member: &Membership) -> Self {
+        let credentials = member.access().expect("whole").credentials.expect("it has one");
+        let credentials = Credentials { user: Some(unlimited_user(fleet)), ..credentials };
+        Self::with(fleet, member, credentials).expect("let in")
+    }
+
+    /// With these credentials, if the server takes them.
+    pub(crate) fn with(fleet: &Fleet, member: &Membership, credentials: Credentials) -> Option<Self> {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let credentials = member.access().expect("whole").credentials.expect("it has one");
         let place = tempfile::TempDir::new().expect("a place");
         for (name, text) in
             [("ca", &credentials.authority), ("pem", &credentials.certificate), ("key", &credentials.key)]
         {
             std::fs::write(place.path().join(name), text).expect("written");
         }
-        let options = async_nats::ConnectOptions::new()
+        let user = credentials.user;
+        let log_in = move |_| {
+            let user = user.clone();
+            async move {
+                let mut auth = async_nats::Auth::new();
+                auth.jwt = user;
+                Ok(auth)
+            }
+        };
+        let options = async_nats::ConnectOptions::with_auth_callback(log_in)
             .add_root_certificates(place.path().join("ca"))
             .add_client_certificate(place.path().join("pem"), place.path().join("key"))
             .custom_inbox_prefix(format!("_INBOX_{}", member.name))
             .require_tls(true);
-        let client = runtime.block_on(options.connect(format!("tls://{}", fleet.address()))).expect("let in");
-        Self { runtime, client }
+        let client = runtime.block_on(options.connect(format!("tls://{}", fleet.address()))).ok()?;
+        Some(Self { runtime, client })
     }
 
     pub(crate) fn publish(&self, at: &str, reply: Option<&str>, headers: HeaderMap, payload: &'static str) {
@@ -102,28 +125,23 @@ impl Stranger {
     }
 }
 
-/// Gives the certificate `witness` the rights of the controller's account, until the server is told again who may connect.
-pub(crate) fn open_everything(fleet: &Fleet) {
-    let directory = fleet.place.path().join("server");
-    let file = directory.join("nats-server.conf");
-    let text = std::fs::read_to_string(&file).expect("it is there");
-    let open = "      { user: \"CN=witness\", permissions: { publish: \">\", subscribe: \">\" } }";
-    let name = text.split('"').find(|word| word.starts_with("CN=witness")).expect("it is let in").to_owned();
-    let open = open.replace("CN=witness", &name);
-    let text = text.replace(&format!("\"{name}\""), "\"CN=nobody\"");
-    let controller = text.lines().find(|line| line.contains("CN=controller")).expect("it is let in");
-    let text = text.replace(controller, &format!("{controller}\n{open}"));
-    std::fs::write(&file, text).expect("written");
-    let log = || std::fs::read_to_string(directory.join("nats-server.log")).expect("it is there");
-    let before = log().matches("Reloaded server configuration").count();
-    let process = fleet.broker.lock().expect("whole").process();
-    let done = std::process::Command::new("kill").args(["-HUP", &process.to_string()]).status();
-    assert!(done.expect("there is a shell").success());
-    for _ in 0..200 {
-        if log().matches("Reloaded server configuration").count() > before {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
+/// The controller's user, allowed to say and hear everything: as somebody would be who has taken over the server.
+fn unlimited_user(fleet: &Fleet) -> String {
+    let secret =
+        std::fs::read_to_string(fleet.place.path().join("authority/accounts.key")).expect("it is there");
+    let secret: Vec<u8> = (0..secret.trim().len() / 2)
+        .map(|at| u8::from_str_radix(&secret[2 * at..2 * at + 2], 16).expect("hexadecimal"))
+        .collect();
+    let seed = ring::hmac::sign(&ring::hmac::Key::new(ring::hmac::HMAC_SHA256, &secret), b"account CONTROL");
+    let account = ring::signature::Ed25519KeyPair::from_seed_unchecked(seed.as_ref()).expect("32 bytes");
+    let (credentials, _) = fleet.authority.controller().expect("it has keys");
+    let token = credentials.user.expect("it has a user");
+    let parts: Vec<&str> = token.split('.').collect();
+    let claims = BASE64.decode(parts[1]).expect("base64");
+    let mut claims: serde_json::Value = serde_json::from_slice(&claims).expect("claims");
+    for right in ["pub", "sub"] {
+        claims["nats"][right]["allow"] = serde_json::json!([">"]);
     }
-    panic!("the server does not read its configuration again: {}", log());
+    let covered = format!("{}.{}", parts[0], BASE64.encode(claims.to_string()));
+    format!("{covered}.{}", BASE64.encode(account.sign(covered.as_bytes()).as_ref()))
 }

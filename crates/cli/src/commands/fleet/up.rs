@@ -18,7 +18,7 @@ use packetrig_sys::netns::NetNs;
 use packetrig_sys::{clock, signal};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Bytes the server may keep: results that wait, records, and room.
 const STORE: u64 = 2 << 30;
@@ -178,12 +178,9 @@ fn open_door(
 ) -> Result<EnrolServer, Error> {
     let (known, broker) = (Arc::clone(authority), Arc::clone(broker));
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
-        // Under the lock: of two that join at once, the later list has both.
-        let mut broker = own(&broker);
-        let nodes = known.admitted().map_err(|error| error.to_string())?;
-        let is_known = |broker: &Broker| nodes.iter().any(|it| it.name == *node && broker.knows(it));
-        if let Some(broker) = broker.as_mut().filter(|broker| !is_known(broker)) {
-            broker.allow(nodes).map_err(|error| error.to_string())?;
+        let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
+        if let (Some(broker), Some(admitted)) = (own(&broker).as_mut(), admitted) {
+            broker.admit(admitted).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} is let in"));
         Ok(())
@@ -191,9 +188,12 @@ fn open_door(
     Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)
 }
 
-/// The nodes that the server was told of.
+/// The nodes that the server was told of, and when the authority's directory had them.
 #[derive(Default)]
-struct ToldNodes(Option<Vec<AdmittedNode>>);
+struct ToldNodes {
+    nodes: Option<Vec<AdmittedNode>>,
+    as_of: Option<SystemTime>,
+}
 
 impl ToldNodes {
     /// Says what went wrong with the server. Nodes that were forgotten meanwhile are not let in any more.
@@ -203,14 +203,23 @@ impl ToldNodes {
         for trouble in broker.troubles() {
             remark(format_args!("the server in {}: {trouble}", place.directory().display()));
         }
-        let nodes = authority.admitted().unwrap_or_default();
-        if self.0.as_ref().is_some_and(|told| *told == nodes) {
-            return;
-        }
-        match broker.allow(nodes.clone()) {
-            Ok(()) => self.0 = Some(nodes),
+        if let Err(error) = self.tell(broker, authority) {
             // It is tried again.
-            Err(error) => remark(format_args!("the server could not be told of its nodes: {error}")),
+            remark(format_args!("the server could not be told of its nodes: {error}"));
         }
+    }
+
+    fn tell(&mut self, broker: &mut Broker, authority: &Authority) -> Result<(), Error> {
+        let changed = authority.settled_since();
+        if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
+            return Ok(());
+        }
+        let nodes = authority.admitted()?;
+        if self.nodes.as_ref() != Some(&nodes) {
+            broker.allow(nodes.clone(), authority.remover()?)?;
+        }
+        self.nodes = Some(nodes);
+        self.as_of = changed;
+        Ok(())
     }
 }

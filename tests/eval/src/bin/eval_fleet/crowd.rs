@@ -93,10 +93,15 @@ fn access(authority: Option<&Authority>, address: &str, name: &NodeName) -> anyh
     let Some(authority) = authority else { return Ok(Access::to(address, None)) };
     let pair = KeyPair::generate()?;
     let secret = authority.allow("crowd", Some(1), None)?;
-    let Admission { certificate, authority, controller, grants, .. } =
+    let Admission { certificate, authority, controller, grants, user, .. } =
         authority.admit(name, pair.der_bytes(), &secret.0, clock::wall_clock_ns() / 1_000_000_000)?;
-    let credentials =
-        Credentials { authority, certificate, key: pair.serialize_pem(), renewed: Arc::default() };
+    let credentials = Credentials {
+        authority,
+        certificate,
+        key: pair.serialize_pem(),
+        user: Some(user),
+        renewed: Arc::default(),
+    };
     let grants = unhex(&grants)?.try_into().map_err(|_| anyhow::anyhow!("a key of another length"))?;
     let keys = Keys::Node { controller: unhex(&controller)?, grants };
     Ok(Access { keys: Some(keys), ..Access::to(address, Some(credentials)) })

@@ -1,0 +1,236 @@
+//! Accounts and users of the message server, as claims (JWT of NATS, version 2) that the fleet's operator key signs.
+//!
+//! Each node has an account of its own. It is a file that the server reads when the node first connects: letting a node in
+//! touches nothing else. In the server's configuration a new account would need a reload of all accounts, during which
+//! nats-server 2.15.2 crashes if a node subscribes (a nil subscription list of the exporting account); 32 nodes that joined
+//! at once were enough.
+//!
+//! All keys are derived from one secret, so that nothing but the secret has to be kept. A user needs no signature to log
+//! in (it is a *bearer*): the connection is encrypted, and takes a certificate of the fleet's authority.
+//!
+//! Invariant: whoever has the claims of one node can make none for another.
+
+use super::server_key::{KeyKind, ServerKey};
+use super::{AdmittedNode, Error, hex};
+use crate::subject;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD as BASE64;
+use ring::hmac;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+/// See the module. Clones are the same.
+#[derive(Clone)]
+pub struct ServerAccounts(hmac::Key);
+
+impl std::fmt::Debug for ServerAccounts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerAccounts(..)")
+    }
+}
+
+/// An account, as the server knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountClaims {
+    /// Its public key, which names it.
+    pub id: String,
+    /// What it may do, signed.
+    pub claims: String,
+}
+
+/// What claims hold beside who signs them.
+struct Subject<'a> {
+    id: &'a str,
+    name: &'a str,
+    nats: Value,
+}
+
+impl ServerAccounts {
+    pub(super) fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    fn key(&self, kind: KeyKind, purpose: &str) -> Result<ServerKey, Error> {
+        ServerKey::of_seed(kind, hmac::sign(&self.0, purpose.as_bytes()).as_ref())
+    }
+
+    fn operator_key(&self) -> Result<ServerKey, Error> {
+        self.key(KeyKind::Operator, "operator")
+    }
+
+    fn account_key(&self, name: &str) -> Result<ServerKey, Error> {
+        self.key(KeyKind::Account, &format!("account {name}"))
+    }
+
+    /// Who signs accounts.
+    pub fn operator(&self) -> Result<String, Error> {
+        let operator = self.operator_key()?;
+        let system = self.account_key(SYSTEM)?;
+        let nats = json!({"type": "operator", "version": 2, "system_account": system.id});
+        Ok(signed(&operator, &Subject { id: &operator.id, name: "packetrig", nats }))
+    }
+
+    /// The account of the server itself. It has nothing of the fleet.
+    pub fn system_account(&self) -> Result<AccountClaims, Error> {
+        self.account(SYSTEM, json!({}))
+    }
+
+    /// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
+    pub fn control_account(&self) -> Result<AccountClaims, Error> {
+        let to_nodes = [subject::TO_ALL.to_owned(), subject::to_node("*")];
+        let from_nodes = subject::from_node("*");
+        let exports = to_nodes.iter().map(|at| export("stream", at));
+        let exports: Vec<Value> = exports.chain(from_nodes.iter().map(|at| export("service", at))).collect();
+        self.account(CONTROL, json!({"exports": exports}))
+    }
+
+    /// The account of a node, with its own subjects and nothing else.
+    ///
+    /// The server itself publishes confirmations at whatever subject the one that appended a segment wrote into it, without
+    /// regard to the rights of that one. In an account with nothing but the node's own subjects this reaches nobody else.
+    pub fn account_of(&self, node: &AdmittedNode) -> Result<AccountClaims, Error> {
+        let control = self.account_key(CONTROL)?.id;
+        let import =
+            |kind: &str, at: &str| json!({"name": at, "subject": at, "account": control, "type": kind});
+        let to_node = [subject::TO_ALL.to_owned(), subject::to_node(&node.name.0)];
+        let from_node = subject::from_node(&node.name.0);
+        let imports = to_node.iter().map(|at| import("stream", at));
+        let imports: Vec<Value> = imports.chain(from_node.iter().map(|at| import("service", at))).collect();
+        self.account(&node_account(node), json!({"imports": imports}))
+    }
+
+    /// What the account of a node is called.
+    pub(crate) fn account_id(&self, node: &AdmittedNode) -> Result<String, Error> {
+        Ok(self.account_key(&node_account(node))?.id)
+    }
+
+    /// What a node shows to the server.
+    pub fn user_of(&self, node: &AdmittedNode) -> Result<String, Error> {
+        self.user(&node_account(node), subject::permissions(&node.name.0))
+    }
+
+    /// What the controller shows.
+    pub fn controller_user(&self) -> Result<String, Error> {
+        self.user(CONTROL, subject::permissions_of_the_controller())
+    }
+
+    /// What is shown to remove accounts.
+    pub(crate) fn system_user(&self) -> Result<String, Error> {
+        let all = || vec![REMOVE_ACCOUNTS.to_owned()];
+        self.user(SYSTEM, (all(), vec![format!("{}.>", subject::inbox(SYSTEM_USER))]))
+    }
+
+    /// The order to remove accounts.
+    pub(crate) fn removal(&self, accounts: &[String]) -> Result<String, Error> {
+        let operator = self.operator_key()?;
+        let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
+        Ok(signed(&operator, &Subject { id: &operator.id, name: "removal", nats }))
+    }
+
+    fn account(&self, name: &str, particulars: Value) -> Result<AccountClaims, Error> {
+        // The server counts results and records in this account only.
+        let storage = if name == CONTROL { -1 } else { 0 };
+        let limits = json!({
+            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1, "leaf": 0,
+            "mem_storage": storage, "disk_storage": storage, "streams": storage, "consumer": storage,
+        });
+        let mut nats = json!({"type": "account", "version": 2, "limits": limits});
+        if let (Value::Object(nats), Value::Object(particulars)) = (&mut nats, particulars) {
+            nats.extend(particulars);
+        }
+        let id = self.account_key(name)?.id;
+        let claims = signed(&self.operator_key()?, &Subject { id: &id, name, nats });
+        Ok(AccountClaims { id, claims })
+    }
+
+    fn user(&self, account: &str, (publish, subscribe): (Vec<String>, Vec<String>)) -> Result<String, Error> {
+        let user = self.key(KeyKind::User, &format!("user {account}"))?;
+        let nats = json!({
+            "type": "user", "version": 2, "bearer_token": true,
+            "pub": {"allow": publish}, "sub": {"allow": subscribe},
+            "subs": -1, "data": -1, "payload": -1,
+        });
+        Ok(signed(&self.account_key(account)?, &Subject { id: &user.id, name: account, nats }))
+    }
+}
+
+/// Names of accounts; those of nodes have another form.
+const CONTROL: &str = "CONTROL";
+const SYSTEM: &str = "SYSTEM";
+/// The name under which accounts are removed.
+pub(crate) const SYSTEM_USER: &str = "removal";
+/// Where the server is asked to remove accounts.
+pub(crate) const REMOVE_ACCOUNTS: &str = "$SYS.REQ.CLAIMS.DELETE";
+
+fn node_account(node: &AdmittedNode) -> String {
+    format!("node {}", node.common_name())
+}
+
+fn export(kind: &str, at: &str) -> Value {
+    json!({"name": at, "subject": at, "type": kind})
+}
+
+/// A token: header, claims, and the issuer's signature over both.
+fn signed(issuer: &ServerKey, subject: &Subject<'_>) -> String {
+    let claims = |id: &str| {
+        json!({"jti": id, "iat": 1, "iss": issuer.id, "sub": subject.id, "name": subject.name, "nats": subject.nats}).to_string()
+    };
+    // The same claims are the same token: what is written once need not be written again.
+    let id = hex(&Sha256::digest(claims("")));
+    let header = BASE64.encode(r#"{"typ":"JWT","alg":"ed25519-nkey"}"#);
+    let covered = format!("{header}.{}", BASE64.encode(claims(&id)));
+    let signature = BASE64.encode(issuer.sign(covered.as_bytes()));
+    format!("{covered}.{signature}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::message::NodeName;
+    use std::collections::BTreeSet;
+
+    fn node(generation: &str) -> AdmittedNode {
+        AdmittedNode { name: NodeName("a".into()), generation: generation.into() }
+    }
+
+    fn said(token: &str) -> Value {
+        let claims = token.split('.').nth(1).expect("header, claims, signature");
+        serde_json::from_slice(&BASE64.decode(claims).expect("base64")).expect("claims")
+    }
+
+    fn texts(list: &Value) -> Vec<String> {
+        let texts = list.as_array().expect("a list").iter();
+        texts.map(|text| text.as_str().expect("a subject").to_owned()).collect()
+    }
+
+    #[test]
+    fn a_node_may_use_its_own_subjects_only() {
+        let accounts = ServerAccounts::new(&[1; 32]);
+        let user = said(&accounts.user_of(&node("7f")).expect("made"));
+        let mut words = texts(&user["nats"]["pub"]["allow"]);
+        words.extend(texts(&user["nats"]["sub"]["allow"]));
+        let account = said(&accounts.account_of(&node("7f")).expect("made").claims);
+        let imports = account["nats"]["imports"].as_array().expect("imports");
+        words.extend(imports.iter().map(|import| import["subject"].as_str().expect("a subject").to_owned()));
+        for word in &words {
+            assert!(
+                *word == "cmd.all" || *word == "_INBOX_a.>" || word.split('.').next_back() == Some("a"),
+                "{word} is not of the node"
+            );
+        }
+        assert_eq!(words.len(), 19, "{words:?}");
+        assert_eq!(user["iss"], account["sub"], "the account signs its user");
+        assert_eq!(account["nats"]["limits"]["disk_storage"], 0, "nodes keep nothing on the server");
+    }
+
+    #[test]
+    fn each_life_of_a_name_has_its_own_account_and_claims_do_not_change() {
+        let accounts = ServerAccounts::new(&[1; 32]);
+        let made = [node("1"), node("2"), node("1")].map(|node| accounts.account_of(&node).expect("made"));
+        assert_eq!(made[0], made[2]);
+        let ids: BTreeSet<&String> = made.iter().map(|account| &account.id).collect();
+        assert_eq!(ids.len(), 2);
+        let other = ServerAccounts::new(&[2; 32]).account_of(&node("1")).expect("made");
+        assert_ne!(other.id, made[0].id);
+    }
+}

@@ -1,0 +1,93 @@
+//! The files with the accounts of nodes: one appears when a node is let in, and the server itself removes it with the node.
+//!
+//! Invariant: a file that is there is whole.
+
+use super::{Error, Setup, world};
+use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, SYSTEM_USER, ServerAccounts};
+use crate::connection::{self, Access, Credentials, Troubles};
+use crate::runtime::Runtime;
+use packetrig_sys::private_files;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long the server may take to remove accounts.
+const REMOVAL: Duration = Duration::from_secs(5);
+
+pub(super) fn accounts_directory(setup: &Setup) -> PathBuf {
+    setup.directory.join("accounts")
+}
+
+fn path(setup: &Setup, id: &str) -> PathBuf {
+    accounts_directory(setup).join(format!("{id}.jwt"))
+}
+
+/// The server finds the node from now on.
+pub(super) fn add(setup: &Setup, node: &AdmittedNode) -> Result<(), Error> {
+    let Some(security) = &setup.security else { return Ok(()) };
+    if path(setup, &security.accounts.account_id(node)?).exists() {
+        return Ok(());
+    }
+    let AccountClaims { id, claims } = security.accounts.account_of(node)?;
+    let file = path(setup, &id);
+    let new = setup.directory.join(format!("{id}.new"));
+    let write = || private_files::write(&new, claims).and_then(|()| fs::rename(&new, &file));
+    write().map_err(world(file.display().to_string()))
+}
+
+/// Writes what is missing. Gives the accounts that are there and belong to no node of the list.
+pub(super) fn settle(setup: &Setup) -> Result<Vec<String>, Error> {
+    let Some(security) = &setup.security else { return Ok(Vec::new()) };
+    let directory = accounts_directory(setup);
+    let failed = || world(directory.display().to_string());
+    private_files::create_directories(&directory).map_err(failed())?;
+    let mut wanted =
+        BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
+    for node in &setup.nodes {
+        add(setup, node)?;
+        wanted.insert(security.accounts.account_id(node)?);
+    }
+    let mut left = Vec::new();
+    for entry in fs::read_dir(&directory).map_err(failed())? {
+        let name = entry.map_err(failed())?.file_name();
+        let id = name.to_str().and_then(|name| name.strip_suffix(".jwt"));
+        left.extend(id.filter(|id| !wanted.contains(*id)).map(str::to_owned));
+    }
+    Ok(left)
+}
+
+/// Takes away files of accounts while no server runs.
+pub(super) fn delete(setup: &Setup, accounts: &[String]) -> Result<(), Error> {
+    for id in accounts {
+        let file = path(setup, id);
+        match fs::remove_file(&file) {
+            // The server did it.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            done => done.map_err(world(file.display().to_string()))?,
+        }
+    }
+    Ok(())
+}
+
+/// Has the server cut off these accounts and forget them.
+pub(super) fn remove(
+    server: String,
+    accounts: &ServerAccounts,
+    ids: &[String],
+    as_whom: Credentials,
+) -> Result<(), Error> {
+    let order = accounts.removal(ids)?;
+    let runtime = Runtime::start().map_err(|error| Error::NotReady(error.to_string()))?;
+    let asking = async move {
+        let access = Access::to(server, Some(as_whom));
+        let client = connection::open(access, SYSTEM_USER.to_owned(), Troubles::default()).await;
+        let client = client.map_err(|error| error.to_string())?;
+        let answer =
+            client.request(REMOVE_ACCOUNTS, order.into()).await.map_err(|error| error.to_string())?;
+        let said: serde_json::Value = serde_json::from_slice(&answer.payload).unwrap_or_default();
+        if said["data"]["code"] == 200 { Ok(()) } else { Err(said.to_string()) }
+    };
+    let answered = runtime.wait(REMOVAL, asking).unwrap_or_else(|| Err("no answer".to_owned()));
+    answered.map_err(|why| Error::NotReady(format!("it does not remove accounts: {why}")))
+}
