@@ -4,6 +4,8 @@
 
 mod carried;
 mod crowd;
+mod growth;
+mod hosted;
 mod kills;
 mod lease;
 mod plans;
@@ -18,11 +20,14 @@ use packetrig_eval::{Effort, directory};
 type Part = fn(Effort, &mut Output) -> anyhow::Result<()>;
 
 /// Goals in the order of the page, for when none can be measured.
-const GOALS: [&str; 6] = ["counters", "fan_out", "start_skew", "trial", "lease", "results_equal"];
+const GOALS: [&str; 7] = ["counters", "growth", "fan_out", "start_skew", "trial", "lease", "results_equal"];
 
 fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some(crowd::WORD) {
         return crowd::perform();
+    }
+    if std::env::args().nth(1).as_deref() == Some(hosted::WORD) {
+        return hosted::perform();
     }
     let effort = Effort::from_environment();
     let mut output = Output::new("fleet", &directory("fleet"), effort)?;
@@ -33,8 +38,9 @@ fn main() -> anyhow::Result<()> {
         return output.finish();
     }
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 5] = [
+    let parts: [(&str, Part); 6] = [
         ("thousand", thousand::evaluate),
+        ("growth", growth::evaluate),
         ("start", start::evaluate),
         ("lease", lease::evaluate),
         ("kills", kills::evaluate),

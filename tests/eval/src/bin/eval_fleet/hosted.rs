@@ -1,0 +1,283 @@
+//! Many nodes in one process: each has the shell, the spool and the connection of a real agent, over a data plane that
+//! counts frames without sending any. What it cannot show is what packets cost; all the rest of a fleet is as it is.
+
+use anyhow::{Context, ensure};
+use packetrig_engine::Error as EngineError;
+use packetrig_engine::gate::Gate;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::fabric::{Fabric, Outgoing};
+use packetrig_fleet::hello::{ClockFacts, Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::lease::LeaseTerms;
+use packetrig_fleet::message::{Nonce, Preparation, SentTotal};
+use packetrig_nats::NatsFabric;
+use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
+use packetrig_node::{DataPlane, Membership, Planes, Prepared, Site, Uplink, serve_fleet};
+use packetrig_plan::{Held, Plan, ReadOptions, Steer};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_store::spool::{Limits, Spool};
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// First argument of the process.
+pub(crate) const WORD: &str = "hosted";
+/// The one port of each node.
+pub(crate) const INTERFACE: &str = "eth1";
+/// Frames of each stream, and how long they take.
+pub(crate) const FRAMES: u64 = 50;
+pub(crate) const FRAMES_PER_SECOND: u64 = 10;
+/// Nodes that join at the same time.
+const AT_ONCE: usize = 32;
+const STACK: usize = 256 * 1024;
+
+pub(crate) fn name(number: usize) -> NodeName {
+    NodeName(format!("n{number:05}"))
+}
+
+/// What all nodes of the process share.
+struct Host {
+    line: JoinLine,
+    directory: PathBuf,
+    fabric: NatsFabric,
+    identity: String,
+    come: AtomicUsize,
+    failed: AtomicUsize,
+    over: AtomicBool,
+}
+
+/// `hosted DIRECTORY JOIN-LINE-FILE COUNT`: joins through the door as agents do, says `ready`, and works until its input ends.
+pub(crate) fn perform() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(2).collect();
+    let [directory, line, count] = arguments.as_slice() else { anyhow::bail!("DIRECTORY LINE COUNT") };
+    let count: usize = count.parse()?;
+    let line: JoinLine = std::fs::read_to_string(line)?.trim().parse().context("the join line")?;
+    let host = Arc::new(Host {
+        fabric: NatsFabric::new(packetrig_nats::Access::to(String::new(), None))?,
+        identity: clock::state::identity().unwrap_or_default(),
+        directory: PathBuf::from(directory),
+        line,
+        come: AtomicUsize::new(0),
+        failed: AtomicUsize::new(0),
+        over: AtomicBool::new(false),
+    });
+    for number in 0..count {
+        let shared = Arc::clone(&host);
+        let body = move || {
+            if let Err(error) = serve(&shared, number) {
+                shared.failed.fetch_add(1, Ordering::Relaxed);
+                writeln!(std::io::stderr(), "{}: {error:#}", name(number)).unwrap_or(());
+            }
+        };
+        std::thread::Builder::new().stack_size(STACK).spawn(body)?;
+        host.wait_until(number.saturating_sub(AT_ONCE));
+    }
+    host.wait_until(count);
+    let failed = host.failed.load(Ordering::Relaxed);
+    ensure!(failed == 0, "{failed} of {count} nodes could not join");
+    writeln!(std::io::stdout(), "ready")?;
+    std::io::stdin().read_to_end(&mut Vec::new())?;
+    host.over.store(true, Ordering::Release);
+    Ok(())
+}
+
+impl Host {
+    /// Until so many have joined or given up.
+    fn wait_until(&self, count: usize) {
+        while self.come.load(Ordering::Relaxed) + self.failed.load(Ordering::Relaxed) < count {
+            clock::sleep_until_ns(clock::monotonic_ns() + 2_000_000);
+        }
+    }
+}
+
+fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
+    let node = name(number);
+    let home = host.directory.join(&node.0);
+    std::fs::create_dir_all(&home)?;
+    let membership = enrol_patiently(&host.line, &node, &NodeKey::generate()?, &mut |_| {})?;
+    let fabric = host.fabric.another(membership.access()?);
+    let endpoint = fabric.join(node.clone())?;
+    host.come.fetch_add(1, Ordering::Relaxed);
+    let limits = Limits { bytes: 1 << 24, keep_free: 0 };
+    let spool = Spool::open(&home.join("spool"), limits, Box::new(|_| None))?;
+    let of = node.clone();
+    let open = Box::new(move || Ok(Box::new(fabric.outgoing(&of)?) as Box<dyn Outgoing>));
+    let uplink = Uplink::start(spool, node.clone(), 1 << 20, open)?;
+    let identity = host.identity.clone();
+    let site = Site {
+        node: node.clone(),
+        describe: Box::new(move || hello(&identity)),
+        always_compare: false,
+        epoch_file: home.join("epoch"),
+        watch: None,
+        captures: home.join("captures"),
+    };
+    let past = Past { epoch: 0, nonce: Nonce(clock::wall_clock_ns()), longest: None };
+    let agent = Agent::leased(LeaseTerms::FLEET, past);
+    let membership = Membership::new(site, Gate::leased(), uplink);
+    let failure = serve_fleet(endpoint, &mut Frameless { node }, agent, membership, &host.over);
+    failure.map_or(Ok(()), |failure| Err(failure.into()))
+}
+
+fn hello(identity: &str) -> Hello {
+    let port = OfferedPort {
+        interface: INTERFACE.to_owned(),
+        labels: Vec::new(),
+        driver: "none".to_owned(),
+        speed: None,
+        up: true,
+        back_ends: Vec::new(),
+    };
+    Hello {
+        incarnation: 1,
+        protocol: PROTOCOL,
+        ports: vec![port],
+        clock: ClockFacts { identity: identity.to_owned(), ..ClockFacts::default() },
+        disk_free: u64::MAX,
+        ..Hello::default()
+    }
+}
+
+/// Data planes of one node.
+struct Frameless {
+    node: NodeName,
+}
+
+impl Planes for Frameless {
+    fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
+        let reading = ReadOptions { seed: preparation.seed, fleet: true };
+        let plan = Plan::read_with(&preparation.document, reading)?;
+        let is_here = |port: usize| preparation.places.get(port).is_some_and(|place| place.node == self.node);
+        let mut plane = CountingPlane::default();
+        for (index, stream) in plan.streams.iter().enumerate() {
+            if is_here(stream.tx) {
+                plane.sends.push(index);
+            }
+            plane.receives.extend(stream.rx.iter().filter(|port| is_here(**port)).map(|port| (index, *port)));
+        }
+        Ok((Box::new(plane), Vec::new()))
+    }
+}
+
+/// Says that frames went and came at their rate, all of them, in order.
+#[derive(Debug, Default)]
+struct CountingPlane {
+    sends: Vec<usize>,
+    receives: Vec<(usize, usize)>,
+    started: Option<MonoTime>,
+    is_stopped: bool,
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+impl CountingPlane {
+    /// Of each stream.
+    fn frames(&self) -> u64 {
+        let since = self.started.map_or(Nanos::ZERO, |started| now().since(started));
+        FRAMES.min(since.as_u64() * FRAMES_PER_SECOND / 1_000_000_000)
+    }
+}
+
+fn received(frames: u64) -> StreamRxCounts {
+    let sequence = SequenceCounts { unique: frames, ..SequenceCounts::default() };
+    StreamRxCounts { frames, sequence, ..StreamRxCounts::default() }
+}
+
+impl DataPlane for CountingPlane {
+    fn arm(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn start_at(&mut self, at: MonoTime) {
+        self.started = Some(at);
+    }
+
+    fn sample(&mut self) -> Result<Sample, EngineError> {
+        let frames = self.frames();
+        let sent = StreamTxCounts { frames, ..StreamTxCounts::default() };
+        Ok(Sample {
+            at: now(),
+            tx: self.sends.iter().map(|stream| (*stream, sent)).collect(),
+            rx: self.receives.iter().map(|(stream, port)| (*stream, *port, received(frames))).collect(),
+            ..Sample::default()
+        })
+    }
+
+    fn steer(&mut self, _: &Steer) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn hold(&mut self, _: &Steer) -> Result<Vec<Held>, EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn announce(&mut self, _: &[Held], _: Option<MonoTime>) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn begin(&mut self, _: Option<MonoTime>) -> Result<(), EngineError> {
+        Err(EngineError::Bug("not steered here"))
+    }
+
+    fn undo(&mut self) -> Result<(), EngineError> {
+        Ok(())
+    }
+
+    fn senders_done(&mut self) -> bool {
+        self.is_stopped || self.sends.is_empty() || self.frames() == FRAMES
+    }
+
+    fn sent(&mut self) -> Result<Vec<SentTotal>, EngineError> {
+        let frames = self.frames();
+        Ok(self.sends.iter().map(|stream| SentTotal { stream: *stream, frames }).collect())
+    }
+
+    fn stop_senders(&mut self) {
+        self.is_stopped = true;
+    }
+
+    fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
+        let frames_of =
+            |stream: usize| sent.iter().find(|total| total.stream == stream).map_or(0, |total| total.frames);
+        let send = |stream: &usize| SendResult {
+            untagged_contents: packetrig_stats::content::ContentCounts::default(),
+            stream: *stream,
+            counts: StreamTxCounts { frames: frames_of(*stream), ..StreamTxCounts::default() },
+            planned: FRAMES,
+            send_error: Latency::with_digits(2),
+            stamp_bound: Latency::with_digits(2),
+            series: RateSeries::default(),
+        };
+        let receive = |(stream, port): &(usize, usize)| ReceiveResult {
+            outages: packetrig_stats::outage::OutageList::default(),
+            quality: packetrig_stats::series::QualitySeries::default(),
+            stream: *stream,
+            port: *port,
+            counts: received(frames_of(*stream)),
+            latency: None,
+            jitter: None,
+            series: RateSeries::default(),
+        };
+        Ok(NodeResult {
+            node: node.to_owned(),
+            started: self.started.unwrap_or_default(),
+            send: self.sends.iter().map(send).collect(),
+            receive: self.receives.iter().map(receive).collect(),
+            ..NodeResult::default()
+        })
+    }
+}
+
+/// Where a node keeps what it has.
+pub(crate) fn homes(directory: &Path) -> PathBuf {
+    directory.join("nodes")
+}
