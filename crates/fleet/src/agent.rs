@@ -297,7 +297,7 @@ impl Agent {
             Command::Steer(order) => self.steer(order),
             Command::Step { number, step } => self.take_step(number, step),
             Command::Stop => self.stop(),
-            Command::Finish { sent } => self.finish(sent),
+            Command::Finish { sent } => self.finish(sent.to_vec()),
         }
     }
 

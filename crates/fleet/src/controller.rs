@@ -23,6 +23,7 @@ mod inherit;
 mod leases;
 mod limits;
 mod peer;
+mod peers;
 mod policy;
 mod record;
 mod replies;
@@ -42,6 +43,7 @@ use packetrig_plan::Steer;
 use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use peer::{Peer, Progress};
+use peers::Peers;
 use policy::Out;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -110,7 +112,7 @@ pub struct Controller {
     preparation: Preparation,
     limits: Limits,
     policies: Policies,
-    peers: BTreeMap<NodeName, Peer>,
+    peers: Peers,
     /// Fenced off by a higher attempt.
     left_out: BTreeMap<NodeName, Out>,
     /// Starts that were tried with those who were there.
@@ -129,6 +131,8 @@ pub struct Controller {
     /// The longest delay of a frame that a node has measured so far.
     longest_delay: Nanos,
     repeat_at: MonoTime,
+    /// Nobody can have been silent for too long before.
+    silent_from: MonoTime,
     /// When time alone may change something, as far as is known; until then a sign of life needs no look at all the nodes.
     deadline: Option<MonoTime>,
     actions: Vec<Action>,
@@ -137,13 +141,12 @@ pub struct Controller {
 impl Controller {
     /// A run in draft, to be executed by `nodes`.
     pub fn new(head: Head, preparation: Preparation, nodes: &[NodeName], limits: Limits) -> Self {
-        let peers = nodes.iter().map(|node| (node.clone(), Peer::new(MonoTime::default()))).collect();
         Self {
             head,
             preparation,
             limits,
             policies: Policies::default(),
-            peers,
+            peers: Peers::new(nodes),
             left_out: BTreeMap::new(),
             tries: 1,
             inherited: None,
@@ -155,6 +158,7 @@ impl Controller {
             steering: Steering::default(),
             longest_delay: Nanos::ZERO,
             repeat_at: MonoTime::default(),
+            silent_from: MonoTime::default(),
             deadline: None,
             actions: Vec::new(),
         }
@@ -242,10 +246,10 @@ impl Controller {
     }
 
     fn prepare(&mut self, now: MonoTime) {
-        for peer in self.peers.values_mut() {
+        self.peers.change_all(|peer| {
             peer.progress = Progress::Asked;
             peer.heard = now;
-        }
+        });
         self.phase = Phase::Preparing { until: now + self.limits.prepare };
         self.enter(RunState::Preparing);
         self.broadcast(now);
@@ -352,6 +356,8 @@ impl Controller {
     fn broadcast(&mut self, now: MonoTime) {
         let is_urgent = matches!(self.phase, Phase::Committing { .. } | Phase::Confirming { .. });
         self.repeat_at = now + if is_urgent { self.limits.insist } else { self.limits.repeat };
+        let is_collecting = matches!(self.phase, Phase::Collecting { .. });
+        let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
         let letters: Vec<(NodeName, Command)> = self
             .peers
             .iter()
@@ -359,13 +365,13 @@ impl Controller {
                 let change = self.unanswered(node);
                 // Nothing keeps a stop waiting, and before it has begun a node makes no change.
                 let first = self.stopping.is_some() || peer.progress < Progress::Confirmed;
-                let wanted = self.wanted_of(peer).filter(|_| change.is_none() || first);
+                let wanted = self.wanted_of(peer, &sent).filter(|_| change.is_none() || first);
                 let wanted = wanted.filter(|it| *it != Command::Query || self.is_to_be_asked(peer, now));
                 wanted.into_iter().chain(change).map(|command| (node.clone(), command))
             })
             .collect();
         for (node, command) in letters {
-            if let (Command::Query, Some(peer)) = (&command, self.peers.get_mut(&node)) {
+            if let (Command::Query, Some(mut peer)) = (&command, self.peers.get_mut(&node)) {
                 peer.asked = now;
             }
             self.send(node, command);
@@ -382,7 +388,8 @@ impl Controller {
         now >= peer.heard + self.limits.repeat || now >= peer.asked + self.limits.query
     }
 
-    fn wanted_of(&self, peer: &Peer) -> Option<Command> {
+    /// `sent` is what all streams sent, if that is to be said now.
+    fn wanted_of(&self, peer: &Peer, sent: &Arc<[SentTotal]>) -> Option<Command> {
         let (command, reached) = match &self.phase {
             Phase::Cancelling { .. } => return (!peer.released).then_some(Command::Abort),
             _ if peer.gone || peer.lost && self.limits.lease.is_none() => return None,
@@ -403,13 +410,13 @@ impl Controller {
             }
             // Also while draining, as a sign of life: an agent that hears nothing gives up.
             Phase::Running { .. } | Phase::Draining { .. } => (Command::Query, Progress::Reported),
-            Phase::Collecting { .. } => (Command::Finish { sent: self.sent_totals() }, Progress::Reported),
+            Phase::Collecting { .. } => (Command::Finish { sent: Arc::clone(sent) }, Progress::Reported),
         };
         (peer.progress < reached).then_some(command)
     }
 
     /// What every stream sent, from the nodes that know. A stream has one sender.
-    fn sent_totals(&self) -> Vec<SentTotal> {
+    fn sent_totals(&self) -> Arc<[SentTotal]> {
         self.peers.values().flat_map(|peer| peer.sent.iter().copied()).collect()
     }
 
@@ -423,11 +430,11 @@ impl Controller {
     }
 
     fn all(&self, wanted: Progress) -> bool {
-        self.behind(wanted).next().is_none()
+        self.peers.have_all_reached(wanted)
     }
 
     fn nobody_left(&self) -> bool {
-        self.peers.values().all(|peer| peer.lost)
+        self.peers.present() == 0
     }
 
     fn all_released(&self) -> bool {

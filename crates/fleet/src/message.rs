@@ -4,6 +4,7 @@
 //! may be repeated and must do no harm then; telemetry may be lost, because it is cumulative.
 
 mod change;
+mod sparse_places;
 
 pub use change::{Order, Step};
 
@@ -121,8 +122,11 @@ pub struct Preparation {
     #[serde(default)]
     pub steered: bool,
     /// Where each port of the plan is, by its index; empty when all are here.
-    #[serde(default)]
+    #[serde(default, with = "sparse_places")]
     pub places: Vec<Place>,
+    /// How often the node says what it counts; 0 is as often as it likes.
+    #[serde(default)]
+    pub say_every: Nanos,
     /// With whom nodes compare their clocks.
     #[serde(default)]
     pub clock: Option<ClockServer>,
@@ -160,6 +164,18 @@ pub struct Place {
     pub node: NodeName,
     /// The interface there, as a location of that machine.
     pub interface: String,
+}
+
+impl Place {
+    /// Stands for a place that does not concern the node that is told.
+    pub const fn elsewhere() -> Self {
+        Self { node: NodeName(String::new()), interface: String::new() }
+    }
+
+    /// Whether it is [`Self::elsewhere`].
+    pub const fn is_elsewhere(&self) -> bool {
+        self.node.0.is_empty()
+    }
 }
 
 /// Frames a stream sent in all: what its receivers measure their loss against.
@@ -224,7 +240,7 @@ pub enum Command {
     /// All senders are done and the path has drained: stop receiving, account, report.
     Finish {
         /// What every stream of the run sent, as far as it is known.
-        sent: Vec<SentTotal>,
+        sent: Arc<[SentTotal]>,
     },
     /// The result is safe with the controller; forget the run.
     Collected,
@@ -391,7 +407,7 @@ mod tests {
             from: NodeName::local(),
             body: Body::Command(
                 Head { run: RunId("r".into()), attempt: 2, epoch: 7, plan: PlanHash::of("x") },
-                Command::Finish { sent: vec![SentTotal { stream: 3, frames: 9 }] },
+                Command::Finish { sent: Arc::new([SentTotal { stream: 3, frames: 9 }]) },
             ),
         };
         let text = serde_json::to_string(&envelope).expect("encodes");

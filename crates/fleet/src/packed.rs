@@ -6,7 +6,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, BufReader, Read};
+use std::io::{self, BufReader, BufWriter, Read};
 
 /// Fast, and most of what can be gained: names of members repeat without end.
 const LEVEL: i32 = 3;
@@ -27,7 +27,10 @@ const SKIPPED: [u8; 4] = 0x184d_2a50_u32.to_le_bytes();
 pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     let mut encoder = zstd::Encoder::new(Vec::new(), LEVEL)?;
     let mut counter = Counter { inner: &mut encoder, bytes: 0 };
-    serde_json::to_writer(&mut counter, value)?;
+    // JSON is written word by word, and each word would be a call of the encoder.
+    let mut words = BufWriter::with_capacity(BUFFER, &mut counter);
+    serde_json::to_writer(&mut words, value)?;
+    words.into_inner().map_err(io::IntoInnerError::into_error)?;
     let text = counter.bytes;
     let mut packed = encoder.finish()?;
     pad(&mut packed, text);

@@ -70,9 +70,20 @@ struct Search<'a> {
     rows: Vec<MemberRow>,
     offers: Vec<Offer>,
     hindered: Vec<Option<String>>,
+    /// Numbers of the offers with each label, in order.
+    by_label: BTreeMap<String, Vec<usize>>,
+    /// Ports that each node has been given.
+    given_at: BTreeMap<NodeName, GivenPorts>,
     /// Nodes that cannot take part are better than none.
     takes_absent: bool,
     problems: Vec<Problem>,
+}
+
+/// What a node has been given of the plan.
+#[derive(Debug, Default)]
+struct GivenPorts {
+    all: usize,
+    by_site: BTreeMap<Site, usize>,
 }
 
 fn path(index: usize) -> String {
@@ -93,7 +104,22 @@ impl<'a> Search<'a> {
             }));
         }
         offers.sort_by(|one, other| one.place.cmp(&other.place));
-        Self { plan, rows, offers, hindered, takes_absent: false, problems: Vec::new() }
+        let mut by_label: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for (number, offer) in offers.iter().enumerate() {
+            for label in offer.labels.iter().collect::<BTreeSet<_>>() {
+                by_label.entry(label.clone()).or_default().push(number);
+            }
+        }
+        Self {
+            plan,
+            rows,
+            offers,
+            hindered,
+            by_label,
+            given_at: BTreeMap::new(),
+            takes_absent: false,
+            problems: Vec::new(),
+        }
     }
 
     fn settle(mut self) -> Result<Settlement, Problems> {
@@ -121,7 +147,8 @@ impl<'a> Search<'a> {
             Site::Here => return Err(wrong(format!("`{interface}` does not say on which node it is"))),
             Site::Node(node) => node,
         };
-        let Some(row) = self.rows.iter().position(|row| row.node.0 == *node) else {
+        // Rows and offers are in the order of their names.
+        let Ok(row) = self.rows.binary_search_by(|row| row.node.0.as_str().cmp(node)) else {
             let known: Vec<&str> = self.rows.iter().map(|row| row.node.0.as_str()).collect();
             let hint = match known.as_slice() {
                 [] => "no node has joined yet; see `packetrig fleet status`".to_owned(),
@@ -133,8 +160,11 @@ impl<'a> Search<'a> {
         if let Some(hindrance) = hindered.filter(|_| !self.takes_absent) {
             return Err(wrong(format!("node `{node}` cannot take part: {hindrance}")));
         }
-        let is_it = |offer: &&mut Offer| offer.place.node.0 == *node && offer.place.interface == interface;
-        let Some(offer) = self.offers.iter_mut().find(is_it) else {
+        let wanted = (node.as_str(), interface);
+        let found = self.offers.binary_search_by(|offer| {
+            (offer.place.node.0.as_str(), offer.place.interface.as_str()).cmp(&wanted)
+        });
+        let Ok(number) = found else {
             let offered: Vec<&str> =
                 self.rows[row].hello.ports.iter().map(|port| port.interface.as_str()).collect();
             let hint = match offered.as_slice() {
@@ -143,6 +173,7 @@ impl<'a> Search<'a> {
             };
             return Err(helped(format!("node `{node}` does not offer a port `{interface}`"), hint));
         };
+        let offer = &self.offers[number];
         if !offer.up && hindered.is_none() {
             return Err(wrong(format!("the link of `{node}/{interface}` is down")));
         }
@@ -152,22 +183,38 @@ impl<'a> Search<'a> {
                 self.plan.ports[other].name
             )));
         }
-        offer.given = Some(index);
+        self.assign(number, index);
         Ok(())
+    }
+
+    /// The offer is the port's.
+    fn assign(&mut self, offer: usize, port: usize) {
+        let site = |port: usize| self.plan.ports[port].site.clone();
+        let node = self.offers[offer].place.node.clone();
+        let at_node = self.given_at.entry(node).or_default();
+        match self.offers[offer].given.replace(port) {
+            Some(before) => {
+                if let Some(count) = at_node.by_site.get_mut(&site(before)) {
+                    *count -= 1;
+                }
+            }
+            None => at_node.all += 1,
+        }
+        *at_node.by_site.entry(site(port)).or_default() += 1;
     }
 
     /// Gives a port any interface with its label. If all are given, one whose port can move makes room.
     fn give(&mut self, index: usize, tried: &mut BTreeSet<usize>) -> bool {
         let candidates = self.candidates(index);
         if let Some(free) = candidates.iter().find(|offer| self.offers[**offer].given.is_none()) {
-            self.offers[*free].given = Some(index);
+            self.assign(*free, index);
             return true;
         }
         for offer in candidates {
             let Some(holder) = self.offers[offer].given.filter(|_| tried.insert(offer)) else { continue };
             // A port whose interface is named stays.
             if matches!(self.plan.ports[holder].site, Site::Any(_)) && self.give(holder, tried) {
-                self.offers[offer].given = Some(index);
+                self.assign(offer, index);
                 return true;
             }
         }
@@ -177,27 +224,27 @@ impl<'a> Search<'a> {
     /// Gives a port the interface of a node that cannot take part, if that is allowed.
     fn give_absent(&mut self, index: usize) -> bool {
         let Site::Any(label) = &self.plan.ports[index].site else { return false };
-        let suits = |offer: &&mut Offer| {
-            offer.given.is_none() && offer.hindrance.is_some() && offer.labels.contains(label)
+        let is_absent = |number: &&usize| {
+            let offer = &self.offers[**number];
+            offer.given.is_none() && offer.hindrance.is_some()
         };
-        let found = self.offers.iter_mut().find(suits).filter(|_| self.takes_absent);
-        found.map(|offer| offer.given = Some(index)).is_some()
+        let found = self.by_label.get(label).and_then(|numbers| numbers.iter().find(is_absent)).copied();
+        let Some(found) = found.filter(|_| self.takes_absent) else { return false };
+        self.assign(found, index);
+        true
     }
 
     /// Offers with the label of a port, those on the least used nodes first.
     fn candidates(&self, index: usize) -> Vec<usize> {
         let Site::Any(label) = &self.plan.ports[index].site else { return Vec::new() };
-        let suits = |offer: &Offer| offer.up && offer.hindrance.is_none() && offer.labels.contains(label);
-        let mut found: Vec<usize> =
-            (0..self.offers.len()).filter(|offer| suits(&self.offers[*offer])).collect();
+        let labelled = self.by_label.get(label).map_or(&[][..], Vec::as_slice).iter().copied();
+        let is_usable = |number: &usize| self.offers[*number].up && self.offers[*number].hindrance.is_none();
+        let mut found: Vec<usize> = labelled.filter(is_usable).collect();
         found.sort_by_cached_key(|offer| {
-            let node = &self.offers[*offer].place.node;
-            let there =
-                self.offers.iter().filter(|other| other.place.node == *node).filter_map(|other| other.given);
-            let alike =
-                there.clone().filter(|port| self.plan.ports[*port].site == self.plan.ports[index].site);
+            let given = self.given_at.get(&self.offers[*offer].place.node);
+            let alike = given.and_then(|given| given.by_site.get(&self.plan.ports[index].site)).copied();
             // The order of the offers decides what is equal otherwise.
-            (alike.count(), there.count(), *offer)
+            (alike.unwrap_or(0), given.map_or(0, |given| given.all), *offer)
         });
         found
     }

@@ -13,6 +13,7 @@ mod figures;
 mod judgement;
 mod limits;
 mod load;
+mod lookup;
 mod losses;
 mod nodes;
 mod ports;

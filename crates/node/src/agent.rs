@@ -24,6 +24,10 @@ mod changes;
 
 /// Between two samples.
 const SAMPLE_EVERY: Nanos = Nanos::from_millis(125);
+/// A sample that comes a little early is said in its turn, not one later.
+const HALF_A_SAMPLE: Nanos = Nanos::from_millis(62);
+/// Whatever a controller wishes, it hears how far a run is.
+const LONGEST_SILENCE: Nanos = Nanos::from_secs(2);
 /// Longest wait for a message: how fast it notices that senders are done or that it is no longer wanted.
 const TURN: Nanos = Nanos::from_millis(10);
 
@@ -68,6 +72,10 @@ struct Shell<'a, E> {
     is_armed: bool,
     failure: Option<EngineError>,
     sample_at: MonoTime,
+    /// When the controller is told next.
+    say_at: MonoTime,
+    /// As the controller wishes.
+    say_every: Nanos,
     /// While it receives.
     pulse: Option<Pulse>,
 }
@@ -84,6 +92,8 @@ impl<'a, E: Endpoint> Shell<'a, E> {
             is_armed: false,
             failure: None,
             sample_at: MonoTime::default(),
+            say_at: MonoTime::default(),
+            say_every: Nanos::ZERO,
             pulse: None,
         }
     }
@@ -209,6 +219,7 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         match prepared {
             Ok((plane, ports)) => {
                 (self.plane, self.is_armed) = (Some(plane), false);
+                self.say_every = own.say_every.min(LONGEST_SILENCE);
                 Event::Prepared(ports)
             }
             Err(error) => self.failed(error),
@@ -289,7 +300,8 @@ impl<'a, E: Endpoint> Shell<'a, E> {
         match plane.sample() {
             Ok(sample) => {
                 let kept = self.membership.as_mut().map_or(Ok(()), |member| member.keep(&sample));
-                if let Some(head) = self.agent.head().cloned() {
+                if let Some(head) = self.agent.head().cloned().filter(|_| now() >= self.say_at) {
+                    self.say_at = now() + self.say_every.saturating_sub(HALF_A_SAMPLE);
                     self.post(Body::Telemetry(head, Box::new(sample)));
                 }
                 self.insist(kept);

@@ -11,7 +11,7 @@ use packetrig_fleet::controller::{Action, Controller, Event, RunRecord};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::fabric::{self, Endpoint};
 use packetrig_fleet::hello::Hello;
-use packetrig_fleet::message::{Body, Command, Envelope, Head, Preparation, Reply};
+use packetrig_fleet::message::{Body, Command, Envelope, Head, Reply};
 use packetrig_fleet::report::RunTimes;
 use packetrig_stats::clock::{ClockRecord, Fit};
 use packetrig_units::{MonoTime, Nanos};
@@ -54,12 +54,12 @@ pub(crate) trait Crew {
     /// A node says how its clock compares with this one.
     fn clock(&mut self, _from: NodeName, _record: ClockRecord) {}
     /// How the clocks of the run's nodes compare with this one, as far as it is known.
-    fn fits(&self) -> Option<Vec<(NodeName, Fit)>> {
+    fn fits(&self, _for: &NodeName) -> Option<Vec<(NodeName, Fit)>> {
         None
     }
-    /// What a node is asked to prepare, of what all are.
-    fn tailor(&self, _for: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
-        whole
+    /// What of a command concerns this node.
+    fn tailor(&self, _for: &NodeName, command: Command) -> Command {
+        command
     }
     /// Keeps what a later controller has to know of the run. `false` if another controller has taken over.
     fn record(&mut self, _record: &RunRecord) -> Result<bool, Error> {
@@ -173,12 +173,11 @@ impl<E: Endpoint> Loop<'_, '_, E> {
 
     /// Sends a command. One that no fabric can carry is refused in the name of its node: it would never be answered.
     fn command(&mut self, to: NodeName, head: Head, command: Command) -> Option<Event> {
-        if let (Command::Confirm { .. }, Some(fits)) = (&command, self.crew.fits()) {
+        if let (Command::Confirm { .. }, Some(fits)) = (&command, self.crew.fits(&to)) {
             self.post(&to, Body::Clocks(head.clone(), fits));
         }
-        let command = match command {
-            Command::Prepare(whole) => {
-                let mut own = self.crew.tailor(&to, whole);
+        let command = match self.crew.tailor(&to, command) {
+            Command::Prepare(mut own) => {
                 own.clock = own.clock.map(|server| clock::for_node(&server, &to));
                 Command::Prepare(own)
             }

@@ -206,6 +206,7 @@ pub(crate) fn preparation(document: &str, options: RunOptions) -> Preparation {
         limits: options.limits,
         steered: options.steered,
         places: Vec::new(),
+        say_every: Nanos::ZERO,
         clock: None,
     }
 }

@@ -353,7 +353,7 @@ impl Membership {
 }
 
 const fn reading(preparation: &Preparation) -> ReadOptions {
-    ReadOptions { seed: preparation.seed, fleet: true }
+    ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() }
 }
 
 /// Addresses of the controller's clock that are tried.

@@ -90,7 +90,7 @@ impl OpenRun {
 
     /// The report with all that has come.
     pub(crate) fn report(&self, document: &str) -> Result<RunReport, Error> {
-        let reading = ReadOptions { seed: self.facts.seed, fleet: true };
+        let reading = ReadOptions { seed: self.facts.seed, fleet: true, ..ReadOptions::default() };
         let plan = Plan::read_with(document, reading)?;
         let report = assemble(&self.facts, &plan, self.results.clone(), self.outcome.clone());
         let caveats = report.caveats.into_iter().chain(self.notes.iter().cloned()).collect();

@@ -185,7 +185,10 @@ impl EnginePlane {
         let fleet = self.lent.is_some();
         match self.known.take() {
             Some((known, its_seed, plan)) if !fleet && known == *document && its_seed == *seed => Ok(plan),
-            _ => Ok(Plan::read_with(document, ReadOptions { seed: *seed, fleet })?),
+            _ => Ok(Plan::read_with(
+                document,
+                ReadOptions { seed: *seed, fleet, part: preparation.part_of.is_some() },
+            )?),
         }
     }
 }

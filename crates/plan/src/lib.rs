@@ -29,6 +29,6 @@ pub use model::{
     Amount, BoundPlan, BoundStream, Capture, CaptureFormat, Duration, Gap, Location, Metrics, Part, Plan,
     Port, ReadOptions, Site, Stream,
 };
-pub use parts::PlanParts;
+pub use parts::{PlanPart, PlanParts};
 pub use problem::{Problem, Problems, Severity};
 pub use steer::{Held, Ping, Steer};

@@ -310,6 +310,8 @@ pub struct ReadOptions {
     pub seed: u64,
     /// The plan is for a fleet: locations are `NODE/IF`, `NODE/NS/IF` or `any-LABEL`.
     pub fleet: bool,
+    /// The document is what one node needs of a plan, see [`crate::PlanParts`].
+    pub part: bool,
 }
 
 /// Speed of a link that tells none, for guessing how long a stream takes that goes as fast as it can, or that another node

@@ -1,31 +1,35 @@
-//! What a node of a fleet needs of a long plan: all ports, the flows that begin or end at its own, and of the others only what
-//! keeps its own in their places.
+//! What a node of a fleet needs of a long plan: its own ports, the flows that begin or end there, and the ports at their other
+//! ends. Of all others only their number is said, so that what is left has the numbers that it has in the whole.
 //!
-//! A part is a document like any other and is read with the same care; its streams have the numbers that they have in
-//! the whole. What
-//! is left of the flows of others is short and alike, but there is some of each: all parts together still grow with the square.
+//! A part is read with the same care as any document; only [`crate::ReadOptions::part`] allows what stands for the rest. Its
+//! length does not depend on the length of the plan, but for what names all of it: devices, captures, layer 1.
 
 use crate::document::{self, Node, Value};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
-/// Members of a flow that tell who it is for. Its size stays too: it has to hold the test tag.
-const OUTLINE: [&str; 4] = ["name", "tx_rx", "metrics", "size"];
+/// Stands for a number of ports or flows of other nodes.
+pub(crate) const ELSEWHERE: &str = "x_elsewhere";
 
 /// A plan that can be given out in parts.
 #[derive(Clone, Debug)]
 pub struct PlanParts {
-    /// Everything but the flows, as members of a JSON object.
+    /// Everything but ports and flows, as members of a JSON object.
     rest: String,
-    flows: Vec<FlowTexts>,
+    ports: Vec<String>,
+    /// Ports that the rest names.
+    named_by_rest: BTreeSet<usize>,
+    flows: Vec<FlowText>,
+    /// By port, the flows that begin or end there.
+    flows_at: Vec<Vec<usize>>,
 }
 
 /// A flow between ports, written down.
 #[derive(Clone, Debug)]
-struct FlowTexts {
-    whole: String,
-    outline: String,
-    ports: BTreeSet<String>,
+struct FlowText {
+    text: String,
+    tx: usize,
+    ports: BTreeSet<usize>,
 }
 
 impl PlanParts {
@@ -33,63 +37,127 @@ impl PlanParts {
     pub fn of(document: &str) -> Option<Self> {
         let root = document::parse(document).ok()?;
         let members = object(&root)?;
+        let items = |wanted: &str| {
+            members.iter().find(|(name, ..)| name == wanted).map_or(&[][..], |(.., it)| list(it))
+        };
+        let ports = items("ports");
+        let numbers = ports.iter().enumerate().filter_map(|(number, port)| Some((name_of(port)?, number)));
+        let numbers: HashMap<String, usize> = numbers.collect();
+        let flows = items("flows").iter().map(|flow| FlowText::of(flow, &numbers));
+        let flows: Vec<FlowText> = flows.collect::<Option<_>>()?;
         let mut rest = String::new();
-        for (name, _, value) in members.iter().filter(|(name, ..)| name != "flows") {
+        let mut named_by_rest = BTreeSet::new();
+        for (name, _, value) in members.iter().filter(|(name, ..)| name != "flows" && name != "ports") {
             write_member(&mut rest, name, value);
+            note_ports(value, &numbers, &mut named_by_rest);
         }
-        let flows = members.iter().find(|(name, ..)| name == "flows");
-        let flows = flows.map_or(&[][..], |(.., flows)| list(flows)).iter().map(FlowTexts::of);
-        Some(Self { rest, flows: flows.collect::<Option<_>>()? })
-    }
-
-    /// The part for a node that has the ports with these names.
-    pub fn part(&self, has_port: &dyn Fn(&str) -> bool) -> String {
-        let mut text = format!("{{{}\"flows\":[", self.rest);
-        for flow in &self.flows {
-            let concerns = flow.ports.iter().any(|port| has_port(port));
-            text.push_str(if concerns { &flow.whole } else { &flow.outline });
-            text.push(',');
-        }
-        if text.ends_with(',') {
-            text.pop();
-        }
-        text.push_str("]}");
-        text
-    }
-}
-
-impl FlowTexts {
-    fn of(flow: &Node) -> Option<Self> {
-        let members = object(flow)?;
-        let member = |name: &str| members.iter().find(|(own, ..)| own == name).map(|(.., value)| value);
-        let ports = port_names(member("tx_rx")?)?;
-        let mut outline = "{".to_owned();
-        for name in OUTLINE {
-            if let Some(value) = member(name) {
-                write_member(&mut outline, name, value);
+        let mut flows_at = vec![Vec::new(); ports.len()];
+        for (number, flow) in flows.iter().enumerate() {
+            for port in &flow.ports {
+                flows_at[*port].push(number);
             }
         }
-        outline.pop();
-        outline.push('}');
-        let mut whole = String::new();
-        write_value(&mut whole, flow);
-        Some(Self { whole, outline, ports })
+        let ports = ports.iter().map(written).collect();
+        Some(Self { rest, ports, named_by_rest, flows, flows_at })
+    }
+
+    /// The part for a node that has the ports with these numbers.
+    pub fn part(&self, own: &[usize]) -> PlanPart {
+        let flows: BTreeSet<usize> =
+            own.iter().filter_map(|port| self.flows_at.get(*port)).flatten().copied().collect();
+        let mut ports: BTreeSet<usize> =
+            flows.iter().flat_map(|flow| &self.flows[*flow].ports).copied().collect();
+        ports.extend(own);
+        ports.extend(&self.named_by_rest);
+        let mut text = format!("{{{}\"ports\":[", self.rest);
+        let mut next = 0;
+        for port in &ports {
+            write_gap(&mut text, *port - next, None);
+            text.push_str(&self.ports[*port]);
+            text.push(',');
+            next = port + 1;
+        }
+        write_gap(&mut text, self.ports.len() - next, None);
+        close(&mut text, ']');
+        text.push_str(",\"flows\":[");
+        next = 0;
+        for flow in &flows {
+            write_gap(&mut text, *flow - next, self.flows.get(next));
+            text.push_str(&self.flows[*flow].text);
+            text.push(',');
+            next = flow + 1;
+        }
+        write_gap(&mut text, self.flows.len() - next, self.flows.get(next));
+        close(&mut text, ']');
+        text.push('}');
+        PlanPart { document: text, ports }
     }
 }
 
-/// Names of the ports at both ends; `None` if the ends are devices.
-fn port_names(tx_rx: &Node) -> Option<BTreeSet<String>> {
+/// What one node gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanPart {
+    /// To be read with [`crate::ReadOptions::part`].
+    pub document: String,
+    /// The ports that stand in it, by their numbers.
+    pub ports: BTreeSet<usize>,
+}
+
+/// So many ports or flows of other nodes; of flows it is said from which port the first one goes.
+fn write_gap(text: &mut String, count: usize, first: Option<&FlowText>) {
+    if count == 0 {
+        return;
+    }
+    // A string takes any text, so this cannot fail.
+    match first {
+        Some(flow) => write!(text, "{{\"{ELSEWHERE}\":{count},\"tx\":{}}},", flow.tx),
+        None => write!(text, "{{\"{ELSEWHERE}\":{count}}},"),
+    }
+    .unwrap_or(());
+}
+
+impl FlowText {
+    fn of(flow: &Node, ports: &HashMap<String, usize>) -> Option<Self> {
+        let members = object(flow)?;
+        let (.., ends) = members.iter().find(|(name, ..)| name == "tx_rx")?;
+        let (tx, ends) = ends_of(ends)?;
+        let ends = std::iter::once(&tx).chain(&ends).map(|name| ports.get(name).copied());
+        Some(Self { text: written(flow), tx: *ports.get(&tx)?, ports: ends.collect::<Option<_>>()? })
+    }
+}
+
+/// Adds the ports that a value names.
+fn note_ports(value: &Node, ports: &HashMap<String, usize>, found: &mut BTreeSet<usize>) {
+    match &value.value {
+        Value::Null => {}
+        Value::Scalar(text) => found.extend(ports.get(text)),
+        Value::List(items) => items.iter().for_each(|item| note_ports(item, ports, found)),
+        Value::Object(members) => members.iter().for_each(|(.., item)| note_ports(item, ports, found)),
+    }
+}
+
+fn name_of(item: &Node) -> Option<String> {
+    object(item)?.iter().find(|(name, ..)| name == "name").and_then(|(.., value)| scalar(value))
+}
+
+/// The sending port and the receiving ones; `None` if the ends are devices.
+fn ends_of(tx_rx: &Node) -> Option<(String, Vec<String>)> {
     let ends = object(tx_rx)?;
     if ends.iter().any(|(name, ..)| name == "device") {
         return None;
     }
     let (.., port) = ends.iter().find(|(name, ..)| name == "port")?;
-    let named = |(name, _, value): &(String, document::Place, Node)| match (name.as_str(), &value.value) {
-        ("tx_name" | "rx_name" | "rx_names", Value::Scalar(text)) => vec![text.clone()],
-        ("rx_names", Value::List(items)) => items.iter().filter_map(scalar).collect(),
-        _ => Vec::new(),
-    };
-    Some(object(port)?.iter().flat_map(named).collect())
+    let mut tx = None;
+    let mut rx = Vec::new();
+    for (name, _, value) in object(port)? {
+        match (name.as_str(), &value.value) {
+            ("tx_name", Value::Scalar(text)) => tx = Some(text.clone()),
+            ("rx_name" | "rx_names", Value::Scalar(text)) => rx.push(text.clone()),
+            ("rx_names", Value::List(items)) => rx.extend(items.iter().filter_map(scalar)),
+            _ => {}
+        }
+    }
+    Some((tx?, rx))
 }
 
 fn object(node: &Node) -> Option<&[(String, document::Place, Node)]> {
@@ -110,6 +178,12 @@ fn write_member(text: &mut String, name: &str, value: &Node) {
     text.push(':');
     write_value(text, value);
     text.push(',');
+}
+
+fn written(node: &Node) -> String {
+    let mut text = String::new();
+    write_value(&mut text, node);
+    text
 }
 
 fn write_value(text: &mut String, node: &Node) {
@@ -162,7 +236,7 @@ mod tests {
     use crate::{Plan, ReadOptions, Stream};
 
     fn read(text: &str) -> Plan {
-        Plan::read_with(text, ReadOptions { seed: 7, fleet: true })
+        Plan::read_with(text, ReadOptions { seed: 7, fleet: true, ..ReadOptions::default() })
             .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
     }
 
@@ -193,32 +267,65 @@ mod tests {
         format!("{:?}", Stream { place: document::Place::default(), ..stream.clone() })
     }
 
+    fn read_part(text: &str) -> Plan {
+        Plan::read_with(text, ReadOptions { seed: 7, fleet: true, part: true })
+            .unwrap_or_else(|error| panic!("{error:?}\n{text}"))
+    }
+
     #[test]
     fn a_part_says_the_same_of_its_own_ports_and_keeps_all_numbers() {
         let document = mesh(40);
         let whole = read(&document);
-        let parts = PlanParts::of(&document).unwrap();
-        let part = read(&parts.part(&|port| port == "p \"7\""));
-        let names = |plan: &Plan| plan.ports.iter().map(|port| port.name.clone()).collect::<Vec<_>>();
-        assert_eq!(names(&part), names(&whole));
-        assert_eq!(part.streams.len(), whole.streams.len());
-        for (index, (own, all)) in part.streams.iter().zip(&whole.streams).enumerate() {
-            assert_eq!((&own.name, own.tx, &own.rx), (&all.name, all.tx, &all.rx));
-            assert_eq!(format!("{:?}", own.metrics), format!("{:?}", all.metrics));
-            if [6, 7].contains(&index) {
-                assert_eq!(essence(own), essence(all), "stream {index}");
-            } else {
-                assert_ne!(essence(own), essence(all), "stream {index}");
-            }
+        let part = PlanParts::of(&document).unwrap().part(&[7]);
+        assert_eq!(part.ports, BTreeSet::from([6, 7, 8]), "its own, and both it speaks with");
+        let own = read_part(&part.document);
+        assert_eq!((own.ports.len(), own.streams.len()), (40, 40));
+        for number in 0..40 {
+            assert_eq!(
+                own.ports[number] == whole.ports[number],
+                part.ports.contains(&number),
+                "port {number}"
+            );
+            let is_own = [6, 7].contains(&number);
+            assert_eq!(
+                essence(&own.streams[number]) == essence(&whole.streams[number]),
+                is_own,
+                "stream {number}"
+            );
+            assert!(is_own || own.streams[number].tx != 7, "what others send is not sent here");
         }
     }
 
     #[test]
-    fn a_part_is_a_small_part_of_a_long_plan() {
-        let document = mesh(400);
-        let part = PlanParts::of(&document).unwrap().part(&|port| port == "p \"7\"");
-        assert!(part.len() * 2 < document.len(), "{} of {}", part.len(), document.len());
-        assert_eq!(read(&PlanParts::of(&document).unwrap().part(&|_| false)).streams.len(), 400);
+    fn a_part_is_as_long_as_what_concerns_its_node() {
+        let length = |nodes: usize| PlanParts::of(&mesh(nodes)).unwrap().part(&[7]).document.len();
+        assert!(length(1000) < length(40) + 40, "{} and {}", length(1000), length(40));
+        assert_eq!(read_part(&PlanParts::of(&mesh(400)).unwrap().part(&[]).document).streams.len(), 400);
+    }
+
+    #[test]
+    fn ports_that_the_rest_of_a_plan_names_are_in_every_part() {
+        let captures = "captures: [{name: c, port_names: ['p \"3\"'], format: pcapng}]\n";
+        let document = format!("{captures}{}", mesh(40));
+        let part = PlanParts::of(&document).unwrap().part(&[20]);
+        assert_eq!(part.ports, BTreeSet::from([3, 19, 20, 21]));
+        assert_eq!(read_part(&part.document).captures[0].ports, [3]);
+    }
+
+    #[test]
+    fn only_a_node_that_is_given_a_part_reads_one() {
+        let part = PlanParts::of(&mesh(40)).unwrap().part(&[7]).document;
+        assert!(Plan::read_with(&part, ReadOptions { seed: 7, fleet: true, part: false }).is_err());
+        for bad in [
+            r#"{"ports":[{"x_elsewhere":0}]}"#,
+            r#"{"ports":[{"x_elsewhere":4000000000}]}"#,
+            r#"{"ports":[{"x_elsewhere":9,"name":"a"}]}"#,
+            r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":65537,"tx":0}]}"#,
+            r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":2,"tx":9}]}"#,
+            r#"{"ports":[{"x_elsewhere":9}],"flows":[{"x_elsewhere":2}]}"#,
+        ] {
+            assert!(Plan::read_with(bad, ReadOptions { seed: 7, fleet: true, part: true }).is_err(), "{bad}");
+        }
     }
 
     #[test]

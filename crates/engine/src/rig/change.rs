@@ -182,7 +182,7 @@ impl Rig {
 
     /// What `document` makes of the plan.
     fn grown(&self, document: &str) -> Result<Growth, Error> {
-        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given() };
+        let read = ReadOptions { seed: self.seed, fleet: self.places.are_given(), ..ReadOptions::default() };
         let mut newer = Plan::read_with(document, read)?;
         self.places.settle(&mut newer);
         if newer.ports != self.plan.plan.ports {

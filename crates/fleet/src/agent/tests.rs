@@ -255,7 +255,7 @@ fn emulated_interfaces_keep_the_lease_until_the_run_is_over_or_the_owners_time_i
     assert_eq!(agent.handle(Event::Tick, at(10_100)), [], "no longer than the owner lets anything be sent");
     let mut other = sending(&head, None);
     done(&mut other, false, 200);
-    tell(&mut other, &head, Command::Finish { sent: vec![] }, 300);
+    tell(&mut other, &head, Command::Finish { sent: Arc::default() }, 300);
     assert_eq!(other.handle(Event::Tick, at(900)), [], "what is finished needs no lease");
 }
 
@@ -265,14 +265,14 @@ fn a_result_goes_through_the_spool_and_does_not_keep_the_next_run_waiting() {
     let mut agent = sending(&head, None);
     done(&mut agent, false, 200);
     assert!(matches!(
-        tell(&mut agent, &head, Command::Finish { sent: vec![] }, 300)[..],
+        tell(&mut agent, &head, Command::Finish { sent: Arc::default() }, 300)[..],
         [Action::Finish(_)]
     ));
     assert_eq!(agent.handle(Event::Finished(Arc::default()), at(301)), [Action::Spool(Arc::default())]);
-    assert_eq!(tell(&mut agent, &head, Command::Finish { sent: vec![] }, 302), [], "not safe yet");
+    assert_eq!(tell(&mut agent, &head, Command::Finish { sent: Arc::default() }, 302), [], "not safe yet");
     let spooled = Reply::Spooled { segments: 3 };
     assert_eq!(replies(&agent.handle(Event::Spooled { segments: 3 }, at(303))), [&spooled]);
-    assert_eq!(replies(&tell(&mut agent, &head, Command::Finish { sent: vec![] }, 304)), [&spooled]);
+    assert_eq!(replies(&tell(&mut agent, &head, Command::Finish { sent: Arc::default() }, 304)), [&spooled]);
     let next = Head { run: RunId("s".into()), ..head };
     assert!(matches!(tell(&mut agent, &next, preparation(), 305)[..], [Action::Prepare(_)]));
 }
@@ -329,7 +329,9 @@ fn who_asks_late_for_a_result_that_is_kept_hears_so_and_not_that_the_attempt_is_
     agent.handle(Event::Finished(Arc::default()), at(60_001));
     agent.handle(Event::Spooled { segments: 3 }, at(60_002));
     assert!(agent.is_idle());
-    for (epoch, command) in [(1, Command::Query), (1, Command::Finish { sent: vec![] }), (2, Command::Stop)] {
+    for (epoch, command) in
+        [(1, Command::Query), (1, Command::Finish { sent: Arc::default() }), (2, Command::Stop)]
+    {
         let asked = Head { epoch, ..head.clone() };
         assert_eq!(replies(&tell(&mut agent, &asked, command, 61_000)), [&Reply::Spooled { segments: 3 }]);
     }

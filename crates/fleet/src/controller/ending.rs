@@ -47,13 +47,13 @@ impl Controller {
 
     /// Whether no result of a node that was given up can come any more, or was waited for long enough.
     pub(super) fn nothing_more(&self, late: MonoTime, now: MonoTime) -> bool {
-        now >= late || self.peers.values().all(|peer| peer.result.is_some())
+        now >= late || self.peers.have_all_results()
     }
 
     pub(super) fn end_of_run(&mut self) {
         // Of a steered run the stop is the end.
         let stopped = self.stopped_by_user && !self.preparation.steered;
-        let missing = self.peers.values().any(|peer| peer.result.is_none());
+        let missing = !self.peers.have_all_results();
         let mut reasons: Vec<String> = self.left_out.values().map(|out| out.why.clone()).collect();
         for (node, text) in std::mem::take(&mut self.reasons) {
             let is_here =

@@ -57,7 +57,15 @@ impl Controller {
         if self.stopping.is_some_and(|until| now >= until) {
             self.give_up(Progress::Done, "did not stop when told", now);
         }
+        if now >= self.silent_from {
+            self.expire_silent(now);
+        }
+    }
+
+    fn expire_silent(&mut self, now: MonoTime) {
         let quiet = self.limits.silence;
+        let earliest = self.behind(Progress::Done).map(|(_, peer)| peer.heard).min();
+        self.silent_from = earliest.map_or(now, |heard| heard + quiet);
         let silent: Vec<NodeName> = self
             .behind(Progress::Done)
             .filter(|(_, peer)| now >= peer.heard + quiet)
@@ -83,9 +91,7 @@ impl Controller {
     /// Nobody could be heard meanwhile. What nodes have said waits to be read; that their leases have run out is nobody's
     /// fault but the controller's.
     pub(super) fn stood_still(&mut self, length: Nanos, now: MonoTime) {
-        for peer in self.peers.values_mut() {
-            peer.heard = (peer.heard + length).min(now);
-        }
+        self.peers.change_all(|peer| peer.heard = (peer.heard + length).min(now));
         let text = format!("the controller itself stood still for {length}");
         self.emit(RunEventKind::Finding(text.clone()));
         if self.has_started() {
@@ -94,6 +100,9 @@ impl Controller {
     }
 
     pub(super) fn give_up(&mut self, wanted: Progress, what: &str, now: MonoTime) {
+        if self.all(wanted) {
+            return;
+        }
         let behind: Vec<NodeName> = self.behind(wanted).map(|(node, _)| node.clone()).collect();
         for node in behind {
             self.trouble(&node, Blame::Peer, what, now);

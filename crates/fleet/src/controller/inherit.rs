@@ -32,15 +32,15 @@ impl Controller {
         let Some(record) = &self.inherited else { return self.prepare(now) };
         if !record.may_have_sent() {
             let text = format!("{LOST} before its start");
-            for peer in self.peers.values_mut() {
-                peer.granted = Some(now);
-            }
+            self.peers.change_all(|peer| peer.granted = Some(now));
             return self.fail(Fault { blame: Blame::Peer, text }, now);
         }
-        for peer in self.peers.values_mut() {
-            // Whatever the other one answered last, it was before now.
-            (peer.progress, peer.heard, peer.granted) = (Progress::Started, now, Some(now));
-        }
+        // Whatever the other one answered last, it was before now.
+        self.peers.change_all(|peer| {
+            peer.progress = Progress::Started;
+            peer.heard = now;
+            peer.granted = Some(now);
+        });
         self.reasons.push((None, LOST.to_owned()));
         self.phase = Phase::Running { start: now };
         self.enter(RunState::Running);

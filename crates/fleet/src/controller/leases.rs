@@ -9,7 +9,7 @@ impl Controller {
     /// A node asks whether it may go on.
     pub(super) fn renewal(&mut self, node: NodeName, head: Head, nonce: Nonce, now: MonoTime) {
         let Some(go_on) = self.may_go_on(&node, &head) else { return };
-        if let Some(peer) = self.peers.get_mut(&node)
+        if let Some(mut peer) = self.peers.get_mut(&node)
             && head == self.head
         {
             peer.heard = now;

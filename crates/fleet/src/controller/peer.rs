@@ -20,6 +20,11 @@ pub(super) enum Progress {
     Reported,
 }
 
+impl Progress {
+    /// How many there are.
+    pub(super) const STEPS: usize = Self::Reported as usize + 1;
+}
+
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own; none excludes another")]
 pub(super) struct Peer {

@@ -77,7 +77,7 @@ impl Controller {
     /// Whether the run may be started without `missing` of its nodes.
     fn may_go_without(&self, missing: usize) -> bool {
         let all = self.peers.len() + self.left_out.len();
-        let present = self.peers.values().filter(|peer| !peer.lost).count();
+        let present = self.peers.present();
         self.policies.start.is_enough(present.saturating_sub(missing), all)
     }
 
@@ -110,7 +110,7 @@ impl Controller {
 
     /// Those who have not acknowledged the confirmation count as not started.
     pub(super) fn expire_confirmations(&mut self, start: MonoTime, now: MonoTime) {
-        if now < self.confirmed_by(start) {
+        if now < self.confirmed_by(start) || self.all(Progress::Confirmed) {
             return;
         }
         let behind = self.stragglers(Progress::Confirmed, "did not confirm the start (split_start)");
@@ -122,12 +122,13 @@ impl Controller {
     /// Goes on without a node, whose data may still come in.
     pub(super) fn lose(&mut self, node: &NodeName, reason: String, now: MonoTime) {
         let leased = self.limits.lease.is_some();
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.lost || peer.progress == Progress::Reported {
             return;
         }
         peer.lost = true;
         let never_started = peer.progress < Progress::Confirmed;
+        drop(peer);
         self.emit(RunEventKind::Finding(reason.clone()));
         self.reasons.push((Some(node.clone()), reason));
         if !leased {

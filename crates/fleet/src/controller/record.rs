@@ -53,7 +53,7 @@ impl Controller {
         self.actions.push(Action::Record(RunRecord {
             head: self.head.clone(),
             state,
-            nodes: self.peers.keys().cloned().collect(),
+            nodes: self.peers.names().cloned().collect(),
             left_out: self.left_out.keys().cloned().collect(),
             start,
         }));

@@ -31,36 +31,36 @@ impl Controller {
             out.released = true;
         }
         let inherited = self.inherited.is_some();
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(progress) = self.peers.get(node).map(|peer| peer.progress) else { return };
         match reply {
             Reply::Prepared { .. } | Reply::Armed | Reply::Committed if inherited && started => {
                 // Nor can it in this epoch.
-                peer.gone = true;
+                self.has_gone(node);
                 self.send(node.clone(), Command::Abort);
                 self.trouble(node, Blame::Peer, "did not start", now);
             }
             // The word that it will start came after T.
-            Reply::Confirmed if started && peer.progress < Progress::Confirmed => {
-                peer.reach(Progress::Confirmed, now);
+            Reply::Confirmed if started && progress < Progress::Confirmed => {
+                self.reach(node, Progress::Confirmed, now);
             }
             // In a run that goes on these are echoes, or a node that forgot: no sign of life.
             Reply::Prepared { .. } | Reply::Armed | Reply::Committed | Reply::Confirmed if started => {}
             Reply::Prepared { ports } => {
-                peer.reach(Progress::Prepared, now);
-                if !std::mem::replace(&mut peer.shown, true) {
+                self.reach(node, Progress::Prepared, now);
+                if self.is_shown_first(node) {
                     self.emit(RunEventKind::Ports { node: node.clone(), ports });
                 }
             }
-            Reply::Armed => peer.reach(Progress::Armed, now),
-            Reply::Committed => peer.reach(Progress::Committed, now),
-            Reply::Confirmed => peer.reach(Progress::Confirmed, now),
-            Reply::Started => peer.reach(Progress::Started, now),
+            Reply::Armed => self.reach(node, Progress::Armed, now),
+            Reply::Committed => self.reach(node, Progress::Committed, now),
+            Reply::Confirmed => self.reach(node, Progress::Confirmed, now),
+            Reply::Started => self.reach(node, Progress::Started, now),
             Reply::Held { number, fault, held } => {
-                peer.heard = now;
+                self.heard(node, now);
                 self.held(node, number, held, fault, now);
             }
             Reply::Announced { number, fault } => {
-                peer.heard = now;
+                self.heard(node, now);
                 self.announced(node, number, fault, now);
             }
             Reply::Steered { number, fault, sample } => {
@@ -71,20 +71,50 @@ impl Controller {
             Reply::SendersDone { sent, why } => self.senders_done(node, sent, why, now),
             Reply::Result(result) => self.collected(node, result, now),
             Reply::Spooled { .. } => self.spooled(node, now),
-            Reply::Aborted => peer.released = true,
+            Reply::Aborted => self.has_released(node),
             Reply::Late => self.late(node, now),
             Reply::Refused(text) => self.trouble(node, Blame::Peer, &format!("refused: {text}"), now),
             Reply::Failed(fault) => {
-                peer.gone = true;
+                self.has_gone(node);
                 self.trouble(node, fault.blame, &fault.text, now);
             }
         }
     }
 
+    fn reach(&mut self, node: &NodeName, progress: Progress, now: MonoTime) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.reach(progress, now);
+        }
+    }
+
+    fn heard(&mut self, node: &NodeName, now: MonoTime) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.heard = now;
+        }
+    }
+
+    fn has_gone(&mut self, node: &NodeName) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.gone = true;
+        }
+    }
+
+    fn has_released(&mut self, node: &NodeName) {
+        if let Some(mut peer) = self.peers.get_mut(node) {
+            peer.released = true;
+        }
+    }
+
+    /// Whether the ports of a node have not been told of before.
+    fn is_shown_first(&mut self, node: &NodeName) -> bool {
+        self.peers.get_mut(node).is_some_and(|mut peer| !std::mem::replace(&mut peer.shown, true))
+    }
+
     /// A node's result is safe with itself.
     fn spooled(&mut self, node: &NodeName, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(mut peer) = self.peers.get_mut(node) else { return };
         if peer.progress == Progress::Reported {
+            drop(peer);
             return self.send(node.clone(), Command::Collected);
         }
         peer.reach(Progress::Spooled, now);
@@ -99,10 +129,11 @@ impl Controller {
         why: StopReason,
         now: MonoTime,
     ) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(mut peer) = self.peers.get_mut(node) else { return };
         let first = peer.progress < Progress::Done && self.stopping.is_none();
         peer.sent = sent;
         peer.reach(Progress::Done, now);
+        drop(peer);
         let cut = match why {
             StopReason::Done | StopReason::Told => return,
             StopReason::LeaseOver => "its senders stopped because their lease was not renewed",
@@ -121,9 +152,10 @@ impl Controller {
 
     /// A node's whole result is here, by whatever way it came.
     pub(super) fn collected(&mut self, node: &NodeName, result: Arc<NodeResult>, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.reach(Progress::Reported, now);
         peer.result.get_or_insert(result);
+        drop(peer);
         self.send(node.clone(), Command::Collected);
     }
 
@@ -137,19 +169,25 @@ impl Controller {
     }
 
     pub(super) fn restarted(&mut self, node: &NodeName, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(node) else { return };
+        let Some(mut peer) = self.peers.get_mut(node) else { return };
         peer.gone = true;
+        let is_safe = peer.progress >= Progress::Spooled;
+        drop(peer);
         // What is safe on its disk still comes.
-        if peer.progress < Progress::Spooled {
+        if !is_safe {
             self.trouble(node, Blame::Peer, "its agent was started again", now);
         }
     }
 
     pub(super) fn telemetry(&mut self, node: NodeName, sample: Box<Sample>, now: MonoTime) {
-        let Some(peer) = self.peers.get_mut(&node) else { return };
+        let Some(mut peer) = self.peers.get_mut(&node) else { return };
         peer.heard = now;
-        if peer.sampled.is_none_or(|at| at < sample.at) {
+        let is_newer = peer.sampled.is_none_or(|at| at < sample.at);
+        if is_newer {
             peer.sampled = Some(sample.at);
+        }
+        drop(peer);
+        if is_newer {
             self.prolong_drain(&sample, now);
             self.emit(RunEventKind::Counters { node, sample });
         }

@@ -90,7 +90,7 @@ fn receivers_are_told_to_finish_when_every_sender_is_done_and_the_path_has_drain
     );
     let finish = controller.handle(Event::Tick, at(1200));
     let sent = vec![SentTotal { stream: 0, frames: 5 }, SentTotal { stream: 1, frames: 5 }];
-    let wanted = Command::Finish { sent };
+    let wanted = Command::Finish { sent: sent.into() };
     assert_eq!(commands(&finish), [("a", &wanted), ("b", &wanted)]);
 }
 

@@ -2,6 +2,7 @@
 
 use super::claims;
 use super::limits;
+use super::lookup::ResultLookup;
 use super::nodes;
 use super::ports::{self, port_of};
 use super::streams::Findings;
@@ -22,7 +23,14 @@ use std::collections::{BTreeMap, BTreeSet};
 pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome: Outcome) -> RunReport {
     let results = believed(facts, plan, results);
     let timelines = if facts.steered { Vec::new() } else { timelines(plan, &results) };
-    let findings = Findings { plan, results: &results, criteria: &facts.criteria, timelines: &timelines };
+    let lookup = ResultLookup::of(&results);
+    let findings = Findings {
+        plan,
+        results: &results,
+        lookup: &lookup,
+        criteria: &facts.criteria,
+        timelines: &timelines,
+    };
     let mut streams: Vec<StreamReport> =
         (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
     findings.compare_contents(&mut streams);
@@ -31,12 +39,12 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
     let in_doubt = total_in_doubt(&streams);
     let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
-    ports::doubt_dropped(&mut streams, plan, &reported, &while_sending);
+    ports::doubt_dropped(&mut streams, plan, &lookup, &while_sending);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
     let ports = port_rows(plan, &results);
-    let nodes = nodes::rows(&names(facts, &results), &results, &timelines);
+    let nodes = nodes::rows(&names(facts, &results), &lookup, &timelines);
     let skew = SkewReport::of(&nodes, facts.criteria.max_skew);
     let mut caveats = caveats(&results, stopped_early(&streams, &timelines, &outcome));
     caveats.extend(findings.clock_doubts().into_iter().chain(findings.drain_doubts()));

@@ -311,8 +311,7 @@ impl Findings<'_> {
         rows: &[(&NodeResult, &ReceiveResult)],
     ) -> Option<MisdeliveryReport> {
         let mut report = MisdeliveryReport::default();
-        let all = self.results.iter().flat_map(|node| &node.misdelivered);
-        for astray in all.filter(|astray| astray.stream == index) {
+        for astray in self.lookup.misdelivered(index) {
             report.frames += astray.frames;
             report.to_groups += astray.to_groups;
             report.ports.push(self.plan.ports[astray.port].name.clone());

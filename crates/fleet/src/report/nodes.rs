@@ -3,6 +3,7 @@
 //! Instants of different nodes are brought onto the controller's clock before they are compared, and carry the bound of
 //! that. The time of a first frame is that of its stamp; how long after it the frame was on the wire is not known here.
 
+use super::lookup::ResultLookup;
 use packetrig_plan::timeline::Timeline;
 use packetrig_stats::clock::{ClockRecord, FitSource};
 use packetrig_stats::port::StampKind;
@@ -95,8 +96,8 @@ pub struct SkewReport {
 }
 
 /// One row for each of `names`, in their order.
-pub(super) fn rows(names: &[String], results: &[NodeResult], timelines: &[Timeline]) -> Vec<NodeReport> {
-    let row = |name: &String| match results.iter().find(|node| node.node == *name) {
+pub(super) fn rows(names: &[String], lookup: &ResultLookup<'_>, timelines: &[Timeline]) -> Vec<NodeReport> {
+    let row = |name: &String| match lookup.node(name) {
         Some(node) => of(node, timelines),
         None => NodeReport {
             node: name.clone(),

@@ -3,6 +3,7 @@
 use super::StreamReport;
 use super::doubt::EventReport;
 use super::figures::MeanRate;
+use super::lookup::ResultLookup;
 use packetrig_plan::Plan;
 use packetrig_stats::ledger::Ledger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -102,15 +103,17 @@ fn receiver_drops(port: &PortResult) -> u64 {
 pub(super) fn doubt_dropped(
     streams: &mut [StreamReport],
     plan: &Plan,
-    ports: &[&PortResult],
+    lookup: &ResultLookup<'_>,
     while_sending: &[u64],
 ) {
-    let port = |index: usize| ports.iter().copied().find(move |port| port.port == index);
+    let mut explained_at = vec![0_u64; plan.ports.len()];
+    for (stream, frames) in plan.streams.iter().zip(while_sending) {
+        explained_at[stream.tx] = explained_at[stream.tx].saturating_add(*frames);
+    }
     for (stream, of_plan) in streams.iter_mut().zip(&plan.streams) {
-        let same_port = plan.streams.iter().zip(while_sending).filter(|(other, _)| other.tx == of_plan.tx);
-        let explained: u64 = same_port.map(|(_, frames)| frames).sum();
-        let by_sender = port(of_plan.tx).and_then(sender_drops).unwrap_or(0).saturating_sub(explained);
-        let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| port(*rx)).map(receiver_drops).sum();
+        let by_sender = lookup.port(of_plan.tx).and_then(sender_drops).unwrap_or(0);
+        let by_sender = by_sender.saturating_sub(explained_at[of_plan.tx]);
+        let by_receivers: u64 = of_plan.rx.iter().filter_map(|rx| lookup.port(*rx)).map(receiver_drops).sum();
         let dropped = by_sender + by_receivers;
         if let Some(loss) = &mut stream.loss {
             loss.in_doubt = (loss.in_doubt + dropped).min(loss.lost);

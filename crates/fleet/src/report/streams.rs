@@ -3,6 +3,7 @@
 use super::Criteria;
 use super::figures::{LatencyError, LatencyReport, MeanRate, Spread};
 use super::load::asked_of;
+use super::lookup::ResultLookup;
 use super::losses::{ContentReport, LossTimes, MisdeliveryReport, OutageReport};
 use packetrig_plan::timeline::Timeline;
 use packetrig_plan::{Plan, Stream};
@@ -178,6 +179,7 @@ pub struct StreamReport {
 pub(super) struct Findings<'a> {
     pub(super) plan: &'a Plan,
     pub(super) results: &'a [NodeResult],
+    pub(super) lookup: &'a ResultLookup<'a>,
     pub(super) criteria: &'a Criteria,
     /// The schedules of the streams; empty if they had none.
     pub(super) timelines: &'a [Timeline],
@@ -185,25 +187,16 @@ pub(super) struct Findings<'a> {
 
 impl<'a> Findings<'a> {
     pub(super) fn sender(self, stream: usize) -> Option<(&'a NodeResult, &'a SendResult)> {
-        self.results.iter().find_map(|node| Some((node, node.send.iter().find(|row| row.stream == stream)?)))
+        self.lookup.sender(stream)
     }
 
     pub(super) fn receivers(self, stream: usize) -> Vec<(&'a NodeResult, &'a ReceiveResult)> {
         let wanted = &self.plan.streams[stream].rx;
-        let at = |port: &usize| {
-            let of = |node: &'a NodeResult| {
-                node.receive
-                    .iter()
-                    .find(|row| row.stream == stream && row.port == *port)
-                    .map(|row| (node, row))
-            };
-            self.results.iter().find_map(of)
-        };
-        wanted.iter().filter_map(at).collect()
+        wanted.iter().filter_map(|port| self.lookup.receiver(stream, *port)).collect()
     }
 
     fn port(self, port: usize) -> Option<&'a PortResult> {
-        self.results.iter().flat_map(|node| &node.ports).find(|row| row.port == port)
+        self.lookup.port(port)
     }
 
     /// The row of stream `index`; `timeline` if the plan could be bound to the speeds found.

@@ -3,6 +3,7 @@
 use super::Note;
 use super::collector::{Arrival, Collector, Shelved, Told};
 use super::findings::ToldFindings;
+use super::shares::NodeShares;
 use super::throne::Throne;
 use crate::agent::now;
 use crate::control::{Crew, News};
@@ -11,10 +12,9 @@ use packetrig_fleet::controller::{Event, RunRecord};
 use packetrig_fleet::fabric::{self, Records};
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::members::{Change, Members};
-use packetrig_fleet::message::{Body, Place, Preparation, Watermark};
+use packetrig_fleet::message::{Body, Command, Watermark};
 use packetrig_fleet::outcome::RunState;
-use packetrig_fleet::{NodeName, PlanHash, RunId};
-use packetrig_plan::{Plan, PlanParts};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::clock::{ClockRecord, Fit};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,7 +29,7 @@ pub(super) struct FleetCrew<'a, R> {
     members: &'a mut Members,
     collector: &'a Collector,
     throne: &'a Throne,
-    clocks: BTreeMap<NodeName, ClockRecord>,
+    clocks: BTreeMap<NodeName, Fit>,
     news: VecDeque<News>,
     /// Up to where each node's segments are stored.
     marks: BTreeMap<NodeName, Watermark>,
@@ -38,29 +38,8 @@ pub(super) struct FleetCrew<'a, R> {
     told: ToldFindings,
     /// Segments of each node that will never be stored.
     refused: BTreeMap<NodeName, u64>,
-    long_plan: Option<LongPlan>,
-}
-
-/// A plan of which each node is given its own part.
-#[derive(Debug)]
-pub(super) struct LongPlan {
-    hash: PlanHash,
-    parts: PlanParts,
-    /// Names of its ports, and where each is.
-    ports: Vec<(String, NodeName)>,
-}
-
-/// From so many bytes on a plan is given out in parts.
-const LONG: usize = 64 << 10;
-
-impl LongPlan {
-    /// Of a plan that is long, and whose streams are not added to while it runs: what is added refers to all of it.
-    pub(super) fn of(document: &str, plan: &Plan, places: &[Place], steered: bool) -> Option<Self> {
-        let parts = PlanParts::of(document).filter(|_| document.len() > LONG && !steered)?;
-        let names = plan.ports.iter().map(|port| port.name.clone());
-        let ports = names.zip(places.iter().map(|place| place.node.clone())).collect();
-        Some(Self { hash: PlanHash::of(document), parts, ports })
-    }
+    /// Without them every node is told all.
+    shares: Option<NodeShares>,
 }
 
 impl<'a, R: Records> FleetCrew<'a, R> {
@@ -86,13 +65,13 @@ impl<'a, R: Records> FleetCrew<'a, R> {
             is_deposed: false,
             told: ToldFindings::default(),
             refused: BTreeMap::new(),
-            long_plan: None,
+            shares: None,
         }
     }
 
-    /// Gives each node its part only.
-    pub(super) fn give_out_parts(&mut self, plan: Option<LongPlan>) {
-        self.long_plan = plan;
+    /// Tells each node what concerns it only.
+    pub(super) fn give_out(&mut self, shares: Option<NodeShares>) {
+        self.shares = shares;
     }
 
     /// What is stored already of an attempt that another controller began.
@@ -188,11 +167,12 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
         Ok(self.news.pop_front())
     }
 
-    fn tailor(&self, node: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
-        let Some(LongPlan { hash, parts, ports }) = &self.long_plan else { return whole };
-        let own = |name: &str| ports.iter().any(|(port, at)| at == node && port == name);
-        let document = parts.part(&own);
-        Box::new(Preparation { document, part_of: Some(hash.clone()), ..*whole })
+    fn tailor(&self, node: &NodeName, command: Command) -> Command {
+        match (&self.shares, command) {
+            (Some(shares), Command::Prepare(whole)) => Command::Prepare(shares.preparation(node, whole)),
+            (Some(shares), Command::Finish { sent }) => Command::Finish { sent: shares.sent(node, &sent) },
+            (_, command) => command,
+        }
     }
 
     fn hello(&mut self, from: &NodeName, hello: Hello) {
@@ -208,11 +188,14 @@ impl<R: Records> Crew for FleetCrew<'_, R> {
     }
 
     fn clock(&mut self, from: NodeName, record: ClockRecord) {
-        self.clocks.insert(from, record);
+        self.clocks.insert(from, record.before);
     }
 
-    fn fits(&self) -> Option<Vec<(NodeName, Fit)>> {
-        Some(self.clocks.iter().map(|(node, record)| (node.clone(), record.before)).collect())
+    fn fits(&self, node: &NodeName) -> Option<Vec<(NodeName, Fit)>> {
+        Some(match &self.shares {
+            Some(shares) => shares.fits(node, &self.clocks),
+            None => self.clocks.iter().map(|(node, fit)| (node.clone(), *fit)).collect(),
+        })
     }
 
     fn record(&mut self, record: &RunRecord) -> Result<bool, Error> {

@@ -10,6 +10,7 @@ mod crew;
 mod findings;
 mod roll_call;
 mod roster;
+mod shares;
 mod shelf;
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ use crate::control::{User, control};
 use crate::error::Error;
 use crate::local::{Ended, Ground, RunOptions, facts, preparation};
 use collector::{Collector, Told};
-use crew::{FleetCrew, LongPlan};
+use crew::FleetCrew;
 use packetrig_fleet::controller::{Controller, Limits, Policies, RunRecord, Start};
 use packetrig_fleet::fabric::{self, Endpoint as _, Fabric, Records as _};
 use packetrig_fleet::members::{MemberRow, Members};
@@ -38,6 +39,7 @@ use packetrig_plan::{Plan, ReadOptions};
 use packetrig_sys::clock;
 use packetrig_units::Nanos;
 use roll_call::RoundTrips;
+use shares::NodeShares;
 use std::collections::BTreeSet;
 use throne::Throne;
 
@@ -45,6 +47,9 @@ use throne::Throne;
 const RAISING: Nanos = Nanos::from_secs(10);
 /// How often a place that somebody else has is looked at.
 const LOOK: Nanos = Nanos::from_millis(100);
+
+/// Counts that a controller is told in a second, by all nodes together.
+const COUNTS_PER_SECOND: u64 = 5000;
 
 /// What a controller is told about itself.
 pub struct Charge {
@@ -169,7 +174,7 @@ where
         let facts = facts(document, options, record.members());
         let limits = Limits::fleet(self.round_trips.longest(&record.nodes), options.drain);
         let machine = Controller::collecting(record, self.throne.epoch(), limits);
-        let (controller, times) = self.conduct(machine, HasAlready { on_hand, long_plan: None }, user)?;
+        let (controller, times) = self.conduct(machine, HasAlready { on_hand, shares: None }, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
 
@@ -254,7 +259,7 @@ where
         let Self { records, members, collector, throne, note, .. } = self;
         let mut crew = FleetCrew::new(run, records, note, members, (&*collector, &*throne));
         crew.put_on_hand(attempt, has.on_hand);
-        crew.give_out_parts(has.long_plan);
+        crew.give_out(has.shares);
         let course = control(machine, &mut self.endpoint, &mut crew, user)?;
         // The last watermarks: what is stored may be deleted.
         let marks = crew.last_marks();
@@ -273,7 +278,7 @@ where
     F::Incoming: 'static,
 {
     fn reading(&self, seed: u64) -> ReadOptions {
-        ReadOptions { seed, fleet: true }
+        ReadOptions { seed, fleet: true, ..ReadOptions::default() }
     }
 
     fn execute(
@@ -295,14 +300,26 @@ where
             plan: PlanHash::of(document),
         };
         let clock = Some(self.responder.server().clone());
-        let long_plan = LongPlan::of(document, plan, &places, options.steered);
-        let preparation = Preparation { places, clock, ..preparation(document, options) };
+        // What is added to a plan while it runs refers to all of it.
+        let shares = (!options.steered).then(|| NodeShares::of(document, plan, &places));
+        let say_every = say_every(nodes.len(), options.drain);
+        let mut preparation = Preparation { places, say_every, clock, ..preparation(document, options) };
+        if shares.as_ref().is_some_and(NodeShares::has_parts) {
+            preparation.document = String::new();
+            preparation.places = Vec::new();
+        }
         let machine =
             Controller::new(head, preparation, &nodes, limits).with_policies(self.policies).without(absent);
-        let (controller, times) =
-            self.conduct(machine, HasAlready { long_plan, on_hand: Vec::new() }, user)?;
+        let (controller, times) = self.conduct(machine, HasAlready { shares, on_hand: Vec::new() }, user)?;
         Ok(Ended { controller, times, failure: None, facts })
     }
+}
+
+/// How often each of so many nodes says what it counts. In all they say no more than one processor takes in beside the leases;
+/// twice within the drain time it has to be, because frames that still arrive prolong it.
+fn say_every(nodes: usize, drain: Nanos) -> Nanos {
+    let wanted = Nanos::new((nodes as u64).saturating_mul(1_000_000_000 / COUNTS_PER_SECOND));
+    wanted.min(Nanos::new(drain.as_u64() / 2))
 }
 
 /// What a run has when it begins, or is taken up.
@@ -310,7 +327,7 @@ where
 struct HasAlready {
     /// Results that are stored.
     on_hand: Vec<(NodeName, Shelved)>,
-    long_plan: Option<LongPlan>,
+    shares: Option<NodeShares>,
 }
 
 /// The controller's place in the fabric, once whoever has it has left it.

@@ -418,3 +418,10 @@ fn a_second_controller_is_told_who_has_the_fleet() {
     assert!(records.get(packetrig_fleet::reign::LOCK).unwrap().is_some());
     drop(Responder::start(ClockKey([1; 32]), String::new()));
 }
+
+#[test]
+fn the_nodes_of_a_large_fleet_say_less_often_what_they_count() {
+    let drain = Nanos::from_secs(1);
+    let every = |nodes| super::say_every(nodes, drain).as_u64() / 1_000_000;
+    assert_eq!([2, 500, 1000, 2000, 50_000].map(every), [0, 100, 200, 400, 500], "milliseconds");
+}

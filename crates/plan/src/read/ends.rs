@@ -52,6 +52,11 @@ impl<'a> Known<'a> {
         Self { port_names, interfaces, endpoints, devices }
     }
 
+    /// Ports of the plan.
+    pub(super) fn ports(&self) -> usize {
+        self.port_names.names.len()
+    }
+
     /// As the document names it.
     pub(super) fn name_of(&self, endpoint: Endpoint) -> &str {
         let interface = &self.interfaces[endpoint.interface];

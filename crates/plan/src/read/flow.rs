@@ -4,6 +4,7 @@ use super::dress::dress;
 use super::ends::{Endpoint, Ends, Known, Pair, tx_rx};
 use super::metrics::metrics;
 use super::packet::{Context, headers, hex_bytes};
+use super::port::elsewhere;
 use super::replay::{self, Source};
 use super::size::size;
 use super::{NOT_YET, Names};
@@ -11,8 +12,9 @@ use crate::document::Place;
 use crate::reader::{Item, Object};
 use crate::recording::Frames;
 use crate::{Amount, Duration, Gap, Metrics, Part, Problem, ReadOptions, Stream};
-use packetrig_units::{BitRate, FrameRate, Nanos, Rate, Share};
+use packetrig_units::{BitRate, FrameRate, FrameSize, Nanos, Rate, Share};
 use packetrig_wire::payload::Payload;
+use packetrig_wire::size::SizePattern;
 use packetrig_wire::tag::{SHORT_STREAMS, TagForm};
 use packetrig_wire::{Error, FrameSpec, Template};
 use std::sync::Arc;
@@ -27,8 +29,15 @@ pub(super) fn flows(
     names: &mut Names,
 ) -> Vec<Stream> {
     let mut streams = Vec::new();
-    for (flow, item) in config.items("flows").iter().enumerate() {
-        read(item, flow, options, known, names, &mut streams);
+    let mut flow = 0;
+    for item in &config.items("flows") {
+        if let Some(gap) = flows_elsewhere(item, options, known, streams.len()) {
+            streams.extend((0..gap.count).map(|number| stream_elsewhere(flow + number, &gap)));
+            flow += gap.count;
+        } else {
+            read(item, flow, options, known, names, &mut streams);
+            flow += 1;
+        }
         if streams.len() > MOST_STREAMS {
             config.item.error(format!("more than {MOST_STREAMS} streams: a run cannot tell them apart"));
             return Vec::new();
@@ -88,6 +97,50 @@ fn read(
         }
     }
     Some(())
+}
+
+/// Flows of other nodes, each of one stream.
+struct FlowGap {
+    count: usize,
+    /// A port that is not here.
+    tx: usize,
+    frames: Frames,
+}
+
+/// Of a part of a plan: the flows for which this item stands.
+fn flows_elsewhere(
+    item: &Item<'_>,
+    options: ReadOptions,
+    known: &Known<'_>,
+    streams: usize,
+) -> Option<FlowGap> {
+    let object = item.object()?;
+    let count = elsewhere(&object, options, MOST_STREAMS - streams.min(MOST_STREAMS))?;
+    let last_port = known.ports().saturating_sub(1) as u128;
+    let tx = object.require("tx").and_then(|item| item.number(0, last_port));
+    object.close();
+    let tx = tx.and_then(|tx| usize::try_from(tx).ok()).unwrap_or(0);
+    let size = SizePattern::Fixed(FrameSize::MIN);
+    let spec = FrameSpec { headers: Vec::new(), size, payload: Payload::default(), tagged: false };
+    let frames = Frames::Made(Arc::new(template(item, spec)?));
+    Some(FlowGap { count, tx, frames })
+}
+
+fn stream_elsewhere(flow: usize, gap: &FlowGap) -> Stream {
+    Stream {
+        place: Place::default(),
+        name: String::new(),
+        flow,
+        flow_name: String::new(),
+        part: Part::WHOLE,
+        awaits: None,
+        tx: gap.tx,
+        rx: Vec::new(),
+        frames: gap.frames.clone(),
+        rate: Rate::Share(Share::WHOLE),
+        duration: Duration { amount: Amount::Continuous, delay: Gap::Bytes(0), gap: 12 },
+        metrics: Metrics::default(),
+    }
 }
 
 /// What all streams of a flow have in common.

@@ -1,6 +1,7 @@
 //! Ports and their layer 1.
 
 use super::{Names, PortNames, port_named, site};
+use crate::parts::ELSEWHERE;
 use crate::reader::Object;
 use crate::{Location, Port, ReadOptions, Site};
 use packetrig_units::BitRate;
@@ -27,6 +28,11 @@ pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names
     let mut taken = site::TakenPlaces::new();
     for item in config.items("ports") {
         let Some(object) = item.object() else { continue };
+        if let Some(count) = elsewhere(&object, options, MOST_PORTS - ports.len().min(MOST_PORTS)) {
+            object.close();
+            ports.resize(ports.len() + count, port_elsewhere());
+            continue;
+        }
         let name = names.claim(&object);
         let whereabouts =
             object.require("location").and_then(|item| site::of(&item, options, &name, &mut taken));
@@ -36,6 +42,24 @@ pub(super) fn ports(config: &Object<'_>, options: ReadOptions, names: &mut Names
         ports.push(Port { name, site, location, speed: None, mtu: None, promiscuous: true });
     }
     ports
+}
+
+/// Ports that a part of a plan may have.
+const MOST_PORTS: usize = 1 << 16;
+
+/// Of a part of a plan: how many ports or flows of other nodes this stands for, at most `most`.
+pub(super) fn elsewhere(object: &Object<'_>, options: ReadOptions, most: usize) -> Option<usize> {
+    if !options.part {
+        return None;
+    }
+    let item = object.get(ELSEWHERE)?;
+    // A count that is refused is an error already.
+    Some(item.number(1, most.max(1) as u128).and_then(|count| usize::try_from(count).ok()).unwrap_or(0))
+}
+
+fn port_elsewhere() -> Port {
+    let (site, location) = (Site::Node(String::new()), Location::unsettled());
+    Port { name: String::new(), site, location, speed: None, mtu: None, promiscuous: true }
 }
 
 pub(super) fn layer1(config: &Object<'_>, ports: &mut [Port], port_names: &PortNames, names: &mut Names) {

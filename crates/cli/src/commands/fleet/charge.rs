@@ -166,8 +166,11 @@ impl Charged {
         let on_hand = self.shelf.on_hand(&record);
         let ended = self.fleet.inherit(record, &unfinished.plan, &options, (on_hand, user))?;
         let open = ended.open_run();
-        let plan = Plan::read_with(&unfinished.plan, ReadOptions { seed: options.seed, fleet: true })
-            .map_err(packetrig_node::Error::from)?;
+        let plan = Plan::read_with(
+            &unfinished.plan,
+            ReadOptions { seed: options.seed, fleet: true, ..ReadOptions::default() },
+        )
+        .map_err(packetrig_node::Error::from)?;
         let Ok(mut report) = ended.report(&plan) else {
             name_kept(self.shelf.give_up()?.as_ref());
             return Ok(None);

@@ -93,7 +93,7 @@ impl Rigs for FleetRigs {
     }
 
     fn reading(&self) -> ReadOptions {
-        ReadOptions { seed: self.seed, fleet: true }
+        ReadOptions { seed: self.seed, fleet: true, ..ReadOptions::default() }
     }
 
     fn wall_clock(&self, at: MonoTime) -> u64 {

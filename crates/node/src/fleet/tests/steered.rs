@@ -15,7 +15,7 @@ fn open(fabric: &Local, document: &str, note: impl FnMut(&RunEvent) + Send + 'st
 }
 
 fn read(document: &str) -> Plan {
-    Plan::read_with(document, ReadOptions { seed: 5, fleet: true }).unwrap()
+    Plan::read_with(document, ReadOptions { seed: 5, fleet: true, ..ReadOptions::default() }).unwrap()
 }
 
 #[test]
@@ -51,7 +51,8 @@ struct Simulated {
 
 impl Planes for Simulated {
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
-        let reading = ReadOptions { seed: preparation.seed, fleet: true };
+        let reading =
+            ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
         let plan = Plan::read_with(&preparation.document, reading)?;
         let here = |place: &packetrig_fleet::message::Place| {
             (place.node.0 == self.node).then(|| place.interface.parse::<Location>().unwrap())

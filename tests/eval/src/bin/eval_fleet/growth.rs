@@ -147,7 +147,7 @@ fn seconds_since(ns: u64) -> f64 {
 }
 
 /// Every second node sends to the next.
-fn plan(nodes: usize) -> String {
+pub(crate) fn plan(nodes: usize) -> String {
     let locations: Vec<String> =
         (0..nodes).map(|node| format!("{}/{INTERFACE}", hosted::name(node))).collect();
     let flow = |pair: usize| {

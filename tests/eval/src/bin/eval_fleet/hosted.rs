@@ -152,7 +152,8 @@ struct Frameless {
 
 impl Planes for Frameless {
     fn prepare(&mut self, preparation: &Preparation) -> Result<Prepared, EngineError> {
-        let reading = ReadOptions { seed: preparation.seed, fleet: true };
+        let reading =
+            ReadOptions { seed: preparation.seed, fleet: true, part: preparation.part_of.is_some() };
         let plan = Plan::read_with(&preparation.document, reading)?;
         let is_here = |port: usize| preparation.places.get(port).is_some_and(|place| place.node == self.node);
         let mut plane = CountingPlane::default();

@@ -8,6 +8,7 @@ mod growth;
 mod hosted;
 mod kills;
 mod lease;
+mod paper;
 mod plans;
 mod rig;
 mod segments;
@@ -20,7 +21,8 @@ use packetrig_eval::{Effort, directory};
 type Part = fn(Effort, &mut Output) -> anyhow::Result<()>;
 
 /// Goals in the order of the page, for when none can be measured.
-const GOALS: [&str; 7] = ["counters", "growth", "fan_out", "start_skew", "trial", "lease", "results_equal"];
+const GOALS: [&str; 8] =
+    ["counters", "growth", "paper_growth", "fan_out", "start_skew", "trial", "lease", "results_equal"];
 
 fn main() -> anyhow::Result<()> {
     if std::env::args().nth(1).as_deref() == Some(crowd::WORD) {
@@ -38,9 +40,10 @@ fn main() -> anyhow::Result<()> {
         return output.finish();
     }
     let only = std::env::var("EVAL_ONLY").ok();
-    let parts: [(&str, Part); 6] = [
+    let parts: [(&str, Part); 7] = [
         ("thousand", thousand::evaluate),
         ("growth", growth::evaluate),
+        ("paper", paper::evaluate),
         ("start", start::evaluate),
         ("lease", lease::evaluate),
         ("kills", kills::evaluate),

@@ -1,0 +1,195 @@
+//! All nodes of a run, and how many of them are how far.
+//!
+//! Every reply of every node asks whether all have got somewhere. In a fleet of ten thousand nobody can look at all of them
+//! each time. Invariant: the counts are those of the nodes that are waited for, whenever nobody has a [`PeerGuard`].
+
+use super::peer::{Peer, Progress};
+use crate::message::NodeName;
+use packetrig_units::MonoTime;
+use std::collections::{BTreeMap, btree_map};
+use std::ops::{Deref, DerefMut};
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Peers {
+    nodes: BTreeMap<NodeName, Peer>,
+    /// By progress, nodes that are waited for and are exactly that far.
+    waited_for: [usize; Progress::STEPS],
+    /// Nodes without a result.
+    without_result: usize,
+}
+
+/// One node, to be changed. The counts follow when it is dropped.
+pub(super) struct PeerGuard<'a> {
+    peer: &'a mut Peer,
+    before: Counted,
+    waited_for: &'a mut [usize; Progress::STEPS],
+    without_result: &'a mut usize,
+}
+
+/// What is counted of one node.
+#[derive(Clone, Copy)]
+struct Counted {
+    /// Where it counts as waited for.
+    step: Option<usize>,
+    is_without_result: bool,
+}
+
+impl Counted {
+    fn of(peer: &Peer) -> Self {
+        Self {
+            step: (!peer.lost).then_some(peer.progress as usize),
+            is_without_result: peer.result.is_none(),
+        }
+    }
+}
+
+impl Peers {
+    pub(super) fn new(nodes: &[NodeName]) -> Self {
+        let mut peers = Self::default();
+        for node in nodes {
+            peers.nodes.entry(node.clone()).or_insert_with(|| Peer::new(MonoTime::default()));
+        }
+        peers.waited_for[Progress::Asked as usize] = peers.nodes.len();
+        peers.without_result = peers.nodes.len();
+        peers
+    }
+
+    pub(super) fn get(&self, node: &NodeName) -> Option<&Peer> {
+        self.nodes.get(node)
+    }
+
+    pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<PeerGuard<'_>> {
+        let peer = self.nodes.get_mut(node)?;
+        let before = Counted::of(peer);
+        let (waited_for, without_result) = (&mut self.waited_for, &mut self.without_result);
+        Some(PeerGuard { peer, before, waited_for, without_result })
+    }
+
+    pub(super) fn remove(&mut self, node: &NodeName) {
+        let Some(peer) = self.nodes.remove(node) else { return };
+        let counted = Counted::of(&peer);
+        if let Some(step) = counted.step {
+            self.waited_for[step] -= 1;
+        }
+        self.without_result -= usize::from(counted.is_without_result);
+    }
+
+    /// Changes all of them.
+    pub(super) fn change_all(&mut self, change: impl Fn(&mut Peer)) {
+        self.waited_for = [0; Progress::STEPS];
+        self.without_result = 0;
+        for peer in self.nodes.values_mut() {
+            change(peer);
+            let counted = Counted::of(peer);
+            if let Some(step) = counted.step {
+                self.waited_for[step] += 1;
+            }
+            self.without_result += usize::from(counted.is_without_result);
+        }
+    }
+
+    pub(super) fn iter(&self) -> btree_map::Iter<'_, NodeName, Peer> {
+        self.nodes.iter()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &NodeName> {
+        self.nodes.keys()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Peer> {
+        self.nodes.values()
+    }
+
+    pub(super) fn into_values(self) -> impl Iterator<Item = Peer> {
+        self.nodes.into_values()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Nodes that are waited for.
+    pub(super) fn present(&self) -> usize {
+        self.waited_for.iter().sum()
+    }
+
+    /// Whether all that are waited for have got so far.
+    pub(super) fn have_all_reached(&self, wanted: Progress) -> bool {
+        self.waited_for[..wanted as usize].iter().all(|count| *count == 0)
+    }
+
+    /// Whether every node's result is here, those of nodes that are not waited for included.
+    pub(super) const fn have_all_results(&self) -> bool {
+        self.without_result == 0
+    }
+}
+
+impl Deref for PeerGuard<'_> {
+    type Target = Peer;
+
+    fn deref(&self) -> &Peer {
+        self.peer
+    }
+}
+
+impl DerefMut for PeerGuard<'_> {
+    fn deref_mut(&mut self) -> &mut Peer {
+        self.peer
+    }
+}
+
+impl Drop for PeerGuard<'_> {
+    fn drop(&mut self) {
+        let now = Counted::of(self.peer);
+        if let Some(step) = self.before.step {
+            self.waited_for[step] -= 1;
+        }
+        if let Some(step) = now.step {
+            self.waited_for[step] += 1;
+        }
+        *self.without_result += usize::from(now.is_without_result);
+        *self.without_result -= usize::from(self.before.is_without_result);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: u64) -> NodeName {
+        NodeName(format!("n{number}"))
+    }
+
+    #[test]
+    fn counts_are_those_of_the_nodes_whatever_is_done_to_them() {
+        const STEPS: [Progress; 4] = [Progress::Armed, Progress::Started, Progress::Done, Progress::Reported];
+        let mut peers = Peers::new(&(0..20).map(name).collect::<Vec<_>>());
+        let mut state = 7_u64;
+        for _ in 0..5000 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let node = name((state >> 33) % 20);
+            let step = STEPS[(state >> 40) as usize % STEPS.len()];
+            if let Some(mut peer) = peers.get_mut(&node) {
+                match (state >> 50) % 5 {
+                    0 => peer.lost = !peer.lost,
+                    1 => peer.result = Some(std::sync::Arc::default()),
+                    2 => peer.progress = Progress::Asked,
+                    _ => peer.reach(step, MonoTime::default()),
+                }
+            }
+            if (state >> 56) == 3 {
+                peers.remove(&node);
+            }
+            if (state >> 56) == 5 {
+                peers.change_all(|peer| peer.progress = Progress::Prepared);
+            }
+            for wanted in STEPS {
+                let all = peers.values().all(|peer| peer.lost || peer.progress >= wanted);
+                assert_eq!(peers.have_all_reached(wanted), all);
+            }
+            assert_eq!(peers.present(), peers.values().filter(|peer| !peer.lost).count());
+            assert_eq!(peers.have_all_results(), peers.values().all(|peer| peer.result.is_some()));
+        }
+    }
+}

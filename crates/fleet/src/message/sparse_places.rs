@@ -1,0 +1,97 @@
+//! Places of ports as they travel: those that do not concern a node are only counted.
+//!
+//! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`Place::elsewhere`].
+
+use super::Place;
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+
+/// Ports of a plan at most: a node is not made to keep more by a number.
+const MOST: usize = 1 << 16;
+
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum PlaceOrGap {
+    Place(Place),
+    Gap(usize),
+}
+
+pub(super) fn serialize<S: Serializer>(places: &[Place], serializer: S) -> Result<S::Ok, S::Error> {
+    let mut list = serializer.serialize_seq(None)?;
+    let mut gap = 0;
+    for place in places {
+        if place.is_elsewhere() {
+            gap += 1;
+            continue;
+        }
+        if gap > 0 {
+            list.serialize_element(&gap)?;
+            gap = 0;
+        }
+        list.serialize_element(place)?;
+    }
+    if gap > 0 {
+        list.serialize_element(&gap)?;
+    }
+    list.end()
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
+    deserializer.deserialize_seq(Places)
+}
+
+struct Places;
+
+impl<'de> Visitor<'de> for Places {
+    type Value = Vec<Place>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "at most {MOST} places")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Vec<Place>, A::Error> {
+        let mut places = Vec::new();
+        while let Some(next) = list.next_element()? {
+            let length = match &next {
+                PlaceOrGap::Place(_) => 1,
+                PlaceOrGap::Gap(count) => *count,
+            };
+            if length > MOST - places.len() {
+                return Err(A::Error::custom(format_args!("more than {MOST} places")));
+            }
+            match next {
+                PlaceOrGap::Place(place) => places.push(place),
+                PlaceOrGap::Gap(count) => places.resize(places.len() + count, Place::elsewhere()),
+            }
+        }
+        Ok(places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::message::{NodeName, Place, Preparation};
+
+    #[test]
+    fn places_elsewhere_are_counted_and_come_back() {
+        let place = |node: &str| Place { node: NodeName(node.into()), interface: "eth1".into() };
+        let mut places = vec![Place::elsewhere(); 5000];
+        places[0] = place("a");
+        places[4000] = place("b");
+        let told = Preparation { places, ..Preparation::default() };
+        let text = serde_json::to_string(&told).unwrap();
+        assert!(text.contains(
+            r#""places":[{"node":"a","interface":"eth1"},3999,{"node":"b","interface":"eth1"},999]"#
+        ));
+        assert_eq!(serde_json::from_str::<Preparation>(&text).unwrap(), told);
+        for bad in ["[65537]", "[65536, 1]", "[-1]", "[\"a\"]"] {
+            let places = format!(r#""places":{bad}"#);
+            let start = text.find(r#""places":["#).unwrap();
+            let end = start + text[start..].find(']').unwrap() + 1;
+            let text = format!("{}{places}{}", &text[..start], &text[end..]);
+            assert!(serde_json::from_str::<Preparation>(&text).is_err(), "{bad}");
+        }
+    }
+}

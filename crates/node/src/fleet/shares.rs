@@ -1,0 +1,143 @@
+//! What of a run concerns each of its nodes.
+//!
+//! A message that says everything to everyone grows with the square of the fleet: of 10 000 nodes each would read of 10 000
+//! ports, streams and clocks. Invariant: a node is told all that it has a part in, and what stands for the rest keeps the numbers.
+
+use packetrig_fleet::message::{Place, Preparation, SentTotal};
+use packetrig_fleet::{NodeName, PlanHash};
+use packetrig_plan::{Plan, PlanPart, PlanParts};
+use packetrig_stats::clock::Fit;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// From so many bytes on a plan is given out in parts.
+const LONG: usize = 64 << 10;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct NodeShares {
+    by_node: BTreeMap<NodeName, NodeShare>,
+    parts: Option<LongPlan>,
+}
+
+#[derive(Debug, Default)]
+struct NodeShare {
+    /// Its ports, by number.
+    ports: Vec<usize>,
+    /// Streams that it receives.
+    receives: BTreeSet<usize>,
+    /// Nodes that send them.
+    senders: BTreeSet<NodeName>,
+}
+
+/// A plan of which each node is given its own part.
+#[derive(Debug)]
+struct LongPlan {
+    hash: PlanHash,
+    parts: PlanParts,
+    places: Vec<Place>,
+}
+
+impl NodeShares {
+    /// Of a plan whose ports are at `places`. Not for one whose streams are added to while it runs.
+    pub(super) fn of(document: &str, plan: &Plan, places: &[Place]) -> Self {
+        let mut by_node: BTreeMap<NodeName, NodeShare> = BTreeMap::new();
+        for (port, place) in places.iter().enumerate() {
+            by_node.entry(place.node.clone()).or_default().ports.push(port);
+        }
+        for (number, stream) in plan.streams.iter().enumerate() {
+            for receiver in stream.rx.iter().filter_map(|port| places.get(*port)) {
+                let share = by_node.entry(receiver.node.clone()).or_default();
+                share.receives.insert(number);
+                share.senders.extend(places.get(stream.tx).map(|sender| sender.node.clone()));
+            }
+        }
+        let parts = PlanParts::of(document).filter(|_| document.len() > LONG);
+        let parts =
+            parts.map(|parts| LongPlan { hash: PlanHash::of(document), parts, places: places.to_vec() });
+        Self { by_node, parts }
+    }
+
+    /// Whether each node gets a part of the plan instead of all of it.
+    pub(super) const fn has_parts(&self) -> bool {
+        self.parts.is_some()
+    }
+
+    /// What `node` is asked to prepare.
+    pub(super) fn preparation(&self, node: &NodeName, whole: Box<Preparation>) -> Box<Preparation> {
+        let Some(LongPlan { hash, parts, places }) = &self.parts else { return whole };
+        let own = self.by_node.get(node).map_or(&[][..], |share| &share.ports);
+        let PlanPart { document, ports } = parts.part(own);
+        let mut own_places = vec![Place::elsewhere(); places.len()];
+        for port in ports {
+            own_places[port] = places[port].clone();
+        }
+        Box::new(Preparation { document, part_of: Some(hash.clone()), places: own_places, ..*whole })
+    }
+
+    /// Of what was sent: what `node` measures its loss against.
+    pub(super) fn sent(&self, node: &NodeName, all: &[SentTotal]) -> Arc<[SentTotal]> {
+        let Some(share) = self.by_node.get(node) else { return Arc::default() };
+        all.iter().filter(|total| share.receives.contains(&total.stream)).copied().collect()
+    }
+
+    /// Of all clocks: those of nodes that `node` receives from.
+    pub(super) fn fits(&self, node: &NodeName, all: &BTreeMap<NodeName, Fit>) -> Vec<(NodeName, Fit)> {
+        let senders = self.by_node.get(node).into_iter().flat_map(|share| &share.senders);
+        senders.filter_map(|sender| Some((sender.clone(), *all.get(sender)?))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_plan::ReadOptions;
+
+    fn pairs(nodes: usize) -> (String, Plan, Vec<Place>) {
+        let port = |n: usize| format!(r#"{{"name":"p{n}","location":"n{n}/eth1"}}"#);
+        let flow = |n: usize| {
+            format!(
+                r#"{{"name":"f{n}","tx_rx":{{"choice":"port","port":{{"tx_name":"p{}","rx_names":["p{}"]}}}},"packet":[{{"choice":"ethernet","ethernet":{{}}}}]}}"#,
+                2 * n,
+                2 * n + 1
+            )
+        };
+        let ports: Vec<String> = (0..nodes).map(port).collect();
+        let flows: Vec<String> = (0..nodes / 2).map(flow).collect();
+        let text = format!(r#"{{"ports":[{}],"flows":[{}]}}"#, ports.join(","), flows.join(","));
+        let plan = Plan::read_with(&text, ReadOptions { fleet: true, ..ReadOptions::default() }).unwrap();
+        let place = |n: usize| Place { node: NodeName(format!("n{n}")), interface: "eth1".into() };
+        (text, plan, (0..nodes).map(place).collect())
+    }
+
+    #[test]
+    fn a_node_is_told_what_it_has_a_part_in_and_no_more() {
+        let (text, plan, places) = pairs(1000);
+        let shares = NodeShares::of(&text, &plan, &places);
+        assert!(shares.has_parts());
+        let node = NodeName("n7".into());
+        let own = shares.preparation(&node, Box::default());
+        let read = ReadOptions { fleet: true, part: true, ..ReadOptions::default() };
+        let own_plan = Plan::read_with(&own.document, read).unwrap();
+        assert_eq!((own_plan.streams.len(), own_plan.ports.len(), own.places.len()), (500, 1000, 1000));
+        assert_eq!(
+            (&own_plan.streams[3].name[..], &own.places[6], &own.places[7]),
+            ("f3", &places[6], &places[7])
+        );
+        assert!(own.places.iter().filter(|place| !place.is_elsewhere()).count() == 2);
+        let sent: Vec<SentTotal> = (0..500).map(|stream| SentTotal { stream, frames: 9 }).collect();
+        assert_eq!(*shares.sent(&node, &sent), [SentTotal { stream: 3, frames: 9 }]);
+        assert!(shares.sent(&NodeName("n6".into()), &sent).is_empty(), "it only sends");
+        let fits = places.iter().map(|place| (place.node.clone(), Fit::default())).collect();
+        assert_eq!(shares.fits(&node, &fits), [(NodeName("n6".into()), Fit::default())]);
+    }
+
+    #[test]
+    fn a_short_plan_is_given_out_whole() {
+        let (text, plan, places) = pairs(4);
+        let shares = NodeShares::of(&text, &plan, &places);
+        let whole = Preparation { document: text, places, ..Preparation::default() };
+        let node = NodeName("n1".into());
+        assert_eq!(*shares.preparation(&node, Box::new(whole.clone())), whole);
+    }
+}

@@ -1,0 +1,320 @@
+//! Fleets larger than this machine: the pure parts of a controller, with nodes that answer at once. Processor time of one thread,
+//! which other work on the machine does not change much.
+
+use crate::growth::plan;
+use crate::hosted::{self, INTERFACE};
+use anyhow::Context;
+use packetrig_eval::Effort;
+use packetrig_eval::output::{Goal, Output, Table};
+use packetrig_fleet::controller::{Action, Controller, Event, Limits};
+use packetrig_fleet::hello::{Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::members::Members;
+use packetrig_fleet::message::{
+    Body, Command, Envelope, Head, NodeName, Nonce, Place, PlanHash, Preparation, Reply, RunId, SentTotal,
+    StopReason,
+};
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{Criteria, RunFacts, assemble};
+use packetrig_fleet::{packed, places};
+use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
+use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
+use packetrig_stats::latency::Latency;
+use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
+use packetrig_stats::sequence::SequenceCounts;
+use packetrig_stats::series::RateSeries;
+use packetrig_units::{MonoTime, Nanos};
+use rustix::time::{ClockId, clock_gettime};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+const SIZES: [usize; 3] = [1000, 3000, 10_000];
+const QUICK: [usize; 2] = [300, 1000];
+/// Nodes whose letters are looked at.
+const SOME: usize = 16;
+/// Renewals of each node that are measured.
+const RENEWALS: u64 = 8;
+const FRAMES: u64 = 50;
+
+/// Processor time of this thread, in seconds.
+fn spent() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Does it, and says what it took in milliseconds.
+fn timed<T>(what: impl FnOnce() -> T) -> (T, f64) {
+    let before = spent();
+    let done = what();
+    (done, 1e3 * (spent() - before))
+}
+
+pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()> {
+    output.say(
+        "## Larger fleets, without a network\n\nThe parts of a controller that are pure, in one thread, with nodes that answer at once. \
+         Processor time in milliseconds for the whole fleet, if nothing else is said. *A letter* is what one node gets to \
+         prepare, in KiB as it travels.\n",
+    )?;
+    let mut rows: Vec<PaperRow> = Vec::new();
+    for nodes in if effort.quick { QUICK.to_vec() } else { SIZES.to_vec() } {
+        rows.push(PaperRow::measure(nodes)?);
+    }
+    let mut head = vec!["part".to_owned()];
+    head.extend(rows.iter().map(|row| format!("{} nodes", row.nodes)));
+    let mut table = Table { head, rows: Vec::new() };
+    let parts = rows.first().map_or(0, |row| row.figures.len());
+    for part in 0..parts {
+        let mut cells = vec![rows[0].figures[part].0.to_owned()];
+        cells.extend(rows.iter().map(|row| format!("{:.1}", row.figures[part].1)));
+        table.rows.push(cells);
+    }
+    output.table("paper", &table)?;
+    if let [first, .., last] = rows.as_slice() {
+        let factor = last.nodes as f64 / first.nodes as f64;
+        let growth = last.total() / first.total();
+        output.goal(
+            "paper_growth",
+            &format!(
+                "{growth:.1} times the work for {factor:.1} times the nodes ({} to {})",
+                first.nodes, last.nodes
+            ),
+            &format!("<= {:.0} times", 2.0 * factor),
+            &Goal::from(growth <= 2.0 * factor),
+        );
+    }
+    Ok(())
+}
+
+struct PaperRow {
+    nodes: usize,
+    figures: Vec<(&'static str, f64)>,
+}
+
+impl PaperRow {
+    /// Without what is said of one.
+    fn total(&self) -> f64 {
+        self.figures.iter().filter(|(name, _)| !name.contains("one")).map(|(_, ms)| ms).sum()
+    }
+
+    fn measure(nodes: usize) -> anyhow::Result<Self> {
+        let mut figures = Vec::new();
+        let document = plan(nodes);
+        let reading = ReadOptions { seed: 1, fleet: true, ..ReadOptions::default() };
+        let (read, ms) = timed(|| Plan::read_with(&document, reading));
+        figures.push(("read the plan", ms));
+        let plan = read?;
+        let mut members = Members::default();
+        let ((), ms) = timed(|| {
+            for node in 0..nodes {
+                members.hear(&hosted::name(node), hello(), MonoTime::default());
+            }
+        });
+        figures.push(("hear the roll call", ms));
+        let (settled, ms) = timed(|| places::settle(&plan, &members, None, MonoTime::default()));
+        figures.push(("find the ports", ms));
+        let places = settled?.places;
+        let preparation =
+            Preparation { document: document.clone(), places: places.clone(), ..Preparation::default() };
+        letters(&mut figures, nodes, &preparation)?;
+        let mut trial = PaperRun::new(nodes, preparation);
+        trial.perform(&mut figures)?;
+        let results = trial.machine.into_results();
+        let facts = facts(nodes, &places);
+        let (report, ms) = timed(|| assemble(&facts, &plan, results, Outcome::Complete { stopped: false }));
+        figures.push(("assemble the report", ms));
+        let (text, ms) = timed(|| serde_json::to_vec(&report));
+        figures.push(("write the report", ms));
+        figures.push(("the one report, MiB", text?.len() as f64 / 1_048_576.0));
+        Ok(Self { nodes, figures })
+    }
+}
+
+fn facts(nodes: usize, places: &[Place]) -> RunFacts {
+    RunFacts {
+        run: RunId("r".to_owned()),
+        name: "paper".to_owned(),
+        plan: PlanHash::of("paper"),
+        started_wall_ns: 0,
+        seed: 1,
+        nodes: (0..nodes).map(hosted::name).collect(),
+        places: places.to_vec(),
+        criteria: Criteria::default(),
+        limits: Vec::new(),
+        steered: false,
+    }
+}
+
+fn hello() -> Hello {
+    let port = OfferedPort {
+        interface: INTERFACE.to_owned(),
+        labels: Vec::new(),
+        driver: "none".to_owned(),
+        speed: None,
+        up: true,
+        back_ends: Vec::new(),
+    };
+    Hello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], ..Hello::default() }
+}
+
+/// What a node gets to prepare.
+fn letters(figures: &mut Vec<(&'static str, f64)>, nodes: usize, whole: &Preparation) -> anyhow::Result<()> {
+    let (parts, ms) = timed(|| PlanParts::of(&whole.document));
+    figures.push(("take the plan apart", ms));
+    let parts = parts.context("it has parts")?;
+    let head = Head { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of(&whole.document) };
+    let mut bytes = 0;
+    let (mut making, mut reading) = (0.0, 0.0);
+    for node in (0..nodes).step_by(nodes.div_ceil(SOME)) {
+        let (packed, ms) = timed(|| {
+            let PlanPart { document, ports } = parts.part(&[node]);
+            let mut places = vec![Place::elsewhere(); nodes];
+            for port in ports {
+                places[port] = whole.places[port].clone();
+            }
+            let preparation = Preparation { document, places, ..Preparation::default() };
+            let body = Body::Command(head.clone(), Command::Prepare(Box::new(preparation)));
+            packed::pack(&Envelope { from: NodeName::controller(), body })
+        });
+        making += ms;
+        let packed = packed?;
+        bytes += packed.len();
+        let (plan, ms) = timed(|| -> anyhow::Result<Plan> {
+            let letter: Envelope = packed::unpack(&packed)?;
+            let Body::Command(_, Command::Prepare(wish)) = letter.body else {
+                anyhow::bail!("another letter")
+            };
+            Ok(Plan::read_with(&wish.document, ReadOptions { seed: 1, fleet: true, part: true })?)
+        });
+        plan?;
+        reading += ms;
+    }
+    let looked_at = (0..nodes).step_by(nodes.div_ceil(SOME)).count() as f64;
+    figures.push(("make all letters to prepare", making / looked_at * nodes as f64));
+    figures.push(("one letter to prepare, KiB", bytes as f64 / 1024.0 / looked_at));
+    figures.push(("read one letter to prepare", reading / looked_at));
+    Ok(())
+}
+
+/// A run with nodes that answer at once.
+struct PaperRun {
+    machine: Controller,
+    nodes: usize,
+    now: MonoTime,
+}
+
+impl PaperRun {
+    fn new(nodes: usize, preparation: Preparation) -> Self {
+        let head = Head { run: RunId("r".to_owned()), attempt: 1, epoch: 1, plan: PlanHash::of("paper") };
+        let names: Vec<NodeName> = (0..nodes).map(hosted::name).collect();
+        // Letters are measured apart: what the machine itself does is to be seen.
+        let preparation = Preparation { document: String::new(), places: Vec::new(), ..preparation };
+        let limits = Limits::fleet(Nanos::from_millis(2), Nanos::from_millis(200));
+        let machine = Controller::new(head, preparation, &names, limits);
+        Self { machine, nodes, now: MonoTime::from_nanos(1_000_000_000) }
+    }
+
+    fn perform(&mut self, figures: &mut Vec<(&'static str, f64)>) -> anyhow::Result<()> {
+        let ((), ms) = timed(|| self.answer_all(Event::Begin));
+        figures.push(("the run to its start", ms));
+        self.now = self.now + Nanos::from_secs(1);
+        let ((), ms) = timed(|| self.answer_all(Event::Tick));
+        figures.push(("the start", ms));
+        let head = self.machine.head().clone();
+        let ((), ms) = timed(|| {
+            for turn in 0..RENEWALS {
+                for node in 0..self.nodes {
+                    let event = Event::Renewal(hosted::name(node), head.clone(), Nonce(turn));
+                    self.machine.handle(event, self.now);
+                }
+            }
+        });
+        figures.push(("one renewal, us", 1e3 * ms / (RENEWALS * self.nodes as u64) as f64));
+        let ((), ms) = timed(|| {
+            for node in 0..self.nodes {
+                let sample = Box::new(Sample { at: self.now, ..Sample::default() });
+                self.machine.handle(Event::Telemetry(hosted::name(node), head.clone(), sample), self.now);
+            }
+        });
+        figures.push(("one sample, us", 1e3 * ms / self.nodes as f64));
+        let ((), ms) = timed(|| {
+            for node in 0..self.nodes {
+                let reply = Reply::SendersDone { sent: sent(node), why: StopReason::Done };
+                self.answer_all(Event::Reply(hosted::name(node), head.clone(), reply));
+            }
+        });
+        figures.push(("the end of all senders", ms));
+        self.now = self.now + Nanos::from_secs(1);
+        let ((), ms) = timed(|| {
+            self.answer_all(Event::Tick);
+        });
+        figures.push(("results", ms));
+        anyhow::ensure!(
+            matches!(self.machine.outcome(), Some(Outcome::Complete { .. })),
+            "the run is {:?}",
+            self.machine.outcome()
+        );
+        Ok(())
+    }
+
+    /// Hands in the event, and the answers to all that is asked then.
+    fn answer_all(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.handle(event, self.now) {
+                if let Action::Send(to, head, command) = action
+                    && let Some(event) = Self::answer(to, head, &command)
+                {
+                    events.push_back(event);
+                }
+            }
+        }
+    }
+
+    fn answer(node: NodeName, head: Head, command: &Command) -> Option<Event> {
+        let reply = match command {
+            Command::Prepare(_) => Reply::Prepared { ports: Vec::new() },
+            Command::Arm => Reply::Armed,
+            Command::Commit { .. } => Reply::Committed,
+            Command::Confirm { .. } => Reply::Confirmed,
+            Command::Query => Reply::Started,
+            Command::Finish { .. } => {
+                let number = node.0.trim_start_matches('n').parse().unwrap_or(0);
+                return Some(Event::Collected(node, Arc::new(result(number))));
+            }
+            _ => return None,
+        };
+        Some(Event::Reply(node, head, reply))
+    }
+}
+
+/// Even nodes send to the next one.
+fn sent(node: usize) -> Vec<SentTotal> {
+    if node.is_multiple_of(2) { vec![SentTotal { stream: node / 2, frames: FRAMES }] } else { Vec::new() }
+}
+
+fn result(node: usize) -> NodeResult {
+    let mut result = NodeResult { node: hosted::name(node).0, ..NodeResult::default() };
+    if node.is_multiple_of(2) {
+        result.send.push(SendResult {
+            untagged_contents: packetrig_stats::content::ContentCounts::default(),
+            stream: node / 2,
+            counts: StreamTxCounts { frames: FRAMES, ..StreamTxCounts::default() },
+            planned: FRAMES,
+            send_error: Latency::with_digits(2),
+            stamp_bound: Latency::with_digits(2),
+            series: RateSeries::default(),
+        });
+    } else {
+        let sequence = SequenceCounts { unique: FRAMES, ..SequenceCounts::default() };
+        result.receive.push(ReceiveResult {
+            outages: packetrig_stats::outage::OutageList::default(),
+            quality: packetrig_stats::series::QualitySeries::default(),
+            stream: node / 2,
+            port: node,
+            counts: StreamRxCounts { frames: FRAMES, sequence, ..StreamRxCounts::default() },
+            latency: None,
+            jitter: None,
+            series: RateSeries::default(),
+        });
+    }
+    result
+}
