@@ -43,8 +43,8 @@ const ROOMS: &[(&str, &[&str])] = &[
     (
         "eval",
         &[
-            "units", "wire", "stats", "plan", "flow", "sys", "fleet", "probe", "prober", "nats", "testkit",
-            "tests",
+            "units", "wire", "stats", "plan", "flow", "sys", "engine", "fleet", "probe", "prober", "store",
+            "node", "nats", "testkit", "tests",
         ],
     ),
 ];

@@ -49,6 +49,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use steering::Steering;
 
+/// What a plan for one node may take, when it is given to many.
+const PLAN_EACH: Nanos = Nanos::from_millis(1);
+
 /// What happens to a run.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
@@ -355,7 +358,14 @@ impl Controller {
     /// Tells every node that has not got there what this phase wants of it.
     fn broadcast(&mut self, now: MonoTime) {
         let is_urgent = matches!(self.phase, Phase::Committing { .. } | Phase::Confirming { .. });
-        self.repeat_at = now + if is_urgent { self.limits.insist } else { self.limits.repeat };
+        let is_long = matches!(self.phase, Phase::Preparing { .. });
+        self.repeat_at = now
+            + match (is_urgent, is_long) {
+                (true, _) => self.limits.insist,
+                // To give the plan to many takes a while, and so does the answer of each.
+                (_, true) => self.limits.repeat.max(Nanos::new(PLAN_EACH.as_u64() * self.peers.len() as u64)),
+                (_, false) => self.limits.repeat,
+            };
         let is_collecting = matches!(self.phase, Phase::Collecting { .. });
         let sent = if is_collecting { self.sent_totals() } else { Arc::default() };
         let letters: Vec<(NodeName, Command)> = self

@@ -37,6 +37,13 @@ pub fn pack<T: Serialize>(value: &T) -> io::Result<Vec<u8>> {
     Ok(packed)
 }
 
+/// The same of a value that is JSON already.
+pub fn pack_text(text: &[u8]) -> io::Result<Vec<u8>> {
+    let mut packed = zstd::encode_all(text, LEVEL)?;
+    pad(&mut packed, u64::try_from(text.len()).unwrap_or(u64::MAX));
+    Ok(packed)
+}
+
 /// A value that says the same very often is packed too well: a frame without meaning makes it long enough to be read.
 fn pad(packed: &mut Vec<u8>, text: u64) {
     let length = u64::try_from(packed.len()).unwrap_or(u64::MAX);

@@ -18,7 +18,7 @@ pub(crate) fn encode(envelope: &Envelope) -> Result<Vec<u8>, Error> {
     if text.len() < LONG {
         return Ok(text);
     }
-    let bytes = packed::pack(envelope).map_err(|error| refused(&error))?;
+    let bytes = packed::pack_text(&text).map_err(|error| refused(&error))?;
     if bytes.len() > MOST { Err(Error::TooLarge(bytes.len())) } else { Ok(bytes) }
 }
 

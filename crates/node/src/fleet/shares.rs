@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// From so many bytes on a plan is given out in parts.
-const LONG: usize = 64 << 10;
+const LONG: usize = 16 << 10;
 
 /// See the module.
 #[derive(Debug)]
