@@ -39,9 +39,12 @@ impl fmt::Display for RunId {
 pub struct NodeName(pub String);
 
 impl NodeName {
+    /// What this machine is called when there is no fleet.
+    pub const LOCAL: &str = "local";
+
     /// This machine, when there is no fleet.
     pub fn local() -> Self {
-        Self("local".to_owned())
+        Self(Self::LOCAL.to_owned())
     }
     /// The controller's own place on the fabric.
     pub fn controller() -> Self {

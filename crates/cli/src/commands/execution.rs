@@ -10,10 +10,10 @@ use crate::identity;
 use crate::output::{Output, Style, remark};
 use crate::progress::Progress;
 use crate::{fleet_place, results, speeds};
-use packetrig_fleet::RunId;
 use packetrig_fleet::controller::{OnLoss, Policies};
 use packetrig_fleet::event::{RunEvent, RunEventKind};
 use packetrig_fleet::report::{RunReport, Verdict};
+use packetrig_fleet::{NodeName, RunId};
 use packetrig_nats::NatsFabric;
 use packetrig_node::fleet::Fleet;
 use packetrig_node::{EnginePlane, Ground, Here, OpenRun, RunOptions};
@@ -416,9 +416,12 @@ fn show(progress: &mut Progress, event: &RunEvent) {
         RunEventKind::StartSet { at } => progress.started(*at),
         RunEventKind::Counters { node, sample } => progress.counters(&node.0, event.at, sample),
         RunEventKind::Finding(text) => progress.say(text),
-        RunEventKind::Ports { ports, .. } => {
+        RunEventKind::Ports { node, ports } => {
+            let on_node = if *node == NodeName::local() { String::new() } else { format!("{node}/") };
             for port in ports {
-                let (name, location, back_end) = (&port.name, &port.location, port.back_end.name());
+                let back_end = port.back_end.name();
+                let location = format!("{on_node}{}", port.location);
+                let name = &port.name;
                 progress.say(&format!("port {name} ({location}): back end {back_end}: {}", port.why));
             }
         }

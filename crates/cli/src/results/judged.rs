@@ -85,11 +85,11 @@ pub(super) fn events(report: &RunReport) -> String {
     for port in &report.ports {
         for event in port.events.iter().take(MOST_SHOWN) {
             let until = event.until.map_or_else(|| "the end".to_owned(), |until| until.to_string());
-            let name = &port.info.name;
+            let name = port.full_name();
             text.extend([format!("  {name}: from {} to {until}: {}\n", event.from, event.what)]);
         }
         if let Some(more) = port.events.len().checked_sub(MOST_SHOWN).filter(|more| *more > 0) {
-            text.extend([format!("  {}: … and {more} more, see report.json\n", port.info.name)]);
+            text.extend([format!("  {}: … and {more} more, see report.json\n", port.full_name())]);
         }
     }
     text
@@ -102,7 +102,7 @@ pub(super) fn peaks(report: &RunReport) -> String {
         let [one, ten, hundred] = [peaks.in_1ms, peaks.in_10ms, peaks.in_100ms].map(count);
         Some(format!(
             "  {}: at most {one} frames in 1 ms, {ten} in 10 ms, {hundred} in 100 ms\n",
-            port.info.name
+            port.full_name()
         ))
     };
     report.ports.iter().filter_map(line).take(super::MOST_ROWS).collect()
@@ -118,7 +118,7 @@ pub(super) fn astray(report: &RunReport) -> String {
         lines.extend(port.other_runs.iter().map(|other| {
             let run =
                 other.run.as_ref().map_or_else(|| "an earlier run".to_owned(), |run| format!("run {run}"));
-            format!("  {}: {} frames of {run}\n", port.info.name, count(other.frames))
+            format!("  {}: {} frames of {run}\n", port.full_name(), count(other.frames))
         }));
     }
     let more = left_out(lines.len(), "lines", "report.json");

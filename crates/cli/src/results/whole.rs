@@ -8,10 +8,15 @@ use crate::table::fitted_table;
 use packetrig_fleet::report::{MeanRate, PortReport, RunReport};
 use packetrig_stats::ledger::Account;
 
+/// Place of the column that only runs on a fleet have.
+const NODE_COLUMN: usize = 1;
+
 /// What the ports counted, what ran on them, and why.
 pub(super) fn ports(report: &RunReport, style: Style) -> String {
-    let header = [
+    let is_fleet = report.ports.iter().any(|port| port.fleet_node().is_some());
+    let mut header = vec![
         "port",
+        "node",
         "location",
         "back end",
         "driver",
@@ -23,7 +28,13 @@ pub(super) fn ports(report: &RunReport, style: Style) -> String {
         "ring drops",
         "stamps tx/rx",
     ];
-    let rows: Vec<_> = report.ports.iter().take(MOST_ROWS).map(port_row).collect();
+    let mut rows: Vec<_> = report.ports.iter().take(MOST_ROWS).map(port_row).collect();
+    if !is_fleet {
+        header.remove(NODE_COLUMN);
+        for row in &mut rows {
+            row.remove(NODE_COLUMN);
+        }
+    }
     if rows.is_empty() {
         return String::new();
     }
@@ -43,6 +54,7 @@ fn port_row(port: &PortReport) -> Vec<String> {
     };
     vec![
         super::short(&info.name),
+        super::short(&port.node),
         info.location.clone(),
         word(&info.back_end),
         info.driver.clone(),

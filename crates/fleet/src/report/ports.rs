@@ -4,6 +4,7 @@ use super::StreamReport;
 use super::doubt::EventReport;
 use super::figures::MeanRate;
 use super::lookup::ResultLookup;
+use crate::message::NodeName;
 use packetrig_plan::Plan;
 use packetrig_stats::ledger::Ledger;
 use packetrig_stats::port::{PortInfo, RxCounters, TxCounters};
@@ -46,6 +47,19 @@ pub struct PortReport {
     /// Frames of other runs that arrived here.
     #[serde(default)]
     pub other_runs: Vec<OtherRunFrames>,
+}
+
+impl PortReport {
+    /// The node it is on, if the run was on a fleet.
+    pub fn fleet_node(&self) -> Option<&str> {
+        Some(self.node.as_str()).filter(|node| *node != NodeName::LOCAL)
+    }
+
+    /// Its name, and on a fleet the node it is on.
+    pub fn full_name(&self) -> String {
+        let name = &self.info.name;
+        self.fleet_node().map_or_else(|| name.clone(), |node| format!("{name} on {node}"))
+    }
 }
 
 /// Where the frames that were sent and never counted went. A place is absent if it could not be measured.

@@ -4,6 +4,7 @@ use super::csv::{Csv, cell};
 use packetrig_fleet::report::{LatencyReport, MeanRate, RunReport, StreamReport};
 use packetrig_stats::series::RateSeries;
 use packetrig_units::{BitRate, Nanos};
+use std::collections::HashMap;
 
 const STREAM_COLUMNS: &[&str] = &[
     "stream",
@@ -94,8 +95,10 @@ fn loss_cells(stream: &StreamReport) -> Vec<String> {
 
 /// One line per listed outage: the longest of each stream, times since T.
 pub fn outages_csv(report: &RunReport) -> String {
-    let columns = ["stream", "port", "first", "last", "frames", "gaps", "begin_ns", "end_ns", "in_doubt"];
+    let columns =
+        ["stream", "port", "first", "last", "frames", "gaps", "begin_ns", "end_ns", "in_doubt", "node"];
     let mut csv = Csv::new(&columns);
+    let nodes = PortNodes::of(report);
     for stream in &report.streams {
         for row in stream.outages.iter().flat_map(|outages| &outages.listed) {
             csv.row(vec![
@@ -108,6 +111,7 @@ pub fn outages_csv(report: &RunReport) -> String {
                 cell(row.begin.map(ns)),
                 cell(row.end.map(ns)),
                 row.in_doubt.to_string(),
+                nodes.cell(&row.port),
             ]);
         }
     }
@@ -133,8 +137,10 @@ pub fn receivers_csv(report: &RunReport) -> String {
         "latency_mean_ns",
         "latency_p99_ns",
         "latency_max_ns",
+        "node",
     ];
     let mut csv = Csv::new(&columns);
+    let nodes = PortNodes::of(report);
     for stream in &report.streams {
         for share in &stream.per_port {
             let (got, loss) = (&share.received, share.loss);
@@ -155,6 +161,7 @@ pub fn receivers_csv(report: &RunReport) -> String {
                 cell(share.latency.map(|latency| ns(latency.mean))),
                 cell(share.latency.map(|latency| ns(latency.p99))),
                 cell(share.latency.map(|latency| ns(latency.max))),
+                nodes.cell(&share.port),
             ]);
         }
     }
@@ -178,6 +185,19 @@ pub fn quality_csv(report: &RunReport) -> String {
         }
     }
     csv.into_text()
+}
+
+/// The nodes of the ports of a run, by the ports' names. Ports of a node that did not report are missing.
+struct PortNodes<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> PortNodes<'a> {
+    fn of(report: &'a RunReport) -> Self {
+        Self(report.ports.iter().map(|port| (port.info.name.as_str(), port.node.as_str())).collect())
+    }
+
+    fn cell(&self, port: &str) -> String {
+        cell(self.0.get(port))
+    }
 }
 
 fn ns(time: Nanos) -> u64 {
@@ -355,28 +375,28 @@ fn word(value: impl serde::Serialize) -> String {
 
 /// Frames and bytes of each second since T, in long form: one line per stream or port, direction and second.
 pub fn series_csv(report: &RunReport) -> String {
-    let mut csv = Csv::new(&["kind", "name", "direction", "second", "frames", "bytes"]);
+    let mut csv = Csv::new(&["kind", "name", "direction", "second", "frames", "bytes", "node"]);
     for stream in &report.streams {
         let sides = [
             ("tx", stream.sent.as_ref().map(|sent| &sent.series)),
             ("rx", stream.received.as_ref().map(|got| &got.series)),
         ];
         for (direction, series) in sides {
-            series_rows(&mut csv, ["stream", &stream.name, direction], series);
+            series_rows(&mut csv, ["stream", &stream.name, direction, ""], series);
         }
     }
     for port in &report.ports {
         for (direction, series) in [("tx", &port.tx_series), ("rx", &port.rx_series)] {
-            series_rows(&mut csv, ["port", &port.info.name, direction], Some(series));
+            series_rows(&mut csv, ["port", &port.info.name, direction, &port.node], Some(series));
         }
     }
     csv.into_text()
 }
 
-fn series_rows(csv: &mut Csv, head: [&str; 3], series: Option<&RateSeries>) {
+fn series_rows(csv: &mut Csv, [kind, name, direction, node]: [&str; 4], series: Option<&RateSeries>) {
     for (second, (frames, bytes)) in series.iter().flat_map(|series| series.seconds.iter().enumerate()) {
-        let mut row: Vec<String> = head.iter().map(|field| (*field).to_owned()).collect();
-        row.extend([second.to_string(), frames.to_string(), bytes.to_string()]);
-        csv.row(row);
+        let numbers = [second.to_string(), frames.to_string(), bytes.to_string()];
+        let [kind, name, direction, node] = [kind, name, direction, node].map(str::to_owned);
+        csv.row([vec![kind, name, direction], numbers.into(), vec![node]].concat());
     }
 }

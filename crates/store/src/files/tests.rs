@@ -70,8 +70,8 @@ fn ports_and_series_are_tables_too() {
         assert_eq!(value(&csv, 1, column), expected, "{column}");
     }
     let csv = series_csv(&report("r1"));
-    assert!(csv.contains("stream,plain,tx,1,4,256\r\n"), "{csv}");
-    assert!(csv.contains("port,tx,tx,0,6,384\r\n"), "{csv}");
+    assert!(csv.contains("stream,plain,tx,1,4,256,\r\n"), "{csv}");
+    assert!(csv.contains("port,tx,tx,0,6,384,local\r\n"), "{csv}");
     assert_eq!(csv.lines().count(), 1 + 3 * 2 + 2);
 }
 
