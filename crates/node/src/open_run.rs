@@ -45,6 +45,13 @@ impl OpenRun {
         })
     }
 
+    /// Of a run in its first attempt that ended without any result.
+    #[cfg(test)]
+    pub(crate) fn without_results(facts: RunFacts, outcome: Outcome) -> Self {
+        let times = RunTimes::default();
+        Self { facts, attempt: 1, outcome, times, results: Vec::new(), written_at: 0, notes: Vec::new() }
+    }
+
     /// As bytes.
     pub(crate) fn written(&self) -> io::Result<Vec<u8>> {
         packed::pack(self)

@@ -1,11 +1,11 @@
 //! Nodes that die, freeze or cannot be heard.
 
-use crate::lab::{Fleet, Wish, await_that};
+use crate::lab::{Fleet, Wish, await_that, pid};
 use crate::run::{Ended, Judged};
 use packetrig_nats::authority::Secret;
 use packetrig_nats::enrol::JoinLine;
 use packetrig_sys::clock;
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 /// Term of a lease.
 const TTL_NS: u64 = 2_000_000_000;
@@ -191,5 +191,29 @@ fn a_node_that_has_joined_starts_again_whatever_its_line_says_by_then() {
         await_that("it works again", || starts(&fleet) > before, || fleet.said("s1"));
     }
     assert_eq!(fleet.said("s1").matches("the join line is not used").count(), 3, "{}", fleet.said("s1"));
+    fleet.begin(&["--packets", "500"]).finish().report().assert_nothing_lost();
+}
+
+/// The agent of s1 ends with its supervisor, whatever the run is doing: it is the one that is named, and nobody else.
+#[test]
+fn a_supervisor_that_is_killed_is_not_blamed_on_another_node() {
+    let Some(mut fleet) = Fleet::up(Wish::default()) else { return };
+    for state in ["preparing", "armed", "running"] {
+        let mut run = fleet.run(&["--packets", "8000"]);
+        run.await_remark(&format!("run: {state}"));
+        kill_process(pid(fleet.supervisor("s1")), Signal::KILL).expect("a supervisor may be killed");
+        let ended = run.finish();
+        assert!(ended.code.is_some_and(|code| code != 0 && code != 70), "{state}: {:?}", ended.code);
+        let said = &ended.complaints;
+        assert!(said.contains("node s1") || said.contains("`s1`"), "{state}: {said}");
+        for other in ["s2", "s3", "r1", "r2", "r3"] {
+            assert!(!said.contains(&format!("node {other}:")), "{state}: {said}");
+        }
+        fleet.restart_agent("s1", String::new());
+        // What it kept of the run waits for the next controller.
+        fleet.await_status("all are idle", |rows| {
+            rows.len() == 6 && rows.iter().all(|row| row["hello"]["busy"].is_null())
+        });
+    }
     fleet.begin(&["--packets", "500"]).finish().report().assert_nothing_lost();
 }

@@ -119,8 +119,9 @@ impl RunShelf {
         slot.catalogue.note_unfinished(&head.run, head.attempt, head.epoch, &text)
     }
 
-    /// Writes the report of the run under way; gives its directory. The report names captures where they then are.
-    /// With `open` results that come later are put into it.
+    /// Writes the report of the run under way; gives its directory. The report names captures where they then are, and is the
+    /// one that is stored: results that came while it was made are in both. With `open` results that come later are put into
+    /// the stored one, which says so.
     pub fn commit(
         &self,
         report: &mut RunReport,
@@ -135,7 +136,9 @@ impl RunShelf {
         }
         let directory = draft.commit(&slot.catalogue, report, document)?;
         // What came while the report was made is stored, and will not come again.
-        slot.complete_all(&report.run);
+        if !slot.complete_all(&report.run).is_empty() {
+            *report = slot.catalogue.show(&report.run.0)?.1;
+        }
         Ok(directory)
     }
 
@@ -293,6 +296,9 @@ fn last_words(gathered: &Gathered) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use packetrig_fleet::PlanHash;
+    use packetrig_fleet::outcome::Outcome;
+    use packetrig_fleet::report::{Criteria, RunFacts};
     use packetrig_stats::result::NodeResult;
     use packetrig_store::spool::{Limits, Spool};
     use std::fs;
@@ -371,5 +377,39 @@ mod tests {
         let doubts: Vec<&String> = told.iter().flat_map(|shelved| &shelved.doubts).collect();
         assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
         assert!(told.iter().all(|shelved| shelved.result.is_none() && shelved.below == 1));
+    }
+
+    /// A result that came when the run had ended and its report was not written yet.
+    #[test]
+    fn the_report_that_is_shown_is_the_one_that_is_stored() {
+        let place = tempfile::tempdir().unwrap();
+        let mut shelf = shelf(place.path(), RunQuota::default());
+        let document = "ports: [{name: a, location: a/eth0}]";
+        let facts = RunFacts {
+            run: run(),
+            name: String::new(),
+            plan: PlanHash::of(document),
+            started_wall_ns: 1,
+            seed: 1,
+            nodes: vec![NodeName("a".into())],
+            places: Vec::new(),
+            criteria: Criteria::default(),
+            limits: Vec::new(),
+            steered: false,
+        };
+        let outcome = Outcome::Partial { reasons: vec!["node a: silent for 3s".into()], stopped: false };
+        let open = OpenRun::without_results(facts, outcome);
+        let mut report = open.report(document).unwrap();
+        assert_eq!(report.coverage.reported, 0);
+        for (id, body) in &segments() {
+            Shelf::store(&mut shelf, id, body).unwrap().unwrap();
+        }
+        shelf.commit(&mut report, document, Some(&open)).unwrap();
+        assert_eq!(report.coverage.reported, 1, "it is here");
+        let stored = shelf.own().catalogue.show("r").unwrap().1;
+        assert_eq!(report, stored);
+        assert!(
+            stored.caveats.iter().any(|caveat| caveat.text.contains("after the report was first written"))
+        );
     }
 }
