@@ -281,7 +281,9 @@ fn of_broker(error: &packetrig_nats::broker::Error) -> Exit {
 fn of_authority(error: &packetrig_nats::authority::Error) -> Exit {
     use packetrig_nats::authority::Error as Authority;
     match error {
-        Authority::Name(_) | Authority::Taken(_) | Authority::Secret => Exit::Usage,
+        Authority::Name(_) | Authority::Taken(_) | Authority::Secret | Authority::Labels { .. } => {
+            Exit::Usage
+        }
         Authority::Certificate(_) => Exit::Bug,
         _ => Exit::World,
     }

@@ -3,20 +3,29 @@
 //! ```text
 //! DIR/authority/…  keys and certificates     DIR/broker/…  the server's configuration and store
 //! DIR/fleet.json   addresses, as nodes reach them        DIR/health.json  how the server is
-//! DIR/nodes.json   what each node had when it was heard last
+//! DIR/nodes.json   what each node had when a controller heard it last
+//! DIR/presence.json  how the nodes are, as `fleet up` hears them          DIR/history/…  what happened to them
 //! ```
 //! Whoever has the directory can be the fleet's controller: it is readable by its owner only.
 
 use crate::args;
 use crate::error::Error;
 use crate::output::remark;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::history::{NodeEntry, NodeEvent, NodeRun};
+use packetrig_fleet::members::MemberRow;
+use packetrig_fleet::report::RunReport;
 use packetrig_nats::authority::Authority;
 use packetrig_nats::broker::BrokerHealth;
 use packetrig_nats::{Access, NatsFabric};
 use packetrig_node::fleet::{KnownNodes, Roster};
+use packetrig_store::NodeHistory;
+use packetrig_sys::clock::{self, state};
 use packetrig_sys::private_files;
+use packetrig_units::Nanos;
 use serde::{Deserialize, Serialize};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -41,6 +50,46 @@ pub(crate) struct Addresses {
     pub(crate) servers: Vec<String>,
     /// Where nodes are let in.
     pub(crate) enrol: String,
+}
+
+/// How the nodes were at an instant.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct FleetPresence {
+    /// The instant, in nanoseconds since 1970 (UTC).
+    pub(crate) heard_until: u64,
+    /// The same by CLOCK_BOOTTIME, which nobody sets, of this kernel since it was started.
+    boot_time: u64,
+    boot_id: String,
+    /// One row for each node that was ever heard.
+    pub(crate) nodes: Vec<MemberRow>,
+}
+
+impl FleetPresence {
+    /// As of now.
+    pub(crate) fn taken_now(nodes: Vec<MemberRow>) -> Self {
+        Self {
+            heard_until: clock::wall_clock_ns(),
+            boot_time: clock::boottime_ns(),
+            boot_id: state::boot_id().unwrap_or_default(),
+            nodes,
+        }
+    }
+
+    /// How long ago that was.
+    pub(crate) fn age(&self) -> Nanos {
+        let is_same_boot = state::boot_id().is_ok_and(|boot_id| boot_id == self.boot_id);
+        Nanos::new(if is_same_boot {
+            clock::boottime_ns().saturating_sub(self.boot_time)
+        } else {
+            clock::wall_clock_ns().saturating_sub(self.heard_until)
+        })
+    }
+
+    /// The rows as they are now, when nobody has listened since.
+    pub(crate) fn aged_rows(self) -> Vec<MemberRow> {
+        let age = self.age();
+        self.nodes.into_iter().map(|row| row.aged(age)).collect()
+    }
 }
 
 impl FleetPlace {
@@ -86,6 +135,43 @@ impl FleetPlace {
         serde_json::from_str(&fs::read_to_string(self.health_file()).ok()?).ok()
     }
 
+    fn presence_file(&self) -> PathBuf {
+        self.0.join("presence.json")
+    }
+
+    /// Writes down how the nodes are.
+    pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
+        let text = serde_json::to_vec(presence).unwrap_or_default();
+        let new = self.0.join("presence.new");
+        private_files::write(&new, text).and_then(|()| fs::rename(&new, self.presence_file()))
+    }
+
+    /// The same as `fleet up` wrote it last, if it ever did.
+    pub(crate) fn presence(&self) -> Option<FleetPresence> {
+        serde_json::from_slice(&fs::read(self.presence_file()).ok()?).ok()
+    }
+
+    /// What happened to the nodes.
+    pub(crate) fn history(&self) -> NodeHistory {
+        NodeHistory::of_fleet(&self.0)
+    }
+
+    /// Notes something about nodes. It is not needed for anything that goes on now, so it may fail.
+    pub(crate) fn note_history(&self, events: Vec<(NodeName, NodeEvent)>) {
+        let (at, history) = (clock::wall_clock_ns(), self.history());
+        let added =
+            events.into_iter().try_for_each(|(node, event)| history.add(&node, &[NodeEntry { at, event }]));
+        if let Err(error) = added {
+            remark(format_args!("the history of the nodes could not be written: {error}"));
+        }
+    }
+
+    /// Notes in the history of its nodes how a run ended.
+    pub(crate) fn note_run(&self, report: &RunReport) {
+        let of_nodes = NodeRun::of_report(report).into_iter();
+        self.note_history(of_nodes.map(|(node, run)| (node, NodeEvent::Run(run))).collect());
+    }
+
     pub(crate) fn authority(&self) -> Result<Authority, Error> {
         Ok(Authority::open(&self.0.join("authority"))?)
     }
@@ -109,8 +195,10 @@ impl FleetPlace {
                 remark(format_args!("{} could not be written: {error}", file.display()));
             }
         });
-        let enrolled = self.authority()?.nodes()?.into_iter().collect();
-        Ok(Roster { enrolled, known: known.unwrap_or_default(), keep })
+        let all = self.authority()?.enrolled()?;
+        let enrolled = all.keys().cloned().collect();
+        let labels = all.into_iter().map(|(node, known)| (node, known.labels)).collect();
+        Ok(Roster { enrolled, labels, known: known.unwrap_or_default(), keep })
     }
 
     pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {

@@ -20,7 +20,9 @@ pub mod fabric;
 #[cfg(feature = "conformance")]
 pub mod faulty;
 pub mod hello;
+pub mod history;
 pub mod known;
+pub mod labels;
 pub mod lease;
 pub mod local;
 pub mod members;

@@ -8,6 +8,7 @@
 
 use crate::hello::{Hello, PROTOCOL, Protocol};
 use crate::known::KnownNode;
+use crate::labels::OperatorLabels;
 use crate::message::{Head, NodeName, RunId};
 use crate::reign::LAST_EPOCH;
 use packetrig_units::{MonoTime, Nanos};
@@ -134,6 +135,7 @@ impl Member {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Members {
     nodes: BTreeMap<NodeName, Member>,
+    labels: BTreeMap<NodeName, OperatorLabels>,
 }
 
 impl Members {
@@ -174,6 +176,11 @@ impl Members {
             earlier: BTreeSet::new(),
             remembered: Some(silent),
         });
+    }
+
+    /// Labels that the operator has given to nodes, in place of those that were assigned before.
+    pub fn assign_labels(&mut self, labels: BTreeMap<NodeName, OperatorLabels>) {
+        self.labels = labels;
     }
 
     /// Who has been silent for long, since the last time this was asked.
@@ -217,7 +224,11 @@ impl Members {
 
     /// One row per node, by name.
     pub fn rows(&self, now: MonoTime) -> Vec<MemberRow> {
-        self.nodes.iter().map(|(name, member)| MemberRow::of(name, member, now)).collect()
+        let none = OperatorLabels::default();
+        let row = |(name, member): (&NodeName, &Member)| {
+            MemberRow::of(name, member, self.labels.get(name).unwrap_or(&none), now)
+        };
+        self.nodes.iter().map(row).collect()
     }
 }
 
@@ -234,20 +245,51 @@ pub struct MemberRow {
     pub restarts: usize,
     /// Why it cannot be worked with.
     pub skew: Option<Skew>,
+    /// Labels from the operator that count.
+    #[serde(default)]
+    pub operator_labels: Vec<String>,
+    /// Labels from the operator that do not count, because its owner uses their keys.
+    #[serde(default)]
+    pub overruled_labels: Vec<String>,
     /// What it said.
     pub hello: Hello,
 }
 
 impl MemberRow {
-    fn of(name: &NodeName, member: &Member, now: MonoTime) -> Self {
+    fn of(name: &NodeName, member: &Member, labels: &OperatorLabels, now: MonoTime) -> Self {
         Self {
             node: name.clone(),
             presence: member.presence(now),
             silent: member.silent(now),
             restarts: member.earlier.len(),
             skew: member.skew(),
+            operator_labels: labels.in_force(&member.hello),
+            overruled_labels: labels.overruled(&member.hello),
             hello: member.hello.clone(),
         }
+    }
+
+    /// The same, `age` later, when nothing was heard meanwhile.
+    #[must_use]
+    pub fn aged(mut self, age: Nanos) -> Self {
+        self.silent = Nanos::new(self.silent.as_u64().saturating_add(age.as_u64()));
+        self.presence = Presence::after(self.silent);
+        self
+    }
+
+    /// Gives it other labels from the operator.
+    pub fn label_with(&mut self, labels: Option<&OperatorLabels>) {
+        let of = |some: fn(&OperatorLabels, &Hello) -> Vec<String>| {
+            labels.map(|labels| some(labels, &self.hello)).unwrap_or_default()
+        };
+        let (in_force, overruled) = (of(OperatorLabels::in_force), of(OperatorLabels::overruled));
+        self.operator_labels = in_force;
+        self.overruled_labels = overruled;
+    }
+
+    /// Labels of the node itself that count: those of its owner, then those of the operator.
+    pub fn labels(&self) -> impl Iterator<Item = &String> {
+        self.hello.labels.iter().chain(&self.operator_labels)
     }
 
     /// What keeps it from taking part in a run other than `run`; `None` if nothing does.

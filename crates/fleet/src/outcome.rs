@@ -123,6 +123,10 @@ impl Outcome {
             Self::Failed { .. } => RunState::Failed,
         }
     }
+    /// What is missing, each with its node.
+    pub fn reasons(&self) -> &[String] {
+        if let Self::Partial { reasons, .. } = self { reasons } else { &[] }
+    }
     /// Whether the user stopped it before its plan ended or asked to give it up.
     pub const fn was_stopped(&self) -> bool {
         matches!(self, Self::Complete { stopped: true } | Self::Partial { stopped: true, .. } | Self::Aborted)

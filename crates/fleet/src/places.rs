@@ -9,7 +9,6 @@
 //! Invariant: no interface is given twice; the same plan and the same nodes give the same places; ports by label are
 //! found places whenever that is possible at all.
 
-use crate::hello::Hello;
 use crate::members::{MemberRow, Members};
 use crate::message::{NodeName, Place, RunId};
 use packetrig_plan::{Plan, Problem, Problems, Site};
@@ -97,7 +96,7 @@ impl<'a> Search<'a> {
         for (row, hindrance) in rows.iter().zip(&hindered) {
             offers.extend(row.hello.ports.iter().map(|port| Offer {
                 place: Place { node: row.node.clone(), interface: port.interface.clone() },
-                labels: row.hello.labels.iter().chain(&port.labels).cloned().collect(),
+                labels: row.labels().chain(&port.labels).cloned().collect(),
                 up: port.up,
                 hindrance: hindrance.clone(),
                 given: None,
@@ -293,12 +292,13 @@ impl<'a> Search<'a> {
 
 /// Ports with a label, on nodes that are there and on nodes that were: what `any-LABEL*all` means.
 pub fn labelled(label: &str, members: &Members) -> usize {
-    let of_node = |hello: &Hello| {
-        let whole = hello.labels.iter().any(|own| own == label);
-        let has = |labels: &[String]| whole || labels.iter().any(|own| own == label);
-        hello.ports.iter().filter(|port| has(&port.labels)).count()
+    let of_node = |row: &MemberRow| {
+        let is_whole = row.labels().any(|own| own == label);
+        let ports = row.hello.ports.iter();
+        ports.filter(|port| is_whole || port.labels.iter().any(|own| own == label)).count()
     };
-    members.iter().map(|(_, member)| of_node(member.hello())).sum()
+    // How long nodes have been silent does not matter.
+    members.rows(MonoTime::default()).iter().map(of_node).sum()
 }
 
 /// A list for people; of many, the first.

@@ -11,8 +11,8 @@ mod secrets;
 mod server_accounts;
 mod server_key;
 
-pub use admission::Admission;
 use admission::Node;
+pub use admission::{Admission, EnrolledNode};
 pub use renewal::ServerCertificateKeeper;
 pub use secrets::{Allowance, Secret};
 pub use server_accounts::{AccountClaims, ServerAccounts};
@@ -23,6 +23,7 @@ use crate::connection::Credentials;
 use crate::seal::Keys;
 use crate::subject;
 use files::Files;
+use packetrig_fleet::labels::TooManyLabels;
 use packetrig_fleet::message::NodeName;
 use packetrig_sys::clock::wall_clock_ns;
 use rcgen::{
@@ -63,6 +64,14 @@ pub enum Error {
     /// User: a name that was never let in, or is not any more.
     #[error("there is no node called {0} with this key in the fleet; ask for a join line")]
     Unknown(NodeName),
+    /// User: labels that a node cannot have.
+    #[error("the labels of {node} were not changed: {source}")]
+    Labels {
+        /// Which.
+        node: NodeName,
+        /// Why.
+        source: TooManyLabels,
+    },
     /// User: a secret that is unknown, used up, too old or taken back.
     #[error("this secret is not valid, or not any more; ask for a new join line")]
     Secret,

@@ -31,4 +31,5 @@ pub use model::{
 };
 pub use parts::{PlanPart, PlanParts};
 pub use problem::{Problem, Problems, Severity};
+pub use read::{LABEL_FORM, is_label};
 pub use steer::{Held, Ping, Steer};

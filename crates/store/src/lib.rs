@@ -12,7 +12,7 @@
 //! captures are removed by nobody but the user ([`Catalogue::kept`], [`Catalogue::discard`]). A run of a fleet has a row from its beginning, so
 //! that who comes after a crash finds it ([`Unfinished`]), and each of its segments is a file first and a row then.
 //!
-//! A node has a directory of its own, the [`spool`].
+//! A node has a directory of its own, the [`spool`]. Histories of nodes are in the directory of their fleet ([`NodeHistory`]).
 //!
 //! It measures nothing and judges nothing; it knows neither ports nor controllers.
 #![forbid(unsafe_code)]
@@ -26,6 +26,7 @@ pub mod flows;
 mod gather;
 mod kept;
 mod migrations;
+mod node_history;
 mod place;
 pub mod probes;
 mod room;
@@ -42,6 +43,7 @@ pub use draft::Draft;
 pub use error::Error;
 pub use gather::{Gathered, GatheredCapture};
 pub use kept::{KeptCapture, KeptRun};
+pub use node_history::NodeHistory;
 pub use place::default_place;
 pub use room::ReportSize;
 pub use segments::Stored;

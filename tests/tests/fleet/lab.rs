@@ -162,6 +162,15 @@ impl Fleet {
         self.line = line.expect("it was just seen").into();
     }
 
+    /// Ends `fleet up` with its server and starts it again.
+    pub(crate) fn restart_server(&mut self) {
+        if let Some(mut controller) = self.controller.take() {
+            kill_process(pid(controller.id()), Signal::TERM).expect("it is there");
+            controller.wait().expect("a child can be waited for");
+        }
+        self.start_server();
+    }
+
     /// The line that lets nodes in.
     pub(crate) fn line(&self) -> &str {
         &self.line
@@ -249,9 +258,9 @@ impl Fleet {
         serde_json::from_str(&answer).unwrap_or_default()
     }
 
-    /// Rows of `fleet status`.
+    /// Rows of `fleet status` for those that are heard now.
     pub(crate) fn status(&self) -> Vec<Value> {
-        let (_, printed, _) = self.ask(&["fleet", "status", "--json"]);
+        let (_, printed, _) = self.ask(&["fleet", "status", "--wait", "--json"]);
         let value: Value = serde_json::from_str(&printed).unwrap_or_default();
         let rows = value.as_array().or_else(|| value["nodes"].as_array());
         rows.cloned().unwrap_or_default()

@@ -10,6 +10,7 @@ mod hostile_controller;
 mod hostile_node;
 mod lab;
 mod nodes;
+mod operating;
 mod refusals;
 mod run;
 mod served;

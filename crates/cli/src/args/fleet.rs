@@ -4,6 +4,7 @@ use super::Store;
 use super::quantities::Percent;
 use clap::{Args, Subcommand};
 use packetrig_fleet::controller::Start;
+use packetrig_fleet::labels::LabelChange;
 use packetrig_units::Nanos;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,8 +15,12 @@ use std::str::FromStr;
 pub(crate) enum Fleet {
     /// Make a fleet of which this machine is the middle: keys, a message server, and a line by which others join
     Up(Up),
-    /// Show the nodes: ports, abilities, clocks, disks, versions, when they were heard last
+    /// Show the nodes: labels, ports, clocks, disks, versions, and when each was heard last
     Status(Status),
+    /// Show what happened to the nodes: when they joined, started, changed or were lost, and their runs
+    History(History),
+    /// Set or remove labels of a node, or show them
+    Label(Label),
     /// Print a new line by which nodes join, or take earlier ones back
     Invite(Invite),
     /// Forget a node: it is not let in any more
@@ -85,12 +90,43 @@ pub(crate) struct Up {
 pub(crate) struct Status {
     #[command(flatten)]
     pub(crate) place: FleetPlace,
-    /// Keep showing, until Ctrl-C
+    /// Listen for a moment and show only the nodes that are heard, instead of what `fleet up` heard last
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Keep listening and showing, until Ctrl-C
     #[arg(long, short)]
     pub(crate) watch: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct History {
+    /// Show all that is kept of this node [default: one line for each node]
+    #[arg(value_name = "NODE")]
+    pub(crate) node: Option<String>,
+    #[command(flatten)]
+    pub(crate) place: FleetPlace,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig fleet label left rack=2 spare\n  \
+    packetrig fleet label left spare-\n  \
+    packetrig run --tx any-rack=2 --rx right/eth1")]
+pub(crate) struct Label {
+    /// The node
+    #[arg(value_name = "NODE")]
+    pub(crate) node: String,
+    /// `key=value` or `word` sets a label, `key-` removes one [default: only show the labels]
+    #[arg(value_name = "LABEL")]
+    pub(crate) changes: Vec<LabelChange>,
+    #[command(flatten)]
+    pub(crate) place: FleetPlace,
 }
 
 #[derive(Args, Debug)]

@@ -22,7 +22,9 @@ pub(crate) use capture::{Capture, Direction, Receiver};
 pub(crate) use collect::Collect;
 pub(crate) use criteria::CriteriaFlags;
 pub(crate) use execution::Execution;
-pub(crate) use fleet::{Agent, CollectRuns, Fleet, FleetPlace, Invite, Remove, StartWith, Status, Up};
+pub(crate) use fleet::{
+    Agent, CollectRuns, Fleet, FleetPlace, History, Invite, Label, Remove, StartWith, Status, Up,
+};
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use impair::Impair;
 pub(crate) use log::{BeginLog, CheckLog, Log, LogAction};

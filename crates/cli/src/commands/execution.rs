@@ -223,6 +223,7 @@ impl TakenFleet {
         match run(&mut charged.fleet, request, options, progress) {
             Ok((mut report, open)) => {
                 let stored = charged.shelf.commit(&mut report, &request.document.text, open.as_ref());
+                charged.place.note_run(&report);
                 show_result(request, &report, stored, output)
             }
             // Nodes may have something of it: it is not forgotten.

@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 43] = [
+    let pages: [(&str, &[&str]); 45] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -57,6 +57,8 @@ fn every_help_page_is_as_committed() {
         ("help-fleet", &["fleet", "--help"]),
         ("help-fleet-up", &["fleet", "up", "--help"]),
         ("help-fleet-status", &["fleet", "status", "--help"]),
+        ("help-fleet-history", &["fleet", "history", "--help"]),
+        ("help-fleet-label", &["fleet", "label", "--help"]),
         ("help-fleet-invite", &["fleet", "invite", "--help"]),
         ("help-fleet-collect", &["fleet", "collect", "--help"]),
         ("help-doctor", &["doctor", "--help"]),
@@ -319,7 +321,9 @@ fn faults_cannot_be_ordered_from_a_kernel_bridge() {
 #[test]
 fn a_fleet_that_was_never_made_is_said_so_by_every_command() {
     let run: &[&str] = &["run", "--tx", "one/eth1", "--rx", "two/eth1"];
-    for arguments in [&["fleet", "invite"], &["fleet", "status"], &["fleet", "collect"], run] {
+    let fleet: [&[&str]; 4] =
+        [&["fleet", "invite"], &["fleet", "status"], &["fleet", "history"], &["fleet", "collect"]];
+    for arguments in fleet.into_iter().chain([run]) {
         let ended = packetrig(&[arguments, &["--fleet", "/nonexistent"]].concat());
         assert_eq!(ended.code, 2, "{arguments:?}: {}", ended.remarks);
         assert!(

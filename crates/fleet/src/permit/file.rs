@@ -2,7 +2,7 @@
 //! somebody meant to forbid something by it.
 
 use super::{Macs, Networks, Permit, PermittedPort};
-use packetrig_plan::Location;
+use packetrig_plan::{LABEL_FORM, Location, is_label};
 use packetrig_stats::port::BackEnd;
 use packetrig_units::{BitRate, Nanos, Network};
 use serde::{Deserialize, Deserializer, de::Error};
@@ -98,11 +98,8 @@ impl<'de> Deserialize<'de> for Size {
 
 fn labels<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
     let labels = Vec::<String>::deserialize(from)?;
-    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
-    match labels.iter().find(|label| label.is_empty() || !label.chars().all(is_good)) {
-        Some(label) => {
-            Err(D::Error::custom(format!("`{label}` is not a label: letters, digits, `-` and `_`")))
-        }
+    match labels.iter().find(|label| !is_label(label)) {
+        Some(label) => Err(D::Error::custom(format!("`{label}` is not a label: {LABEL_FORM}"))),
         None => Ok(labels),
     }
 }

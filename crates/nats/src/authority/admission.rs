@@ -7,10 +7,12 @@ use super::{
 };
 use crate::seal::MAC_KEY;
 use crate::subject;
+use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 use packetrig_fleet::message::NodeName;
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 use ring::signature::{Ed25519KeyPair, KeyPair as _};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// What a node gets when it is let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,7 +67,7 @@ impl Authority {
             Ok(node) if node.public_key == hex(public_key) => (node, false),
             Ok(_) => return Err(Error::Taken(name.clone())),
             Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-                (Node::new(public_key)?, true)
+                (Node::new(public_key, now)?, true)
             }
             Err(error) => return Err(error),
         };
@@ -135,11 +137,45 @@ impl Authority {
         })
     }
 
+    /// Changes the labels of a node; gives those that it has then.
+    pub fn label(&self, name: &NodeName, changes: &[LabelChange]) -> Result<OperatorLabels, Error> {
+        let _turn = self.turn()?;
+        let mut node = Node::read(&self.files, name)?;
+        node.labels.apply(changes).map_err(|source| Error::Labels { node: name.clone(), source })?;
+        node.write(&self.files, name)?;
+        Ok(node.labels)
+    }
+
+    /// Nodes that are in the fleet, with what is kept of each.
+    pub fn enrolled(&self) -> Result<BTreeMap<NodeName, EnrolledNode>, Error> {
+        let mut enrolled = BTreeMap::new();
+        for name in self.nodes()? {
+            match Node::read(&self.files, &name) {
+                Ok(Node { labels, joined_at, .. }) => {
+                    enrolled.insert(name, EnrolledNode { labels, joined_at });
+                }
+                // Removed a moment ago.
+                Err(Error::File { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(enrolled)
+    }
+
     /// Forgets a node. It is out when the broker has been told which are left.
     pub fn remove(&self, name: &NodeName) -> Result<(), Error> {
         let _turn = self.turn()?;
         self.files.remove(&Node::file(name))
     }
+}
+
+/// What the operator knows of a node without having heard it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnrolledNode {
+    /// Labels from the operator.
+    pub labels: OperatorLabels,
+    /// When it was let in, in seconds since 1970, if that was noted.
+    pub joined_at: Option<u64>,
 }
 
 /// What is kept of a node.
@@ -152,13 +188,26 @@ pub(super) struct Node {
     /// Hash of the secret that let it in last.
     #[serde(default)]
     admitted_by: String,
+    /// When it was let in first, in seconds since 1970; absent in records of earlier versions.
+    #[serde(default)]
+    joined_at: Option<u64>,
+    /// What the operator has labelled it.
+    #[serde(default)]
+    pub(super) labels: OperatorLabels,
 }
 
 impl Node {
-    fn new(public_key: &[u8]) -> Result<Self, Error> {
+    fn new(public_key: &[u8], now: u64) -> Result<Self, Error> {
         let generation = hex(&random::<8>()?);
         let grants = hex(&random::<MAC_KEY>()?);
-        Ok(Self { public_key: hex(public_key), grants, generation, admitted_by: String::new() })
+        Ok(Self {
+            public_key: hex(public_key),
+            grants,
+            generation,
+            admitted_by: String::new(),
+            joined_at: Some(now),
+            labels: OperatorLabels::default(),
+        })
     }
 
     pub(super) fn file(name: &NodeName) -> String {

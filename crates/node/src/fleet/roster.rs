@@ -2,6 +2,7 @@
 
 use packetrig_fleet::NodeName;
 use packetrig_fleet::known::KnownNode;
+use packetrig_fleet::labels::OperatorLabels;
 use packetrig_fleet::members::Members;
 use packetrig_sys::clock;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,8 @@ pub type KnownNodes = BTreeMap<NodeName, KnownNode>;
 pub struct Roster {
     /// Who was let in.
     pub enrolled: BTreeSet<NodeName>,
+    /// What the operator has labelled them.
+    pub labels: BTreeMap<NodeName, OperatorLabels>,
     /// What is known of them.
     pub known: KnownNodes,
     /// Keeps that for the next controller. It is not needed for anything that goes on now, so it may fail.
@@ -21,7 +24,12 @@ pub struct Roster {
 
 impl Default for Roster {
     fn default() -> Self {
-        Self { enrolled: BTreeSet::new(), known: KnownNodes::new(), keep: Box::new(|_| {}) }
+        Self {
+            enrolled: BTreeSet::new(),
+            labels: BTreeMap::new(),
+            known: KnownNodes::new(),
+            keep: Box::new(|_| {}),
+        }
     }
 }
 
@@ -32,8 +40,9 @@ impl std::fmt::Debug for Roster {
 }
 
 impl Roster {
-    /// Puts those into `members` that were let in and were not heard.
+    /// Puts those into `members` that were let in and were not heard, and the labels of all.
     pub fn recall(&self, members: &mut Members) {
+        members.assign_labels(self.labels.clone());
         let here = crate::agent::now();
         for (node, known) in self.known.iter().filter(|(node, _)| self.enrolled.contains(node)) {
             members.recall(node, known, clock::wall_clock_ns(), here);

@@ -20,6 +20,8 @@ mod size;
 #[cfg(test)]
 mod tests;
 
+pub use site::{LABEL_FORM, is_label};
+
 use crate::document;
 use crate::nearest::nearest;
 use crate::reader::{Item, Notes, Object};

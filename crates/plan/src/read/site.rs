@@ -60,8 +60,8 @@ fn in_fleet(text: &str) -> Read {
             let hint = if is_interface { format!("write `NODE/{text}`; {forms}") } else { forms.to_owned() };
             return Err((format!("`{text}` does not say on which node it is"), hint));
         };
-        if !is_name(label) {
-            return Err(wrong(format!("`{label}` is not a label: letters, digits, `-` and `_`")));
+        if !is_label(label) {
+            return Err(wrong(format!("`{label}` is not a label: {LABEL_FORM}")));
         }
         return Ok((Site::Any(label.to_owned()), Location::unsettled()));
     };
@@ -75,6 +75,18 @@ fn in_fleet(text: &str) -> Read {
 fn is_name(text: &str) -> bool {
     let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     !text.is_empty() && text.len() <= LONGEST && text.chars().all(is_good)
+}
+
+/// What a label of a fleet looks like, in words.
+pub const LABEL_FORM: &str = "a word or `key=value`, of letters, digits, `-` and `_`";
+
+/// Whether it can be a label of a port or node: a word, or a key with a value.
+pub fn is_label(text: &str) -> bool {
+    let parts_are_names = match text.split_once('=') {
+        Some((key, value)) => is_name(key) && is_name(value),
+        None => is_name(text),
+    };
+    parts_are_names && text.len() <= LONGEST
 }
 
 #[cfg(test)]

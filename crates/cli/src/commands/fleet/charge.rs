@@ -27,6 +27,7 @@ const TURN: Nanos = Nanos::from_millis(20);
 pub(crate) struct Charged {
     pub(crate) fleet: Fleet<NatsFabric>,
     pub(crate) shelf: RunShelf,
+    pub(crate) place: FleetPlace,
 }
 
 /// What has to be known of a run to end it in another process: kept with the run from its beginning.
@@ -67,7 +68,7 @@ pub(crate) fn take(place: &FleetPlace, catalogue: Catalogue, policies: Policies)
     place.keep_certificate_valid(fabric.clone())?;
     let mut fleet = Fleet::take(&fabric, charge, &mut wait)?;
     fleet.confirm_stored(&|node, run, attempt| shelf.stored_below(node, run, attempt));
-    Ok(Charged { fleet, shelf })
+    Ok(Charged { fleet, shelf, place: place.clone() })
 }
 
 fn own_identity() -> Result<Identity, Error> {
@@ -176,6 +177,7 @@ impl Charged {
             return Ok(None);
         };
         self.shelf.commit(&mut report, &unfinished.plan, open.as_ref())?;
+        self.place.note_run(&report);
         Ok(Some(report))
     }
 }

@@ -2,6 +2,9 @@
 
 mod charge;
 mod collect;
+mod history;
+mod label;
+mod presence;
 mod served;
 mod status;
 mod up;
@@ -16,6 +19,7 @@ use crate::exit::Exit;
 use crate::fleet_place::{Addresses, FleetPlace};
 use crate::output::Output;
 use packetrig_fleet::NodeName;
+use packetrig_fleet::history::NodeEvent;
 use packetrig_nats::authority::Authority;
 use packetrig_nats::enrol::{JoinLine, join_line};
 use packetrig_sys::clock;
@@ -28,6 +32,8 @@ pub(crate) fn perform(arguments: &Fleet, output: &mut Output) -> Result<Exit, Er
     match arguments {
         Fleet::Up(arguments) => up::perform(arguments, output),
         Fleet::Status(arguments) => status::perform(arguments, output),
+        Fleet::History(arguments) => history::perform(arguments, output),
+        Fleet::Label(arguments) => label::perform(arguments, output),
         Fleet::Invite(arguments) => invite(arguments, output),
         Fleet::Remove(arguments) => remove(arguments, output),
         Fleet::Collect(arguments) => collect::perform(arguments, output),
@@ -62,6 +68,7 @@ fn remove(arguments: &Remove, output: &mut Output) -> Result<Exit, Error> {
         return Err(Error::Usage(format!("the fleet has no node called {node}")));
     }
     place.authority()?.remove(&node)?;
+    place.note_history(vec![(node.clone(), NodeEvent::Removed)]);
     output.line(format_args!("{node} is forgotten; `packetrig fleet up` cuts it off and lets it in no more"));
     Ok(Exit::Ok)
 }

@@ -28,6 +28,7 @@ const DRAIN: Nanos = Nanos::from_millis(100);
 pub(crate) struct FleetRigs {
     fleet: Arc<Mutex<Fleet<NatsFabric>>>,
     charged: ChargedShelf,
+    place: FleetPlace,
     back_end: Option<BackEnd>,
     seed: u64,
     wall_minus_monotonic: u64,
@@ -47,10 +48,10 @@ impl FleetRigs {
     ) -> Result<Self, Error> {
         let mut charged = take(place, catalogue, Policies::default())?;
         charged.end_what_was_left(&mut |_| {})?;
-        let Charged { fleet, shelf } = charged;
+        let Charged { fleet, shelf, place } = charged;
         let wall_minus_monotonic = clock::wall_clock_ns().wrapping_sub(clock::monotonic_ns());
         let (fleet, charged) = (Arc::new(Mutex::new(fleet)), ChargedShelf(shelf));
-        Ok(Self { fleet, charged, back_end, seed, wall_minus_monotonic })
+        Ok(Self { fleet, charged, place, back_end, seed, wall_minus_monotonic })
     }
 }
 
@@ -85,7 +86,7 @@ impl Rigs for FleetRigs {
                 error => Refusal::from(error.fault()),
             }
         })?;
-        Ok(Box::new(ServedRun { session, shelf, document }))
+        Ok(Box::new(ServedRun { session, shelf, place: self.place.clone(), document }))
     }
 
     fn seed(&self) -> u64 {
@@ -112,6 +113,7 @@ fn forget(shelf: &RunShelf) {
 struct ServedRun {
     session: Session,
     shelf: RunShelf,
+    place: FleetPlace,
     document: String,
 }
 
@@ -121,12 +123,13 @@ impl Running for ServedRun {
     }
 
     fn close(self: Box<Self>, keep: bool) {
-        let Self { session, shelf, document } = *self;
+        let Self { session, shelf, place, document } = *self;
         match session.close() {
             Ok(mut report) if keep => {
                 if let Err(error) = shelf.commit(&mut report, &document, None) {
                     remark(format_args!("the result of a run could not be kept: {error}"));
                 }
+                place.note_run(&report);
             }
             Ok(_) => forget(&shelf),
             Err(error) => {

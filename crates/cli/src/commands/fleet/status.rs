@@ -1,11 +1,12 @@
-//! `packetrig fleet status`: who is there. It only listens, so it can stand beside a controller at work.
+//! `packetrig fleet status`: who is there, as `fleet up` has heard it, or as is heard now. It asks no node, so it can stand
+//! beside a controller at work.
 
 use crate::args::Status;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fleet_place::FleetPlace;
 use crate::numbers;
-use crate::output::Output;
+use crate::output::{Output, remark};
 use crate::table::table;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::hello::{ClockFacts, OfferedPort};
@@ -21,27 +22,58 @@ const A_BEAT: Nanos = Nanos::from_millis(1200);
 /// `fleet up` looks once a second, and waits longer for a server that does not answer.
 const SILENT_SECONDS: u64 = 30;
 
+/// Later than this, `fleet up` does not listen.
+const LISTENED: Nanos = Nanos::from_secs(30);
+
 pub(crate) fn perform(arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
+    let heard = place.presence().filter(|_| !arguments.wait && !arguments.watch);
+    let Some(presence) = heard else { return listen_and_show(&place, arguments, output) };
+    let age = presence.age();
+    if age > LISTENED {
+        remark(format_args!(
+            "`fleet up` has not listened for {} s: nothing is known of the nodes since; `fleet status --wait` listens",
+            age.as_u64() / 1_000_000_000
+        ));
+    }
+    let enrolled = place.authority()?.enrolled()?;
+    let mut rows = presence.aged_rows();
+    rows.retain(|row| enrolled.contains_key(&row.node));
+    for row in &mut rows {
+        row.label_with(enrolled.get(&row.node).map(|node| &node.labels));
+    }
+    show(&place, &rows, arguments, output)?;
+    Ok(Exit::Ok)
+}
+
+fn listen_and_show(place: &FleetPlace, arguments: &Status, output: &mut Output) -> Result<Exit, Error> {
     let observer = place.fabric()?.observe().map_err(packetrig_node::Error::from)?;
-    let known = place.authority()?.nodes()?;
     signal::latch()?;
     let mut members = Members::default();
+    members.assign_labels(place.roster()?.labels);
     loop {
         listen(&observer, &mut members);
-        let rows = members.rows(now());
-        if arguments.json {
-            output.json(&rows)?;
-        } else {
-            let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
-            let nodes = shown(&rows, &known);
-            let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
-            output.text(format_args!("{clear}{server}{nodes}"));
-        }
+        show(place, &members.rows(now()), arguments, output)?;
         if !arguments.watch || signal::received().is_some() || output.is_closed() {
             return Ok(Exit::Ok);
         }
     }
+}
+
+fn show(
+    place: &FleetPlace,
+    rows: &[MemberRow],
+    arguments: &Status,
+    output: &mut Output,
+) -> Result<(), Error> {
+    if arguments.json {
+        return output.json(&rows);
+    }
+    let server = place.health().map(|health| server_line(&health)).unwrap_or_default();
+    let nodes = shown(rows, &place.authority()?.nodes()?);
+    let clear = if output.style().is_coloured() && arguments.watch { "\x1b[2J\x1b[H" } else { "" };
+    output.text(format_args!("{clear}{server}{nodes}"));
+    Ok(())
 }
 
 /// Everybody who is heard within a beat, and everybody who was heard before and still belongs to the fleet.
@@ -85,7 +117,7 @@ fn server_line(health: &BrokerHealth) -> String {
 fn shown(rows: &[MemberRow], known: &[NodeName]) -> String {
     let silent = known.iter().filter(|node| rows.iter().all(|row| row.node != **node));
     let cells = rows.iter().map(cells).chain(silent.map(silent_cells));
-    let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "ports"];
+    let header = ["node", "seen", "version", "state", "clock", "free disk", "results", "labels", "ports"];
     let troubles = rows.iter().flat_map(|row| {
         let of = |text: &String| format!("  {}: {text}\n", row.node);
         row.hello.troubles.iter().map(of).collect::<Vec<_>>()
@@ -111,13 +143,21 @@ fn cells(row: &MemberRow) -> Vec<String> {
         of_clock(&hello.clock),
         numbers::scaled(hello.disk_free as f64, "B"),
         if waiting == 0 { "-".to_owned() } else { format!("{waiting} waiting") },
+        labels(row),
         hello.ports.iter().map(of_port).collect::<Vec<_>>().join(" "),
     ]
 }
 
+/// Those of the owner, then those of the operator; one that does not count says why.
+fn labels(row: &MemberRow) -> String {
+    let overruled = row.overruled_labels.iter().map(|label| format!("({label}: owner's key)"));
+    let all: Vec<String> = row.labels().cloned().chain(overruled).collect();
+    if all.is_empty() { "-".to_owned() } else { all.join(" ") }
+}
+
 fn silent_cells(node: &NodeName) -> Vec<String> {
     let mut cells = vec![node.to_string(), "not there".to_owned()];
-    cells.resize(8, "-".to_owned());
+    cells.resize(9, "-".to_owned());
     cells
 }
 

@@ -2,6 +2,7 @@
 //! again.
 
 use super::line;
+use super::presence::PresenceWatch;
 use crate::args::Up;
 use crate::error::Error;
 use crate::exit::Exit;
@@ -9,6 +10,7 @@ use crate::fleet_place::{Addresses, FleetPlace};
 use crate::output::{Output, remark};
 use crate::sandbox;
 use packetrig_fleet::fabric::{Fabric, Records};
+use packetrig_fleet::history::NodeEvent;
 use packetrig_fleet::reign::{Identity, LOCK, Lock};
 use packetrig_nats::authority::{AdmittedNode, Authority, ServerCertificateKeeper};
 use packetrig_nats::broker::{Broker, BrokerHealth, HealthWatch, Security, Setup};
@@ -41,7 +43,7 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
     };
     place.write(&addresses)?;
     found(&place)?;
-    let door = open_door(arguments, &authority, certificate.security(), &broker)?;
+    let door = open_door(arguments, &place, &authority, certificate.security(), &broker)?;
     output.line(format_args!("Fleet in {}", place.directory().display()));
     output.line(format_args!(
         "Messages at {}, nodes join at {}",
@@ -57,6 +59,7 @@ pub(crate) fn perform(arguments: &Up, output: &mut Output) -> Result<Exit, Error
         arguments.valid
     ));
     let health = own(&broker).is_some().then(|| watch_health(&place)).transpose()?;
+    let _presence = PresenceWatch::start(&place)?;
     let mut nodes = ToldNodes::default();
     while signal::received().is_none() {
         std::thread::sleep(LOOK);
@@ -172,17 +175,19 @@ fn found(place: &FleetPlace) -> Result<(), Error> {
 
 fn open_door(
     arguments: &Up,
+    place: &FleetPlace,
     authority: &Arc<Authority>,
     security: &Security,
     broker: &Arc<Mutex<Option<Broker>>>,
 ) -> Result<EnrolServer, Error> {
-    let (known, broker) = (Arc::clone(authority), Arc::clone(broker));
+    let (known, broker, place) = (Arc::clone(authority), Arc::clone(broker), place.clone());
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
         if let (Some(broker), Some(admitted)) = (own(&broker).as_mut(), admitted) {
             broker.admit(admitted).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} is let in"));
+        place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
         Ok(())
     });
     Ok(EnrolServer::start(Arc::clone(authority), security, arguments.enrol, on_join)?)

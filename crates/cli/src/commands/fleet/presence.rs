@@ -1,0 +1,143 @@
+//! Listens to nodes for as long as `fleet up` works, so that `fleet status` has an answer at once, and keeps their history.
+//!
+//! It asks nothing. What it writes down says when it was heard: whoever reads it later sees how old it is.
+
+use crate::error::Error;
+use crate::fleet_place::{FleetPlace, FleetPresence};
+use crate::output::remark;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::history::{NodeEvent, NodeWatcher};
+use packetrig_fleet::members::{MemberRow, Members};
+use packetrig_nats::Observer;
+use packetrig_sys::clock;
+use packetrig_units::{MonoTime, Nanos};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How often the nodes are written down. Of a thousand and more, more rarely: the cost of a second stays the same.
+const EVERY: Nanos = Nanos::from_secs(1);
+const NODES_PER_SECOND: usize = 1000;
+/// Before a server that cannot be listened to is tried again.
+const PAUSE: Duration = Duration::from_secs(1);
+/// How often the wish to end is looked for.
+const LOOK: Nanos = Nanos::from_millis(100);
+
+/// Listens in a thread of its own, until it is dropped.
+pub(super) struct PresenceWatch {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl PresenceWatch {
+    pub(super) fn start(place: &FleetPlace) -> Result<Self, Error> {
+        let over = Arc::new(AtomicBool::new(false));
+        let listener = Listener::new(place.clone(), Arc::clone(&over));
+        let thread = std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.run());
+        Ok(Self { over, thread: Some(thread.map_err(packetrig_node::Error::Thread)?) })
+    }
+}
+
+impl Drop for PresenceWatch {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap_or(());
+        }
+    }
+}
+
+/// The thread.
+struct Listener {
+    place: FleetPlace,
+    over: Arc<AtomicBool>,
+    members: Members,
+    watcher: NodeWatcher,
+    /// Nodes that an earlier `fleet up` has heard and this one has not, as of `began`.
+    remembered: Vec<MemberRow>,
+    began: MonoTime,
+    has_complained: bool,
+}
+
+fn now() -> MonoTime {
+    MonoTime::from_nanos(clock::monotonic_ns())
+}
+
+impl Listener {
+    fn new(place: FleetPlace, over: Arc<AtomicBool>) -> Self {
+        let (began, mut watcher) = (now(), NodeWatcher::default());
+        let remembered = place.presence().map(FleetPresence::aged_rows).unwrap_or_default();
+        for row in &remembered {
+            watcher.recall(&row.node, &row.hello, row.silent, began);
+        }
+        Self { place, over, members: Members::default(), watcher, remembered, began, has_complained: false }
+    }
+
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    fn run(mut self) {
+        while !self.is_over() {
+            match self
+                .place
+                .fabric()
+                .and_then(|fabric| Ok(fabric.observe().map_err(packetrig_node::Error::from)?))
+            {
+                Ok(observer) => self.listen(&observer),
+                Err(_) => std::thread::sleep(PAUSE),
+            }
+        }
+    }
+
+    /// Until it is over, or nothing can come any more.
+    fn listen(&mut self, observer: &Observer) {
+        let mut due = now() + EVERY;
+        while !self.is_over() {
+            let until = due.min(now() + LOOK);
+            match observer.next(until.since(now())) {
+                Some((node, hello)) => {
+                    let events = self.watcher.hear(&node, &hello, now());
+                    self.members.hear(&node, hello, now());
+                    self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
+                }
+                // It was closed.
+                None if now() < until => return std::thread::sleep(PAUSE),
+                None => {}
+            }
+            if now() >= due {
+                self.write_down();
+                due = now() + Nanos::new(EVERY.as_u64() * self.intervals());
+            }
+        }
+    }
+
+    fn intervals(&self) -> u64 {
+        let nodes = self.members.iter().count() + self.remembered.len();
+        u64::try_from(nodes / NODES_PER_SECOND).unwrap_or(u64::MAX) + 1
+    }
+
+    fn note(&self, events: Vec<(NodeName, NodeEvent)>) {
+        if !events.is_empty() {
+            self.place.note_history(events);
+        }
+    }
+
+    fn write_down(&mut self) {
+        let lost = self.watcher.newly_lost(now());
+        self.note(lost.into_iter().map(|node| (node, NodeEvent::Lost)).collect());
+        let here = now();
+        let mut nodes = self.members.rows(here);
+        let heard: BTreeSet<NodeName> = nodes.iter().map(|row| row.node.clone()).collect();
+        self.remembered.retain(|row| !heard.contains(&row.node));
+        nodes.extend(self.remembered.iter().map(|row| row.clone().aged(here.since(self.began))));
+        let written = self.place.write_presence(&FleetPresence::taken_now(nodes));
+        if let Err(error) = written
+            && !std::mem::replace(&mut self.has_complained, true)
+        {
+            remark(format_args!("how the nodes are could not be written down: {error}"));
+        }
+    }
+}

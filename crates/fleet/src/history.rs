@@ -1,0 +1,257 @@
+//! History of nodes: what changed about each, and which runs it took part in.
+//!
+//! [`NodeWatcher`] compares what a node says with what it said before. It reads no clock and writes no file.
+
+use crate::hello::{ClockFacts, Hello, OfferedPort};
+use crate::members::LOST;
+use crate::message::{NodeName, RunId};
+use crate::report::RunReport;
+use packetrig_units::{MonoTime, Nanos};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Longest list of ports that an entry quotes, in characters.
+const LONGEST: usize = 400;
+
+/// Something that happened to a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeEntry {
+    /// When it was noticed, nanoseconds since 1970 (UTC).
+    pub at: u64,
+    /// What.
+    #[serde(flatten)]
+    pub event: NodeEvent,
+}
+
+/// See [`NodeEntry`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum NodeEvent {
+    /// The operator let it in.
+    Joined,
+    /// The operator removed it.
+    Removed,
+    /// Its agent was started.
+    Started {
+        /// Version of packetrig there.
+        version: String,
+    },
+    /// Its agent has another version than before.
+    VersionChanged {
+        /// The version before.
+        from: String,
+        /// The version now.
+        to: String,
+    },
+    /// It offers other ports than before.
+    PortsChanged {
+        /// Interfaces with labels and speed, as before.
+        from: String,
+        /// The same now.
+        to: String,
+    },
+    /// Its clock is disciplined otherwise than before.
+    ClockChanged {
+        /// What disciplined it before.
+        from: String,
+        /// What disciplines it now.
+        to: String,
+    },
+    /// It was not heard for ten seconds.
+    Lost,
+    /// It was heard again after that.
+    Back {
+        /// How long it was silent.
+        silent: Nanos,
+    },
+    /// It took part in a run.
+    Run(NodeRun),
+}
+
+/// What a run was for one of its nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeRun {
+    /// The run.
+    pub run: RunId,
+    /// How the whole run ended: `complete`, `partial`.
+    pub ended: String,
+    /// Its verdict.
+    pub verdict: String,
+    /// Whether the report has the result of this node.
+    pub reported: bool,
+    /// Reasons why the run is partial that name this node.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reasons: Vec<String>,
+}
+
+impl NodeRun {
+    /// What a report says of each of its nodes.
+    pub fn of_report(report: &RunReport) -> Vec<(NodeName, Self)> {
+        let of_node = |node: &crate::report::NodeReport| {
+            let about = format!("node {}", node.node);
+            let names_it = |reason: &&String| {
+                let rest = reason.strip_prefix(&about);
+                rest.is_some_and(|rest| rest.starts_with([':', ' ']))
+            };
+            let run = Self {
+                run: report.run.clone(),
+                ended: report.outcome.state().to_string(),
+                verdict: report.verdict.word().to_owned(),
+                reported: node.reported,
+                reasons: report
+                    .outcome
+                    .reasons()
+                    .iter()
+                    .filter(names_it)
+                    .map(|reason| shortened(reason))
+                    .collect(),
+            };
+            (NodeName(node.node.clone()), run)
+        };
+        report.nodes.iter().map(of_node).collect()
+    }
+}
+
+/// What is compared of a hello, and when it came.
+#[derive(Clone, Debug)]
+struct LastHeard {
+    incarnation: u64,
+    version: String,
+    ports: String,
+    clock: String,
+    heard: MonoTime,
+    is_lost: bool,
+}
+
+impl LastHeard {
+    fn of(hello: &Hello, heard: MonoTime) -> Self {
+        Self {
+            incarnation: hello.incarnation,
+            version: hello.version.clone(),
+            ports: ports(&hello.ports),
+            clock: clock(&hello.clock),
+            heard,
+            is_lost: false,
+        }
+    }
+}
+
+/// Finds what is new about nodes.
+#[derive(Clone, Debug, Default)]
+pub struct NodeWatcher(BTreeMap<NodeName, LastHeard>);
+
+impl NodeWatcher {
+    /// Takes in what an earlier watcher has heard of a node last, `silent` ago.
+    pub fn recall(&mut self, node: &NodeName, hello: &Hello, silent: Nanos, now: MonoTime) {
+        let known = LastHeard { is_lost: silent >= LOST, ..LastHeard::of(hello, now - silent) };
+        self.0.insert(node.clone(), known);
+    }
+
+    /// A node says this; gives what is new.
+    pub fn hear(&mut self, node: &NodeName, hello: &Hello, now: MonoTime) -> Vec<NodeEvent> {
+        let heard = LastHeard::of(hello, now);
+        let started = NodeEvent::Started { version: heard.version.clone() };
+        let Some(before) = self.0.insert(node.clone(), heard.clone()) else { return vec![started] };
+        let mut events = Vec::new();
+        if before.is_lost {
+            events.push(NodeEvent::Back { silent: now.since(before.heard) });
+        }
+        if before.incarnation != heard.incarnation {
+            events.push(started);
+        }
+        let changed = |from: String, to: String| (from != to).then_some((from, to));
+        let version = changed(before.version, heard.version);
+        events.extend(version.map(|(from, to)| NodeEvent::VersionChanged { from, to }));
+        let ports = changed(before.ports, heard.ports);
+        events.extend(ports.map(|(from, to)| NodeEvent::PortsChanged { from, to }));
+        let clock = changed(before.clock, heard.clock);
+        events.extend(clock.map(|(from, to)| NodeEvent::ClockChanged { from, to }));
+        events
+    }
+
+    /// Nodes that are lost since this was asked last.
+    pub fn newly_lost(&mut self, now: MonoTime) -> Vec<NodeName> {
+        let is_newly_lost = |last: &mut LastHeard| {
+            let is_lost = now.since(last.heard) >= LOST;
+            !std::mem::replace(&mut last.is_lost, is_lost) && is_lost
+        };
+        let lost = self.0.iter_mut().filter_map(|(node, last)| is_newly_lost(last).then(|| node.clone()));
+        lost.collect()
+    }
+}
+
+/// Whether a link is up changes with every cable and is not part of it.
+fn ports(ports: &[OfferedPort]) -> String {
+    let port = |port: &OfferedPort| {
+        let labels: String = port.labels.iter().flat_map(|label| [":", label]).collect();
+        let speed = port.speed.map(|speed| format!("@{speed}")).unwrap_or_default();
+        format!("{}{labels}{speed}", port.interface)
+    };
+    shortened(&ports.iter().map(port).collect::<Vec<_>>().join(" "))
+}
+
+fn clock(clock: &ClockFacts) -> String {
+    let source = format!("{:?}", clock.source).to_lowercase();
+    if clock.synchronised { source } else { "unsynchronised".to_owned() }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::ClockSource;
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_nanos((1000 + seconds) * 1_000_000_000)
+    }
+
+    fn hello(incarnation: u64, version: &str) -> Hello {
+        Hello { incarnation, version: version.into(), ..Hello::default() }
+    }
+
+    #[test]
+    fn what_is_as_before_is_no_event_and_each_change_is_one() {
+        let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
+        let first = watcher.hear(&a, &hello(1, "0.1"), at(0));
+        assert_eq!(first, [NodeEvent::Started { version: "0.1".into() }]);
+        assert_eq!(watcher.hear(&a, &hello(1, "0.1"), at(1)), []);
+        let clock = ClockFacts { source: ClockSource::Ntp, synchronised: true, ..ClockFacts::default() };
+        let upgraded = Hello { clock, ..hello(2, "0.2") };
+        let changes = [
+            NodeEvent::Started { version: "0.2".into() },
+            NodeEvent::VersionChanged { from: "0.1".into(), to: "0.2".into() },
+            NodeEvent::ClockChanged { from: "unsynchronised".into(), to: "ntp".into() },
+        ];
+        assert_eq!(watcher.hear(&a, &upgraded, at(2)), changes);
+        assert_eq!(watcher.newly_lost(at(11)), []);
+        assert_eq!(watcher.newly_lost(at(12)), std::slice::from_ref(&a));
+        assert_eq!(watcher.newly_lost(at(13)), []);
+        let back = watcher.hear(&a, &upgraded, at(32));
+        assert_eq!(back, [NodeEvent::Back { silent: Nanos::from_secs(30) }]);
+    }
+
+    #[test]
+    fn a_watcher_that_was_started_again_goes_on_with_what_the_earlier_one_heard() {
+        let (mut watcher, a) = (NodeWatcher::default(), NodeName("a".into()));
+        watcher.recall(&a, &hello(1, "0.1"), Nanos::from_secs(5), at(0));
+        assert_eq!(watcher.hear(&a, &hello(1, "0.1"), at(1)), []);
+        watcher.recall(&a, &hello(1, "0.1"), Nanos::from_secs(50), at(0));
+        assert_eq!(watcher.newly_lost(at(1)), [], "that was noted before");
+        assert_eq!(
+            watcher.hear(&a, &hello(1, "0.1"), at(1)),
+            [NodeEvent::Back { silent: Nanos::from_secs(51) }]
+        );
+    }
+
+    #[test]
+    fn an_entry_is_one_line_of_json_whatever_a_node_says() {
+        let event = NodeEvent::PortsChanged { from: "eth0".into(), to: "eth0\n\"".into() };
+        let entry = NodeEntry { at: 7, event };
+        let line = serde_json::to_string(&entry).unwrap();
+        assert!(!line.contains('\n') && line.contains("ports_changed"), "{line}");
+        assert_eq!(serde_json::from_str::<NodeEntry>(&line).unwrap(), entry);
+    }
+}

@@ -1,0 +1,169 @@
+//! Labels that the operator of a fleet gives to nodes, beside those of the owners.
+//!
+//! A label is a word (`spare`), or a key with a value (`rack=2`). A plan chooses ports by either: `any-spare`, `any-rack=2`.
+//!
+//! Invariant: where the owner of a machine uses a key, on the node or on one of its ports, the operator's label with that
+//! key does not count on that machine.
+
+use crate::hello::Hello;
+use packetrig_plan::is_label;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+/// Most labels of one node.
+const MOST: usize = 32;
+
+/// What identifies a label: two labels with the same key exclude each other.
+fn key(label: &str) -> &str {
+    label.split_once('=').map_or(label, |(key, _)| key)
+}
+
+/// A change of the labels of a node, as the operator types it: `key=value` and `word` set a label, `key-` removes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelChange {
+    /// Sets this label, in place of another one with its key.
+    Set(String),
+    /// Removes the label with this key.
+    Remove(String),
+}
+
+impl FromStr for LabelChange {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refused =
+            || format!("`{text}` is not a label; write `key=value` or `word`, or `key-` to remove one");
+        match text.strip_suffix('-') {
+            Some(key) if is_label(key) && !key.contains('=') => Ok(Self::Remove(key.to_owned())),
+            None if is_label(text) => Ok(Self::Set(text.to_owned())),
+            _ => Err(refused()),
+        }
+    }
+}
+
+/// Labels of one node that its operator has set, by key.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OperatorLabels(BTreeMap<String, String>);
+
+/// One node has too many labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a node has at most {MOST} labels from its operator")]
+pub struct TooManyLabels;
+
+impl OperatorLabels {
+    /// Applies changes: all of them, or none.
+    pub fn apply(&mut self, changes: &[LabelChange]) -> Result<(), TooManyLabels> {
+        let mut changed = self.0.clone();
+        for change in changes {
+            match change {
+                LabelChange::Set(label) => _ = changed.insert(key(label).to_owned(), label.clone()),
+                LabelChange::Remove(key) => _ = changed.remove(key),
+            }
+        }
+        if changed.len() > MOST {
+            return Err(TooManyLabels);
+        }
+        self.0 = changed;
+        Ok(())
+    }
+
+    /// All of them, in the order of their keys.
+    pub fn iter(&self) -> impl Iterator<Item = &str> {
+        self.0.values().map(String::as_str)
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Those that count on a node that says this of itself.
+    pub fn in_force(&self, hello: &Hello) -> Vec<String> {
+        let owned = keys_of_owner(hello);
+        self.0
+            .iter()
+            .filter(|(key, _)| !owned.contains(key.as_str()))
+            .map(|(_, label)| label.clone())
+            .collect()
+    }
+
+    /// Those that do not count there, because the owner uses their keys.
+    pub fn overruled(&self, hello: &Hello) -> Vec<String> {
+        let owned = keys_of_owner(hello);
+        self.0
+            .iter()
+            .filter(|(key, _)| owned.contains(key.as_str()))
+            .map(|(_, label)| label.clone())
+            .collect()
+    }
+}
+
+impl fmt::Display for OperatorLabels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.iter().collect::<Vec<_>>().join(" "))
+    }
+}
+
+fn keys_of_owner(hello: &Hello) -> BTreeSet<&str> {
+    let of_ports = hello.ports.iter().flat_map(|port| &port.labels);
+    hello.labels.iter().chain(of_ports).map(|label| key(label)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::hello::OfferedPort;
+
+    fn changed(mut labels: OperatorLabels, changes: &str) -> OperatorLabels {
+        let changes: Vec<LabelChange> = changes.split(' ').map(|text| text.parse().unwrap()).collect();
+        labels.apply(&changes).unwrap();
+        labels
+    }
+
+    fn port(labels: &[&str]) -> OfferedPort {
+        OfferedPort {
+            interface: "eth0".into(),
+            labels: labels.iter().map(|label| (*label).to_owned()).collect(),
+            driver: String::new(),
+            speed: None,
+            up: true,
+            back_ends: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_label_takes_the_place_of_another_one_with_its_key() {
+        let labels = changed(OperatorLabels::default(), "rack=2 spare room=b");
+        assert_eq!(labels.to_string(), "rack=2 room=b spare");
+        let labels = changed(labels, "rack=3 room- nothing-");
+        assert_eq!(labels.to_string(), "rack=3 spare");
+        let text = serde_json::to_string(&labels).unwrap();
+        assert_eq!(serde_json::from_str::<OperatorLabels>(&text).unwrap(), labels);
+        let many: Vec<LabelChange> = (0..40).map(|number| LabelChange::Set(format!("k{number}"))).collect();
+        let mut full = labels.clone();
+        assert_eq!((full.apply(&many), &full), (Err(TooManyLabels), &labels));
+    }
+
+    #[test]
+    fn what_is_not_a_label_is_refused() {
+        for text in ["", "-", "=", "a=", "=b", "a=b=c", "a b", "a.b", "a=b-", "any*", &"x".repeat(64)] {
+            assert!(text.parse::<LabelChange>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_owner_of_a_machine_has_the_last_word_on_a_key() {
+        let labels = changed(OperatorLabels::default(), "rack=2 tx spare");
+        let bare = Hello::default();
+        assert_eq!(labels.in_force(&bare), ["rack=2", "spare", "tx"]);
+        assert!(labels.overruled(&bare).is_empty());
+        let owned = Hello { labels: vec!["rack=7".into()], ports: vec![port(&["tx"])], ..Hello::default() };
+        assert_eq!(
+            (labels.in_force(&owned), labels.overruled(&owned)),
+            (vec!["spare".to_owned()], vec!["rack=2".to_owned(), "tx".to_owned()])
+        );
+    }
+}

@@ -1,0 +1,146 @@
+//! Histories of nodes as files, for the operator of a fleet.
+//!
+//! ```text
+//! <fleet>/history/<node>.jsonl      the newest entries, one a line
+//! <fleet>/history/<node>.old.jsonl  those before
+//! ```
+//! Invariant: a node has no more than twice [`MOST_BYTES`] there, and takes no room of another. A line that was cut short,
+//! as on a full disk, is left out and harms no other.
+
+use crate::Error;
+use crate::segments::check_node;
+use packetrig_fleet::NodeName;
+use packetrig_fleet::history::NodeEntry;
+use packetrig_sys::private_files;
+use std::fs;
+use std::io::{ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+
+/// A file with so many bytes is put aside, in place of the one before.
+const MOST_BYTES: u64 = 128 << 10;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct NodeHistory(PathBuf);
+
+impl NodeHistory {
+    /// That of the fleet in `directory`. Nothing is made before something is written.
+    pub fn of_fleet(directory: &Path) -> Self {
+        Self(directory.join("history"))
+    }
+
+    /// Adds entries about a node. Several processes may do so at once.
+    pub fn add(&self, node: &NodeName, entries: &[NodeEntry]) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        check_node(node)?;
+        private_files::create_directories(&self.0).map_err(Error::file("create", &self.0))?;
+        let lines: String = entries.iter().filter_map(line).collect();
+        let path = self.path(node);
+        let write = || {
+            let lock = private_files::open_or_create(&self.0.join("lock"))?;
+            lock.lock()?;
+            let mut file = private_files::append(&path)?;
+            let length = file.metadata()?.len();
+            if length > 0 && length + lines.len() as u64 > MOST_BYTES {
+                fs::rename(&path, self.old_path(node))?;
+                file = private_files::append(&path)?;
+            }
+            // After a line that was cut short, this one begins a line of its own.
+            file.write_all(format!("\n{lines}").as_bytes())
+        };
+        write().map_err(Error::file("write", &path))
+    }
+
+    /// What is kept of a node, the oldest first.
+    pub fn read(&self, node: &NodeName) -> Result<Vec<NodeEntry>, Error> {
+        check_node(node)?;
+        let mut entries = Vec::new();
+        for path in [self.old_path(node), self.path(node)] {
+            match fs::read_to_string(&path) {
+                Ok(text) => entries
+                    .extend(text.lines().filter_map(|line| serde_json::from_str::<NodeEntry>(line).ok())),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(Error::file("read", path)(error)),
+            }
+        }
+        Ok(entries)
+    }
+
+    /// Nodes of which there is something, also those that were removed.
+    pub fn nodes(&self) -> Result<Vec<NodeName>, Error> {
+        let entries = match fs::read_dir(&self.0) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(Error::file("read", &self.0)(error)),
+        };
+        let named = |entry: fs::DirEntry| {
+            let name = entry.file_name().into_string().ok()?;
+            // Names of nodes have no dots; those of older entries have.
+            let node = name.strip_suffix(".jsonl").filter(|node| !node.contains('.'))?;
+            Some(NodeName(node.to_owned()))
+        };
+        let mut nodes: Vec<NodeName> = entries.filter_map(|entry| named(entry.ok()?)).collect();
+        nodes.sort();
+        Ok(nodes)
+    }
+
+    fn path(&self, node: &NodeName) -> PathBuf {
+        self.0.join(format!("{node}.jsonl"))
+    }
+
+    fn old_path(&self, node: &NodeName) -> PathBuf {
+        self.0.join(format!("{node}.old.jsonl"))
+    }
+}
+
+fn line(entry: &NodeEntry) -> Option<String> {
+    Some(serde_json::to_string(entry).ok()? + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::history::NodeEvent;
+
+    fn name(node: &str) -> NodeName {
+        NodeName(node.into())
+    }
+
+    fn started(at: u64) -> NodeEntry {
+        NodeEntry { at, event: NodeEvent::Started { version: "x".repeat(200) } }
+    }
+
+    #[test]
+    fn a_node_that_fills_its_history_keeps_the_newest_and_takes_none_of_another() {
+        let place = tempfile::tempdir().unwrap();
+        let history = NodeHistory::of_fleet(place.path());
+        assert!(history.nodes().unwrap().is_empty() && history.read(&name("a")).unwrap().is_empty());
+        history.add(&name("b"), &[started(1)]).unwrap();
+        for at in 0..5000 {
+            history.add(&name("a"), &[started(at)]).unwrap();
+        }
+        let kept: Vec<u64> = history.read(&name("a")).unwrap().iter().map(|entry| entry.at).collect();
+        assert_eq!(kept.last(), Some(&4999));
+        assert!(kept.is_sorted() && kept.len() > 500, "{}", kept.len());
+        let files = fs::read_dir(place.path().join("history")).unwrap();
+        let bytes: u64 = files.map(|file| file.unwrap().metadata().unwrap().len()).sum();
+        assert!(bytes < 2 * MOST_BYTES + 1000, "{bytes}");
+        assert_eq!(history.read(&name("b")).unwrap(), [started(1)]);
+        assert_eq!(history.nodes().unwrap(), [name("a"), name("b")]);
+    }
+
+    #[test]
+    fn a_line_that_was_cut_short_harms_no_other() {
+        let place = tempfile::tempdir().unwrap();
+        let history = NodeHistory::of_fleet(place.path());
+        history.add(&name("a"), &[started(1)]).unwrap();
+        let file = place.path().join("history/a.jsonl");
+        let whole = fs::read(&file).unwrap();
+        fs::write(&file, [&whole[..], br#"{"at":2,"event":"sta"#].concat()).unwrap();
+        history.add(&name("a"), &[started(3)]).unwrap();
+        assert_eq!(history.read(&name("a")).unwrap(), [started(1), started(3)]);
+        assert!(history.add(&name("../a"), &[started(1)]).is_err());
+    }
+}
