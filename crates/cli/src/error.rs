@@ -91,6 +91,8 @@ pub(crate) enum Error {
     /// By whose fault, the error below says.
     #[error(transparent)]
     Authority(#[from] packetrig_nats::authority::Error),
+    #[error(transparent)]
+    Fetch(#[from] packetrig_node::fleet::FetchError),
     /// By whose fault, the error below says.
     #[error(transparent)]
     Enrol(#[from] packetrig_nats::enrol::Error),
@@ -115,7 +117,7 @@ impl Error {
             | Self::Impair(_)
             | Self::ProbePermit(_)
             | Self::ProbeFile(packetrig_store::probes::Error::Form(_)) => Exit::Usage,
-            Self::Write { .. } | Self::ProbeFile(_) => Exit::World,
+            Self::Write { .. } | Self::ProbeFile(_) | Self::Fetch(_) => Exit::World,
             Self::Kernel(error) | Self::Lab(packetrig_testkit::device::Error::Kernel(error)) => {
                 of_kernel(error)
             }

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod captures;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -14,7 +14,8 @@ mod renewals;
 mod trust;
 
 use self::listening::{EndpointListener, Feeds, Tasks, UnacquaintedNode};
-use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD, draw};
+pub(crate) use self::place::draw;
+use self::place::{ASK, NUMBER, Own, PROOF, THERE_WORD};
 use self::quota::NodeQuota;
 use self::renewals::{RenewalLine, RenewalQueue};
 pub(crate) use self::trust::{NodeLetterGate, Seals};

@@ -2,6 +2,7 @@
 //!
 //! Invariant: opening a part is the first use of the network; each part has its own connection.
 
+use crate::captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 use crate::connection::Access;
 use crate::endpoint::NatsEndpoint;
 use crate::observer::Observer;
@@ -39,6 +40,16 @@ impl NatsFabric {
             let mut renewed = credentials.renewed.write().unwrap_or_else(PoisonError::into_inner);
             *renewed = Some(certificate.to_owned());
         }
+    }
+
+    /// The way to fetch captures of a node, with the controller's keys.
+    pub fn fetch_captures_of(&self, node: &NodeName) -> Result<NatsCaptureAnswers, Error> {
+        NatsCaptureAnswers::open(self.runtime.clone(), self.access.clone(), node)
+    }
+
+    /// The way by which `node` gives out its captures.
+    pub fn give_out_captures(&self, node: &NodeName) -> Result<NatsCaptureQuestions, Error> {
+        NatsCaptureQuestions::open(self.runtime.clone(), self.access.clone(), node)
     }
 
     /// Listens to who is there, beside whoever is in charge.

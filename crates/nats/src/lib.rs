@@ -12,6 +12,7 @@
 
 pub mod authority;
 pub mod broker;
+mod captures;
 mod connection;
 pub mod ear;
 mod endpoint;
@@ -25,6 +26,7 @@ mod runtime;
 mod seal;
 pub mod subject;
 
+pub use captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 pub use connection::{Access, Credentials};
 pub use endpoint::NatsEndpoint;
 pub use fabric::NatsFabric;

@@ -8,9 +8,11 @@
 //!
 //! Invariant: a node accepts each number of a controller's life once, in order for its kind, and only in the life it was meant for.
 
+mod capture;
 mod epoch;
 mod node;
 
+pub(crate) use capture::{capture_seal, is_capture_genuine, is_question_genuine, question_seal};
 pub(crate) use epoch::{EpochProofs, proven};
 pub(crate) use node::{LetterRefusal, NodeSealChecker, NodeSealer, is_segment_genuine, segment_seal};
 

@@ -73,11 +73,26 @@ pub(crate) fn renewals_of(node: &str) -> String {
     format!("lease.{node}")
 }
 
+/// Where captures of `node` are asked for; `*` stands for all nodes.
+pub(crate) fn captures_wanted_of(node: &str) -> String {
+    format!("get.{node}")
+}
+
+/// Where `node` gives out captures; `*` stands for all nodes.
+pub(crate) fn captures_of(node: &str) -> String {
+    format!("cap.{node}")
+}
+
+/// Subjects that lead to `node`; `*` stands for all nodes.
+pub(crate) fn reaching_node(node: &str) -> [String; 3] {
+    [TO_ALL.to_owned(), to_node(node), captures_wanted_of(node)]
+}
+
 /// Subjects that end with the name of a node and lead from it to the controller.
-const FROM_NODES: [&str; 6] = ["join.", "hb.", "lease.", "rep.", "tm.*.", "res.*."];
+const FROM_NODES: [&str; 7] = ["join.", "hb.", "lease.", "rep.", "cap.", "tm.*.", "res.*."];
 
 /// Where `node` may publish towards the controller; `*` stands for all nodes.
-pub(crate) fn from_node(node: &str) -> [String; 6] {
+pub(crate) fn from_node(node: &str) -> [String; 7] {
     FROM_NODES.map(|at| format!("{at}{node}"))
 }
 
@@ -88,7 +103,9 @@ pub fn permissions(node: &str) -> (Vec<String>, Vec<String>) {
     let own_inbox = format!("{}.>", inbox(node));
     let mut publish = from_node(node).to_vec();
     publish.push(own_inbox.clone());
-    (publish, vec![to_node(node), TO_ALL.to_owned(), presence(node), own_inbox])
+    let mut subscribe = reaching_node(node).to_vec();
+    subscribe.extend([presence(node), own_inbox]);
+    (publish, subscribe)
 }
 
 /// What the controller may publish and hear: commands, its own inbox, and the server's orders for the one stream and the
@@ -100,6 +117,7 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
     let mut publish = vec![
         TO_ALL.to_owned(),
         to_node("*"),
+        captures_wanted_of("*"),
         presence(&name),
         own_inbox.clone(),
         format!("$KV.{RECORDS}.>"),
@@ -119,7 +137,8 @@ pub(crate) fn permissions_of_the_controller() -> (Vec<String>, Vec<String>) {
         // A consumer without a name is made here.
         publish.push(format!("$JS.API.CONSUMER.CREATE.{stream}"));
     }
-    let mut subscribe = vec![own_inbox, presence("*"), CONTROLLER_LETTERS.to_owned(), renewals_of("*")];
+    let mut subscribe =
+        vec![own_inbox, presence("*"), CONTROLLER_LETTERS.to_owned(), renewals_of("*"), captures_of("*")];
     subscribe.extend(CONTROLLER_TELEMETRY.map(str::to_owned));
     (publish, subscribe)
 }

@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod agent;
+mod captures;
 pub mod clock;
 mod control;
 pub mod epoch;
@@ -25,6 +26,7 @@ mod tests;
 mod uplink;
 
 pub use agent::{serve, serve_fleet};
+pub use captures::{CaptureServer, OpenCaptures, SharedAllowance};
 pub use control::{OnEvent, User};
 pub use error::Error;
 pub use local::{Ended, Ground, Here, RunOptions, run_local, run_on, run_to_end};

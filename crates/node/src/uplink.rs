@@ -7,12 +7,13 @@
 //! Invariant: segments of a run are handed over in order; none is deleted before the controller has stored it.
 
 use crate::agent::now;
+use crate::captures::SharedAllowance;
 use crate::error::Error;
 use packetrig_fleet::fabric::{self, Outgoing, SegmentId};
 use packetrig_fleet::message::{Head, Watermark};
 use packetrig_fleet::{NodeName, RunId};
 use packetrig_stats::result::{NodeResult, Sample};
-use packetrig_store::spool::{self, CaptureAllowance, Journal, Pending, Spool};
+use packetrig_store::spool::{self, Journal, Pending, Spool};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +35,7 @@ pub type Open = Box<dyn FnMut() -> Result<Box<dyn Outgoing>, fabric::Error> + Se
 pub struct Uplink {
     spool: Spool,
     journal: Option<(RunId, u32, Journal)>,
-    captures: CaptureAllowance,
+    captures: SharedAllowance,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
@@ -69,7 +70,7 @@ impl Uplink {
     /// Begins to hand over what waits in `spool`, as segments of `node`. Of the captures of a run, all files and all attempts
     /// together, no more than `capture_room` bytes leave it.
     pub fn start(spool: Spool, node: NodeName, capture_room: u64, open: Open) -> Result<Self, Error> {
-        let captures = spool.capture_allowance(capture_room)?;
+        let captures = Arc::new(Mutex::new(spool.capture_allowance(capture_room)?));
         let shared = Arc::new(Shared::default());
         let carrier = Carrier {
             spool: spool.clone(),
@@ -82,6 +83,11 @@ impl Uplink {
         let thread = Builder::new().name("uplink".to_owned()).spawn(move || carrier.run());
         let thread = Some(thread.map_err(Error::Thread)?);
         Ok(Self { spool, journal: None, captures, shared, thread })
+    }
+
+    /// What has left of the captures of runs, for whoever gives out captures another way.
+    pub fn allowance(&self) -> SharedAllowance {
+        Arc::clone(&self.captures)
     }
 
     /// A run begins; what it comes to is kept from now on. A later attempt that nothing was sent in takes the place of an
@@ -135,7 +141,7 @@ impl Uplink {
         let (mut left, mut kept_files) = (Vec::new(), Vec::new());
         for capture in &result.captures {
             let path = Path::new(&capture.file);
-            match keep_capture(&mut journal, path, (&run, &mut self.captures)) {
+            match keep_capture(&mut journal, path, (&run, &self.captures)) {
                 Ok(()) => kept_files.push(path),
                 Err(why) => left.push(format!("{} stays on the node: {why}", path.display())),
             }
@@ -184,11 +190,13 @@ impl Uplink {
 fn keep_capture(
     journal: &mut Journal,
     path: &Path,
-    (run, allowance): (&RunId, &mut CaptureAllowance),
+    (run, allowance): (&RunId, &SharedAllowance),
 ) -> Result<(), String> {
     let size = std::fs::metadata(path).map_err(|error| error.to_string())?.len();
-    allowance.take(run, size).map_err(|error| error.to_string())?;
     let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let mut allowance = allowance.lock().unwrap_or_else(PoisonError::into_inner);
+    allowance.take_file(run, &name, size).map_err(|error| error.to_string())?;
+    drop(allowance);
     journal.capture(&name, path).map(drop).map_err(|error| error.to_string())
 }
 

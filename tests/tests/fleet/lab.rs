@@ -215,6 +215,11 @@ impl Fleet {
         (output.status.code(), text(&output.stdout), text(&output.stderr))
     }
 
+    /// Starts a command of the controller; what it says is under `log`.
+    pub(crate) fn begin_command(&self, arguments: &[&str], log: &str) -> Child {
+        self.start(self.command(&self.control.name, "ctl", arguments), log)
+    }
+
     /// Starts a run of three senders to three receivers, 1000 frames a second each.
     pub(crate) fn run(&self, more: &[&str]) -> Run<'_> {
         static RUNS: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);

@@ -5,6 +5,7 @@
 
 mod absent;
 mod broker;
+mod captures;
 mod controllers;
 mod hostile_controller;
 mod hostile_node;

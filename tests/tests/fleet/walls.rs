@@ -11,6 +11,7 @@ fn a_node_keeps_what_runs_need_away_from_the_network() {
     let held = Holding::of("agent", fleet.worker(node), &fleet.said(node));
     held.assert_at_most(RIG);
     held.assert_confined("fabric");
+    held.assert_confined("captures");
     // The supervisor reads nothing of others; it has what its worker starts with, and no right to enter namespaces.
     let never = Capabilities::SYS_ADMIN.bits();
     for thread in threads_of(fleet.supervisor(node)).expect("it runs") {

@@ -25,6 +25,8 @@ pub(crate) enum Fleet {
     Invite(Invite),
     /// Forget a node: it is not let in any more
     Remove(Remove),
+    /// Fetch captures that stay on the nodes of a run, in ranges; broken off, it goes on where it was
+    Fetch(Fetch),
     /// End runs that a controller left unfinished, and collect what nodes still have of them
     Collect(CollectRuns),
 }
@@ -155,6 +157,23 @@ pub(crate) struct Remove {
 
 #[derive(Args, Debug)]
 pub(crate) struct CollectRuns {
+    #[command(flatten)]
+    pub(crate) place: FleetPlace,
+    #[command(flatten)]
+    pub(crate) store: Store,
+    /// No progress on standard error
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Args, Debug)]
+#[command(after_help = "Examples:\n  \
+    packetrig fleet fetch\n  \
+    packetrig fleet fetch 20261123-093559-63ba21")]
+pub(crate) struct Fetch {
+    /// The run: its id, or how that begins
+    #[arg(value_name = "RUN", default_value = "last")]
+    pub(crate) run: String,
     #[command(flatten)]
     pub(crate) place: FleetPlace,
     #[command(flatten)]

@@ -121,7 +121,7 @@ fn existing_catalogue(store: Option<&Path>, id: &str) -> Result<Catalogue, Error
 }
 
 /// The run with that id, or the newest for `last`.
-fn find(catalogue: &Catalogue, id: &str) -> Result<Summary, Error> {
+pub(crate) fn find(catalogue: &Catalogue, id: &str) -> Result<Summary, Error> {
     if id != "last" {
         return Ok(catalogue.find(id)?);
     }

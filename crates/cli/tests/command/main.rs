@@ -20,7 +20,7 @@ fn check(text: &[u8]) -> Ended {
 
 #[test]
 fn every_help_page_is_as_committed() {
-    let pages: [(&str, &[&str]); 45] = [
+    let pages: [(&str, &[&str]); 46] = [
         ("help", &["--help"]),
         ("help-run", &["run", "--help"]),
         ("help-replay", &["replay", "--help"]),
@@ -59,6 +59,7 @@ fn every_help_page_is_as_committed() {
         ("help-fleet-status", &["fleet", "status", "--help"]),
         ("help-fleet-history", &["fleet", "history", "--help"]),
         ("help-fleet-label", &["fleet", "label", "--help"]),
+        ("help-fleet-fetch", &["fleet", "fetch", "--help"]),
         ("help-fleet-invite", &["fleet", "invite", "--help"]),
         ("help-fleet-collect", &["fleet", "collect", "--help"]),
         ("help-doctor", &["doctor", "--help"]),

@@ -77,7 +77,7 @@ impl ServerAccounts {
 
     /// The controller's account: it alone has streams and records, and it exports what goes to nodes and comes from them.
     pub fn control_account(&self) -> Result<AccountClaims, Error> {
-        let to_nodes = [subject::TO_ALL.to_owned(), subject::to_node("*")];
+        let to_nodes = subject::reaching_node("*");
         let from_nodes = subject::from_node("*");
         let exports = to_nodes.iter().map(|at| export("stream", at));
         let exports: Vec<Value> = exports.chain(from_nodes.iter().map(|at| export("service", at))).collect();
@@ -92,7 +92,7 @@ impl ServerAccounts {
         let control = self.account_key(CONTROL)?.id;
         let import =
             |kind: &str, at: &str| json!({"name": at, "subject": at, "account": control, "type": kind});
-        let to_node = [subject::TO_ALL.to_owned(), subject::to_node(&node.name.0)];
+        let to_node = subject::reaching_node(&node.name.0);
         let from_node = subject::from_node(&node.name.0);
         let imports = to_node.iter().map(|at| import("stream", at));
         let imports: Vec<Value> = imports.chain(from_node.iter().map(|at| import("service", at))).collect();
@@ -218,7 +218,7 @@ mod tests {
                 "{word} is not of the node"
             );
         }
-        assert_eq!(words.len(), 19, "{words:?}");
+        assert_eq!(words.len(), 23, "{words:?}");
         assert_eq!(user["iss"], account["sub"], "the account signs its user");
         assert_eq!(account["nats"]["limits"]["disk_storage"], 0, "nodes keep nothing on the server");
     }

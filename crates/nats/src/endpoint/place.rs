@@ -126,7 +126,7 @@ pub(super) fn place_of(message: &Message) -> Option<u64> {
     u64::from_str_radix(header(message, PLACE)?, 16).ok()
 }
 
-pub(super) fn draw() -> Result<u64, Error> {
+pub(crate) fn draw() -> Result<u64, Error> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).map_err(|_| Error::Down("no random numbers".to_owned()))?;
     Ok(u64::from_be_bytes(bytes))

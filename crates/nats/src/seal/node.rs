@@ -22,7 +22,7 @@ const EARLIER_LIVES: usize = 256;
 const SEGMENTS: &str = "packetrig segments 1";
 
 /// The key for one purpose.
-fn derived(key: &[u8; MAC_KEY], purpose: &str) -> hmac::Key {
+pub(super) fn derived(key: &[u8; MAC_KEY], purpose: &str) -> hmac::Key {
     let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), purpose.as_bytes());
     hmac::Key::new(hmac::HMAC_SHA256, key.as_ref())
 }
@@ -178,7 +178,7 @@ pub(crate) fn segment_seal(key: &[u8; MAC_KEY], subject: &str, id: &str, body: &
     BASE64.encode(hmac::sign(&derived(key, SEGMENTS), &segment_bytes(subject, id, body)))
 }
 
-fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
+pub(super) fn segment_bytes(subject: &str, id: &str, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for part in [subject.as_bytes(), id.as_bytes(), body] {
         bytes.extend((part.len() as u64).to_be_bytes());

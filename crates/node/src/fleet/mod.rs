@@ -7,6 +7,7 @@
 
 mod collector;
 mod crew;
+mod fetch;
 mod findings;
 mod roll_call;
 mod roster;
@@ -17,6 +18,7 @@ mod tests;
 mod throne;
 
 pub use collector::{Shelf, ShelfError, Shelved};
+pub use fetch::{FetchError, FetchProgress, FetchUser, fetch_capture};
 pub use roster::{KnownNodes, Roster};
 pub use shelf::RunShelf;
 

@@ -69,6 +69,15 @@ impl Catalogue {
         Ok(())
     }
 
+    /// Names a capture of a run by where it is now. Everything else in its report stays as it is by now.
+    pub fn name_capture(&self, run: &RunId, before: &str, now: &str) -> Result<(), Error> {
+        let (summary, mut report) = self.show(&run.0)?;
+        for capture in report.captures.iter_mut().filter(|capture| capture.file == before) {
+            now.clone_into(&mut capture.file);
+        }
+        files::write_run(&summary.directory, &report, &self.document(run)?)
+    }
+
     /// The plan of a run that has a report.
     pub fn document(&self, run: &RunId) -> Result<String, Error> {
         let plan = self.directory(run).join("plan.yaml");

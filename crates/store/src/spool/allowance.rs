@@ -12,6 +12,7 @@ use super::error::Error;
 use crate::disk;
 use packetrig_fleet::RunId;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,8 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "captures-sent";
 /// Runs that are remembered. The first of them are forgotten first.
 const RUNS: usize = 4096;
+/// Names that are remembered of a run; what is beyond counts each time.
+const FILES: usize = 256;
 
 /// See the module.
 #[derive(Debug)]
@@ -32,6 +35,9 @@ pub struct CaptureAllowance {
 struct SentCaptures {
     run: RunId,
     bytes: u64,
+    /// Names of the files that are in the count.
+    #[serde(default)]
+    files: BTreeSet<String>,
 }
 
 /// Why a capture stays on the node.
@@ -72,14 +78,30 @@ impl CaptureAllowance {
     /// Takes `bytes` of what is allowed of the run, or says why they stay. What the spool refuses afterwards counts all the
     /// same: part of it may have left.
     pub fn take(&mut self, run: &RunId, bytes: u64) -> Result<(), AllowanceError> {
-        let sent = self.sent.iter().find(|it| it.run == *run).map_or(0, |it| it.bytes);
+        self.count(run, None, bytes)
+    }
+
+    /// The same for a file of `bytes`, which counts once however often and in however many pieces it leaves.
+    pub fn take_file(&mut self, run: &RunId, file: &str, bytes: u64) -> Result<(), AllowanceError> {
+        let known = self.sent.iter().find(|it| it.run == *run);
+        if known.is_some_and(|sent| sent.files.contains(file)) {
+            return Ok(());
+        }
+        self.count(run, Some(file), bytes)
+    }
+
+    fn count(&mut self, run: &RunId, file: Option<&str>, bytes: u64) -> Result<(), AllowanceError> {
+        let known = self.sent.iter().find(|it| it.run == *run);
+        let sent = known.map_or(0, |it| it.bytes);
+        let mut files = known.map(|it| it.files.clone()).unwrap_or_default();
+        files.extend(file.map(str::to_owned).filter(|_| files.len() < FILES));
         let after = sent.saturating_add(bytes);
         if after > self.per_run {
             return Err(AllowanceError::UsedUp { bytes, per_run: self.per_run, sent });
         }
         let mut changed = self.sent.clone();
         changed.retain(|it| it.run != *run);
-        changed.push(SentCaptures { run: run.clone(), bytes: after });
+        changed.push(SentCaptures { run: run.clone(), bytes: after, files });
         let forgotten = changed.len().saturating_sub(RUNS);
         changed.drain(..forgotten);
         let text = serde_json::to_vec(&changed).map_err(|error| Error::Value(error.to_string()))?;

@@ -11,14 +11,18 @@ use crate::output::{Output, remark};
 use crate::sandbox::{self, needs};
 use packetrig_engine::gate::Gate;
 use packetrig_engine::rig::{OwnerPermit, PermitPort, PermitQuestion};
+use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Agent, Past};
+use packetrig_fleet::captures::CaptureQuestions;
 use packetrig_fleet::fabric::{Error as FabricError, Fabric, Outgoing};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::Nonce;
 use packetrig_fleet::permit::{Mine, Permit, Wish};
 use packetrig_nats::enrol::Membership;
 use packetrig_nats::{Access, NatsFabric};
-use packetrig_node::{EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet};
+use packetrig_node::{
+    CaptureServer, EnginePlane, Loan, Membership as Duties, Site, Uplink, epoch, serve_fleet,
+};
 use packetrig_plan::Location;
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::{clock, disk, kernel, memory, process, signal};
@@ -88,6 +92,8 @@ pub(super) fn perform(arguments: &Arguments, home: &Home, output: &mut Output) -
         .map_err(|source| Error::ReadFile { name: epoch_file.display().to_string(), source })?;
     let past = Past { epoch, nonce: Nonce(clock::wall_clock_ns()), longest: Some(permit.max_duration) };
     let uplink = uplink(arguments, home, &fabric, &membership, &permit)?;
+    // It reads what others ask, and needs none of the rights of runs.
+    let _captures = fabric_sandbox.run(|| give_out_captures(home, &fabric, &node, &uplink))??;
     let mut describer = Describer::new(Arc::clone(&permit), home.file("spool"), identity::entropy());
     let site = Site {
         node: node.clone(),
@@ -152,6 +158,17 @@ fn until_there<T>(mut attempt: impl FnMut() -> Result<T, FabricError>) -> Option
         }
     }
     None
+}
+
+fn give_out_captures(
+    home: &Home,
+    fabric: &NatsFabric,
+    node: &NodeName,
+    uplink: &Uplink,
+) -> Result<CaptureServer, Error> {
+    let (way, giver) = (fabric.clone(), node.clone());
+    let open = Box::new(move || Ok(Box::new(way.give_out_captures(&giver)?) as Box<dyn CaptureQuestions>));
+    Ok(CaptureServer::start(home.file("captures"), uplink.allowance(), open)?)
 }
 
 fn uplink(

@@ -2,6 +2,7 @@
 
 mod charge;
 mod collect;
+mod fetch;
 mod history;
 mod label;
 mod presence;
@@ -36,6 +37,7 @@ pub(crate) fn perform(arguments: &Fleet, output: &mut Output) -> Result<Exit, Er
         Fleet::Label(arguments) => label::perform(arguments, output),
         Fleet::Invite(arguments) => invite(arguments, output),
         Fleet::Remove(arguments) => remove(arguments, output),
+        Fleet::Fetch(arguments) => fetch::perform(arguments, output),
         Fleet::Collect(arguments) => collect::perform(arguments, output),
     }
 }

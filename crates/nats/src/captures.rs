@@ -1,0 +1,223 @@
+//! The way of captures that stay on nodes: signed questions to a node, sealed answers from it.
+//!
+//! It has connections and subjects of its own (`get.NODE`, `cap.NODE`). Nothing of it touches letters, leases or results, and
+//! whoever fetches needs not be the fleet's controller.
+//!
+//! Invariant: a node answers a question only if the fleet's signing key has signed it for this node, and each once; an
+//! answer counts only with the seal of its node.
+
+use crate::connection::{Access, Troubles, open};
+use crate::runtime::Runtime;
+use crate::seal::{Keys, MacKeys, capture_seal, is_capture_genuine, is_question_genuine, question_seal};
+use crate::subject;
+use async_nats::{Client, HeaderMap, Message, Subscriber};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use packetrig_fleet::captures::{
+    CaptureAnswer, CaptureAnswers, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish,
+};
+use packetrig_fleet::fabric::Error;
+use packetrig_fleet::message::NodeName;
+use packetrig_sys::clock::monotonic_ns;
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::Mutex;
+
+/// What is asked or answered, as JSON.
+const ABOUT: &str = "Packetrig-Capture";
+const SEAL: &str = "Packetrig-Seal";
+/// How long a message may take to leave.
+const LEAVING: Duration = Duration::from_secs(10);
+/// How long the server may take to be there.
+const OPENING: Duration = Duration::from_secs(10);
+/// Processes that ask whose last number is remembered. Repeating what an earlier one asked makes a node answer nobody.
+const ASKERS: usize = 64;
+
+/// One end of the way, with a connection of its own.
+struct Line {
+    runtime: Runtime,
+    client: Client,
+    incoming: Arc<Mutex<Subscriber>>,
+}
+
+impl Line {
+    fn open(runtime: Runtime, access: Access, name: NodeName, hears: String) -> Result<Self, Error> {
+        let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
+        let opening = async move {
+            let client = open(access, name.0, Troubles::default()).await?;
+            let incoming = client.subscribe(hears).await.map_err(|error| down(&error))?;
+            client.flush().await.map_err(|error| down(&error))?;
+            Ok((client, incoming))
+        };
+        let silent = || Err(Error::Down("the server does not answer".to_owned()));
+        let (client, incoming) = runtime.wait(OPENING, opening).unwrap_or_else(silent)?;
+        Ok(Self { runtime, client, incoming: Arc::new(Mutex::new(incoming)) })
+    }
+
+    fn next(&self, until: u64) -> Option<Message> {
+        let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
+        let incoming = Arc::clone(&self.incoming);
+        self.runtime.wait(left, async move { incoming.lock().await.next().await })?
+    }
+
+    /// Returns when it has left, so that no queue grows.
+    fn send(&self, at: String, about: String, seal: Option<String>, bytes: Vec<u8>) -> Result<(), Error> {
+        let mut headers = HeaderMap::new();
+        headers.insert(ABOUT, about);
+        if let Some(seal) = seal {
+            headers.insert(SEAL, seal);
+        }
+        let client = self.client.clone();
+        let sending = async move {
+            let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
+            client
+                .publish_with_headers(at, headers, Bytes::from(bytes))
+                .await
+                .map_err(|error| down(&error))?;
+            client.flush().await.map_err(|error| down(&error))
+        };
+        let silent = || Err(Error::Unanswered("the server takes nothing".to_owned()));
+        self.runtime.wait(LEAVING, sending).unwrap_or_else(silent)
+    }
+}
+
+fn header<'a>(message: &'a Message, name: &str) -> Option<&'a str> {
+    Some(message.headers.as_ref()?.get(name)?.as_str())
+}
+
+fn json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
+    serde_json::to_string(value).map_err(|error| Error::NotPermitted(error.to_string()))
+}
+
+/// A node's end.
+pub struct NatsCaptureQuestions {
+    line: Line,
+    node: NodeName,
+    keys: Option<Keys>,
+    /// Who has asked, and the last number of each.
+    askers: VecDeque<(u64, u64)>,
+}
+
+impl std::fmt::Debug for NatsCaptureQuestions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NatsCaptureQuestions").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl NatsCaptureQuestions {
+    pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
+        let hears = subject::captures_wanted_of(subject::word(node)?);
+        let keys = access.keys.clone();
+        let line = Line::open(runtime, access, node.clone(), hears)?;
+        Ok(Self { line, node: node.clone(), keys, askers: VecDeque::new() })
+    }
+
+    fn read(&mut self, message: &Message) -> Option<CaptureQuestion> {
+        let about = header(message, ABOUT)?;
+        if let Some(Keys::Node { controller, .. }) = &self.keys
+            && !is_question_genuine(controller, &message.subject, about, header(message, SEAL)?)
+        {
+            return None;
+        }
+        let question: CaptureQuestion = serde_json::from_str(about).ok()?;
+        self.is_new(&question).then_some(question)
+    }
+
+    fn is_new(&mut self, question: &CaptureQuestion) -> bool {
+        if let Some((_, last)) = self.askers.iter_mut().find(|(asker, _)| *asker == question.asker) {
+            let is_new = question.number > *last;
+            *last = question.number.max(*last);
+            return is_new;
+        }
+        if self.askers.len() == ASKERS {
+            self.askers.pop_front();
+        }
+        self.askers.push_back((question.asker, question.number));
+        true
+    }
+}
+
+impl CaptureQuestions for NatsCaptureQuestions {
+    fn next(&mut self, within: Nanos) -> Option<CaptureQuestion> {
+        let until = monotonic_ns().saturating_add(within.as_u64());
+        loop {
+            let message = self.line.next(until)?;
+            if let Some(question) = self.read(&message) {
+                return Some(question);
+            }
+        }
+    }
+
+    fn answer(&mut self, answer: &CaptureAnswer, bytes: Vec<u8>) -> Result<(), Error> {
+        let (at, about) = (subject::captures_of(&self.node.0), json(answer)?);
+        let seal = match &self.keys {
+            Some(Keys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
+            _ => None,
+        };
+        self.line.send(at, about, seal, bytes)
+    }
+}
+
+/// The end of whoever fetches from one node, with the controller's keys.
+pub struct NatsCaptureAnswers {
+    line: Line,
+    node: NodeName,
+    keys: Option<Keys>,
+    asker: u64,
+    number: u64,
+}
+
+impl std::fmt::Debug for NatsCaptureAnswers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NatsCaptureAnswers").field("node", &self.node).finish_non_exhaustive()
+    }
+}
+
+impl NatsCaptureAnswers {
+    pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
+        let hears = subject::captures_of(subject::word(node)?);
+        let (keys, asker) = (access.keys.clone(), crate::endpoint::draw()?);
+        let line = Line::open(runtime, access, NodeName::controller(), hears)?;
+        Ok(Self { line, node: node.clone(), keys, asker, number: 0 })
+    }
+
+    fn read(&self, message: &Message) -> Option<CaptureAnswer> {
+        let about = header(message, ABOUT)?;
+        if let Some(Keys::Controller { grants, .. }) = &self.keys {
+            let key = MacKeys::as_ref(grants)(&self.node).ok()??;
+            let seal = header(message, SEAL)?;
+            if !is_capture_genuine(&key, &message.subject, about, &message.payload, seal) {
+                return None;
+            }
+        }
+        let answer: CaptureAnswer = serde_json::from_str(about).ok()?;
+        (answer.asker == self.asker).then_some(answer)
+    }
+}
+
+impl CaptureAnswers for NatsCaptureAnswers {
+    fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, Error> {
+        self.number += 1;
+        let (asker, number) = (self.asker, self.number);
+        let about = json(&CaptureQuestion { asker, number, capture: capture.clone(), wish })?;
+        let at = subject::captures_wanted_of(&self.node.0);
+        let seal = match &self.keys {
+            Some(Keys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
+            _ => None,
+        };
+        self.line.send(at, about, seal, Vec::new())?;
+        Ok(number)
+    }
+
+    fn next(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
+        let until = monotonic_ns().saturating_add(within.as_u64());
+        loop {
+            let message = self.line.next(until)?;
+            if let Some(answer) = self.read(&message) {
+                return Some((answer, message.payload.to_vec()));
+            }
+        }
+    }
+}

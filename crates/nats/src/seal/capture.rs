@@ -1,0 +1,67 @@
+//! Seals on the way of captures: the fleet's signature on a question, the MAC of a node on an answer.
+
+use super::node::{derived, segment_bytes};
+use super::{BASE64, MAC_KEY};
+use base64::Engine as _;
+use packetrig_fleet::fabric::Error;
+use ring::hmac;
+use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
+
+/// What is signed begins so: it can be taken for nothing else that is signed with the key.
+const QUESTIONS: &[u8] = b"packetrig capture question 1\0";
+const ANSWERS: &str = "packetrig captures 1";
+
+fn covered(subject: &str, about: &str) -> Vec<u8> {
+    [QUESTIONS, &segment_bytes(subject, about, &[])].concat()
+}
+
+pub(crate) fn question_seal(signing: &[u8], subject: &str, about: &str) -> Result<String, Error> {
+    let unusable = |_| Error::NotPermitted("unusable signing key".to_owned());
+    let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing).map_err(unusable)?;
+    Ok(BASE64.encode(key.sign(&covered(subject, about))))
+}
+
+pub(crate) fn is_question_genuine(controller: &[u8], subject: &str, about: &str, seal: &str) -> bool {
+    let Ok(seal) = BASE64.decode(seal) else { return false };
+    UnparsedPublicKey::new(&ED25519, controller).verify(&covered(subject, about), &seal).is_ok()
+}
+
+pub(crate) fn capture_seal(key: &[u8; MAC_KEY], subject: &str, about: &str, bytes: &[u8]) -> String {
+    BASE64.encode(hmac::sign(&derived(key, ANSWERS), &segment_bytes(subject, about, bytes)))
+}
+
+pub(crate) fn is_capture_genuine(
+    key: &[u8; MAC_KEY],
+    subject: &str,
+    about: &str,
+    bytes: &[u8],
+    seal: &str,
+) -> bool {
+    let Ok(seal) = BASE64.decode(seal) else { return false };
+    hmac::verify(&derived(key, ANSWERS), &segment_bytes(subject, about, bytes), &seal).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ring::rand::SystemRandom;
+    use ring::signature::KeyPair as _;
+
+    #[test]
+    fn a_question_counts_for_the_node_it_was_signed_for_and_an_answer_with_its_own_bytes() {
+        let signing = Ed25519KeyPair::generate_pkcs8(&SystemRandom::new()).expect("a key");
+        let pair = Ed25519KeyPair::from_pkcs8_maybe_unchecked(signing.as_ref()).expect("it is good");
+        let public = pair.public_key().as_ref();
+        let seal = question_seal(signing.as_ref(), "get.a", "{}").expect("sealed");
+        assert!(is_question_genuine(public, "get.a", "{}", &seal));
+        assert!(
+            !is_question_genuine(public, "get.b", "{}", &seal)
+                && !is_question_genuine(public, "get.a", "{ }", &seal)
+        );
+        let key = [7; MAC_KEY];
+        let seal = capture_seal(&key, "cap.a", "{}", b"bytes");
+        assert!(is_capture_genuine(&key, "cap.a", "{}", b"bytes", &seal));
+        assert!(!is_capture_genuine(&key, "cap.a", "{}", b"other", &seal));
+        assert!(!is_capture_genuine(&[8; MAC_KEY], "cap.a", "{}", b"bytes", &seal));
+    }
+}

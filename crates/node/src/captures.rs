@@ -1,0 +1,221 @@
+//! A node's captures, given out in ranges to the fleet's operator, in a thread of its own.
+//!
+//! Invariant: only files in the directory of captures are read, and no more bytes of a run's captures leave the node than
+//! its owner allows, whatever way they take. A file is read a range at a time.
+
+use crate::error::Error;
+use packetrig_fleet::RunId;
+use packetrig_fleet::captures::{
+    CaptureAnswer, CaptureIdentity, CaptureName, CaptureQuestion, CaptureQuestions, CaptureWish, RANGE,
+};
+use packetrig_fleet::fabric;
+use packetrig_store::spool::CaptureAllowance;
+use packetrig_units::Nanos;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, UNIX_EPOCH};
+
+/// How fast it notices that it is over.
+const LOOK: Nanos = Nanos::from_millis(500);
+/// Before a server that is not there is tried again.
+const PAUSE: Duration = Duration::from_secs(2);
+/// Longest name of a run or file.
+const LONGEST: usize = 255;
+
+/// What has left of the captures of runs. Clones are the same.
+pub type SharedAllowance = Arc<Mutex<CaptureAllowance>>;
+
+/// Opens the way; asked again when it is lost.
+pub type OpenCaptures = Box<dyn FnMut() -> Result<Box<dyn CaptureQuestions>, fabric::Error> + Send>;
+
+/// See the module. It ends when this is dropped.
+#[derive(Debug)]
+pub struct CaptureServer {
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CaptureServer {
+    /// Gives out what is below `directory`: a directory for each run.
+    pub fn start(directory: PathBuf, allowance: SharedAllowance, open: OpenCaptures) -> Result<Self, Error> {
+        let over = Arc::new(AtomicBool::new(false));
+        let (shelf, ended) = (CaptureShelf { directory, allowance }, Arc::clone(&over));
+        let body = move || serve(&shelf, open, &ended);
+        let thread = Builder::new().name("captures".to_owned()).spawn(body).map_err(Error::Thread)?;
+        Ok(Self { over, thread: Some(thread) })
+    }
+}
+
+impl Drop for CaptureServer {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.join().unwrap_or(());
+        }
+    }
+}
+
+fn serve(shelf: &CaptureShelf, mut open: OpenCaptures, over: &AtomicBool) {
+    while !over.load(Ordering::Acquire) {
+        let Ok(mut way) = open() else {
+            std::thread::sleep(PAUSE);
+            continue;
+        };
+        while !over.load(Ordering::Acquire) {
+            let Some(question) = way.next(LOOK) else { continue };
+            let given = shelf.give(&question);
+            let (outcome, bytes) = match given {
+                Ok((identity, bytes)) => (Ok(identity), bytes),
+                Err(why) => (Err(why), Vec::new()),
+            };
+            let CaptureQuestion { asker, number, .. } = question;
+            if way.answer(&CaptureAnswer { asker, number, outcome }, bytes).is_err() {
+                // It is asked again.
+                break;
+            }
+        }
+    }
+}
+
+/// Where the captures are, and how much of them may leave.
+struct CaptureShelf {
+    directory: PathBuf,
+    allowance: SharedAllowance,
+}
+
+impl CaptureShelf {
+    fn give(&self, question: &CaptureQuestion) -> Result<(CaptureIdentity, Vec<u8>), String> {
+        let CaptureName { run, file } = &question.capture;
+        let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
+        let identity = identity(&opened).map_err(|error| error.to_string())?;
+        let mut allowance = self.allowance.lock().unwrap_or_else(PoisonError::into_inner);
+        allowance.take_file(run, file, identity.size).map_err(|error| error.to_string())?;
+        drop(allowance);
+        let bytes = match question.wish {
+            CaptureWish::Range { offset, length } => read_range(&opened, offset, length.min(RANGE)),
+            CaptureWish::Sha256 => sha256(&opened),
+        };
+        Ok((identity, bytes.map_err(|error| format!("{file} of run {run}: {error}"))?))
+    }
+
+    fn open(&self, run: &RunId, file: &str) -> io::Result<File> {
+        if !is_plain(&run.0) || !is_plain(file) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a name of a capture"));
+        }
+        let path = self.directory.join(&run.0).join(file);
+        // Links lead elsewhere.
+        if !std::fs::symlink_metadata(&path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a file"));
+        }
+        File::open(path)
+    }
+}
+
+/// A name, and never a path.
+fn is_plain(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '=');
+    !name.is_empty() && name.len() <= LONGEST && !name.starts_with('.') && name.chars().all(fits)
+}
+
+fn identity(file: &File) -> io::Result<CaptureIdentity> {
+    let known = file.metadata()?;
+    let modified = known.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let modified_ns = u64::try_from(modified.as_nanos()).unwrap_or(u64::MAX);
+    Ok(CaptureIdentity { size: known.len(), modified_ns })
+}
+
+fn read_range(file: &File, offset: u64, length: u32) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        match file.read_at(&mut bytes[filled..], offset.saturating_add(filled as u64))? {
+            0 => break,
+            count => filled += count,
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+/// Reads it a range at a time.
+pub(crate) fn sha256(mut file: &File) -> io::Result<Vec<u8>> {
+    let mut hash = Sha256::new();
+    let mut piece = vec![0; usize::try_from(RANGE).unwrap_or(0)];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok(hash.finalize().to_vec()),
+            count => hash.update(&piece[..count]),
+        }
+    }
+}
+
+/// The same of a file by its path.
+pub(crate) fn sha256_of(path: &Path) -> io::Result<Vec<u8>> {
+    sha256(&File::open(path)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_store::spool::{Limits, Spool};
+
+    fn shelf(place: &Path, per_run: u64) -> CaptureShelf {
+        let limits = Limits { bytes: 1 << 20, keep_free: 0 };
+        let spool = Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
+        let allowance = Arc::new(Mutex::new(spool.capture_allowance(per_run).unwrap()));
+        CaptureShelf { directory: place.join("captures"), allowance }
+    }
+
+    fn give(shelf: &CaptureShelf, run: &str, file: &str, wish: CaptureWish) -> Result<Vec<u8>, String> {
+        let capture = CaptureName { run: RunId(run.into()), file: file.into() };
+        shelf.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|(_, bytes)| bytes)
+    }
+
+    const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };
+
+    #[test]
+    fn ranges_of_captures_are_given_and_nothing_else_of_the_disk() {
+        let place = tempfile::tempdir().unwrap();
+        let of_run = place.path().join("captures/r1");
+        std::fs::create_dir_all(&of_run).unwrap();
+        let bytes: Vec<u8> = (0..600_000_u32).map(|n| (n % 251) as u8).collect();
+        std::fs::write(of_run.join("rx.pcapng"), &bytes).unwrap();
+        std::fs::write(place.path().join("secret"), b"key").unwrap();
+        std::os::unix::fs::symlink("../../secret", of_run.join("link")).unwrap();
+        let shelf = shelf(place.path(), u64::MAX);
+        assert_eq!(give(&shelf, "r1", "rx.pcapng", ALL).unwrap(), bytes[..RANGE as usize]);
+        let end = CaptureWish::Range { offset: 599_990, length: 100 };
+        assert_eq!(give(&shelf, "r1", "rx.pcapng", end).unwrap(), bytes[599_990..]);
+        assert_eq!(
+            give(&shelf, "r1", "rx.pcapng", CaptureWish::Sha256).unwrap(),
+            Sha256::digest(&bytes).to_vec()
+        );
+        for (run, file) in
+            [("r1", "../../secret"), ("..", "secret"), ("r1", "link"), ("", "secret"), ("r1", "")]
+        {
+            assert!(give(&shelf, run, file, ALL).is_err(), "{run}/{file}");
+        }
+    }
+
+    #[test]
+    fn the_owners_limit_holds_for_ranges_and_a_file_counts_once() {
+        let place = tempfile::tempdir().unwrap();
+        let of_run = place.path().join("captures/r1");
+        std::fs::create_dir_all(&of_run).unwrap();
+        for file in ["one", "two"] {
+            std::fs::write(of_run.join(file), vec![7; 60_000]).unwrap();
+        }
+        let shelf = shelf(place.path(), 100_000);
+        for offset in [0, 10_000, 0] {
+            give(&shelf, "r1", "one", CaptureWish::Range { offset, length: 50_000 }).unwrap();
+        }
+        let refused = give(&shelf, "r1", "two", ALL).unwrap_err();
+        assert!(refused.contains("more than the 100000 B"), "{refused}");
+    }
+}

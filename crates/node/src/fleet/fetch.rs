@@ -1,0 +1,379 @@
+//! Fetching a capture from a node: range after range into a file, from where an earlier attempt broke off.
+//!
+//! ```text
+//! <target>.part        what has come, from the beginning
+//! <target>.part.json   which capture it is of
+//! ```
+//! Invariant: `target` is there only when it is whole and has the hash that the node says. At most [`AHEAD`] ranges are in
+//! memory.
+
+use crate::agent::now;
+use crate::captures::sha256_of;
+use packetrig_fleet::captures::{
+    AHEAD, CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureWish, RANGE,
+};
+use packetrig_fleet::fabric;
+use packetrig_sys::private_files;
+use packetrig_units::Nanos;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+/// How long an answer is waited for before its question is asked again.
+const PATIENCE: Nanos = Nanos::from_secs(3);
+/// Questions in a row that are not answered before the node counts as silent.
+const ATTEMPTS: u32 = 5;
+/// A hash takes the node as long as reading the whole file.
+const HASHING: Nanos = Nanos::from_secs(600);
+/// How often the user's wish to end is looked for.
+const LOOK: Nanos = Nanos::from_millis(200);
+
+/// Why a capture was not fetched. What has come stays, and the next attempt goes on from there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FetchError {
+    /// Peer: the node refused.
+    #[error("{0}")]
+    Refused(String),
+    /// Peer: it does not answer.
+    #[error("the node does not answer; what has come is kept, and the next attempt goes on from there")]
+    Silent,
+    /// User: it was interrupted.
+    #[error("interrupted; what has come is kept, and the next attempt goes on from there")]
+    Interrupted,
+    /// World: what came is not what the node has.
+    #[error("what came has another hash than the file of the node; it was removed")]
+    Differs,
+    /// World: the fabric.
+    #[error(transparent)]
+    Fabric(#[from] fabric::Error),
+    /// World: a file here.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// How far a fetch is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FetchProgress {
+    /// Bytes that were there when it began.
+    pub resumed_at: u64,
+    /// Bytes that are here.
+    pub done: u64,
+    /// Bytes of the capture.
+    pub size: u64,
+}
+
+/// What the one who fetches wants to hear and to say.
+pub struct FetchUser<'a> {
+    /// Hears how far it is.
+    pub progress: &'a mut dyn FnMut(FetchProgress),
+    /// Whether to go on.
+    pub goes_on: &'a dyn Fn() -> bool,
+}
+
+impl std::fmt::Debug for FetchUser<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FetchUser").finish_non_exhaustive()
+    }
+}
+
+/// Fetches a capture to `target`. One that is there already is compared, and fetched anew only if it differs.
+pub fn fetch_capture(
+    way: &mut dyn CaptureAnswers,
+    capture: &CaptureName,
+    target: &Path,
+    user: &mut FetchUser<'_>,
+) -> Result<(), FetchError> {
+    if target.exists() {
+        let (_, wanted) = ask_once(way, capture, CaptureWish::Sha256, HASHING, user.goes_on)?;
+        if sha256_of(target).map_err(failed(target))? == wanted {
+            return Ok(());
+        }
+        fs::remove_file(target).map_err(failed(target))?;
+    }
+    let mut fetch = Fetch::begin(way, capture, target)?;
+    fetch.carry(user)?;
+    fetch.finish(target, user)
+}
+
+fn failed(path: &Path) -> impl FnOnce(io::Error) -> FetchError {
+    let path = path.to_owned();
+    move |source| FetchError::File { path, source }
+}
+
+fn beside(target: &Path, ending: &str) -> PathBuf {
+    let mut name = target.file_name().unwrap_or_default().to_owned();
+    name.push(ending);
+    target.with_file_name(name)
+}
+
+struct Fetch<'a> {
+    way: &'a mut dyn CaptureAnswers,
+    capture: &'a CaptureName,
+    identity: CaptureIdentity,
+    part: PathBuf,
+    note: PathBuf,
+    file: File,
+    progress: FetchProgress,
+    /// Questions that are not answered yet, with the range of each: they are answered in order.
+    asked: VecDeque<(u64, u64)>,
+}
+
+impl<'a> Fetch<'a> {
+    fn begin(
+        way: &'a mut dyn CaptureAnswers,
+        capture: &'a CaptureName,
+        target: &Path,
+    ) -> Result<Self, FetchError> {
+        let (identity, _) =
+            ask_once(way, capture, CaptureWish::Range { offset: 0, length: 0 }, PATIENCE, &|| true)?;
+        let (part, note) = (beside(target, ".part"), beside(target, ".part.json"));
+        let known: Option<CaptureIdentity> =
+            fs::read(&note).ok().and_then(|text| serde_json::from_slice(&text).ok());
+        if known != Some(identity) {
+            // Another capture of that name, or the first attempt. What is there is emptied before it counts.
+            private_files::create(&part).map_err(failed(&part))?;
+            let text = serde_json::to_vec(&identity).unwrap_or_default();
+            private_files::write(&note, text).map_err(failed(&note))?;
+        }
+        let file = private_files::open_or_create(&part).map_err(failed(&part))?;
+        let done = file.metadata().map_err(failed(&part))?.len().min(identity.size);
+        let progress = FetchProgress { resumed_at: done, done, size: identity.size };
+        Ok(Self { way, capture, identity, part, note, file, progress, asked: VecDeque::new() })
+    }
+
+    /// Asks until everything is here.
+    fn carry(&mut self, user: &mut FetchUser<'_>) -> Result<(), FetchError> {
+        (user.progress)(self.progress);
+        let (mut failures, mut waits_until) = (0, now() + PATIENCE);
+        while self.progress.done < self.progress.size {
+            if !(user.goes_on)() {
+                return Err(FetchError::Interrupted);
+            }
+            self.ask_ahead()?;
+            if let Some((answer, bytes)) = self.way.next(LOOK) {
+                if self.take(answer, &bytes)? {
+                    (failures, waits_until) = (0, now() + PATIENCE);
+                    (user.progress)(self.progress);
+                }
+            } else if now() >= waits_until {
+                failures += 1;
+                if failures == ATTEMPTS {
+                    return Err(FetchError::Silent);
+                }
+                // Everything that has not come is asked for again.
+                self.asked.clear();
+                waits_until = now() + PATIENCE;
+            }
+        }
+        Ok(())
+    }
+
+    fn ask_ahead(&mut self) -> Result<(), FetchError> {
+        let mut offset = self.progress.done + self.asked.len() as u64 * u64::from(RANGE);
+        while self.asked.len() < AHEAD && offset < self.progress.size {
+            let number = self.way.ask(self.capture, CaptureWish::Range { offset, length: RANGE })?;
+            self.asked.push_back((number, offset));
+            offset += u64::from(RANGE);
+        }
+        Ok(())
+    }
+
+    /// Writes what is next; says whether it was.
+    fn take(&mut self, answer: CaptureAnswer, bytes: &[u8]) -> Result<bool, FetchError> {
+        let Some((number, offset)) = self.asked.front().copied() else { return Ok(false) };
+        if answer.number != number {
+            // Of a question that was given up, or one before it was lost.
+            return Ok(false);
+        }
+        let identity = answer.outcome.map_err(FetchError::Refused)?;
+        let whole = u64::from(RANGE).min(self.progress.size - offset);
+        if identity != self.identity || bytes.len() as u64 != whole {
+            return Err(FetchError::Refused("the capture was changed on the node meanwhile".to_owned()));
+        }
+        self.file.write_all_at(bytes, offset).map_err(failed(&self.part))?;
+        self.asked.pop_front();
+        self.progress.done = offset + whole;
+        Ok(true)
+    }
+
+    fn finish(self, target: &Path, user: &FetchUser<'_>) -> Result<(), FetchError> {
+        self.file
+            .set_len(self.progress.size)
+            .and_then(|()| self.file.sync_all())
+            .map_err(failed(&self.part))?;
+        let (_, wanted) = ask_once(self.way, self.capture, CaptureWish::Sha256, HASHING, user.goes_on)?;
+        let is_same = sha256_of(&self.part).map_err(failed(&self.part))? == wanted;
+        if is_same {
+            fs::rename(&self.part, target).map_err(failed(target))?;
+        } else {
+            fs::remove_file(&self.part).map_err(failed(&self.part))?;
+        }
+        // Without the part it says nothing.
+        fs::remove_file(&self.note).unwrap_or(());
+        if is_same { Ok(()) } else { Err(FetchError::Differs) }
+    }
+}
+
+fn ask_once(
+    way: &mut dyn CaptureAnswers,
+    capture: &CaptureName,
+    wish: CaptureWish,
+    patience: Nanos,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(CaptureIdentity, Vec<u8>), FetchError> {
+    for _ in 0..ATTEMPTS {
+        let number = way.ask(capture, wish)?;
+        let until = now() + patience;
+        while now() < until {
+            if !goes_on() {
+                return Err(FetchError::Interrupted);
+            }
+            let Some((answer, bytes)) = way.next(LOOK) else { continue };
+            if answer.number == number {
+                return Ok((answer.outcome.map_err(FetchError::Refused)?, bytes));
+            }
+        }
+    }
+    Err(FetchError::Silent)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_fleet::RunId;
+    use packetrig_fleet::captures::CaptureQuestion;
+    use sha2::{Digest, Sha256};
+
+    /// A node with one capture, on a way that may lose answers or break.
+    struct Node {
+        bytes: Vec<u8>,
+        modified_ns: u64,
+        waiting: VecDeque<CaptureQuestion>,
+        asked: u64,
+        /// The answer to this question is lost.
+        loses: Option<u64>,
+        /// After so many questions nothing is answered any more.
+        breaks_at: u64,
+    }
+
+    impl Node {
+        fn with(bytes: Vec<u8>) -> Self {
+            Self {
+                bytes,
+                modified_ns: 1,
+                waiting: VecDeque::new(),
+                asked: 0,
+                loses: None,
+                breaks_at: u64::MAX,
+            }
+        }
+    }
+
+    impl CaptureAnswers for Node {
+        fn ask(&mut self, capture: &CaptureName, wish: CaptureWish) -> Result<u64, fabric::Error> {
+            self.asked += 1;
+            if self.asked > self.breaks_at {
+                return Err(fabric::Error::Down("cut".into()));
+            }
+            let number = self.asked;
+            self.waiting.push_back(CaptureQuestion { asker: 1, number, capture: capture.clone(), wish });
+            assert!(self.waiting.len() <= AHEAD, "more is asked for than there is room");
+            Ok(number)
+        }
+
+        fn next(&mut self, _: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
+            let CaptureQuestion { asker, number, wish, .. } = self.waiting.pop_front()?;
+            if self.loses == Some(number) {
+                std::thread::sleep(std::time::Duration::from_millis(1));
+                return None;
+            }
+            let bytes = match wish {
+                CaptureWish::Sha256 => Sha256::digest(&self.bytes).to_vec(),
+                CaptureWish::Range { offset, length } => {
+                    let rest = &self.bytes[usize::try_from(offset).unwrap()..];
+                    rest[..rest.len().min(length as usize)].to_vec()
+                }
+            };
+            let size = self.bytes.len() as u64;
+            let outcome = Ok(CaptureIdentity { size, modified_ns: self.modified_ns });
+            Some((CaptureAnswer { asker, number, outcome }, bytes))
+        }
+    }
+
+    fn bytes(count: u32) -> Vec<u8> {
+        (0..count).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    }
+
+    fn fetch(node: &mut Node, target: &Path) -> (Result<(), FetchError>, Vec<FetchProgress>) {
+        let capture = CaptureName { run: RunId("r".into()), file: "rx.pcapng".into() };
+        let mut told = Vec::new();
+        let mut progress = |progress| told.push(progress);
+        let mut user = FetchUser { progress: &mut progress, goes_on: &|| true };
+        let fetched = fetch_capture(node, &capture, target, &mut user);
+        (fetched, told)
+    }
+
+    const PIECES: u32 = 20;
+
+    #[test]
+    fn a_fetch_that_broke_off_goes_on_where_it_was() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("a-rx.pcapng");
+        let whole = bytes(RANGE * PIECES + 77);
+        let mut node = Node { breaks_at: 12, ..Node::with(whole.clone()) };
+        assert!(matches!(fetch(&mut node, &target).0, Err(FetchError::Fabric(_))));
+        assert!(!target.exists());
+        let mut node = Node::with(whole.clone());
+        let (fetched, told) = fetch(&mut node, &target);
+        fetched.unwrap();
+        assert!(told[0].resumed_at >= u64::from(RANGE) * 6, "{:?}", told[0]);
+        let left = whole.len() as u64 - told[0].resumed_at;
+        assert_eq!(node.asked, left.div_ceil(u64::from(RANGE)) + 2, "each missing range once, size and hash");
+        assert_eq!(fs::read(&target).unwrap(), whole);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "nothing is left beside it");
+        // It is there: only compared.
+        let mut node = Node::with(whole);
+        fetch(&mut node, &target).0.unwrap();
+        assert_eq!(node.asked, 1);
+    }
+
+    #[test]
+    fn an_answer_that_is_lost_is_asked_for_again() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("x");
+        let mut node = Node { loses: Some(5), ..Node::with(bytes(RANGE * PIECES)) };
+        fetch(&mut node, &target).0.unwrap();
+        assert_eq!(fs::read(&target).unwrap(), node.bytes);
+        assert!(node.asked <= u64::from(PIECES) + 2 + AHEAD as u64, "{}", node.asked);
+    }
+
+    #[test]
+    fn another_capture_under_the_name_is_fetched_from_its_beginning_and_a_wrong_byte_is_found() {
+        let place = tempfile::tempdir().unwrap();
+        let target = place.path().join("x");
+        let mut cut = Node { breaks_at: 12, ..Node::with(bytes(RANGE * PIECES)) };
+        assert!(fetch(&mut cut, &target).0.is_err());
+        let mut other = Node { modified_ns: 2, ..Node::with(vec![9; (RANGE * PIECES) as usize]) };
+        let (fetched, told) = fetch(&mut other, &target);
+        assert!(fetched.is_ok() && told[0].resumed_at == 0, "{told:?}");
+        assert_eq!(fs::read(&target).unwrap(), other.bytes);
+        fs::remove_file(&target).unwrap();
+        let mut cut = Node { breaks_at: 12, ..Node::with(other.bytes.clone()) };
+        assert!(fetch(&mut cut, &target).0.is_err());
+        let part = place.path().join("x.part");
+        let mut damaged = fs::read(&part).unwrap();
+        damaged[3] ^= 1;
+        fs::write(&part, damaged).unwrap();
+        assert!(matches!(fetch(&mut Node::with(other.bytes.clone()), &target).0, Err(FetchError::Differs)));
+        assert!(!target.exists());
+        fetch(&mut Node::with(other.bytes.clone()), &target).0.unwrap();
+    }
+}
