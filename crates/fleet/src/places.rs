@@ -264,7 +264,7 @@ impl<'a> Search<'a> {
             };
         }
         let hint = match (labelled.len(), reasons.is_empty()) {
-            (0, _) => format!("no owner gave a port or node the label `{label}`"),
+            (0, _) => format!("nobody gave a port or node the label `{label}`"),
             (_, true) => "other ports of the plan have the rest".to_owned(),
             (_, false) => some(&reasons.iter().map(String::as_str).collect::<Vec<_>>()),
         };

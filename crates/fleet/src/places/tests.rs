@@ -86,7 +86,7 @@ fn every_problem_is_told_at_once_by_the_ports_path() {
             "ports[5].location: node `busy` cannot take part: busy with run r9 ()",
             "ports[6].location: node `gone` cannot take part: not heard for 11s ()",
             "ports[7].location: no port is left for `any-x`: the plan wants 1, 0 can be had \
-             (no owner gave a port or node the label `x`)",
+             (nobody gave a port or node the label `x`)",
         ]
     );
     assert!(refused(&["a/e"], &Members::default())[0].contains("no node has joined yet"));

@@ -20,9 +20,11 @@ const SOON: Nanos = Nanos::from_millis(200);
 const PASSING: Duration = Duration::from_millis(300);
 
 /// Subjects of the controller, of other nodes and of the server that a node must not reach.
-const FOREIGN: [&str; 24] = [
+const FOREIGN: [&str; 26] = [
     "cmd.node.b",
     "cmd.all",
+    "get.b",
+    "cap.b",
     "rep.b",
     "lease.b",
     "hb.b",
@@ -52,7 +54,7 @@ fn try_everything(hostile: &Stranger) -> usize {
     let mut messages = 0;
     for at in FOREIGN {
         hostile.publish(at, None, HeaderMap::new(), "evil");
-        for own in ["join.a", "rep.a", "lease.a", "hb.a", "tm.r.a", "res.r.a"] {
+        for own in ["join.a", "rep.a", "lease.a", "hb.a", "cap.a", "tm.r.a", "res.r.a"] {
             for ask in ["", "name", "there", "here"] {
                 let mut headers = HeaderMap::new();
                 headers.insert("Packetrig-Ask", ask);
@@ -67,7 +69,7 @@ fn try_everything(hostile: &Stranger) -> usize {
         hostile.flush();
         std::thread::sleep(Duration::from_millis(20));
         hostile.publish(at, None, HeaderMap::new(), "evil");
-        messages += 2 + 6 * 5;
+        messages += 2 + 7 * 5;
     }
     hostile.flush();
     messages

@@ -1,5 +1,6 @@
 //! The networked fabric over a real server on loopback: held to what every fabric must do, with faults and enemies.
 
+mod captures;
 mod conformance;
 mod enrolment;
 mod faults;

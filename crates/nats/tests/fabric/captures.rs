@@ -1,0 +1,60 @@
+//! The way of captures, with certificates and seals, and somebody on it who may say anything on the server.
+
+use crate::fleet::{Fleet, fabric, node};
+use crate::server::program;
+use crate::stranger::Stranger;
+use async_nats::{HeaderMap, Message};
+use packetrig_fleet::RunId;
+use packetrig_fleet::captures::{
+    CaptureAnswer, CaptureAnswers, CaptureIdentity, CaptureName, CaptureQuestions, CaptureWish,
+};
+use packetrig_units::Nanos;
+
+/// A message that is not held back is there by then.
+const SOON: Nanos = Nanos::from_millis(500);
+const PATIENCE: Nanos = Nanos::from_secs(20);
+const WISH: CaptureWish = CaptureWish::Range { offset: 0, length: 10 };
+
+fn capture() -> CaptureName {
+    CaptureName { run: RunId("r".into()), file: "rx.pcapng".into() }
+}
+
+#[test]
+fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answers_count() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let (a, witness) = (fleet.member("a"), fleet.member("witness"));
+    let witness = Stranger::witness(&fleet, &witness);
+    let (questions, answers) = (witness.listen("get.a"), witness.listen("cap.a"));
+    let mut giver = fabric(&a).give_out_captures(&node("a")).expect("it listens");
+    let mut asker = fleet.controller().fetch_captures_of(&node("a")).expect("it listens");
+    let number = asker.ask(&capture(), WISH).expect("it is asked");
+    let question = giver.next(PATIENCE).expect("the question comes");
+    assert_eq!((question.number, &question.capture, question.wish), (number, &capture(), WISH));
+    let identity = CaptureIdentity { size: 10, modified_ns: 1 };
+    let answer = CaptureAnswer { asker: question.asker, number, outcome: Ok(identity) };
+    giver.answer(&answer, b"0123456789".to_vec()).expect("it is answered");
+    assert_eq!(asker.next(PATIENCE), Some((answer.clone(), b"0123456789".to_vec())));
+    // What was overheard, said again; without its seal; and with other words or bytes.
+    let asked = questions.lock().expect("whole")[0].clone();
+    let given = answers.lock().expect("whole")[0].clone();
+    witness.repeat(asked);
+    witness.flush();
+    assert_eq!(giver.next(SOON), None, "a repetition");
+    let mut unsealed = HeaderMap::new();
+    unsealed.insert(
+        "Packetrig-Capture",
+        r#"{"asker":9,"number":1,"capture":{"run":"r","file":"x"},"wish":"sha256"}"#,
+    );
+    witness.publish("get.a", None, unsealed.clone(), "");
+    unsealed.insert("Packetrig-Seal", "AAAA");
+    witness.publish("get.a", None, unsealed, "");
+    witness.flush();
+    assert_eq!(giver.next(SOON), None, "not the operator's");
+    witness.repeat(Message { payload: "9876543210".into(), ..given });
+    witness.flush();
+    assert_eq!(asker.next(SOON), None, "not the node's bytes");
+    // It works as before.
+    let number = asker.ask(&capture(), CaptureWish::Sha256).expect("it is asked");
+    assert_eq!(giver.next(PATIENCE).map(|question| question.number), Some(number));
+}
