@@ -30,7 +30,7 @@ pub use captures::{NatsCaptureAnswers, NatsCaptureQuestions};
 pub use connection::{Access, Credentials};
 pub use endpoint::NatsEndpoint;
 pub use fabric::NatsFabric;
-pub use observer::Observer;
+pub use observer::{HeardHello, Observer};
 pub use records::NatsRecords;
 pub use results::{NatsIncoming, NatsOutgoing, Token};
 pub use seal::{Keys, MAC_KEY, MacKeys};

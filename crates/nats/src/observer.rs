@@ -6,32 +6,48 @@ use crate::connection::{Access, Troubles, open};
 use crate::endpoint::{NodeLetterGate, Seals};
 use crate::runtime::Runtime;
 use crate::subject;
-use async_nats::Subscriber;
+use async_nats::Message;
+use crossbeam_channel::{Receiver, bounded};
 use futures_util::StreamExt;
 use packetrig_fleet::fabric::Error;
 use packetrig_fleet::hello::Hello;
 use packetrig_fleet::message::{Body, Envelope, NodeName};
 use packetrig_sys::clock::monotonic_ns;
-use packetrig_units::Nanos;
-use std::sync::{Arc, PoisonError};
+use packetrig_units::{MonoTime, Nanos};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 
+/// Messages that wait for whoever listens. More are dropped: a node says it again a second later.
+const ROOM: usize = 16_384;
 /// How long the server may take to be there.
 const OPENING: Nanos = Nanos::from_secs(10);
+
+/// A node that said it is there.
+#[derive(Clone, Debug)]
+pub struct HeardHello {
+    /// Which.
+    pub node: NodeName,
+    /// What it said.
+    pub hello: Hello,
+    /// When that came, however long it waited here.
+    pub at: MonoTime,
+}
 
 /// See the module.
 #[derive(Debug)]
 pub struct Observer {
-    runtime: Runtime,
-    heard: Arc<Mutex<Subscriber>>,
-    seals: std::sync::Mutex<Seals>,
+    heard: Receiver<(MonoTime, Message)>,
+    listening: JoinHandle<()>,
+    /// Held so that it goes on listening when the fabric is gone.
+    _runtime: Runtime,
+    seals: Mutex<Seals>,
     gate: NodeLetterGate,
 }
 
 impl Observer {
     pub(crate) fn open(runtime: Runtime, access: Access) -> Result<Self, Error> {
-        let seals = std::sync::Mutex::new(Seals::new(access.keys.clone(), 0, None)?);
+        let seals = Mutex::new(Seals::new(access.keys.clone(), 0, None)?);
         // It asks nothing, so nodes seal for whatever controller they have heard.
         let gate = NodeLetterGate::new(access.keys.as_ref(), None);
         let opening = async move {
@@ -41,29 +57,48 @@ impl Observer {
             let heard =
                 client.subscribe(subject::presence_of_all()).await.map_err(|e| down(e.to_string()))?;
             client.flush().await.map_err(|error| down(error.to_string()))?;
-            Ok(heard)
+            Ok((client, heard))
         };
         let silent = || Error::Down("the server does not answer".to_owned());
-        let heard = runtime.wait(OPENING.to_std(), opening).unwrap_or_else(|| Err(silent()))?;
-        Ok(Self { runtime, heard: Arc::new(Mutex::new(heard)), seals, gate })
+        let (client, mut messages) =
+            runtime.wait(OPENING.to_std(), opening).unwrap_or_else(|| Err(silent()))?;
+        let (tell, heard) = bounded(ROOM);
+        let listening = runtime.spawn(async move {
+            // As long as it is held, a lost connection is tried again.
+            let _client = client;
+            while let Some(message) = messages.next().await {
+                tell.try_send((MonoTime::from_nanos(monotonic_ns()), message)).unwrap_or(());
+            }
+        });
+        let listening = listening.ok_or_else(silent)?;
+        Ok(Self { heard, listening, _runtime: runtime, seals, gate })
     }
 
     /// The next node that says it is there; `None` if none does within that time. What a node has not sealed is nobody's.
-    pub fn next(&self, within: Nanos) -> Option<(NodeName, Hello)> {
+    pub fn next(&self, within: Nanos) -> Option<HeardHello> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
             let left = Duration::from_nanos(until.saturating_sub(monotonic_ns()));
-            let heard = Arc::clone(&self.heard);
-            let next = async move { heard.lock().await.next().await };
-            let message = self.runtime.wait(left, next)??;
+            let (at, message) = self.heard.recv_timeout(left).ok()?;
             if self.gate.check(&message).is_err() {
                 continue;
             }
             let mut seals = self.seals.lock().unwrap_or_else(PoisonError::into_inner);
             let believed = seals.believe(&NodeName::controller(), &message);
-            if let Ok(Envelope { from, body: Body::Hello(hello) }) = believed {
-                return Some((from, *hello));
+            if let Ok(Envelope { from: node, body: Body::Hello(hello) }) = believed {
+                return Some(HeardHello { node, hello: *hello, at });
             }
         }
+    }
+
+    /// Whether anything can come any more.
+    pub fn is_open(&self) -> bool {
+        !self.listening.is_finished()
+    }
+}
+
+impl Drop for Observer {
+    fn drop(&mut self) {
+        self.listening.abort();
     }
 }

@@ -8,7 +8,7 @@ use crate::output::remark;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::history::{NodeEvent, NodeWatcher};
 use packetrig_fleet::members::{MemberRow, Members};
-use packetrig_nats::Observer;
+use packetrig_nats::{HeardHello, Observer};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::BTreeSet;
@@ -22,7 +22,7 @@ const EVERY: Nanos = Nanos::from_secs(1);
 const NODES_PER_SECOND: usize = 1000;
 /// Before a server that cannot be listened to is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often the wish to end is looked for.
+/// How often it looks at what has come, and for the wish to end.
 const LOOK: Nanos = Nanos::from_millis(100);
 
 /// Listens in a thread of its own, until it is dropped.
@@ -92,20 +92,15 @@ impl Listener {
         }
     }
 
-    /// Until it is over, or nothing can come any more.
+    /// Until it is over, or nothing can come any more. It looks now and then, so that many nodes wake it no more often than few.
     fn listen(&mut self, observer: &Observer) {
         let mut due = now() + EVERY;
-        while !self.is_over() {
-            let until = due.min(now() + LOOK);
-            match observer.next(until.since(now())) {
-                Some((node, hello)) => {
-                    let events = self.watcher.hear(&node, &hello, now());
-                    self.members.hear(&node, hello, now());
-                    self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
-                }
-                // It was closed.
-                None if now() < until => return std::thread::sleep(PAUSE),
-                None => {}
+        while !self.is_over() && observer.is_open() {
+            clock::sleep_until_ns((now() + LOOK).as_nanos());
+            while let Some(HeardHello { node, hello, at }) = observer.next(Nanos::ZERO) {
+                let events = self.watcher.hear(&node, &hello, at);
+                self.note(events.into_iter().map(|event| (node.clone(), event)).collect());
+                self.members.hear(&node, hello, at);
             }
             if now() >= due {
                 self.write_down();

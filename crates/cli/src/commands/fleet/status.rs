@@ -92,8 +92,8 @@ fn now() -> MonoTime {
 fn listen(observer: &Observer, members: &mut Members) {
     let until = now() + A_BEAT;
     while now() < until && signal::received().is_none() {
-        if let Some((from, hello)) = observer.next(until.since(now())) {
-            members.hear(&from, hello, now());
+        if let Some(heard) = observer.next(until.since(now())) {
+            members.hear(&heard.node, heard.hello, heard.at);
         }
     }
     members.tick(now());
