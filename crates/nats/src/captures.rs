@@ -36,13 +36,13 @@ const OPENING: Duration = Duration::from_secs(10);
 const ASKERS: usize = 64;
 
 /// One end of the way, with a connection of its own.
-struct Line {
+struct CaptureConnection {
     runtime: Runtime,
     client: Client,
     incoming: Arc<Mutex<Subscriber>>,
 }
 
-impl Line {
+impl CaptureConnection {
     fn open(runtime: Runtime, access: Access, name: NodeName, hears: String) -> Result<Self, Error> {
         let down = |error: &dyn std::fmt::Display| Error::Down(error.to_string());
         let opening = async move {
@@ -93,7 +93,7 @@ fn json<T: serde::Serialize>(value: &T) -> Result<String, Error> {
 
 /// A node's end.
 pub struct NatsCaptureQuestions {
-    line: Line,
+    connection: CaptureConnection,
     node: NodeName,
     keys: Option<Keys>,
     /// Who has asked, and the last number of each.
@@ -110,8 +110,8 @@ impl NatsCaptureQuestions {
     pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
         let hears = subject::captures_wanted_of(subject::word(node)?);
         let keys = access.keys.clone();
-        let line = Line::open(runtime, access, node.clone(), hears)?;
-        Ok(Self { line, node: node.clone(), keys, askers: VecDeque::new() })
+        let connection = CaptureConnection::open(runtime, access, node.clone(), hears)?;
+        Ok(Self { connection, node: node.clone(), keys, askers: VecDeque::new() })
     }
 
     fn read(&mut self, message: &Message) -> Option<CaptureQuestion> {
@@ -143,7 +143,7 @@ impl CaptureQuestions for NatsCaptureQuestions {
     fn next(&mut self, within: Nanos) -> Option<CaptureQuestion> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            let message = self.line.next(until)?;
+            let message = self.connection.next(until)?;
             if let Some(question) = self.read(&message) {
                 return Some(question);
             }
@@ -156,13 +156,13 @@ impl CaptureQuestions for NatsCaptureQuestions {
             Some(Keys::Node { grants, .. }) => Some(capture_seal(grants, &at, &about, &bytes)),
             _ => None,
         };
-        self.line.send(at, about, seal, bytes)
+        self.connection.send(at, about, seal, bytes)
     }
 }
 
 /// The end of whoever fetches from one node, with the controller's keys.
 pub struct NatsCaptureAnswers {
-    line: Line,
+    connection: CaptureConnection,
     node: NodeName,
     keys: Option<Keys>,
     asker: u64,
@@ -179,8 +179,8 @@ impl NatsCaptureAnswers {
     pub(crate) fn open(runtime: Runtime, access: Access, node: &NodeName) -> Result<Self, Error> {
         let hears = subject::captures_of(subject::word(node)?);
         let (keys, asker) = (access.keys.clone(), crate::endpoint::draw()?);
-        let line = Line::open(runtime, access, NodeName::controller(), hears)?;
-        Ok(Self { line, node: node.clone(), keys, asker, number: 0 })
+        let connection = CaptureConnection::open(runtime, access, NodeName::controller(), hears)?;
+        Ok(Self { connection, node: node.clone(), keys, asker, number: 0 })
     }
 
     fn read(&self, message: &Message) -> Option<CaptureAnswer> {
@@ -207,14 +207,14 @@ impl CaptureAnswers for NatsCaptureAnswers {
             Some(Keys::Controller { signing, .. }) => Some(question_seal(signing, &at, &about)?),
             _ => None,
         };
-        self.line.send(at, about, seal, Vec::new())?;
+        self.connection.send(at, about, seal, Vec::new())?;
         Ok(number)
     }
 
     fn next(&mut self, within: Nanos) -> Option<(CaptureAnswer, Vec<u8>)> {
         let until = monotonic_ns().saturating_add(within.as_u64());
         loop {
-            let message = self.line.next(until)?;
+            let message = self.connection.next(until)?;
             if let Some(answer) = self.read(&message) {
                 return Some((answer, message.payload.to_vec()));
             }

@@ -45,8 +45,8 @@ impl CaptureServer {
     /// Gives out what is below `directory`: a directory for each run.
     pub fn start(directory: PathBuf, allowance: SharedAllowance, open: OpenCaptures) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
-        let (shelf, ended) = (CaptureShelf { directory, allowance }, Arc::clone(&over));
-        let body = move || serve(&shelf, open, &ended);
+        let (captures, ended) = (CaptureDirectory { directory, allowance }, Arc::clone(&over));
+        let body = move || serve(&captures, open, &ended);
         let thread = Builder::new().name("captures".to_owned()).spawn(body).map_err(Error::Thread)?;
         Ok(Self { over, thread: Some(thread) })
     }
@@ -61,7 +61,7 @@ impl Drop for CaptureServer {
     }
 }
 
-fn serve(shelf: &CaptureShelf, mut open: OpenCaptures, over: &AtomicBool) {
+fn serve(captures: &CaptureDirectory, mut open: OpenCaptures, over: &AtomicBool) {
     while !over.load(Ordering::Acquire) {
         let Ok(mut way) = open() else {
             std::thread::sleep(PAUSE);
@@ -69,7 +69,7 @@ fn serve(shelf: &CaptureShelf, mut open: OpenCaptures, over: &AtomicBool) {
         };
         while !over.load(Ordering::Acquire) {
             let Some(question) = way.next(LOOK) else { continue };
-            let given = shelf.give(&question);
+            let given = captures.give(&question);
             let (outcome, bytes) = match given {
                 Ok((identity, bytes)) => (Ok(identity), bytes),
                 Err(why) => (Err(why), Vec::new()),
@@ -84,12 +84,12 @@ fn serve(shelf: &CaptureShelf, mut open: OpenCaptures, over: &AtomicBool) {
 }
 
 /// Where the captures are, and how much of them may leave.
-struct CaptureShelf {
+struct CaptureDirectory {
     directory: PathBuf,
     allowance: SharedAllowance,
 }
 
-impl CaptureShelf {
+impl CaptureDirectory {
     fn give(&self, question: &CaptureQuestion) -> Result<(CaptureIdentity, Vec<u8>), String> {
         let CaptureName { run, file } = &question.capture;
         let opened = self.open(run, file).map_err(|error| format!("{file} of run {run}: {error}"))?;
@@ -165,16 +165,21 @@ mod tests {
     use super::*;
     use packetrig_store::spool::{Limits, Spool};
 
-    fn shelf(place: &Path, per_run: u64) -> CaptureShelf {
+    fn captures(place: &Path, per_run: u64) -> CaptureDirectory {
         let limits = Limits { bytes: 1 << 20, keep_free: 0 };
         let spool = Spool::open(&place.join("spool"), limits, Box::new(|_| None)).unwrap();
         let allowance = Arc::new(Mutex::new(spool.capture_allowance(per_run).unwrap()));
-        CaptureShelf { directory: place.join("captures"), allowance }
+        CaptureDirectory { directory: place.join("captures"), allowance }
     }
 
-    fn give(shelf: &CaptureShelf, run: &str, file: &str, wish: CaptureWish) -> Result<Vec<u8>, String> {
+    fn give(
+        captures: &CaptureDirectory,
+        run: &str,
+        file: &str,
+        wish: CaptureWish,
+    ) -> Result<Vec<u8>, String> {
         let capture = CaptureName { run: RunId(run.into()), file: file.into() };
-        shelf.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|(_, bytes)| bytes)
+        captures.give(&CaptureQuestion { asker: 1, number: 1, capture, wish }).map(|(_, bytes)| bytes)
     }
 
     const ALL: CaptureWish = CaptureWish::Range { offset: 0, length: u32::MAX };
@@ -188,18 +193,18 @@ mod tests {
         std::fs::write(of_run.join("rx.pcapng"), &bytes).unwrap();
         std::fs::write(place.path().join("secret"), b"key").unwrap();
         std::os::unix::fs::symlink("../../secret", of_run.join("link")).unwrap();
-        let shelf = shelf(place.path(), u64::MAX);
-        assert_eq!(give(&shelf, "r1", "rx.pcapng", ALL).unwrap(), bytes[..RANGE as usize]);
+        let captures = captures(place.path(), u64::MAX);
+        assert_eq!(give(&captures, "r1", "rx.pcapng", ALL).unwrap(), bytes[..RANGE as usize]);
         let end = CaptureWish::Range { offset: 599_990, length: 100 };
-        assert_eq!(give(&shelf, "r1", "rx.pcapng", end).unwrap(), bytes[599_990..]);
+        assert_eq!(give(&captures, "r1", "rx.pcapng", end).unwrap(), bytes[599_990..]);
         assert_eq!(
-            give(&shelf, "r1", "rx.pcapng", CaptureWish::Sha256).unwrap(),
+            give(&captures, "r1", "rx.pcapng", CaptureWish::Sha256).unwrap(),
             Sha256::digest(&bytes).to_vec()
         );
         for (run, file) in
             [("r1", "../../secret"), ("..", "secret"), ("r1", "link"), ("", "secret"), ("r1", "")]
         {
-            assert!(give(&shelf, run, file, ALL).is_err(), "{run}/{file}");
+            assert!(give(&captures, run, file, ALL).is_err(), "{run}/{file}");
         }
     }
 
@@ -211,11 +216,11 @@ mod tests {
         for file in ["one", "two"] {
             std::fs::write(of_run.join(file), vec![7; 60_000]).unwrap();
         }
-        let shelf = shelf(place.path(), 100_000);
+        let captures = captures(place.path(), 100_000);
         for offset in [0, 10_000, 0] {
-            give(&shelf, "r1", "one", CaptureWish::Range { offset, length: 50_000 }).unwrap();
+            give(&captures, "r1", "one", CaptureWish::Range { offset, length: 50_000 }).unwrap();
         }
-        let refused = give(&shelf, "r1", "two", ALL).unwrap_err();
+        let refused = give(&captures, "r1", "two", ALL).unwrap_err();
         assert!(refused.contains("more than the 100000 B"), "{refused}");
     }
 }

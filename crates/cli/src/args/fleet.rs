@@ -18,15 +18,15 @@ pub(crate) enum Fleet {
     /// Show the nodes: labels, ports, clocks, disks, versions, and when each was heard last
     Status(Status),
     /// Show what happened to the nodes: when they joined, started, changed or were lost, and their runs
-    History(History),
+    History(ShowHistory),
     /// Set or remove labels of a node, or show them
-    Label(Label),
+    Label(LabelNode),
     /// Print a new line by which nodes join, or take earlier ones back
     Invite(Invite),
     /// Forget a node: it is not let in any more
     Remove(Remove),
     /// Fetch captures that stay on the nodes of a run, in ranges; broken off, it goes on where it was
-    Fetch(Fetch),
+    Fetch(FetchCaptures),
     /// End runs that a controller left unfinished, and collect what nodes still have of them
     Collect(CollectRuns),
 }
@@ -104,7 +104,7 @@ pub(crate) struct Status {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct History {
+pub(crate) struct ShowHistory {
     /// Show all that is kept of this node [default: one line for each node]
     #[arg(value_name = "NODE")]
     pub(crate) node: Option<String>,
@@ -120,7 +120,7 @@ pub(crate) struct History {
     packetrig fleet label left rack=2 spare\n  \
     packetrig fleet label left spare-\n  \
     packetrig run --tx any-rack=2 --rx right/eth1")]
-pub(crate) struct Label {
+pub(crate) struct LabelNode {
     /// The node
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
@@ -170,7 +170,7 @@ pub(crate) struct CollectRuns {
 #[command(after_help = "Examples:\n  \
     packetrig fleet fetch\n  \
     packetrig fleet fetch 20261123-093559-63ba21")]
-pub(crate) struct Fetch {
+pub(crate) struct FetchCaptures {
     /// The run: its id, or how that begins
     #[arg(value_name = "RUN", default_value = "last")]
     pub(crate) run: String,

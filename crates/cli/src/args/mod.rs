@@ -23,7 +23,8 @@ pub(crate) use collect::Collect;
 pub(crate) use criteria::CriteriaFlags;
 pub(crate) use execution::Execution;
 pub(crate) use fleet::{
-    Agent, CollectRuns, Fetch, Fleet, FleetPlace, History, Invite, Label, Remove, StartWith, Status, Up,
+    Agent, CollectRuns, FetchCaptures, Fleet, FleetPlace, Invite, LabelNode, Remove, ShowHistory, StartWith,
+    Status, Up,
 };
 pub(crate) use flows::{FlowStats, FlowTop, Flows, GroupBy, ShowFlows};
 pub(crate) use impair::Impair;

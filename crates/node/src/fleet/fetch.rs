@@ -98,7 +98,7 @@ pub fn fetch_capture(
         }
         fs::remove_file(target).map_err(failed(target))?;
     }
-    let mut fetch = Fetch::begin(way, capture, target)?;
+    let mut fetch = CaptureFetch::begin(way, capture, target)?;
     fetch.carry(user)?;
     fetch.finish(target, user)
 }
@@ -114,7 +114,7 @@ fn beside(target: &Path, ending: &str) -> PathBuf {
     target.with_file_name(name)
 }
 
-struct Fetch<'a> {
+struct CaptureFetch<'a> {
     way: &'a mut dyn CaptureAnswers,
     capture: &'a CaptureName,
     identity: CaptureIdentity,
@@ -126,7 +126,7 @@ struct Fetch<'a> {
     asked: VecDeque<(u64, u64)>,
 }
 
-impl<'a> Fetch<'a> {
+impl<'a> CaptureFetch<'a> {
     fn begin(
         way: &'a mut dyn CaptureAnswers,
         capture: &'a CaptureName,

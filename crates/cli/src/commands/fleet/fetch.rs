@@ -2,7 +2,7 @@
 //!
 //! It leads no fleet and speaks to no run, so it can be used while one is under way.
 
-use crate::args::Fetch;
+use crate::args::FetchCaptures;
 use crate::commands::execution::open_catalogue;
 use crate::commands::report::find;
 use crate::error::Error;
@@ -28,7 +28,7 @@ struct CaptureThere {
     file: String,
 }
 
-pub(crate) fn perform(arguments: &Fetch, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &FetchCaptures, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let catalogue = open_catalogue(arguments.store.directory.as_deref())?;
     let id = find(&catalogue, &arguments.run)?.run;

@@ -1,6 +1,6 @@
 //! `packetrig fleet history`: what happened to nodes.
 
-use crate::args::History;
+use crate::args::ShowHistory;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fleet_place::{FleetPlace, FleetPresence};
@@ -26,7 +26,7 @@ struct NodeLife {
     entries: Vec<NodeEntry>,
 }
 
-pub(crate) fn perform(arguments: &History, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &ShowHistory, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let lives = lives(&place, arguments.node.as_deref())?;
     if let Some(node) = arguments.node.as_ref().filter(|_| lives.is_empty()) {

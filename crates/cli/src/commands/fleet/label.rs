@@ -1,6 +1,6 @@
 //! `packetrig fleet label`: what the operator calls a node.
 
-use crate::args::Label;
+use crate::args::LabelNode;
 use crate::error::Error;
 use crate::exit::Exit;
 use crate::fleet_place::FleetPlace;
@@ -8,7 +8,7 @@ use crate::output::{Output, remark};
 use packetrig_fleet::NodeName;
 use packetrig_fleet::labels::{LabelChange, OperatorLabels};
 
-pub(crate) fn perform(arguments: &Label, output: &mut Output) -> Result<Exit, Error> {
+pub(crate) fn perform(arguments: &LabelNode, output: &mut Output) -> Result<Exit, Error> {
     let place = FleetPlace::of(&arguments.place)?.existing()?;
     let (authority, node) = (place.authority()?, NodeName(arguments.node.clone()));
     let Some(enrolled) = authority.enrolled()?.remove(&node) else {

@@ -34,7 +34,7 @@ pub(super) struct PresenceWatch {
 impl PresenceWatch {
     pub(super) fn start(place: &FleetPlace) -> Result<Self, Error> {
         let over = Arc::new(AtomicBool::new(false));
-        let listener = Listener::new(place.clone(), Arc::clone(&over));
+        let listener = PresenceListener::new(place.clone(), Arc::clone(&over));
         let thread = std::thread::Builder::new().name("presence".to_owned()).spawn(|| listener.run());
         Ok(Self { over, thread: Some(thread.map_err(packetrig_node::Error::Thread)?) })
     }
@@ -50,7 +50,7 @@ impl Drop for PresenceWatch {
 }
 
 /// The thread.
-struct Listener {
+struct PresenceListener {
     place: FleetPlace,
     over: Arc<AtomicBool>,
     members: Members,
@@ -65,7 +65,7 @@ fn now() -> MonoTime {
     MonoTime::from_nanos(clock::monotonic_ns())
 }
 
-impl Listener {
+impl PresenceListener {
     fn new(place: FleetPlace, over: Arc<AtomicBool>) -> Self {
         let (began, mut watcher) = (now(), NodeWatcher::default());
         let remembered = place.presence().map(FleetPresence::aged_rows).unwrap_or_default();

@@ -1,0 +1,115 @@
+use super::*;
+use packetrig_fleet::PlanHash;
+use packetrig_fleet::outcome::Outcome;
+use packetrig_fleet::report::{Criteria, RunFacts};
+use packetrig_stats::result::NodeResult;
+use packetrig_store::spool::{Limits, Spool};
+use std::fs;
+
+fn run() -> RunId {
+    RunId("r".into())
+}
+
+/// What a node hands over of a run with a result.
+fn segments_of(result: &NodeResult) -> Vec<(SegmentId, Vec<u8>)> {
+    let place = tempfile::tempdir().unwrap();
+    let limits = Limits { bytes: 1 << 30, keep_free: 0 };
+    let spool = Spool::open(place.path(), limits, Box::new(|_| None)).unwrap();
+    let mut journal = spool.journal(&run(), 1).unwrap();
+    journal.result(result).unwrap();
+    journal.end(None).unwrap();
+    let all = spool.pending(usize::MAX);
+    all.iter().map(|one| (one.id(&NodeName("a".into())), spool.read(&one.key).unwrap())).collect()
+}
+
+fn segments() -> Vec<(SegmentId, Vec<u8>)> {
+    segments_of(&NodeResult { node: "a".into(), ..NodeResult::default() })
+}
+
+fn shelf(place: &std::path::Path, quota: RunQuota) -> RunShelf {
+    let shelf = RunShelf::with_quota(Catalogue::open(place).unwrap(), quota);
+    let begun = Unfinished {
+        run: run(),
+        attempt: 1,
+        epoch: 1,
+        record: "{}".into(),
+        plan: String::new(),
+        directory: PathBuf::new(),
+        begun_at: 1,
+    };
+    shelf.begin(&begun, ReportSize::default()).unwrap();
+    shelf
+}
+
+#[test]
+fn a_part_that_is_whole_is_put_together_once_however_often_it_comes() {
+    let place = tempfile::tempdir().unwrap();
+    let mut shelf = shelf(place.path(), RunQuota::default());
+    let segments = segments();
+    let stored = |shelf: &mut RunShelf, (id, body): &(SegmentId, Vec<u8>)| {
+        Shelf::store(shelf, id, body).unwrap().unwrap()
+    };
+    let told: Vec<Shelved> = segments.iter().map(|segment| stored(&mut shelf, segment)).collect();
+    let whole = told.last().unwrap();
+    assert!(whole.result.is_some() && whole.below == segments.len() as u64);
+    // Whoever read them again would find nothing.
+    let files = shelf.own().draft.as_ref().map(|_| place.path().join("runs/r.partial/segments/a.1"));
+    fs::remove_dir_all(files.unwrap()).unwrap();
+    assert_eq!(stored(&mut shelf, &segments[0]), *whole);
+}
+
+#[test]
+fn a_result_counts_as_that_of_the_node_that_sealed_it() {
+    let place = tempfile::tempdir().unwrap();
+    let mut shelf = shelf(place.path(), RunQuota::default());
+    let forged = segments_of(&NodeResult { node: "b".into(), ..NodeResult::default() });
+    let told = forged.iter().map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap());
+    let last = told.last().unwrap();
+    assert_eq!(last.result.unwrap().node, "a");
+    assert!(last.doubts.iter().any(|doubt| doubt.contains("of node `b`")), "{:?}", last.doubts);
+}
+
+#[test]
+fn a_node_beyond_its_share_of_a_run_is_named_once() {
+    let place = tempfile::tempdir().unwrap();
+    let mut shelf = shelf(place.path(), RunQuota { bytes: 1 << 30, segments: 1 });
+    let segments = segments();
+    let told: Vec<Shelved> = (segments.iter().chain(&segments))
+        .map(|(id, body)| Shelf::store(&mut shelf, id, body).unwrap().unwrap())
+        .collect();
+    let doubts: Vec<&String> = told.iter().flat_map(|shelved| &shelved.doubts).collect();
+    assert!(matches!(&doubts[..], [only] if only.starts_with("a: limit reached")), "{doubts:?}");
+    assert!(told.iter().all(|shelved| shelved.result.is_none() && shelved.below == 1));
+}
+
+/// A result that came when the run had ended and its report was not written yet.
+#[test]
+fn the_report_that_is_shown_is_the_one_that_is_stored() {
+    let place = tempfile::tempdir().unwrap();
+    let mut shelf = shelf(place.path(), RunQuota::default());
+    let document = "ports: [{name: a, location: a/eth0}]";
+    let facts = RunFacts {
+        run: run(),
+        name: String::new(),
+        plan: PlanHash::of(document),
+        started_wall_ns: 1,
+        seed: 1,
+        nodes: vec![NodeName("a".into())],
+        places: Vec::new(),
+        criteria: Criteria::default(),
+        limits: Vec::new(),
+        steered: false,
+    };
+    let outcome = Outcome::Partial { reasons: vec!["node a: silent for 3s".into()], stopped: false };
+    let open = OpenRun::without_results(facts, outcome);
+    let mut report = open.report(document).unwrap();
+    assert_eq!(report.coverage.reported, 0);
+    for (id, body) in &segments() {
+        Shelf::store(&mut shelf, id, body).unwrap().unwrap();
+    }
+    shelf.commit(&mut report, document, Some(&open)).unwrap();
+    assert_eq!(report.coverage.reported, 1, "it is here");
+    let stored = shelf.own().catalogue.show("r").unwrap().1;
+    assert_eq!(report, stored);
+    assert!(stored.caveats.iter().any(|caveat| caveat.text.contains("after the report was first written")));
+}
