@@ -125,7 +125,7 @@ fn metrics_tell_what_arrived() {
     assert_all(&collector.finish(), &wanted);
 }
 
-fn scrape(address: &str) -> String {
+pub(crate) fn scrape(address: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
     let mut text = String::new();

@@ -36,8 +36,10 @@ pub struct SessionCounts {
     pub late_units: u64,
     /// Messages that came a second time, and were left.
     pub duplicates: u64,
-    /// Messages older than is remembered, left: their units are in `lost`.
-    pub too_old: u64,
+    /// Messages numbered before the first one that was heard, and decoded.
+    pub early: u64,
+    /// Messages numbered far back, in no gap that is remembered, and decoded.
+    pub old: u64,
     /// Times the exporter began anew.
     pub restarts: u64,
     /// Sets of data that came before their template, or without one.
@@ -70,42 +72,72 @@ pub struct SessionCounts {
     pub skipped: BTreeSet<String>,
 }
 
+/// A number of [`SessionCounts`], for whoever shows or adds all of them.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionCount {
+    /// Name of its field, in JSON and in metrics.
+    pub name: &'static str,
+    /// What is counted.
+    pub meaning: &'static str,
+    /// Whether it may go down again.
+    pub is_level: bool,
+    /// Its value.
+    pub get: fn(&SessionCounts) -> u64,
+    get_mut: fn(&mut SessionCounts) -> &mut u64,
+}
+
+macro_rules! session_counts {
+    ($($name:ident $kind:ident $meaning:literal;)*) => {
+        &[$(SessionCount {
+            name: stringify!($name),
+            meaning: $meaning,
+            is_level: matches!(stringify!($kind).as_bytes(), b"level"),
+            get: |counts| counts.$name,
+            get_mut: |counts| &mut counts.$name,
+        }),*]
+    };
+}
+
+/// Every number of [`SessionCounts`], in order.
+pub const SESSION_COUNTS: &[SessionCount] = session_counts! {
+    messages total "messages heard";
+    message_bytes total "bytes of messages";
+    records total "flow records decoded";
+    packets total "packets in what was decoded";
+    bytes total "bytes of IP in what was decoded";
+    events total "packets and new flows that SIM told of";
+    options_records total "records about the exporter itself";
+    templates total "templates heard, repetitions too";
+    templates_expired total "templates forgotten: not repeated in time, or of a former life of the exporter";
+    templates_no_room total "templates given up: no room (--memory)";
+    lost level "units lost on the way, by the exporters' numbers";
+    gaps total "gaps in the numbers, filled later or not";
+    late_units total "units that came late and filled a gap";
+    duplicates total "messages that came a second time, and were left";
+    early total "messages numbered before the first one heard, and decoded";
+    old total "messages numbered far back, and decoded";
+    restarts total "times an exporter began anew";
+    template_misses total "sets of data that came before their template, or without one";
+    waited_bytes total "bytes of these sets";
+    recovered_bytes total "bytes of these sets whose template came";
+    undecoded_bytes total "bytes of these sets that were given up";
+    undecoded_late_bytes total "bytes undecoded: their template did not come in time";
+    undecoded_no_room_bytes total "bytes undecoded: no room to wait for their template (--memory)";
+    undecoded_restart_bytes total "bytes undecoded: the exporter began anew";
+    undecoded_ended_bytes total "bytes undecoded: the exporter was forgotten or went away";
+    untold level "units that may be in sets without a template";
+    pending_bytes level "bytes that wait for their template";
+    malformed total "messages that could not be read whole";
+    over_budget total "records left: more than a set of that length may hold";
+    timeless total "records without a time, which have that of their message";
+};
+
 impl SessionCounts {
     /// Adds another session's.
     pub fn add(&mut self, other: &Self) {
-        let pairs = [
-            (&mut self.messages, other.messages),
-            (&mut self.message_bytes, other.message_bytes),
-            (&mut self.records, other.records),
-            (&mut self.packets, other.packets),
-            (&mut self.bytes, other.bytes),
-            (&mut self.events, other.events),
-            (&mut self.options_records, other.options_records),
-            (&mut self.templates, other.templates),
-            (&mut self.templates_expired, other.templates_expired),
-            (&mut self.templates_no_room, other.templates_no_room),
-            (&mut self.lost, other.lost),
-            (&mut self.gaps, other.gaps),
-            (&mut self.late_units, other.late_units),
-            (&mut self.duplicates, other.duplicates),
-            (&mut self.too_old, other.too_old),
-            (&mut self.restarts, other.restarts),
-            (&mut self.template_misses, other.template_misses),
-            (&mut self.waited_bytes, other.waited_bytes),
-            (&mut self.recovered_bytes, other.recovered_bytes),
-            (&mut self.undecoded_bytes, other.undecoded_bytes),
-            (&mut self.undecoded_late_bytes, other.undecoded_late_bytes),
-            (&mut self.undecoded_no_room_bytes, other.undecoded_no_room_bytes),
-            (&mut self.undecoded_restart_bytes, other.undecoded_restart_bytes),
-            (&mut self.undecoded_ended_bytes, other.undecoded_ended_bytes),
-            (&mut self.untold, other.untold),
-            (&mut self.pending_bytes, other.pending_bytes),
-            (&mut self.malformed, other.malformed),
-            (&mut self.over_budget, other.over_budget),
-            (&mut self.timeless, other.timeless),
-        ];
-        for (mine, theirs) in pairs {
-            *mine = mine.saturating_add(theirs);
+        for count in SESSION_COUNTS {
+            let mine = (count.get_mut)(self);
+            *mine = mine.saturating_add((count.get)(other));
         }
         for name in &other.skipped {
             if self.skipped.len() >= SKIPPED {

@@ -42,7 +42,7 @@ mod waiting;
 
 pub use allowed::{ExporterList, ExporterNetwork, ExporterNetworkError};
 pub use collector::{Collector, CollectorOptions, ForgottenExporters, RefusedMessages};
-pub use counts::SessionCounts;
+pub use counts::{SESSION_COUNTS, SessionCount, SessionCounts};
 pub use exporter::{Exporter, Protocol, Source, Transport, message_length};
 pub use gather::{Gather, GatherOptions};
 pub use malformed::Malformed;

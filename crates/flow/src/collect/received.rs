@@ -26,7 +26,8 @@ impl Default for SessionOptions {
             templates: 1024,
             template_fields: 16 * 1024,
             template_life: Some(Nanos::from_secs(3600)),
-            hold_bytes: 256 * 1024,
+            // What an exporter of 10 000 records a second sends until its templates are due again.
+            hold_bytes: 16 << 20,
             hold: Nanos::from_secs(600),
         }
     }

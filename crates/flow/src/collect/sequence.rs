@@ -5,6 +5,9 @@
 //! Sets that cannot be read, since their template is not there, hold nobody knows how many units: what is missing behind such a
 //! message is `untold` as far as it may be in them, and becomes `lost` or is found when the template comes.
 //!
+//! A message numbered before the first one heard is decoded like any other: it was overtaken on its way, and `first` moves
+//! back to it. An exporter that began anew is told from that by the time at which the message was sent.
+//!
 //! Invariant: `lost` and `untold` are together what lies between the first message and the last, less what was decoded.
 
 use super::memory::block;
@@ -14,6 +17,9 @@ use std::collections::VecDeque;
 const GAPS: usize = 256;
 /// Messages that are remembered, so that their second copies are recognised.
 const RECENT: usize = 1024;
+/// Messages overtake each other by no more than this. What was sent longer before the first one moves nothing back: one
+/// stray message must not make a gap of a day.
+const OVERTAKEN_S: u32 = 10;
 /// So many old messages in a row are an exporter that set its clock back and began anew.
 const OLD_RUN: u32 = 16;
 /// No exporter sends more than so many units a second: a jump further ahead is another beginning.
@@ -30,7 +36,9 @@ pub(super) enum Place {
     Late,
     /// It was there before.
     Duplicate,
-    /// Older than what is remembered: its units were counted as lost.
+    /// Before the first of all that was heard.
+    Early,
+    /// Far back, and in no gap that is remembered: the number says nothing. It was not there among the last [`RECENT`].
     Old,
     /// The exporter began anew.
     Restart,
@@ -39,7 +47,12 @@ pub(super) enum Place {
 impl Place {
     /// Whether the message is to be decoded.
     pub(super) const fn is_wanted(self) -> bool {
-        !matches!(self, Self::Duplicate | Self::Old)
+        !matches!(self, Self::Duplicate)
+    }
+
+    /// Whether it says where the exporter is now.
+    pub(super) const fn is_current(self) -> bool {
+        matches!(self, Self::InOrder | Self::Ahead(_) | Self::Restart)
     }
 }
 
@@ -61,6 +74,9 @@ pub(super) struct Claim {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sequence {
     begun: bool,
+    /// Number of the first message, and when it was sent.
+    first: u32,
+    first_sent_s: u32,
     next: u32,
     sent_s: u32,
     gaps: VecDeque<(u32, u32)>,
@@ -73,6 +89,8 @@ pub(super) struct Sequence {
     missing: u64,
     /// Of suspects that are forgotten.
     untold: u64,
+    /// Missing units of gaps that are forgotten.
+    forgotten: u64,
 }
 
 impl Sequence {
@@ -103,8 +121,12 @@ impl Sequence {
             self.recent.pop_front();
         }
         self.recent.push_back((claim.number, claim.fingerprint));
-        if place == Place::Late {
+        if !place.is_current() {
             return place;
+        }
+        if !self.begun || place == Place::Restart {
+            self.first = claim.number;
+            self.first_sent_s = claim.sent_s;
         }
         self.begun = true;
         self.sent_s = claim.sent_s;
@@ -112,6 +134,7 @@ impl Sequence {
         let Place::Ahead(ahead) = place else {
             if place == Place::Restart {
                 self.gaps.clear();
+                self.forgotten = 0;
                 self.untold = self.untold();
                 self.suspects.clear();
             }
@@ -144,28 +167,55 @@ impl Sequence {
         if claim.empty || self.gap_of(claim.number).is_some() {
             return Place::Late;
         }
+        if self.is_overtaken(claim) {
+            return Place::Early;
+        }
         if claim.sent_s < self.sent_s && self.old_run < OLD_RUN { Place::Old } else { Place::Restart }
+    }
+
+    /// Whether a message may have been sent before the first one that was heard.
+    const fn is_overtaken(&self, claim: Claim) -> bool {
+        let before = self.first.wrapping_sub(claim.number);
+        let Some(seconds) = self.first_sent_s.checked_sub(claim.sent_s) else { return false };
+        let is_plausible = before as u64 <= (seconds as u64 + 1) * MOST_PER_SECOND;
+        before > 0 && before < 1 << 31 && seconds <= OVERTAKEN_S && is_plausible
     }
 
     /// Units are missing; some may be in sets that could not be read.
     fn skip(&mut self, ahead: u32, unread: u32) -> Place {
         let untold = ahead.min(unread);
         let until = self.next.wrapping_add(ahead);
-        self.missing += u64::from(ahead);
-        self.gaps.push_back((self.next, until));
-        if self.gaps.len() > GAPS {
-            self.gaps.pop_front();
+        self.open_gap(self.next, until, untold);
+        self.next = until;
+        if untold == ahead { Place::InOrder } else { Place::Ahead(ahead - untold) }
+    }
+
+    /// Units are missing from a number on; `untold` of them may be in sets that could not be read.
+    fn open_gap(&mut self, from: u32, until: u32, untold: u32) {
+        self.missing += u64::from(until.wrapping_sub(from));
+        self.gaps.push_back((from, until));
+        if self.gaps.len() > GAPS
+            && let Some((from, until)) = self.gaps.pop_front()
+        {
+            self.forgotten += u64::from(until.wrapping_sub(from));
         }
         if untold > 0 {
-            self.suspects.push_back((self.next, untold));
+            self.suspects.push_back((from, untold));
         }
         if self.suspects.len() > GAPS
             && let Some((_, amount)) = self.suspects.pop_front()
         {
             self.untold += u64::from(amount);
         }
-        self.next = until;
-        if untold == ahead { Place::InOrder } else { Place::Ahead(ahead - untold) }
+    }
+
+    /// The first message is another one than was thought.
+    fn move_first(&mut self, number: u32, units: u32, unread: u32) {
+        let missing = self.first.wrapping_sub(number).saturating_sub(units);
+        if missing > 0 {
+            self.open_gap(number.wrapping_add(units), self.first, missing.min(unread));
+        }
+        self.first = number;
     }
 
     /// A set of the message that ended at `number` could be read after all: so many units. With the last one, nothing of what
@@ -190,10 +240,23 @@ impl Sequence {
     /// A wanted message is decoded: it held so many units, and sets that may hold up to `unread` more. Gives the units by
     /// which a gap shrank.
     pub(super) fn settle(&mut self, place: Place, number: u32, units: u32, unread: u32) -> u32 {
-        if place != Place::Late {
-            self.next = number.wrapping_add(units);
-            self.unread = unread;
-            return 0;
+        match place {
+            Place::Late => {}
+            Place::Early => {
+                self.move_first(number, units, unread);
+                return 0;
+            }
+            Place::Old => {
+                let filled = u32::try_from(self.forgotten).unwrap_or(u32::MAX).min(units);
+                self.forgotten -= u64::from(filled);
+                self.missing -= u64::from(filled);
+                return filled;
+            }
+            _ => {
+                self.next = number.wrapping_add(units);
+                self.unread = unread;
+                return 0;
+            }
         }
         let filled = self.fill(number, units);
         self.missing -= u64::from(filled);
@@ -259,7 +322,9 @@ mod tests {
     fn a_restart_is_no_loss() {
         let mut sequence = Sequence::default();
         take(&mut sequence, 5_000, 10);
-        assert_eq!(take(&mut sequence, 0, 10), Place::Restart);
+        let later = Claim { sent_s: 101, ..message(0) };
+        assert_eq!(sequence.judge(later), Place::Restart);
+        sequence.settle(Place::Restart, 0, 10, 0);
         assert_eq!((take(&mut sequence, 10, 1), sequence.lost()), (Place::InOrder, 0));
         assert_eq!(take(&mut sequence, 3_000_000_000, 1), Place::Restart, "no exporter is so fast");
         let rebooted = Claim { rebooted: true, ..message(3_000_000_050) };
@@ -267,14 +332,50 @@ mod tests {
     }
 
     #[test]
-    fn what_is_older_than_memory_stays_lost() {
+    fn what_was_overtaken_by_the_first_message_is_wanted() {
         let mut sequence = Sequence::default();
-        take(&mut sequence, 100, 10);
+        take(&mut sequence, 10, 5);
+        assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (Place::Early, 5));
+        assert_eq!((take(&mut sequence, 5, 5), sequence.lost()), (Place::Late, 0));
+        assert_eq!((take(&mut sequence, 0, 5), sequence.lost()), (Place::Duplicate, 0));
+        // One number back, across the wrap; sets that cannot be read may hold what is missing behind it.
+        let claim = Claim { sent_s: 95, ..message(u32::MAX - 9) };
+        let place = sequence.judge(claim);
+        sequence.settle(place, claim.number, 4, 100);
+        assert_eq!((place, sequence.lost(), sequence.untold()), (Place::Early, 0, 6));
+        sequence.recover(claim.number.wrapping_add(4), 6, true);
+        assert_eq!((sequence.lost(), sequence.untold()), (0, 0));
+        assert_eq!(take(&mut sequence, 15, 1), Place::InOrder);
+    }
+
+    #[test]
+    fn a_stray_message_of_long_ago_is_wanted_and_makes_no_gap() {
+        let mut sequence = Sequence::default();
+        take(&mut sequence, 1_000_000, 10);
         let old = Claim { sent_s: 40, ..message(60) };
-        for _ in 0..OLD_RUN {
-            assert_eq!(sequence.judge(old), Place::Old);
+        assert_eq!((sequence.judge(old), sequence.settle(Place::Old, 60, 3, 0)), (Place::Old, 0));
+        assert_eq!((sequence.lost(), sequence.judge(old)), (0, Place::Duplicate));
+        for n in 0..OLD_RUN {
+            assert_eq!(sequence.judge(Claim { fingerprint: n.into(), ..old }), Place::Old);
         }
-        assert_eq!(sequence.judge(old), Place::Restart, "its clock was set back");
+        assert_eq!(
+            sequence.judge(Claim { fingerprint: 99, ..old }),
+            Place::Restart,
+            "its clock was set back"
+        );
+    }
+
+    #[test]
+    fn what_fills_a_gap_that_is_forgotten_is_not_lost() {
+        let mut sequence = Sequence::default();
+        let gaps = u32::try_from(GAPS).unwrap() + 1;
+        for n in 0..=gaps {
+            take(&mut sequence, n * 10, 5);
+        }
+        let of_forgotten = Claim { sent_s: 99, ..message(5) };
+        assert_eq!((sequence.lost(), sequence.judge(of_forgotten)), (u64::from(gaps) * 5, Place::Old));
+        assert_eq!(sequence.settle(Place::Old, 5, 5, 0), 5);
+        assert_eq!(sequence.lost(), u64::from(gaps - 1) * 5);
     }
 
     #[test]
@@ -312,7 +413,8 @@ mod tests {
                 match fate {
                     0 if !first => pending += u64::from(*units),
                     1 if !first => arrivals.extend([(at, number, *units), (at + delay, number, *units)]),
-                    2 if !first => arrivals.push((at + delay, number, *units)),
+                    // Also the first one may be overtaken.
+                    2 => arrivals.push((at + delay, number, *units)),
                     _ => arrivals.push((at, number, *units)),
                 }
                 if *fate != 0 || first {

@@ -174,7 +174,8 @@ impl Session {
                 out(Received::Gap { units });
             }
             Place::Duplicate => self.counts.duplicates += 1,
-            Place::Old => self.counts.too_old += 1,
+            Place::Early => self.counts.early += 1,
+            Place::Old => self.counts.old += 1,
             Place::Restart => {
                 self.counts.restarts += 1;
                 let old = now_ns.saturating_sub(NEW_LIFE_NS);
@@ -186,7 +187,7 @@ impl Session {
                 out(Received::Restart);
             }
         }
-        if place.is_wanted() && place != Place::Late {
+        if place.is_current() {
             self.uptime = moment.uptime_ms.map(|uptime| (uptime, moment.sent_ns));
         }
         let message = Message { place, number: claim.number, moment, now_ns, units: 0, unread: 0 };

@@ -82,7 +82,7 @@ impl ExportOptions {
     pub(crate) const LEAST_BYTES: usize = 512;
 
     /// The usual refresh over UDP.
-    pub const OFTEN: Refresh = Refresh::Every { time: Nanos::from_secs(60), messages: 4096 };
+    pub const OFTEN: Refresh = Refresh::Every { time: Nanos::from_secs(10), messages: 4096 };
 }
 
 impl Default for ExportOptions {

@@ -160,7 +160,7 @@ fn templates_come_again_by_time_and_by_messages_over_udp_and_once_in_streams() {
         exporter.tick(NOW + second * SECOND, &mut wire);
     }
     exporter.flush(NOW, &mut wire);
-    assert_eq!(wire.messages.iter().filter(|message| sets(message).contains(&3)).count(), 3);
+    assert_eq!(wire.messages.iter().filter(|message| sets(message).contains(&3)).count(), 13);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use crossbeam_channel::Sender;
 use packetrig_flow::collect::Source;
 use packetrig_sys::clock;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Batches that may wait for the decoding thread. Who is in front of it waits: then the kernel drops datagrams, and counts
@@ -83,13 +83,14 @@ pub(super) struct Counters {
     pub(super) slow: AtomicU64,
     pub(super) address_full: AtomicU64,
     pub(super) silent: AtomicU64,
+    pub(super) cut: AtomicU64,
     pub(super) made_room: AtomicU64,
     pub(super) failed: AtomicBool,
     pub(super) stopped: AtomicBool,
 }
 
 /// What one listener or file has seen.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IntakeCounts {
     /// Where it listens, or the file's name.
     pub place: String,
@@ -117,6 +118,8 @@ pub struct IntakeCounts {
     pub address_full: u64,
     /// Connections closed because no message came in time.
     pub silent: u64,
+    /// Connections that had more to read when the collector ended.
+    pub cut: u64,
     /// Connections closed so that others find room.
     pub made_room: u64,
     /// Whether the listener has failed and hears nothing any more, or the file cannot be read on.
@@ -127,13 +130,14 @@ pub struct IntakeCounts {
 
 impl IntakeCounts {
     /// Connections that were refused or closed, by cause.
-    pub const fn closed_by_cause(&self) -> [(&'static str, u64); 6] {
+    pub const fn closed_by_cause(&self) -> [(&'static str, u64); 7] {
         [
             ("refused", self.refused),
             ("address_full", self.address_full),
             ("broken", self.broken),
             ("slow", self.slow),
             ("silent", self.silent),
+            ("cut", self.cut),
             ("made_room", self.made_room),
         ]
     }
@@ -165,6 +169,7 @@ impl Counters {
             slow: of(&self.slow),
             address_full: of(&self.address_full),
             silent: of(&self.silent),
+            cut: of(&self.cut),
             made_room: of(&self.made_room),
             failed: self.failed.load(Ordering::Relaxed),
             stopped: self.stopped.load(Ordering::Relaxed),

@@ -6,13 +6,15 @@
 //! ```
 
 use super::intake::IntakeCounts;
-use packetrig_flow::collect::{Exporter, ForgottenExporters, RefusedMessages, Reported, SessionCounts};
+use packetrig_flow::collect::{
+    Exporter, ForgottenExporters, RefusedMessages, Reported, SESSION_COUNTS, SessionCounts,
+};
 use packetrig_flow::{FlowRecord, Ignored, Imbalance, Ledger};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::fmt::Write;
 
 /// What one exporter sent and says.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ExporterLedger {
     /// Who.
     #[serde(flatten)]
@@ -26,7 +28,7 @@ pub struct ExporterLedger {
 }
 
 /// What was handed to the sinks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Handed {
     /// Records.
     pub records: u64,
@@ -39,7 +41,7 @@ pub struct Handed {
 }
 
 /// Everything a collector knows of losses.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CollectLedger {
     /// Since the collector was started.
     pub elapsed_ns: u64,
@@ -68,6 +70,15 @@ pub struct Loss {
     pub packets: u64,
 }
 
+/// Something that exporters sent and that is not here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct MissingData {
+    /// What is missing, in which unit, and why.
+    pub what: &'static str,
+    /// How much.
+    pub amount: u64,
+}
+
 /// Of the packets at a meter, how many are here, and where the others are.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Balance {
@@ -80,6 +91,16 @@ pub struct Balance {
 }
 
 impl Handed {
+    /// Its numbers, with what they count.
+    pub const fn named(&self) -> [(&'static str, &'static str, u64); 4] {
+        [
+            ("records_total", "records handed to the sinks", self.records),
+            ("packets_total", "packets these stand for", self.packets),
+            ("bytes_total", "bytes of IP these stand for", self.bytes),
+            ("open_packets", "packets of SIM in flows that go on", self.open_packets),
+        ]
+    }
+
     pub(super) fn add(&mut self, records: &[FlowRecord]) {
         self.records += records.len() as u64;
         self.packets += records.iter().map(FlowRecord::packets).sum::<u64>();
@@ -182,6 +203,26 @@ impl CollectLedger {
         [("on_trial", on_trial), ("for_memory", for_memory), ("silent", silent)]
     }
 
+    /// What exporters sent and this collector did not decode, as far as it knows; only what is above zero. What the user does
+    /// not want (`--exporter`), second copies and what is no flow protocol are not missing.
+    pub fn missing(&self) -> Vec<MissingData> {
+        let total = &self.total;
+        let intake = |of: fn(&IntakeCounts) -> u64| self.intake.iter().map(of).sum::<u64>();
+        let all = [
+            ("datagrams dropped: a socket had no room", self.socket_dropped()),
+            ("datagrams not read at the end", intake(|intake| intake.unread)),
+            ("units lost on the way, by the exporters' numbers", total.lost),
+            ("bytes undecoded: without their template", total.undecoded_bytes + total.pending_bytes),
+            ("messages malformed", total.malformed),
+            ("records left: too many for their set", total.over_budget),
+            ("messages refused: too many exporters of one address", self.refused.address_full),
+            ("connections and files broken off", intake(|intake| intake.broken + intake.slow)),
+            ("connections with more to read at the end", intake(|intake| intake.cut)),
+        ];
+        let found = all.into_iter().filter(|(_, amount)| *amount > 0);
+        found.map(|(what, amount)| MissingData { what, amount }).collect()
+    }
+
     /// Datagrams that sockets had no room for.
     pub fn socket_dropped(&self) -> u64 {
         self.intake.iter().map(|intake| intake.dropped).sum()
@@ -193,34 +234,18 @@ impl CollectLedger {
         metric(&mut text, "collect_messages_total", "Datagrams and messages received.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.messages));
         });
+        metric(&mut text, "collect_message_bytes_total", "Their bytes.", |row| {
+            self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.bytes));
+        });
         metric(&mut text, "collect_socket_dropped_total", "Datagrams a socket had no room for.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.dropped));
         });
         self.metrics_of_connections(&mut text);
         self.metrics_of_bounds(&mut text);
-        for (name, help, value) in COUNTS {
-            metric(&mut text, name, help, |row| {
-                for ledger in &self.exporters {
-                    let source = &ledger.exporter.source;
-                    let (address, domain) = (source.address.to_string(), ledger.exporter.domain.to_string());
-                    let port = source.port.to_string();
-                    let labels = [
-                        ("exporter", &address[..]),
-                        ("port", &port),
-                        ("transport", source.transport.name()),
-                        ("protocol", ledger.exporter.protocol.name()),
-                        ("domain", &domain),
-                    ];
-                    row(&labels, value(&ledger.counts));
-                }
-            });
+        self.metrics_of_exporters(&mut text);
+        for (name, help, value) in self.handed.named() {
+            metric(&mut text, &format!("collect_handed_{name}"), help, |row| row(&[], value));
         }
-        metric(&mut text, "collect_handed_records_total", "Records handed to the sinks.", |row| {
-            row(&[], self.handed.records);
-        });
-        metric(&mut text, "collect_handed_packets_total", "Packets these stand for.", |row| {
-            row(&[], self.handed.packets);
-        });
         if let Some(balance) = self.balance() {
             metric(&mut text, "collect_wire_packets_total", "Packets that arrived at the meters.", |row| {
                 row(&[], balance.arrived);
@@ -234,6 +259,27 @@ impl CollectLedger {
 }
 
 impl CollectLedger {
+    fn metrics_of_exporters(&self, text: &mut String) {
+        for count in SESSION_COUNTS {
+            let suffix = if count.is_level { "" } else { "_total" };
+            metric(text, &format!("collect_exporter_{}{suffix}", count.name), count.meaning, |row| {
+                for ledger in &self.exporters {
+                    let source = &ledger.exporter.source;
+                    let (address, domain) = (source.address.to_string(), ledger.exporter.domain.to_string());
+                    let port = source.port.to_string();
+                    let labels = [
+                        ("exporter", &address[..]),
+                        ("port", &port),
+                        ("transport", source.transport.name()),
+                        ("protocol", ledger.exporter.protocol.name()),
+                        ("domain", &domain),
+                    ];
+                    row(&labels, (count.get)(&ledger.counts));
+                }
+            });
+        }
+    }
+
     fn metrics_of_connections(&self, text: &mut String) {
         metric(text, "collect_connections_total", "Connections accepted.", |row| {
             self.intake.iter().for_each(|intake| row(&[("listen", &intake.place)], intake.connections));
@@ -261,52 +307,8 @@ impl CollectLedger {
         metric(text, "collect_memory_bytes", "Memory that exporters hold.", |row| {
             row(&[], self.memory);
         });
-        metric(text, "collect_given_up_bytes_total", "Bytes without their template, by cause.", |row| {
-            for (cause, bytes) in undecoded_by_cause(&self.total) {
-                row(&[("cause", cause)], bytes);
-            }
-        });
-        metric(text, "collect_templates_no_room_total", "Templates given up for want of room.", |row| {
-            row(&[], self.total.templates_no_room);
-        });
-        metric(text, "collect_over_budget_records_total", "Records too many for their bytes.", |row| {
-            row(&[], self.total.over_budget);
-        });
     }
 }
-
-/// Bytes of sets that were given up, by cause.
-pub const fn undecoded_by_cause(counts: &SessionCounts) -> [(&'static str, u64); 4] {
-    [
-        ("late", counts.undecoded_late_bytes),
-        ("no_room", counts.undecoded_no_room_bytes),
-        ("restart", counts.undecoded_restart_bytes),
-        ("ended", counts.undecoded_ended_bytes),
-    ]
-}
-
-type Count = (&'static str, &'static str, fn(&SessionCounts) -> u64);
-
-const COUNTS: [Count; 14] = [
-    ("collect_exporter_messages_total", "Messages of an exporter.", |counts| counts.messages),
-    ("collect_exporter_records_total", "Flow records decoded.", |counts| counts.records),
-    ("collect_exporter_events_total", "Packets and new flows of SIM.", |counts| counts.events),
-    ("collect_exporter_packets_total", "Packets in what was decoded.", |counts| counts.packets),
-    ("collect_exporter_bytes_total", "Bytes of IP in what was decoded.", |counts| counts.bytes),
-    ("collect_exporter_lost", "Missing by the exporter's numbers, in its protocol's units.", |counts| {
-        counts.lost
-    }),
-    ("collect_exporter_gaps_total", "Gaps in its numbers.", |counts| counts.gaps),
-    ("collect_exporter_late_total", "Units that came late.", |counts| counts.late_units),
-    ("collect_exporter_duplicates_total", "Messages that came twice.", |counts| counts.duplicates),
-    ("collect_exporter_restarts_total", "Times it began anew.", |counts| counts.restarts),
-    ("collect_exporter_template_misses_total", "Sets of data before their template.", |counts| {
-        counts.template_misses
-    }),
-    ("collect_exporter_undecoded_bytes_total", "Bytes of sets given up.", |counts| counts.undecoded_bytes),
-    ("collect_exporter_untold", "Units that may be in sets that could not be read.", |counts| counts.untold),
-    ("collect_exporter_malformed_total", "Messages that could not be read whole.", |counts| counts.malformed),
-];
 
 /// Writes a metric: `fill` gives its rows, labels and value.
 fn metric(

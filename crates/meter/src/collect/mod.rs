@@ -25,7 +25,7 @@ mod tls;
 pub use decode::Outlet;
 pub use error::Error;
 pub use intake::IntakeCounts;
-pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss, undecoded_by_cause};
+pub use ledger::{Balance, CollectLedger, ExporterLedger, Handed, Loss, MissingData};
 pub use listen::{Listen, ListenError};
 pub use tls::TlsFiles;
 

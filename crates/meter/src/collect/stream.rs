@@ -127,6 +127,7 @@ fn serve(desk: &Desk, peer: &Arc<PeerState>, port: u16) {
         End::Broken => Some(&counters.broken),
         End::Slow => Some(&counters.slow),
         End::Silent => Some(&counters.silent),
+        End::Cut => Some(&counters.cut),
     };
     if let Some(counter) = counter {
         add(counter, 1);
@@ -146,6 +147,8 @@ enum End {
     Broken,
     Slow,
     Silent,
+    /// The collector ended, and there was more to read.
+    Cut,
 }
 
 fn converse(desk: &Desk, peer: &Arc<PeerState>, source: Source) -> End {
@@ -217,7 +220,7 @@ fn read(desk: &Desk, peer: &PeerState, mut stream: impl Read, source: Source) ->
         }
         if desk.shared.is_over() {
             if desk.is_drained() {
-                return end(filled);
+                return if peer.has_more() { End::Cut } else { end(filled) };
             }
         } else if filled > 0 && desk.is_slow(begun_ns) {
             return End::Slow;

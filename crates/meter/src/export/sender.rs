@@ -199,8 +199,7 @@ impl MessageSink for Out {
         let end = self.end.clone();
         match self.transport.send(message.bytes, &|| end.ns()) {
             Ok(()) => self.account.sent(message.carried, message.own_records, message.bytes.len()),
-            Err(Untaken::Refused) => self.account.refused(message.carried),
-            Err(Untaken::RefusedWithTemplates) => {
+            Err(Untaken::Refused) => {
                 self.account.refused(message.carried);
                 self.templates_lost = true;
             }

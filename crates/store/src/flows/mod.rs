@@ -35,6 +35,6 @@ pub mod totals;
 
 pub use error::Error;
 pub use parquet::{ParquetOptions, ParquetSink};
-pub use queued::QueuedSink;
+pub use queued::{QueuePolicy, QueuedSink};
 pub use sink::{Kept, RecordSink, Source};
 pub use target::Target;

@@ -1,13 +1,16 @@
-//! A sink behind a thread of its own: whoever writes never waits for a disk or a network.
+//! A sink behind a thread and a bounded queue.
 //!
-//! Invariant: at most so many records wait; what comes when they do is dropped and counted as lost.
+//! Records of a source that can wait (a file, a connection) wait for room in the queue. Records of a source that cannot (UDP)
+//! never wait for a disk or a network: those that find the queue full are dropped.
+//!
+//! Invariant: at most so many records wait, and every record dropped is in [`Kept::queue_dropped`] and [`Kept::lost`].
 
 use super::sink::carried;
 use super::{Error, Kept, RecordSink, Source};
 use packetrig_flow::{Carried, FlowRecord, Ledger};
 use packetrig_units::MonoTime;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 /// Orders that may wait; records are bounded by their number as well.
@@ -20,12 +23,48 @@ enum Order {
     Flush,
 }
 
+/// What to do with records for which the queue has no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QueuePolicy {
+    /// Wait for room: their source can be held back.
+    Wait,
+    /// Drop and count them: their source goes on sending anyway.
+    Drop,
+}
+
 #[derive(Debug, Default)]
-struct Shared {
+struct QueueState {
     kept: Kept,
     /// Records in the queue.
     queued: u64,
     news: Option<Error>,
+    /// The thread takes nothing any more.
+    has_ended: bool,
+}
+
+#[derive(Debug, Default)]
+struct SharedQueue {
+    state: Mutex<QueueState>,
+    /// The thread has taken records, or has ended.
+    has_moved: Condvar,
+}
+
+impl SharedQueue {
+    fn lock(&self) -> MutexGuard<'_, QueueState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes room for `count` records, also where they alone are more than the queue may hold; says whether there was any.
+    fn reserve(&self, count: u64, most: u64, policy: QueuePolicy) -> bool {
+        let mut state = self.lock();
+        let fits = |state: &QueueState| state.queued == 0 || state.queued + count <= most;
+        while policy == QueuePolicy::Wait && !fits(&state) && !state.has_ended {
+            state = self.has_moved.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        let fits = fits(&state) && !state.has_ended;
+        state.queued += if fits { count } else { 0 };
+        fits
+    }
 }
 
 /// See the module.
@@ -33,7 +72,7 @@ struct Shared {
 pub struct QueuedSink {
     orders: Option<SyncSender<Order>>,
     thread: Option<JoinHandle<(Kept, Result<(), Error>)>>,
-    shared: Arc<Mutex<Shared>>,
+    shared: Arc<SharedQueue>,
     records_most: u64,
     offered: Carried,
     dropped: Carried,
@@ -55,7 +94,7 @@ impl QueuedSink {
     /// Puts a sink behind a thread and a queue of so many records.
     pub fn new(sink: Box<dyn RecordSink>, records_most: u64) -> Result<Self, Error> {
         let (orders, received) = sync_channel(ORDERS);
-        let shared = Arc::new(Mutex::new(Shared::default()));
+        let shared = Arc::<SharedQueue>::default();
         let theirs = Arc::clone(&shared);
         let thread =
             thread::Builder::new().name("flow-sink".into()).spawn(move || work(sink, &received, &theirs));
@@ -71,25 +110,67 @@ impl QueuedSink {
         })
     }
 
-    fn order(&self, order: Order) -> bool {
-        let sent = self.orders.as_ref().map(|orders| orders.try_send(order));
-        !matches!(sent, None | Some(Err(TrySendError::Full(_) | TrySendError::Disconnected(_))))
+    /// Takes records of one source; by the policy it waits for room or drops them.
+    pub fn write_by(
+        &mut self,
+        records: &[FlowRecord],
+        source: Source,
+        policy: QueuePolicy,
+    ) -> Result<(), Error> {
+        let carried = carried(records);
+        let count = records.len() as u64;
+        self.offered.add(carried);
+        let has_room = self.orders.is_some() && self.shared.reserve(count, self.records_most, policy);
+        if !has_room {
+            self.dropped.add(carried);
+        } else if !self.order(Order::Records(records.to_vec(), source), policy) {
+            self.shared.lock().queued -= count;
+            self.dropped.add(carried);
+        }
+        self.news()
+    }
+
+    /// Takes a ledger; by the policy it waits for room, or leaves it to the next one, which makes it good.
+    pub fn ledger_by(
+        &mut self,
+        ledger: &Ledger,
+        source: Source,
+        at_ns: u64,
+        policy: QueuePolicy,
+    ) -> Result<(), Error> {
+        self.order(Order::Ledger(Box::new(*ledger), source, at_ns), policy);
+        self.news()
+    }
+
+    fn order(&self, order: Order, policy: QueuePolicy) -> bool {
+        let Some(orders) = &self.orders else { return false };
+        match policy {
+            QueuePolicy::Wait => orders.send(order).is_ok(),
+            QueuePolicy::Drop => orders.try_send(order).is_ok(),
+        }
     }
 
     fn news(&self) -> Result<(), Error> {
-        lock(&self.shared).news.take().map_or(Ok(()), Err)
+        self.shared.lock().news.take().map_or(Ok(()), Err)
     }
 }
 
-fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+/// Tells those who wait that nothing is taken any more, however the thread ends.
+struct EndOfQueue<'a>(&'a SharedQueue);
+
+impl Drop for EndOfQueue<'_> {
+    fn drop(&mut self) {
+        self.0.lock().has_ended = true;
+        self.0.has_moved.notify_all();
+    }
 }
 
 fn work(
     mut sink: Box<dyn RecordSink>,
     orders: &Receiver<Order>,
-    shared: &Mutex<Shared>,
+    shared: &SharedQueue,
 ) -> (Kept, Result<(), Error>) {
+    let _end = EndOfQueue(shared);
     for order in orders {
         let mut taken = 0;
         let done = match order {
@@ -101,49 +182,34 @@ fn work(
             Order::Tick(now) => sink.tick(now),
             Order::Flush => sink.flush(),
         };
-        let mut shared = lock(shared);
-        shared.queued -= taken;
-        shared.kept = sink.kept();
+        let mut state = shared.lock();
+        state.queued -= taken;
+        state.kept = sink.kept();
         if let Err(error) = done {
-            shared.news = Some(error);
+            state.news = Some(error);
         }
+        drop(state);
+        shared.has_moved.notify_all();
     }
     sink.close()
 }
 
 impl RecordSink for QueuedSink {
     fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
-        let (carried, count) = (carried(records), records.len() as u64);
-        self.offered.add(carried);
-        let mut fits = false;
-        if self.orders.is_some() {
-            let mut shared = lock(&self.shared);
-            fits = shared.queued + count <= self.records_most;
-            shared.queued += if fits { count } else { 0 };
-        }
-        if fits && !self.order(Order::Records(records.to_vec(), source)) {
-            fits = false;
-            lock(&self.shared).queued -= count;
-        }
-        if !fits {
-            self.dropped.add(carried);
-        }
-        self.news()
+        self.write_by(records, source, QueuePolicy::Drop)
     }
 
     fn ledger(&mut self, ledger: &Ledger, source: Source, at_ns: u64) -> Result<(), Error> {
-        // One that finds no room is made good by the next.
-        self.order(Order::Ledger(Box::new(*ledger), source, at_ns));
-        self.news()
+        self.ledger_by(ledger, source, at_ns, QueuePolicy::Drop)
     }
 
     fn tick(&mut self, now: MonoTime) -> Result<(), Error> {
-        self.order(Order::Tick(now));
+        self.order(Order::Tick(now), QueuePolicy::Drop);
         self.news()
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.order(Order::Flush);
+        self.order(Order::Flush, QueuePolicy::Drop);
         self.news()
     }
 
@@ -156,6 +222,10 @@ impl RecordSink for QueuedSink {
                 done
             }
             Some(Err(_)) => {
+                // Nobody stores what it had in its hands and in its queue.
+                let stored = self.shared.lock().kept.stored;
+                let lost = difference(self.offered, stored, self.dropped);
+                self.ended = Some(Kept { stored, lost, ..Kept::default() });
                 Err(Error::Refused { peer: "the thread of a sink".into(), said: "it panicked".into() })
             }
             None => Ok(()),
@@ -164,13 +234,20 @@ impl RecordSink for QueuedSink {
     }
 
     fn kept(&self) -> Kept {
-        let behind = self.ended.unwrap_or_else(|| lock(&self.shared).kept);
-        let mut kept = Kept { offered: self.offered, stored: behind.stored, lost: behind.lost, ..behind };
+        let behind = self.ended.unwrap_or_else(|| self.shared.lock().kept);
+        let mut kept = Kept { offered: self.offered, queue_dropped: self.dropped, ..behind };
         kept.lost.add(self.dropped);
-        let rest = |of: fn(&Carried) -> u64| of(&kept.offered) - of(&kept.stored) - of(&kept.lost);
-        kept.waiting =
-            Carried { records: rest(|c| c.records), packets: rest(|c| c.packets), bytes: rest(|c| c.bytes) };
+        kept.waiting = difference(kept.offered, kept.stored, kept.lost);
         kept
+    }
+}
+
+/// What is left of the first without the others.
+const fn difference(of: Carried, one: Carried, two: Carried) -> Carried {
+    Carried {
+        records: of.records - one.records - two.records,
+        packets: of.packets - one.packets - two.packets,
+        bytes: of.bytes - one.bytes - two.bytes,
     }
 }
 
@@ -227,8 +304,57 @@ mod tests {
         let (kept, done) = sink.close();
         done.unwrap();
         assert_eq!((kept.stored.records, kept.lost.records, kept.waiting.records), (20, 80, 0));
+        assert_eq!(kept.queue_dropped, kept.lost);
         sink.write(&records(1), Source::default()).unwrap();
         assert_eq!(sink.kept().lost.records, 81);
+    }
+
+    #[test]
+    fn a_source_that_can_wait_loses_nothing_to_a_slow_sink() {
+        let (gate, open) = mpsc::channel();
+        let mut sink = QueuedSink::new(Box::new(Gate { open, kept: Kept::default() }), 25).unwrap();
+        let opener = thread::spawn(move || (0..11).try_for_each(|_| gate.send(())));
+        for _ in 0..10 {
+            sink.write_by(&records(10), Source::default(), QueuePolicy::Wait).unwrap();
+        }
+        // Alone it is more than the queue holds: it waits until nothing else is there.
+        sink.write_by(&records(30), Source::default(), QueuePolicy::Wait).unwrap();
+        let (kept, done) = sink.close();
+        done.unwrap();
+        opener.join().unwrap().unwrap();
+        assert_eq!((kept.stored.records, kept.lost.records), (130, 0));
+    }
+
+    /// A sink that is wrong.
+    struct Wrong;
+
+    impl RecordSink for Wrong {
+        fn write(&mut self, _: &[FlowRecord], _: Source) -> Result<(), Error> {
+            panic!("as wanted");
+        }
+        fn tick(&mut self, _: MonoTime) -> Result<(), Error> {
+            Ok(())
+        }
+        fn flush(&mut self) -> Result<(), Error> {
+            Ok(())
+        }
+        fn close(&mut self) -> (Kept, Result<(), Error>) {
+            (Kept::default(), Ok(()))
+        }
+        fn kept(&self) -> Kept {
+            Kept::default()
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_sink_that_has_ended() {
+        let mut sink = QueuedSink::new(Box::new(Wrong), 25).unwrap();
+        for _ in 0..10 {
+            sink.write_by(&records(10), Source::default(), QueuePolicy::Wait).unwrap();
+        }
+        let (kept, done) = sink.close();
+        assert!(done.is_err() && kept.balances(), "{kept:?}");
+        assert_eq!((kept.stored.records, kept.lost.records), (0, 100));
     }
 
     #[test]

@@ -21,8 +21,10 @@ pub struct Kept {
     pub offered: Carried,
     /// Where they should be.
     pub stored: Carried,
-    /// Given up.
+    /// Given up, for whatever cause.
     pub lost: Carried,
+    /// Of these, what came when the sink's queue was full.
+    pub queue_dropped: Carried,
     /// In memory, not stored yet.
     pub waiting: Carried,
     /// Attempts to store that failed; most are made good by the next.

@@ -1,5 +1,6 @@
 //! `packetrig collect`: what exporters send, kept where the user says, and counted all the way.
 
+mod counters;
 mod show;
 mod sinks;
 
@@ -14,7 +15,7 @@ use packetrig_meter::collect::{CollectLedger, CollectOptions, Collecting, Listen
 use packetrig_meter::metrics::Responder;
 use packetrig_sys::{clock, signal};
 use packetrig_units::Nanos;
-use sinks::{Accounts, Kinds, Sinks};
+use sinks::{Accounts, Kinds, Sinks, Stored};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -81,8 +82,9 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
     } else {
         output.text(show::tables(&ledger, &stored));
     }
-    let has_failed = has_failed || stored.iter().any(|sink| sink.failure.is_some());
-    Ok(exit(&ledger, has_failed, signal::received().is_some()))
+    let has_failed = has_failed || stored.iter().any(Stored::has_failed);
+    let is_whole = counters::missing(&ledger, &stored).is_empty();
+    Ok(exit(&ledger, End { has_failed, is_whole, has_signal: signal::received().is_some() }))
 }
 
 fn serve_metrics(
@@ -97,20 +99,29 @@ fn serve_metrics(
     Ok(Some(responder))
 }
 
-/// Losses on the way are a result, not a failure of the collector; what the user pointed at and cannot be read is one. A signal
-/// is the regular end of listening, and an interruption of reading.
-fn exit(ledger: &CollectLedger, has_failed: bool, has_signal: bool) -> Exit {
+/// How the collector came to its end.
+#[derive(Clone, Copy, Debug)]
+struct End {
+    /// A listener, a file or a sink failed.
+    has_failed: bool,
+    /// Everything that is known to have been sent is stored.
+    is_whole: bool,
+    has_signal: bool,
+}
+
+/// Whatever is missing, the code is not zero. A signal is the regular end of listening, and an interruption of reading.
+fn exit(ledger: &CollectLedger, end: End) -> Exit {
     let is_file = |place: &str| !place.contains("://");
-    if has_failed {
+    if end.has_failed {
         return Exit::World;
     }
     if ledger.intake.iter().any(|intake| is_file(&intake.place) && intake.broken > 0) {
         return Exit::Usage;
     }
-    if has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
+    if end.has_signal && ledger.intake.iter().any(|intake| intake.stopped) {
         return Exit::Interrupted;
     }
-    Exit::Ok
+    if end.is_whole { Exit::Ok } else { Exit::Inconclusive }
 }
 
 /// What senders can make this collector hold, as its first lines say it.
@@ -189,11 +200,14 @@ mod tests {
         let of =
             |broken, stopped| IntakeCounts { place: "a.ipfix".into(), broken, stopped, ..Default::default() };
         let (whole, cut, stopped) = (ledger(of(0, false)), ledger(of(1, false)), ledger(of(0, true)));
-        assert_eq!(exit(&whole, false, true), Exit::Ok, "it was read before the signal");
-        assert_eq!(exit(&cut, false, true), Exit::Usage);
-        assert_eq!(exit(&stopped, false, true), Exit::Interrupted);
-        assert_eq!(exit(&stopped, false, false), Exit::Ok, "--time is what the user asked for");
-        assert_eq!(exit(&whole, true, false), Exit::World);
+        let end = End { has_failed: false, is_whole: true, has_signal: false };
+        let by_signal = End { has_signal: true, ..end };
+        assert_eq!(exit(&whole, by_signal), Exit::Ok, "it was read before the signal");
+        assert_eq!(exit(&cut, by_signal), Exit::Usage);
+        assert_eq!(exit(&stopped, by_signal), Exit::Interrupted);
+        assert_eq!(exit(&stopped, end), Exit::Ok, "--time is what the user asked for");
+        assert_eq!(exit(&whole, End { has_failed: true, ..by_signal }), Exit::World);
+        assert_eq!(exit(&whole, End { is_whole: false, ..by_signal }), Exit::Inconclusive);
         assert!(show::tables(&stopped, &[]).contains("a.ipfix: not read to its end"));
     }
 }

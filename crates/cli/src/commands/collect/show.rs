@@ -1,10 +1,11 @@
 //! A collector's ledger as text: one line a second while it works, tables or JSON at the end.
 
+use super::counters::{self, missing};
 use super::sinks::Stored;
 use crate::numbers::{count, per_second, scaled};
 use crate::table::table;
 use packetrig_flow::collect::{Exporter, Protocol, SessionCounts, Transport};
-use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss};
+use packetrig_meter::collect::{Balance, CollectLedger, ExporterLedger, Loss, MissingData};
 use packetrig_store::flows::Kept;
 use packetrig_units::Nanos;
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub(super) struct Report<'a> {
     sinks: &'a [Stored],
     /// Of the packets that arrived at the meters, how many are here; absent where no exporter says.
     balance: Option<Whole>,
+    /// What was sent and is not stored; empty with exit code 0.
+    missing: Vec<MissingData>,
     /// Accounts that do not add up.
     imbalances: Vec<String>,
 }
@@ -34,7 +37,7 @@ struct Whole {
 
 pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report<'a> {
     let balance = ledger.balance().map(|balance| whole(balance, sinks, ledger));
-    Report { ledger, sinks, balance, imbalances: imbalances(ledger) }
+    Report { ledger, sinks, balance, missing: missing(ledger, sinks), imbalances: imbalances(ledger) }
 }
 
 fn imbalances(ledger: &CollectLedger) -> Vec<String> {
@@ -87,12 +90,12 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
     }
     text.push_str(&intake_remarks(ledger));
     text.push_str(&given_up_remarks(ledger));
-    for sink in sinks {
-        text.push_str(&sink_line(sink));
-    }
+    text.push_str(&counters::table_of_all(ledger));
+    text.push_str(&counters::table_of_sinks(sinks));
     if let Some(balance) = ledger.balance() {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));
     }
+    text.push_str(&counters::missing_text(ledger, sinks));
     for imbalance in imbalances(ledger) {
         add(&mut text, format_args!("these accounts do not add up: {imbalance}\n"));
     }
@@ -101,7 +104,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
 
 /// What was not read, and what was given up for want of room, by cause.
 fn given_up_remarks(ledger: &CollectLedger) -> String {
-    let (total, forgotten) = (&ledger.total, &ledger.forgotten);
+    let forgotten = &ledger.forgotten;
     let [not_allowed, address_full, unknown_protocol, unread] = ledger.refused_by_cause().map(|(_, n)| n);
     let causes = [
         (unknown_protocol, "messages refused: of no known protocol"),
@@ -111,12 +114,6 @@ fn given_up_remarks(ledger: &CollectLedger) -> String {
         (forgotten.on_trial, "exporters forgotten for others while on trial: too many (--exporters)"),
         (forgotten.for_memory, "exporters forgotten: no memory (--memory)"),
         (forgotten.silent, "silent exporters forgotten for others (--exporters)"),
-        (total.undecoded_late_bytes, "bytes undecoded: their template did not come in time"),
-        (total.undecoded_no_room_bytes, "bytes undecoded: no room to wait for their template (--memory)"),
-        (total.undecoded_restart_bytes, "bytes undecoded: the exporter began anew"),
-        (total.undecoded_ended_bytes, "bytes undecoded: the exporter was forgotten or went away"),
-        (total.templates_no_room, "templates given up: no room (--memory)"),
-        (total.over_budget, "records left: more than a set of that length may hold"),
     ];
     let mut text = String::new();
     for (value, what) in causes.into_iter().filter(|(value, _)| *value > 0) {
@@ -130,12 +127,17 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
     let mut text = String::new();
     for intake in &ledger.intake {
         let places = [
+            (intake.connections, "connections"),
+            (intake.open, "connections open"),
+            (intake.not_allowed, "not allowed (--exporter)"),
+            (intake.unread, "datagrams not read at the end"),
             (intake.dropped, "datagrams dropped: the socket had no room (--room)"),
             (intake.refused, "connections refused"),
             (intake.address_full, "connections refused: their address has its share"),
             (intake.broken, "broken off, or not IPFIX or SIM"),
             (intake.slow, "connections closed: too slow"),
             (intake.silent, "connections closed: no message came"),
+            (intake.cut, "connections cut: there was more to read at the end"),
             (intake.made_room, "connections closed: silent, to make room for others"),
         ];
         for (value, what) in places.into_iter().filter(|(value, _)| *value > 0) {
@@ -155,7 +157,7 @@ fn intake_remarks(ledger: &CollectLedger) -> String {
 }
 
 /// Writing to a string cannot fail.
-fn add(text: &mut String, more: fmt::Arguments<'_>) {
+pub(super) fn add(text: &mut String, more: fmt::Arguments<'_>) {
     text.write_fmt(more).unwrap_or(());
 }
 
@@ -214,18 +216,6 @@ fn remarks(ledger: &ExporterLedger) -> String {
     text
 }
 
-fn sink_line(sink: &Stored) -> String {
-    let Kept { stored, lost, .. } = sink.kept;
-    let lost_text = if lost.records > 0 { format!(", {} lost", count(lost.records)) } else { String::new() };
-    let why = sink.failure.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-    format!(
-        "{}: {} records stored, {} packets{lost_text}{why}\n",
-        sink.sink,
-        count(stored.records),
-        count(stored.packets)
-    )
-}
-
 fn balance_text(balance: &Whole) -> String {
     let share = |packets: u64| format!("{:.4} %", 100.0 * packets as f64 / balance.arrived.max(1) as f64);
     let row = |what: &str, packets: u64| vec![what.to_owned(), count(packets), share(packets)];
@@ -237,19 +227,7 @@ fn balance_text(balance: &Whole) -> String {
 /// Everything, for scrapers.
 pub(super) fn metrics(ledger: &CollectLedger, kept: &[Kept]) -> String {
     let mut text = ledger.metrics();
-    type Count = (&'static str, &'static str, fn(&Kept) -> u64);
-    let all: [Count; 3] = [
-        ("collect_stored_records_total", "Records a sink has stored.", |kept| kept.stored.records),
-        ("collect_sink_lost_records_total", "Records a sink gave up.", |kept| kept.lost.records),
-        ("collect_sink_waiting_records", "Records that wait for a sink.", |kept| kept.waiting.records),
-    ];
-    for (name, help, value) in all {
-        let kind = if name.ends_with("_total") { "counter" } else { "gauge" };
-        add(&mut text, format_args!("# HELP packetrig_{name} {help}\n# TYPE packetrig_{name} {kind}\n"));
-        for (number, kept) in kept.iter().enumerate() {
-            add(&mut text, format_args!("packetrig_{name}{{sink=\"{number}\"}} {}\n", value(kept)));
-        }
-    }
+    text.push_str(&counters::metrics_of_sinks(kept));
     text
 }
 

@@ -1,11 +1,13 @@
-//! Where records are kept: each sink behind a thread of its own, so that a slow one costs its own records only.
+//! Where records are kept: each sink behind a thread of its own.
+//!
+//! Files and connections wait for a sink that is slow. Of what came over UDP, a slow sink loses its own records only.
 
 use crate::error::Error;
 use crate::output::remark;
-use packetrig_flow::collect::Exporter;
+use packetrig_flow::collect::{Exporter, Transport};
 use packetrig_flow::{FlowRecord, Ledger};
 use packetrig_meter::collect::Outlet;
-use packetrig_store::flows::{self, Kept, QueuedSink, RecordSink, Source, Target};
+use packetrig_store::flows::{self, Kept, QueuePolicy, QueuedSink, RecordSink, Source, Target};
 use packetrig_sys::clock;
 use packetrig_units::MonoTime;
 use serde::Serialize;
@@ -39,6 +41,13 @@ pub(super) struct Stored {
     #[serde(flatten)]
     pub(super) kept: Kept,
     pub(super) failure: Option<String>,
+}
+
+impl Stored {
+    /// Whether it could not store what it took; what found its queue full is no failure of its place.
+    pub(super) const fn has_failed(&self) -> bool {
+        self.failure.is_some() || self.kept.lost.records > self.kept.queue_dropped.records
+    }
 }
 
 /// The accounts of all sinks, for other threads.
@@ -129,13 +138,21 @@ fn source(exporter: &Exporter) -> Source {
     Source { exporter: address.octets(), domain: exporter.domain }
 }
 
+/// Whether its records may wait: a datagram that is not taken is lost.
+const fn policy(exporter: &Exporter) -> QueuePolicy {
+    match exporter.source.transport {
+        Transport::Udp => QueuePolicy::Drop,
+        Transport::Tcp | Transport::Tls | Transport::File => QueuePolicy::Wait,
+    }
+}
+
 impl Outlet for Sinks {
     fn records(&mut self, records: &[FlowRecord], exporter: &Exporter) {
-        self.each(|sink| sink.write(records, source(exporter)));
+        self.each(|sink| sink.write_by(records, source(exporter), policy(exporter)));
     }
 
     fn ledger(&mut self, ledger: &Ledger, exporter: &Exporter, at_ns: u64) {
-        self.each(|sink| sink.ledger(ledger, source(exporter), at_ns));
+        self.each(|sink| sink.ledger_by(ledger, source(exporter), at_ns, policy(exporter)));
     }
 
     fn tick(&mut self) {

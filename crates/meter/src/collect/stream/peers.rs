@@ -43,6 +43,12 @@ impl PeerState {
         self.is_evicted.load(Ordering::Relaxed)
     }
 
+    /// Whether there is something to read at once.
+    pub(super) fn has_more(&self) -> bool {
+        let ready = self.stream.set_nonblocking(true);
+        ready.is_ok() && self.stream.peek(&mut [0]).is_ok_and(|bytes| bytes > 0)
+    }
+
     fn evict(&self) {
         self.is_evicted.store(true, Ordering::Relaxed);
         // The other side may have closed it already.

@@ -28,6 +28,6 @@ impl FileSink {
         let back = self.file.set_len(self.length).and_then(|()| self.file.seek(SeekFrom::Start(self.length)));
         // Where a file cannot be cut (a device), there is nothing behind its end either.
         drop(back);
-        Err(Untaken::RefusedWithTemplates)
+        Err(Untaken::Refused)
     }
 }

@@ -15,10 +15,8 @@ use udp::Udp;
 /// A message was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Untaken {
-    /// This message is lost; the next one may fare better.
+    /// This message is lost, and templates that were in it or before it have to be sent again.
     Refused,
-    /// So is this one, and templates that were in it or before it have to be sent again.
-    RefusedWithTemplates,
     /// The connection is gone; the message may be sent again on another one.
     Gone,
 }

@@ -1,4 +1,6 @@
 //! Datagrams. What the kernel refuses, also because the collector's machine said that nobody listens there, is lost.
+//!
+//! Behind each such gap the templates are sent again: a collector that was started meanwhile knows none.
 
 use super::super::Error;
 use super::super::target::Place;

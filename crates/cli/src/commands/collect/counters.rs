@@ -1,0 +1,193 @@
+//! Every counter of a collector and its sinks, as tables and as metrics.
+//!
+//! Invariant: what is a number in `--json` is in the tables, if it is not zero, and in the metrics. A test walks all of them.
+
+use super::show::add;
+use super::sinks::Stored;
+use crate::numbers::count;
+use crate::table::table;
+use packetrig_flow::Carried;
+use packetrig_flow::collect::SESSION_COUNTS;
+use packetrig_meter::collect::{CollectLedger, MissingData};
+use packetrig_store::flows::Kept;
+
+/// What was sent and is not stored, from the exporters to the sinks.
+pub(super) fn missing(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<MissingData> {
+    let mut missing = ledger.missing();
+    let lost = |of: fn(&Kept) -> u64| sinks.iter().map(|sink| of(&sink.kept)).sum::<u64>();
+    let in_queues = lost(|kept| kept.queue_dropped.records);
+    let of_sinks = [
+        ("records dropped: a sink was too slow for datagrams", in_queues),
+        ("records that a sink gave up", lost(|kept| kept.lost.records) - in_queues),
+    ];
+    let found = of_sinks.into_iter().filter(|(_, amount)| *amount > 0);
+    missing.extend(found.map(|(what, amount)| MissingData { what, amount }));
+    missing
+}
+
+/// The same in a line; nothing if everything is here.
+pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[Stored]) -> String {
+    let missing = missing(ledger, sinks);
+    let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
+    if amounts.is_empty() {
+        String::new()
+    } else {
+        format!("not everything is here: {}\n", amounts.join("; "))
+    }
+}
+
+/// What is counted of all exporters together, as far as it is not zero.
+pub(super) fn table_of_all(ledger: &CollectLedger) -> String {
+    let handed = ledger.handed.named().map(|(_, meaning, value)| (meaning, value));
+    let counts = SESSION_COUNTS.iter().map(|one| (one.meaning, (one.get)(&ledger.total)));
+    let intake = [
+        (
+            "messages received by sockets, connections and files",
+            ledger.intake.iter().map(|one| one.messages).sum(),
+        ),
+        ("their bytes", ledger.intake.iter().map(|one| one.bytes).sum()),
+    ];
+    let memory = [("bytes of memory that exporters hold", ledger.memory)];
+    let all = intake.into_iter().chain(counts).chain(handed).chain(memory);
+    let rows =
+        all.filter(|(_, value)| *value > 0).map(|(meaning, value)| vec![meaning.to_owned(), count(value)]);
+    table(&["of all exporters", "count"], rows)
+}
+
+/// The accounts of a sink, and what they are called.
+const fn accounts(kept: &Kept) -> [(&'static str, &'static str, Carried); 5] {
+    [
+        ("offered", "offered", kept.offered),
+        ("stored", "stored", kept.stored),
+        ("lost", "lost", kept.lost),
+        ("queue_dropped", "of these, because its queue was full", kept.queue_dropped),
+        ("waiting", "waiting", kept.waiting),
+    ]
+}
+
+pub(super) fn table_of_sinks(sinks: &[Stored]) -> String {
+    let mut rows = Vec::new();
+    let mut remarks = String::new();
+    for sink in sinks {
+        for (_, what, carried) in accounts(&sink.kept) {
+            let Carried { records, packets, bytes } = carried;
+            if carried != Carried::default() {
+                rows.push(vec![
+                    format!("{}: {what}", sink.sink),
+                    count(records),
+                    count(packets),
+                    count(bytes),
+                ]);
+            }
+        }
+        if sink.kept.failures > 0 {
+            let failures = count(sink.kept.failures);
+            add(&mut remarks, format_args!("{}: {failures} attempts to store failed\n", sink.sink));
+        }
+        if let Some(why) = &sink.failure {
+            add(&mut remarks, format_args!("{}: {why}\n", sink.sink));
+        }
+    }
+    let all =
+        if sinks.is_empty() { String::new() } else { table(&["sink", "records", "packets", "bytes"], rows) };
+    all + &remarks
+}
+
+/// The accounts of all sinks, for scrapers.
+pub(super) fn metrics_of_sinks(kept: &[Kept]) -> String {
+    type Unit = (&'static str, fn(&Carried) -> u64);
+    let units: [Unit; 3] = [("records", |c| c.records), ("packets", |c| c.packets), ("bytes", |c| c.bytes)];
+    let mut text = String::new();
+    for (at, (name, what, _)) in accounts(&Kept::default()).into_iter().enumerate() {
+        for (unit, value) in units {
+            let (suffix, kind) = if name == "waiting" { ("", "gauge") } else { ("_total", "counter") };
+            let name = format!("packetrig_collect_sink_{name}_{unit}{suffix}");
+            add(&mut text, format_args!("# HELP {name} Sinks, {unit}: {what}.\n# TYPE {name} {kind}\n"));
+            for (number, kept) in kept.iter().enumerate() {
+                let carried = accounts(kept)[at].2;
+                add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(&carried)));
+            }
+        }
+    }
+    let name = "packetrig_collect_sink_failures_total";
+    add(&mut text, format_args!("# HELP {name} Attempts to store that failed.\n# TYPE {name} counter\n"));
+    for (number, kept) in kept.iter().enumerate() {
+        add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", kept.failures));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::show;
+    use super::*;
+    use serde_json::{Value, json};
+
+    /// Labels, not counters.
+    const LABELS: [&str; 3] = ["port", "domain", "elapsed_ns"];
+
+    /// Gives every number below a value another one, and says which.
+    fn number_all(value: &mut Value, name: &str, next: &mut u64, given: &mut Vec<(String, u64)>) {
+        match value {
+            Value::Number(_) if !LABELS.contains(&name) => {
+                *next += 1;
+                *value = json!(*next);
+                given.push((name.to_owned(), *next));
+            }
+            Value::Array(all) => {
+                for one in all {
+                    number_all(one, name, next, given);
+                }
+            }
+            Value::Object(all) => {
+                for (key, one) in all {
+                    number_all(one, key, next, given);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn ledger() -> Value {
+        let total = serde_json::to_value(packetrig_flow::collect::SessionCounts::default()).unwrap();
+        let intake = packetrig_meter::collect::IntakeCounts { place: "udp://a".into(), ..Default::default() };
+        json!({
+            "elapsed_ns": 1,
+            "intake": [intake],
+            "exporters": [],
+            "total": total,
+            "refused": packetrig_flow::collect::RefusedMessages::default(),
+            "forgotten": packetrig_flow::collect::ForgottenExporters::default(),
+            "memory": 0,
+            "handed": packetrig_meter::collect::Handed::default(),
+        })
+    }
+
+    #[test]
+    fn every_counter_of_the_json_is_in_the_tables_and_in_the_metrics() {
+        let mut given = Vec::new();
+        let mut next = 1_000_000_007;
+        let mut all = ledger();
+        number_all(&mut all, "", &mut next, &mut given);
+        // Sums of different causes are shown for what sockets refused: one of them at a time.
+        let of_collector = std::mem::replace(&mut all["refused"]["not_allowed"], json!(0));
+        given.retain(|(_, value)| of_collector != *value);
+        let exporter = json!({"address": "192.0.2.1", "port": 1, "transport": "udp", "protocol": "ipfix",
+            "domain": 1, "is_here": true, "counts": all["total"].clone(), "reported": null});
+        all["exporters"] = json!([exporter]);
+        let ledger: CollectLedger = serde_json::from_value(all).unwrap();
+        let mut kept = serde_json::to_value(Kept::default()).unwrap();
+        number_all(&mut kept, "", &mut next, &mut given);
+        // What was dropped is part of what was lost.
+        let less = kept["lost"].take();
+        kept["lost"] = std::mem::replace(&mut kept["queue_dropped"], less);
+        let kept: Kept = serde_json::from_value(kept).unwrap();
+        let sinks = [Stored { sink: "records".into(), kept, failure: None }];
+        let (tables, metrics) = (show::tables(&ledger, &sinks), show::metrics(&ledger, &[kept]));
+        for (name, value) in &given {
+            assert!(tables.contains(&count(*value)), "{name} is not in the tables:\n{tables}");
+            assert!(metrics.contains(&format!(" {value}\n")), "{name} is not in the metrics:\n{metrics}");
+        }
+        assert!(given.len() > 60, "{given:?}");
+    }
+}

@@ -1,0 +1,95 @@
+//! A collector that is slower than its sources: what can wait waits, and whatever is missing shows in the exit code.
+
+use packetrig_tests::exporters::{RECORDS, honest_message};
+use packetrig_tests::program::{Finished, Running};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream, UdpSocket};
+
+/// More records than the queue of a sink holds, decoded faster than a sink stores them.
+const MESSAGES: u32 = 30_000;
+
+/// All messages of one exporter behind each other.
+fn stream() -> Vec<u8> {
+    (0..MESSAGES).flat_map(|n| honest_message(7, n * RECORDS)).collect()
+}
+
+fn report(finished: &Finished) -> Value {
+    serde_json::from_str(&finished.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", finished.stdout, finished.stderr))
+}
+
+/// Every record that was sent is stored, and the collector says so.
+fn assert_whole(finished: &Finished) {
+    let report = report(finished);
+    let wanted = MESSAGES * RECORDS;
+    assert_eq!(report["total"]["records"], wanted, "{report:#}");
+    assert_eq!(report["sinks"][0]["stored"]["records"], wanted, "{report:#}");
+    assert_eq!((&report["missing"], finished.code), (&serde_json::json!([]), Some(0)), "{report:#}");
+}
+
+#[test]
+fn a_file_waits_for_a_sink_that_is_slower() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.ipfix");
+    std::fs::write(&file, stream()).unwrap();
+    let file = file.display().to_string();
+    let finished =
+        Running::start(&["collect", &file, "--json", "--quiet", "--directory", "records"], "").finish();
+    assert_whole(&finished);
+}
+
+#[test]
+fn a_connection_is_held_back_by_a_sink_that_is_slower() {
+    let mut collector = super::Collector::start("tcp", &[]);
+    let mut connection = TcpStream::connect(collector.address()).unwrap();
+    connection.write_all(&stream()).unwrap();
+    connection.shutdown(Shutdown::Write).unwrap();
+    // The collector closes it once it has read everything.
+    assert_eq!(connection.read(&mut [0]).unwrap(), 0);
+    collector.running.signal(rustix::process::Signal::INT);
+    assert_whole(&collector.running.finish());
+}
+
+#[test]
+fn a_datagram_that_is_missing_shows_in_the_exit_code() {
+    let mut collector = super::Collector::start("udp", &[]);
+    let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+    exporter.connect(collector.address()).unwrap();
+    for number in [0, 1, 3] {
+        exporter.send(&honest_message(7, number * RECORDS)).unwrap();
+    }
+    collector.running.signal(rustix::process::Signal::INT);
+    let finished = collector.running.finish();
+    let report = report(&finished);
+    assert_eq!((&report["total"]["lost"], finished.code), (&RECORDS.into(), Some(7)), "{report:#}");
+    assert_eq!(report["missing"][0]["amount"], RECORDS, "{report:#}");
+}
+
+/// A message as if it had been sent so many seconds earlier.
+fn sent_earlier(mut message: Vec<u8>, seconds: u32) -> Vec<u8> {
+    let sent_s = u32::from_be_bytes(message[4..8].try_into().unwrap()) - seconds;
+    message[4..8].copy_from_slice(&sent_s.to_be_bytes());
+    message
+}
+
+/// The first message that is heard is not the first that was sent.
+#[test]
+fn messages_numbered_before_the_first_one_heard_are_decoded() {
+    let mut collector = super::Collector::start("udp", &[]);
+    let exporter = UdpSocket::bind("127.0.0.1:0").unwrap();
+    exporter.connect(collector.address()).unwrap();
+    for (number, seconds) in [(10, 0), (3, 2), (2, 3), (0, 40), (11, 0)] {
+        exporter.send(&sent_earlier(honest_message(7, number * RECORDS), seconds)).unwrap();
+    }
+    // Its template.
+    exporter.send(&sent_earlier(honest_message(7, 0), 40)).unwrap();
+    collector.running.signal(rustix::process::Signal::INT);
+    let report = report(&collector.running.finish());
+    let total = &report["total"];
+    let found = ["records", "early", "old", "restarts", "duplicates", "pending_bytes"]
+        .map(|what| total[what].as_u64());
+    assert_eq!(found, [5 * RECORDS, 2, 1, 0, 1, 0].map(|n| Some(n.into())), "{report:#}");
+    // Between the second and the eleventh message.
+    assert_eq!(total["lost"], 6 * RECORDS, "{report:#}");
+}
