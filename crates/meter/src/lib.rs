@@ -20,6 +20,7 @@ pub mod metrics;
 mod outbox;
 mod patience;
 mod placement;
+mod reorder;
 mod run;
 pub mod source;
 pub mod top;

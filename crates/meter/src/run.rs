@@ -14,6 +14,7 @@ use crate::ledger::{Books, Captured};
 use crate::memory::Memory;
 use crate::outbox::{Channels, Outbox};
 use crate::placement;
+use crate::reorder::ReorderBuffer;
 use crate::source::{
     FileOptions, Interface, LiveOptions, LiveSource, Location, Source, open_files, open_live,
 };
@@ -202,7 +203,8 @@ impl Place {
         ready.send(()).unwrap_or(());
         drop(ready);
         let Ok(source) = seated.recv() else { return Ok(()) };
-        Worker { source, intake, table, outbox, desk }.run()
+        let reorder = source.may_be_held().then(ReorderBuffer::new);
+        Worker { source, intake, table, outbox, desk, reorder }.run()
     }
 }
 

@@ -4,6 +4,8 @@
 //!  take a batch -> parse -> table -> outbox
 //!       nothing there: time out flows, send what is waiting, wait a little; a part of it also in between
 //! ```
+//! Packets of capture files pass a [`ReorderBuffer`] on their way to the table.
+//!
 //! Time drives the table also when no packet arrives. Between batches, a few times a second, the worker leaves its
 //! counts on its [`Desk`], where others read them.
 //!
@@ -13,11 +15,12 @@ use crate::Error;
 use crate::intake::Intake;
 use crate::memory::Memory;
 use crate::outbox::{Offered, Outbox};
+use crate::reorder::ReorderBuffer;
 use crate::source::{Source, Taken};
 use crate::top::Board;
-use packetrig_flow::Counts;
 use packetrig_flow::sim::SimEvent;
 use packetrig_flow::table::FlowTable;
+use packetrig_flow::{Counts, Packet};
 use packetrig_sys::clock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -104,12 +107,15 @@ pub(crate) struct Worker {
     pub(crate) table: FlowTable<Memory>,
     pub(crate) outbox: Outbox,
     pub(crate) desk: Arc<Desk>,
+    /// Where the source's packets may be out of order, and need not be metered at once.
+    pub(crate) reorder: Option<ReorderBuffer>,
 }
 
 impl Worker {
     /// Works until the source ends.
     pub(crate) fn run(mut self) -> Result<(), Error> {
         let worked = self.work();
+        self.release_held();
         self.desk.has_failed.store(worked.is_err(), Ordering::Release);
         // Whatever happened: what was metered is reported.
         self.table.finish(&mut self.outbox);
@@ -130,9 +136,7 @@ impl Worker {
                     break;
                 }
             }
-            let now_ns = self.source.now_ns(taken == Taken::Nothing);
-            let most = if taken == Taken::Ended { usize::MAX } else { DUE };
-            let is_done = self.table.advance_some(now_ns, most, &mut self.outbox);
+            let is_done = self.advance(taken);
             let clock_ns = clock::monotonic_ns();
             if clock_ns >= noted_ns + NOTE_NS {
                 self.attend()?;
@@ -146,6 +150,26 @@ impl Worker {
         }
     }
 
+    /// Does what is due, or a part of it; whether that was all.
+    fn advance(&mut self, taken: Taken) -> bool {
+        let has_ended = taken == Taken::Ended;
+        if has_ended {
+            self.release_held();
+        }
+        let given_ns = self.source.now_ns(taken == Taken::Nothing);
+        let now_ns = self.reorder.as_ref().map_or(Some(given_ns), |reorder| reorder.now_ns(given_ns));
+        let most = if has_ended { usize::MAX } else { DUE };
+        now_ns.is_none_or(|now_ns| self.table.advance_some(now_ns, most, &mut self.outbox))
+    }
+
+    /// Nothing more comes: what is held back is metered.
+    fn release_held(&mut self) {
+        let Self { table, outbox, desk, reorder, .. } = self;
+        if let Some(reorder) = reorder {
+            reorder.finish(|batch, now_ns| meter(table, outbox, desk, batch, now_ns));
+        }
+    }
+
     /// One batch.
     pub(crate) fn round(&mut self) -> Result<Taken, Error> {
         self.intake.clear();
@@ -154,16 +178,10 @@ impl Worker {
         if packets.is_empty() {
             return Ok(taken);
         }
-        let now_ns = self.source.now_ns(false);
-        self.table.meter(packets, now_ns, &mut self.outbox);
-        if self.outbox.wants_events() {
-            for packet in packets {
-                let flow_id = self.table.flow_id(packet);
-                self.outbox.event(SimEvent::Packet { flow_id, bytes: packet.bytes, at_ns: packet.at_ns });
-            }
-        }
-        if let Some(board) = &self.desk.board {
-            board.note(packets);
+        let Self { source, table, outbox, desk, .. } = self;
+        match &mut self.reorder {
+            Some(reorder) => reorder.pass(packets, |batch, now_ns| meter(table, outbox, desk, batch, now_ns)),
+            None => meter(table, outbox, desk, packets, source.now_ns(false)),
         }
         Ok(taken)
     }
@@ -195,5 +213,19 @@ impl Worker {
         notes.left = self.source.left();
         notes.offered.clear();
         notes.offered.extend_from_slice(self.outbox.offered());
+    }
+}
+
+/// Meters packets, and tells those who want to know of each.
+fn meter(table: &mut FlowTable<Memory>, outbox: &mut Outbox, desk: &Desk, packets: &[Packet], now_ns: u64) {
+    table.meter(packets, now_ns, outbox);
+    if outbox.wants_events() {
+        for packet in packets {
+            let flow_id = table.flow_id(packet);
+            outbox.event(SimEvent::Packet { flow_id, bytes: packet.bytes, at_ns: packet.at_ns });
+        }
+    }
+    if let Some(board) = &desk.board {
+        board.note(packets);
     }
 }

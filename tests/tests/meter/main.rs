@@ -4,6 +4,7 @@
 mod files;
 mod live;
 mod losses;
+mod order;
 
 use packetrig_testkit::lab::LabPort;
 use packetrig_tests::program::Finished;

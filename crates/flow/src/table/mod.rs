@@ -61,7 +61,8 @@ pub struct FlowTable<H> {
     counts: Counts,
     /// Losses of the meter so far; what began before the last one is marked.
     losses: u32,
-    begun: bool,
+    /// Time until which everything is done; nothing before the first packet.
+    now_ns: Option<u64>,
     hints: PhantomData<H>,
 }
 
@@ -84,6 +85,15 @@ impl Limits {
         let end = hot.last().saturating_add(silence);
         let part = hot.start.saturating_add(self.active);
         if !hot.is_empty() && part < end { (part, EndReason::Active) } else { (end, reason) }
+    }
+
+    /// Why a flow ends that is reported because nothing more comes.
+    fn last_reason(&self, hot: &Hot, now_ns: u64) -> EndReason {
+        match self.deadline(hot) {
+            (deadline, reason) if deadline <= now_ns && reason != EndReason::Active => reason,
+            _ if hot.is(ENDED) => EndReason::EndOfFlow,
+            _ => EndReason::Forced,
+        }
     }
 
     /// When its timer shall ring, and for what.
@@ -121,18 +131,25 @@ impl<H: Hints> FlowTable<H> {
             free: Vec::with_capacity(slots),
             counts: Counts::default(),
             losses: 0,
-            begun: false,
+            now_ns: None,
             hints: PhantomData,
         }
     }
 
     /// Meters packets in the order of their arrival, and does part of what is due by `now_ns`: as much as keeps up with
-    /// any stream of packets, and little enough to hold none up.
+    /// any stream of packets, and little enough to hold none up. Of a batch, nothing is due before its last packet's time.
     pub fn meter(&mut self, packets: &[Packet], now_ns: u64, outlet: &mut impl Outlet) {
-        self.begin(now_ns);
+        if self.now_ns.is_none()
+            && let Some(first) = packets.first()
+        {
+            // Flows of one batch may all end within it.
+            self.go_on(first.at_ns.min(now_ns));
+        }
         for batch in packets.chunks(BATCH) {
             self.batch(batch, outlet);
-            self.ring(now_ns, 2 * batch.len() + RINGS, outlet);
+            let done_ns = batch.last().map_or(now_ns, |packet| packet.at_ns.min(now_ns));
+            self.go_on(done_ns);
+            self.ring(done_ns, 2 * batch.len() + RINGS, outlet);
         }
     }
 
@@ -144,15 +161,17 @@ impl<H: Hints> FlowTable<H> {
     /// Does what is due by `now_ns` for about `most` flows at most, for a caller who has other things to do; whether that
     /// was all.
     pub fn advance_some(&mut self, now_ns: u64, most: usize, outlet: &mut impl Outlet) -> bool {
-        self.begin(now_ns);
+        self.go_on(now_ns);
         self.ring(now_ns, most, outlet)
     }
 
-    /// Reports every flow there is.
+    /// Reports every flow there is. Those that have ended by themselves say so.
     pub fn finish(&mut self, outlet: &mut impl Outlet) {
+        let now_ns = self.now_ns.unwrap_or(0);
         for slot in 0..self.hot.len() {
             if !self.hot[slot].is_free() {
-                self.report(slot, EndReason::Forced, outlet);
+                let reason = self.limits.last_reason(&self.hot[slot], now_ns);
+                self.report(slot, reason, outlet);
                 self.remove(slot);
             }
         }
@@ -189,10 +208,30 @@ impl<H: Hints> FlowTable<H> {
         self.ids.of(&self.lens.key(packet))
     }
 
-    fn begin(&mut self, now_ns: u64) {
-        if !self.begun {
-            self.begun = true;
-            self.wheel.begin(wheel::tick(now_ns));
+    /// The time is now this one.
+    #[inline]
+    fn go_on(&mut self, now_ns: u64) {
+        match self.now_ns {
+            None => self.wheel.begin(wheel::tick(now_ns)),
+            Some(before_ns) if now_ns.saturating_add(self.limits.idle) < before_ns => self.set_back(now_ns),
+            // A little late: what was due then is done.
+            Some(before_ns) if now_ns < before_ns => return,
+            Some(_) => {}
+        }
+        self.now_ns = Some(now_ns);
+    }
+
+    /// The clock was set back, or what it showed before was wrong: timers that are set by it would never ring.
+    #[cold]
+    fn set_back(&mut self, now_ns: u64) {
+        let held: Vec<usize> = (0..self.hot.len()).filter(|&slot| !self.hot[slot].is_free()).collect();
+        for &slot in &held {
+            self.wheel.clear(number(slot));
+        }
+        self.wheel.begin(wheel::tick(now_ns));
+        for slot in held {
+            let (tick, wait) = self.limits.ring(&self.hot[slot]);
+            self.wheel.set(number(slot), tick, wait);
         }
     }
 
@@ -299,7 +338,12 @@ impl<H: Hints> FlowTable<H> {
         if hot.begins(direction) {
             self.cold[slot].begins(direction, packet.at_ns);
         }
-        self.counts.backwards += u64::from(packet.at_ns < hot.last());
+        if packet.at_ns < hot.last() {
+            self.counts.backwards += 1;
+            // Only such a packet may lie before the first one of its direction or of the flow.
+            hot.start = hot.start.min(packet.at_ns);
+            self.cold[slot].begins_by(direction, packet.at_ns);
+        }
         if !hot.add(direction, packet) {
             hot.move_over(direction, &mut self.rare[slot]);
             let fits = hot.add(direction, packet);

@@ -250,6 +250,11 @@ impl Cold {
         self.first[direction] = at_ns;
     }
 
+    /// A packet of a direction came late: it may be the first.
+    pub(super) fn begins_by(&mut self, direction: usize, at_ns: u64) {
+        self.first[direction] = self.first[direction].min(at_ns);
+    }
+
     /// After a report.
     pub(super) const fn begin_part(&mut self, losses: u32) {
         self.part = self.part.saturating_add(1);

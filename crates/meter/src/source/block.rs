@@ -36,7 +36,7 @@ pub(super) struct Block {
     pub(super) places: Vec<Vec<Place>>,
     /// Packets that begin with what nobody reads, and their bytes.
     pub(super) foreign: (u64, u64),
-    /// Time of the latest packet so far.
+    /// Time of the capture so far.
     pub(super) until_ns: u64,
 }
 

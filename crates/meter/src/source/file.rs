@@ -1,8 +1,9 @@
 //! Capture files as a source: one worker reads for itself; several share blocks that a thread of their own reads.
 //!
-//! Times are those of the packets. Unless a [`Pace`] is given, everything is given as fast as it is taken.
+//! Times are those of the packets; what one packet says alone moves no clock ([`CaptureClock`]). Unless a [`Pace`] is given, everything is given as fast as it is taken.
 
 use super::block::{Block, Place};
+use super::clock::CaptureClock;
 use super::reader::{Read, Reader};
 use super::{Pace, Source, Taken};
 use crate::Error;
@@ -51,6 +52,9 @@ pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
     }
     let (read, stop) = (Arc::<Read>::default(), Arc::<AtomicBool>::default());
     let reader = Reader::new(&options.files, Arc::clone(&read))?;
+    let is_regular = |path: &PathBuf| std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    // A pipe may be somebody's live view; what comes at recorded times is to be seen at these times.
+    let may_be_held = options.pace.is_none() && options.files.iter().all(is_regular);
     let source = |worker, feed| FileSource {
         feed,
         block: None,
@@ -58,7 +62,8 @@ pub fn open_files(options: &FileOptions) -> Result<Files, Error> {
         foreign: (0, 0),
         worker,
         pace: options.pace.clone(),
-        now_ns: 0,
+        clock: CaptureClock::default(),
+        may_be_held,
         stop: Arc::clone(&stop),
         delivered: 0,
         left: 0,
@@ -161,7 +166,8 @@ pub struct FileSource {
     foreign: (u64, u64),
     worker: usize,
     pace: Option<Pace>,
-    now_ns: u64,
+    clock: CaptureClock,
+    may_be_held: bool,
     stop: Arc<AtomicBool>,
     delivered: u64,
     left: u64,
@@ -232,7 +238,7 @@ impl FileSource {
             }
             let Place { at_ns, full_len, input, link, .. } = *place;
             intake.frame_as(link, place.of(&block.bytes), full_len as usize, at_ns, input);
-            self.now_ns = self.now_ns.max(at_ns);
+            self.clock.note(at_ns);
             self.next += 1;
             self.delivered += 1;
         }
@@ -265,7 +271,7 @@ impl Source for FileSource {
         self.delivered += packets;
         if self.is_through() {
             if let Some(block) = self.block.as_ref().filter(|_| self.pace.is_none()) {
-                self.now_ns = self.now_ns.max(block.until_ns);
+                self.clock.set(block.until_ns);
             }
             let next = self.advance(None)?;
             if next != Taken::Some {
@@ -276,7 +282,11 @@ impl Source for FileSource {
     }
 
     fn now_ns(&mut self, _is_idle: bool) -> u64 {
-        self.pace.as_ref().map_or(self.now_ns, |pace| pace.now_ns().max(self.now_ns))
+        self.pace.as_ref().map_or_else(|| self.clock.now_ns(), Pace::now_ns)
+    }
+
+    fn may_be_held(&self) -> bool {
+        self.may_be_held
     }
 
     fn wait(&mut self, within_ns: u64) -> Result<(), Error> {

@@ -10,6 +10,7 @@
 //! Invariant: after [`Source::stop`] a source ends, and everything that had arrived by then has been given or counted.
 
 mod block;
+mod clock;
 mod file;
 mod live;
 mod pace;
@@ -43,6 +44,11 @@ pub trait Source: Send {
 
     /// The time until which all packets were given, nanoseconds since 1970. `is_idle`: there are none at hand.
     fn now_ns(&mut self, is_idle: bool) -> u64;
+
+    /// Whether its packets may be out of order, and held back until they are in order.
+    fn may_be_held(&self) -> bool {
+        false
+    }
 
     /// Waits until packets may be at hand, at most so long.
     fn wait(&mut self, within_ns: u64) -> Result<(), Error>;

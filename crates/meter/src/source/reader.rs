@@ -6,6 +6,7 @@
 //! Invariant: packets of the files = places + packets of other links + those behind damage, of which the ending tells.
 
 use super::block::{Block, Place, USUAL};
+use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::Bytes;
@@ -87,7 +88,9 @@ struct Open {
 pub(super) struct Reader {
     files: VecDeque<(u16, PathBuf)>,
     open: Option<Open>,
+    /// Of the last packet that had a time.
     last_ns: u64,
+    clock: CaptureClock,
     read: Arc<Read>,
 }
 
@@ -102,7 +105,8 @@ enum After {
 impl Reader {
     pub(super) fn new(files: &[PathBuf], read: Arc<Read>) -> Result<Self, Error> {
         let numbered = (0u16..).zip(files.iter().cloned()).collect();
-        let mut reader = Self { files: numbered, open: None, last_ns: 0, read };
+        let mut reader =
+            Self { files: numbered, open: None, last_ns: 0, clock: CaptureClock::default(), read };
         // A file that is not there is said at once.
         reader.open_next()?;
         Ok(reader)
@@ -126,7 +130,7 @@ impl Reader {
                     self.open_next()?;
                 }
             }
-            block.until_ns = self.last_ns;
+            block.until_ns = if self.open.is_some() { self.clock.now_ns() } else { self.clock.latest_ns() };
             if block.foreign.0 > 0 || block.places.iter().any(|places| !places.is_empty()) {
                 return Ok(true);
             }
@@ -156,8 +160,9 @@ impl Reader {
                 Ok(Step::Record { record, used }) => {
                     start += used;
                     packets += 1;
-                    self.last_ns = record.at_ns.map_or(self.last_ns, |at| at.max(self.last_ns));
-                    let at_ns = record.at_ns.unwrap_or(self.last_ns);
+                    self.last_ns = record.at_ns.unwrap_or(self.last_ns);
+                    let at_ns = self.last_ns;
+                    self.clock.note(at_ns);
                     if let Some(link) = Link::of_number(record.link_type) {
                         let (bytes, workers) = (&block.bytes, block.places.len());
                         let place = place(&record, link, bytes, (at_ns, open.input));

@@ -147,7 +147,8 @@ impl Model {
         for at in 0..self.flows.len() {
             let last = Packet { at_ns: now, ..Packet::default() };
             if self.goes_on(at, &last) {
-                self.report(at, EndReason::Forced);
+                let ended = self.flows[at].ended;
+                self.report(at, if ended { EndReason::EndOfFlow } else { EndReason::Forced });
             }
         }
         self.records

@@ -1,0 +1,166 @@
+//! Puts the packets of capture files in the order of their times before they are metered.
+//!
+//! Captures of several interfaces, and merged ones, have packets out of order; a flow that is metered in that order falls apart.
+//! While packets come in order they go straight through. At the beginning of a capture, and from the first packet that is out
+//! of order or more than a second ahead of the one before it, packets are held back and sorted, until two windows of them come
+//! in order. So a packet that is at most [`WINDOW`] packets of its worker late is metered as in the sorted capture, and a
+//! few packets from the future wait until the others are metered.
+//!
+//! Invariant: every packet comes out once; those that come out together are in order.
+
+use crate::intake::BATCH;
+use packetrig_flow::Packet;
+
+/// Packets that are held back at least once one was out of order: 4 MiB; twice as many at most.
+pub(crate) const WINDOW: usize = 1 << 15;
+/// A time that is further ahead may be wrong.
+const JUMP_NS: u64 = 1_000_000_000;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct ReorderBuffer {
+    held: Vec<Packet>,
+    is_holding: bool,
+    /// Time of the last packet that came out.
+    released_ns: Option<u64>,
+}
+
+impl ReorderBuffer {
+    /// Holds back what comes first: it may be out of order.
+    pub(crate) const fn new() -> Self {
+        Self { held: Vec::new(), is_holding: true, released_ns: None }
+    }
+
+    /// Takes packets as they are in the file, and gives out batches that are in order, each with the time until which all
+    /// packets have come out.
+    pub(crate) fn pass(&mut self, packets: &[Packet], mut out: impl FnMut(&[Packet], u64)) {
+        if !self.is_holding && is_steady(self.released_ns, packets) {
+            self.give(packets, &mut out);
+            return;
+        }
+        self.is_holding = true;
+        self.held.extend_from_slice(packets);
+        if self.held.len() >= 2 * WINDOW {
+            self.release(&mut out);
+        }
+    }
+
+    /// Gives out everything that is held back.
+    pub(crate) fn finish(&mut self, mut out: impl FnMut(&[Packet], u64)) {
+        let mut held = std::mem::take(&mut self.held);
+        held.sort_by_key(|packet| packet.at_ns);
+        self.give(&held, &mut out);
+    }
+
+    /// The time until which all packets have come out, where the source has given all until `given_ns`; nothing if none has
+    /// come out yet.
+    pub(crate) fn now_ns(&self, given_ns: u64) -> Option<u64> {
+        let released_ns = self.released_ns?;
+        Some(if self.held.is_empty() { released_ns.max(given_ns) } else { released_ns })
+    }
+
+    fn release(&mut self, out: &mut impl FnMut(&[Packet], u64)) {
+        let mut held = std::mem::take(&mut self.held);
+        self.is_holding = !is_steady(self.released_ns, &held);
+        let released = if self.is_holding { held.len() - WINDOW } else { held.len() };
+        if !held.is_sorted_by_key(|packet| packet.at_ns) {
+            held.sort_by_key(|packet| packet.at_ns);
+        }
+        self.give(&held[..released], out);
+        held.drain(..released);
+        // The memory serves again while packets are held back.
+        self.held = if self.is_holding { held } else { Vec::new() };
+    }
+
+    fn give(&mut self, packets: &[Packet], out: &mut impl FnMut(&[Packet], u64)) {
+        for batch in packets.chunks(BATCH) {
+            let Some(last) = batch.last() else { continue };
+            self.released_ns = Some(last.at_ns);
+            out(batch, last.at_ns);
+        }
+    }
+}
+
+/// Whether packets are in order behind a time, none far ahead of the one before it.
+fn is_steady(after_ns: Option<u64>, packets: &[Packet]) -> bool {
+    let Some(first) = packets.first() else { return true };
+    let mut before_ns = after_ns.unwrap_or(first.at_ns);
+    packets.iter().all(|packet| {
+        let is_near = packet.at_ns.checked_sub(before_ns).is_some_and(|ahead| ahead <= JUMP_NS);
+        before_ns = packet.at_ns;
+        is_near
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packets(times: impl IntoIterator<Item = u64>) -> Vec<Packet> {
+        (0..).zip(times).map(|(at, at_ns)| Packet { at_ns, bytes: at, ..Packet::default() }).collect()
+    }
+
+    fn passed(times: impl IntoIterator<Item = u64>) -> Vec<Packet> {
+        let mut buffer = ReorderBuffer::new();
+        let mut out = Vec::new();
+        for batch in packets(times).chunks(BATCH) {
+            buffer.pass(batch, |packets, _| out.extend_from_slice(packets));
+        }
+        buffer.finish(|packets, _| out.extend_from_slice(packets));
+        out
+    }
+
+    fn times(packets: &[Packet]) -> Vec<u64> {
+        packets.iter().map(|packet| packet.at_ns).collect()
+    }
+
+    #[test]
+    fn packets_in_order_are_held_back_at_the_beginning_only() {
+        let mut buffer = ReorderBuffer::new();
+        let mut out = 0;
+        for batch in packets(0..3 * WINDOW as u64).chunks(BATCH) {
+            buffer.pass(batch, |packets, now_ns| {
+                out += packets.len();
+                assert_eq!(now_ns + 1, out as u64);
+            });
+        }
+        assert_eq!((out, buffer.held.capacity()), (3 * WINDOW, 0));
+    }
+
+    #[test]
+    fn one_time_in_the_future_comes_last_wherever_it_was() {
+        for at in [0, 31, 1000, 2 * WINDOW as u64 + 31, 5 * WINDOW as u64] {
+            let time = |n: u64| if n == at { u64::MAX } else { n };
+            let found = times(&passed((0..5 * WINDOW as u64 + 1).map(time)));
+            let wanted: Vec<u64> =
+                (0..5 * WINDOW as u64 + 1).filter(|n| *n != at).chain([u64::MAX]).collect();
+            assert!(found == wanted, "at {at}");
+        }
+    }
+
+    #[test]
+    fn packets_within_the_window_come_out_in_order_and_equal_times_as_they_were() {
+        // Blocks turned around, after a beginning that is in order.
+        let block = WINDOW as u64 / 2;
+        let time = |n: u64| if n < 4 * block { n } else { n / block * block + (block - 1 - n % block) / 2 };
+        let found = passed((0..20 * block).map(time));
+        assert!(found.is_sorted_by_key(|packet| (packet.at_ns, packet.bytes)));
+        assert_eq!(found.len() as u64, 20 * block);
+    }
+
+    #[test]
+    fn no_packet_is_lost_or_doubled() {
+        let mut random = 1_u64;
+        for case in 0..300_u64 {
+            let times = (0..case).map(|_| {
+                random =
+                    random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                random >> (case % 3 * 20)
+            });
+            let mut found: Vec<u32> = passed(times).iter().map(|packet| packet.bytes).collect();
+            found.sort_unstable();
+            let wanted: Vec<u32> = (0..u32::try_from(case).unwrap()).collect();
+            assert_eq!(found, wanted);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! The time of a capture file, as its packets tell it together.
+//!
+//! The time is the later of the least times of the last two groups of packets: one packet of a wrong time, earlier or later than
+//! it should be, does not move it, and a capture that goes back in time takes it along.
+
+/// Packets of a group.
+const GROUP: u32 = 32;
+
+/// See the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct CaptureClock {
+    /// Of the groups before.
+    least_ns: [u64; 2],
+    /// Of this group, so far.
+    group_least_ns: u64,
+    packets: u32,
+    latest_ns: u64,
+}
+
+impl CaptureClock {
+    /// A packet of this time.
+    #[inline]
+    pub(super) fn note(&mut self, at_ns: u64) {
+        self.group_least_ns = if self.packets == 0 { at_ns } else { self.group_least_ns.min(at_ns) };
+        self.latest_ns = self.latest_ns.max(at_ns);
+        self.packets += 1;
+        if self.packets == GROUP {
+            self.least_ns = [self.least_ns[1], self.group_least_ns];
+            self.packets = 0;
+        }
+    }
+
+    /// Another clock has noted all packets until now.
+    pub(super) const fn set(&mut self, now_ns: u64) {
+        self.least_ns = [now_ns; 2];
+        self.packets = 0;
+    }
+
+    /// The latest time of all, which may be wrong: for the end, when it stops nothing any more.
+    pub(super) const fn latest_ns(&self) -> u64 {
+        self.latest_ns
+    }
+
+    /// The time; before two groups were there, the earliest that was seen.
+    pub(super) fn now_ns(&self) -> u64 {
+        match self.least_ns {
+            [0, 0] => self.group_least_ns,
+            [one, other] => one.max(other),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(times: impl IntoIterator<Item = u64>) -> u64 {
+        let mut clock = CaptureClock::default();
+        for at_ns in times {
+            clock.note(at_ns);
+        }
+        clock.now_ns()
+    }
+
+    #[test]
+    fn one_wrong_time_moves_nothing() {
+        for wrong in [0, u64::MAX] {
+            for at in 300..400 {
+                let now_ns = after((0..500).map(|n| if n == at { wrong } else { 1000 + n }));
+                assert!((1400..1500).contains(&now_ns), "{wrong} at {at}: {now_ns}");
+            }
+        }
+    }
+
+    #[test]
+    fn it_goes_with_the_capture_forwards_and_back() {
+        assert_eq!(after([7, 5, 9]), 5);
+        assert_eq!(after((0..64).chain(1000..1064)), 1032);
+        assert_eq!(after((1000..2000).chain(0..96)), 56);
+    }
+}
