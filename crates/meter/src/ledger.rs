@@ -264,12 +264,20 @@ pub struct Line {
     pub packets: Option<u64>,
     /// Whether they are lost to the records.
     pub is_loss: bool,
+    /// Of how many packets these are a part: those that came to this place, each output's on its own.
+    pub of: u64,
 }
 
 /// The ledger as lines, from the wire to the collector.
 pub fn lines(ledger: &Ledger) -> Vec<Line> {
     let Ledger { capture, packets, export } = ledger;
-    let line = |place, what, packets, is_loss| Line { place, what, packets, is_loss };
+    // Drivers differ in whether what they dropped has arrived.
+    let counted = capture.delivered + capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+    let arrived = capture.arrived.unwrap_or(counted).max(counted);
+    let line = |place, what, packets, is_loss| {
+        let of = if place == "export" { export.offered.packets } else { arrived };
+        Line { place, what, packets, is_loss, of }
+    };
     let mut lines = vec![
         line("capture", "arrived", capture.arrived, false),
         line("capture", "dropped by the driver", capture.driver_dropped, true),
@@ -315,6 +323,22 @@ const fn ignored(cause: Ignored) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_loss_is_more_than_what_it_is_a_part_of() {
+        let carried = |packets| Carried { records: 1, packets, bytes: 1 };
+        // Two outputs that refuse everything, and a driver that counts what it dropped as not arrived.
+        let export = ExportCounts { offered: carried(200), refused: carried(200), ..Default::default() };
+        let capture =
+            CaptureCounts { arrived: Some(100), driver_dropped: Some(300), ring_dropped: 0, delivered: 100 };
+        let ledger = Ledger { capture, export, ..Ledger::default() };
+        let losses: Vec<Line> = lines(&ledger).into_iter().filter(|line| line.is_loss).collect();
+        assert!(
+            losses.iter().all(|line| line.packets.is_none_or(|packets| packets <= line.of)),
+            "{losses:?}"
+        );
+        assert!(losses.iter().any(|line| line.packets == Some(200) && line.of == 200), "{losses:?}");
+    }
 
     #[test]
     fn a_sink_that_has_not_said_anything_has_everything_waiting() {

@@ -131,9 +131,8 @@ mod tests {
     fn one_time_in_the_future_comes_last_wherever_it_was() {
         for at in [0, 31, 1000, 2 * WINDOW as u64 + 31, 5 * WINDOW as u64] {
             let time = |n: u64| if n == at { u64::MAX } else { n };
-            let found = times(&passed((0..5 * WINDOW as u64 + 1).map(time)));
-            let wanted: Vec<u64> =
-                (0..5 * WINDOW as u64 + 1).filter(|n| *n != at).chain([u64::MAX]).collect();
+            let found = times(&passed((0..=5 * WINDOW as u64).map(time)));
+            let wanted: Vec<u64> = (0..=5 * WINDOW as u64).filter(|n| *n != at).chain([u64::MAX]).collect();
             assert!(found == wanted, "at {at}");
         }
     }

@@ -122,3 +122,30 @@ fn an_interrupted_reading_says_so_and_a_limited_one_is_done() {
         }
     }
 }
+
+#[test]
+fn what_several_outputs_refuse_is_no_more_than_all_and_a_directory_has_a_size() {
+    let (_directory, file) = recording::stored(&recording::mixture(600, 2_000));
+    let file = file.display().to_string();
+    let full = ["--export", "file:/dev/full", "--export", "file:/dev/full"];
+    let finished =
+        Running::start(&[&["meter", &file, "-q"][..], &full, &["--directory", "d"]].concat(), "").finish();
+    let said = &finished.stdout;
+    let share = |line: &str| line.strip_suffix(" %")?.rsplit(' ').next()?.parse::<f64>().ok();
+    let shares: Vec<f64> = said.lines().filter_map(share).collect();
+    assert!(!shares.is_empty() && shares.iter().all(|share| *share <= 100.0), "{said}");
+    let size = said.lines().find(|line| line.trim_start().starts_with("d ")).unwrap();
+    assert!(!size.ends_with(" 0 B"), "{said}");
+}
+
+#[test]
+fn a_link_type_that_is_not_read_is_named() {
+    let (_directory, file) = recording::stored(&recording::mixture(6, 2_000));
+    let mut bytes = std::fs::read(&file).unwrap();
+    bytes[20..24].copy_from_slice(&195_u32.to_be_bytes());
+    std::fs::write(&file, bytes).unwrap();
+    let result = ledger(&meter(&file, &[]));
+    let remarks = result["remarks"].to_string();
+    assert!(remarks.contains("6 packets of link type 195 (IEEE 802.15.4) are not read"), "{remarks}");
+    assert_eq!(number(&result, "/ledger/packets/ignored/1"), 6);
+}

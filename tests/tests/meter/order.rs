@@ -14,7 +14,7 @@ struct Seeded(u64);
 impl Seeded {
     fn below(&mut self, most: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
+        (self.0 >> 16) % most
     }
 
     fn index(&mut self, most: usize) -> usize {

@@ -1,5 +1,6 @@
 //! What frames of capture files begin with, where it is not Ethernet.
 
+use super::encapsulation::{self, Payload};
 use super::link::{self, Layer3, Next};
 use super::span::Span;
 use crate::{Ignored, Packet};
@@ -18,6 +19,18 @@ pub enum Link {
     Cooked2,
     /// An address family, as loopback interfaces of BSD have it.
     Loopback,
+    /// PPP.
+    Ppp,
+    /// Cisco HDLC.
+    Hdlc,
+    /// IEEE 802.11.
+    Wireless,
+    /// The same behind a radiotap header.
+    Radiotap,
+    /// A PPI header, which says what follows.
+    Ppi,
+    /// The netfilter log of Linux.
+    Nflog,
 }
 
 impl Link {
@@ -29,8 +42,19 @@ impl Link {
             113 => Self::Cooked,
             276 => Self::Cooked2,
             0 | 108 => Self::Loopback,
+            9 | 50 => Self::Ppp,
+            104 => Self::Hdlc,
+            105 => Self::Wireless,
+            127 => Self::Radiotap,
+            192 => Self::Ppi,
+            239 => Self::Nflog,
             _ => return None,
         })
+    }
+
+    /// What a frame carries, where one header after the other says it; nothing if that cannot be read.
+    pub fn payload(self, frame: &[u8]) -> Option<Payload> {
+        encapsulation::payload(self, frame)
     }
 
     /// Down to the first IP header.
@@ -56,6 +80,15 @@ impl Link {
             }
             // The family is in an order of its own and a number of the system's own; IP says itself what it is.
             Self::Loopback => link::ip(bytes.split::<4>().ok_or(Ignored::ShortLink)?.1),
+            Self::Ppp | Self::Hdlc | Self::Wireless | Self::Radiotap | Self::Ppi | Self::Nflog => {
+                let payload = self.payload(bytes.bytes).ok_or(Ignored::NotIp)?;
+                if let Some((source, destination)) = payload.addresses {
+                    packet.source_mac = source;
+                    packet.destination_mac = destination;
+                }
+                let rest = bytes.skip(payload.at).ok_or(Ignored::ShortLink)?;
+                link::walk(Next::Type(payload.kind), rest, packet)
+            }
         }
     }
 }

@@ -13,6 +13,7 @@
 //! Invariant: any bytes end in a packet or a cause. Nothing panics, allocates, or takes longer than the frame is long.
 
 mod capture;
+mod encapsulation;
 mod fast;
 mod fragments;
 mod ip;
@@ -23,6 +24,7 @@ mod tunnel;
 pub mod unified;
 
 pub use capture::Link;
+pub use encapsulation::{Payload, name_of_unread};
 pub use fragments::FragmentCounts;
 
 use crate::packet::mapped;

@@ -88,6 +88,8 @@ pub struct Balance {
     pub received: u64,
     /// Where the others are, only those above zero.
     pub losses: Vec<Loss>,
+    /// Packets in records that the exporters' last accounts do not have yet: arrived + newer = received + losses.
+    pub newer: u64,
 }
 
 impl Handed {
@@ -123,6 +125,9 @@ impl ExporterLedger {
         let (arrived, received) = (arrived(ledger), self.counts.packets);
         let ignored = Ignored::ALL.map(|cause| (ignored_name(cause), packets.ignored[cause as usize]));
         let dropped = capture.ring_dropped + capture.driver_dropped.unwrap_or(0);
+        // Its account is some seconds old, unless it has ended.
+        let on_the_way = export.sent.packets.saturating_sub(received);
+        let newer = received.saturating_sub(export.sent.packets);
         let places = [
             ("driver", capture.driver_dropped.unwrap_or(0)),
             ("ring", capture.ring_dropped),
@@ -132,11 +137,11 @@ impl ExporterLedger {
             ("its export queue", export.queue_dropped.packets),
             ("its transport", export.refused.packets),
             ("waiting for export", export.waiting.packets),
-            ("on the way", export.sent.packets.saturating_sub(received)),
+            ("on the way", on_the_way),
         ];
         let all = places[..3].iter().copied().chain(ignored).chain(places[3..].iter().copied());
         let losses = all.filter(|(_, packets)| *packets > 0).map(|(place, packets)| Loss { place, packets });
-        Some(Balance { arrived, received, losses: losses.collect() })
+        Some(Balance { arrived, received, losses: losses.collect(), newer })
     }
 }
 
@@ -159,6 +164,7 @@ impl CollectLedger {
         balances.reduce(|mut sum, one| {
             sum.arrived += one.arrived;
             sum.received += one.received;
+            sum.newer += one.newer;
             for loss in one.losses {
                 match sum.losses.iter_mut().find(|known| known.place == loss.place) {
                     Some(known) => known.packets += loss.packets,

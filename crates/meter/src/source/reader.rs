@@ -10,9 +10,9 @@ use super::clock::CaptureClock;
 use super::spread::worker_of;
 use crate::Error;
 use packetrig_engine::recorded::Bytes;
-use packetrig_flow::parse::Link;
+use packetrig_flow::parse::{Link, name_of_unread};
 use packetrig_wire::pcap::{Damage, Decoder, Record, Step};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::io::{ErrorKind, Read as _};
 use std::path::{Path, PathBuf};
@@ -82,6 +82,8 @@ struct Open {
     needed: usize,
     /// Where in the file the next byte is read.
     position: u64,
+    /// Packets by link types that are not read.
+    unread: BTreeMap<u16, u64>,
 }
 
 /// See the module.
@@ -117,6 +119,12 @@ impl Reader {
         while let Some(mut open) = self.open.take() {
             block.clear();
             let after = self.fill_from(&mut open, block)?;
+            if !matches!(after, After::More) {
+                for (link_type, packets) in &open.unread {
+                    let (file, name) = (open.path.display(), name_of_unread(*link_type));
+                    self.read.remark(format!("{file}: {packets} packets of link type {name} are not read"));
+                }
+            }
             match after {
                 After::More => self.open = Some(open),
                 After::Whole => self.open_next()?,
@@ -147,7 +155,16 @@ impl Reader {
         let Some((input, path)) = self.files.pop_front() else { return Ok(()) };
         let bytes = File::open(&path).and_then(Bytes::new).map_err(|source| failed(&path, source))?;
         let (decoder, carried) = (Decoder::new(), Vec::new());
-        self.open = Some(Open { path, input, bytes, decoder, carried, needed: 0, position: 0 });
+        self.open = Some(Open {
+            path,
+            input,
+            bytes,
+            decoder,
+            carried,
+            needed: 0,
+            position: 0,
+            unread: BTreeMap::new(),
+        });
         Ok(())
     }
 
@@ -168,6 +185,7 @@ impl Reader {
                         let place = place(&record, link, bytes, (at_ns, open.input));
                         block.places[worker_of(place.of(bytes), link, workers)].push(place);
                     } else {
+                        *open.unread.entry(record.link_type).or_default() += 1;
                         block.foreign = (block.foreign.0 + 1, block.foreign.1 + u64::from(record.full_len));
                     }
                 }

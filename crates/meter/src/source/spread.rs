@@ -43,6 +43,13 @@ fn network(frame: &[u8], link: Link) -> Option<(u8, usize)> {
         Link::Cooked2 => (18, short(0)?),
         Link::Ip => return Some((frame.first()? >> 4, 0)),
         Link::Loopback => return Some((frame.get(4)? >> 4, 4)),
+        Link::Ppp | Link::Hdlc | Link::Wireless | Link::Radiotap | Link::Ppi | Link::Nflog => {
+            let payload = link.payload(frame)?;
+            match payload.kind {
+                0x0800 | 0x86dd => return Some((frame.get(payload.at)? >> 4, payload.at)),
+                kind => (payload.at.checked_sub(2)?, kind),
+            }
+        }
     };
     while VLAN.contains(&kind) {
         at += 4;

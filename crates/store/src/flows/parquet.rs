@@ -185,6 +185,7 @@ impl ParquetSink {
             match files::place(&self.options.directory, file.table, file.partition, &file.bytes) {
                 Ok(_) => {
                     self.kept.store(file.carried);
+                    self.kept.file_bytes += file.bytes.len() as u64;
                     self.finished.pop_front();
                     self.again = None;
                 }

@@ -29,6 +29,8 @@ pub struct Kept {
     pub waiting: Carried,
     /// Attempts to store that failed; most are made good by the next.
     pub failures: u64,
+    /// Bytes of the files that were written; none where records go elsewhere.
+    pub file_bytes: u64,
 }
 
 /// A place for flow records.

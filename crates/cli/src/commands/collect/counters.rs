@@ -25,7 +25,26 @@ pub(super) fn missing(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<MissingDa
     missing
 }
 
-/// The same in a line; nothing if everything is here.
+/// What does not add up, too much as well as too little.
+pub(super) fn imbalances(ledger: &CollectLedger, sinks: &[Stored]) -> Vec<String> {
+    let mut found: Vec<String> = ledger.imbalances().iter().map(ToString::to_string).collect();
+    for sink in sinks {
+        let (handed, kept) = (&ledger.handed, &sink.kept);
+        let offered = (kept.offered.records, kept.offered.packets, kept.offered.bytes);
+        if (handed.records, handed.packets, handed.bytes) != offered {
+            found.push(format!(
+                "{}: records handed over = offered: {} and {}",
+                sink.sink, handed.records, offered.0
+            ));
+        }
+        if !kept.balances() {
+            found.push(format!("{}: offered = stored + lost + waiting: {kept:?}", sink.sink));
+        }
+    }
+    found
+}
+
+/// What is missing, in a line; nothing if everything is here.
 pub(super) fn missing_text(ledger: &CollectLedger, sinks: &[Stored]) -> String {
     let missing = missing(ledger, sinks);
     let amounts: Vec<_> = missing.iter().map(|one| format!("{} {}", count(one.amount), one.what)).collect();
@@ -84,6 +103,10 @@ pub(super) fn table_of_sinks(sinks: &[Stored]) -> String {
             let failures = count(sink.kept.failures);
             add(&mut remarks, format_args!("{}: {failures} attempts to store failed\n", sink.sink));
         }
+        if sink.kept.file_bytes > 0 {
+            let bytes = count(sink.kept.file_bytes);
+            add(&mut remarks, format_args!("{}: {bytes} bytes of files\n", sink.sink));
+        }
         if let Some(why) = &sink.failure {
             add(&mut remarks, format_args!("{}: {why}\n", sink.sink));
         }
@@ -109,10 +132,17 @@ pub(super) fn metrics_of_sinks(kept: &[Kept]) -> String {
             }
         }
     }
-    let name = "packetrig_collect_sink_failures_total";
-    add(&mut text, format_args!("# HELP {name} Attempts to store that failed.\n# TYPE {name} counter\n"));
-    for (number, kept) in kept.iter().enumerate() {
-        add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", kept.failures));
+    type Count = (&'static str, &'static str, fn(&Kept) -> u64);
+    let counts: [Count; 2] = [
+        ("failures", "Attempts to store that failed.", |kept| kept.failures),
+        ("file_bytes", "Bytes of the files that were written.", |kept| kept.file_bytes),
+    ];
+    for (name, help, value) in counts {
+        let name = format!("packetrig_collect_sink_{name}_total");
+        add(&mut text, format_args!("# HELP {name} {help}\n# TYPE {name} counter\n"));
+        for (number, kept) in kept.iter().enumerate() {
+            add(&mut text, format_args!("{name}{{sink=\"{number}\"}} {}\n", value(kept)));
+        }
     }
     text
 }

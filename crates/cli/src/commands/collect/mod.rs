@@ -83,7 +83,8 @@ pub(crate) fn perform(arguments: &Arguments, output: &mut Output) -> Result<Exit
         output.text(show::tables(&ledger, &stored));
     }
     let has_failed = has_failed || stored.iter().any(Stored::has_failed);
-    let is_whole = counters::missing(&ledger, &stored).is_empty();
+    let is_whole =
+        counters::missing(&ledger, &stored).is_empty() && counters::imbalances(&ledger, &stored).is_empty();
     Ok(exit(&ledger, End { has_failed, is_whole, has_signal: signal::received().is_some() }))
 }
 

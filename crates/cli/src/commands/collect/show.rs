@@ -31,25 +31,29 @@ struct Whole {
     arrived: u64,
     stored: u64,
     losses: Vec<Loss>,
+    /// In records that the meters' last accounts do not have yet: arrived + newer = stored + losses.
+    newer: u64,
     /// Stored of arrived.
     fraction: f64,
 }
 
 pub(super) fn json<'a>(ledger: &'a CollectLedger, sinks: &'a [Stored]) -> Report<'a> {
     let balance = ledger.balance().map(|balance| whole(balance, sinks, ledger));
-    Report { ledger, sinks, balance, missing: missing(ledger, sinks), imbalances: imbalances(ledger) }
-}
-
-fn imbalances(ledger: &CollectLedger) -> Vec<String> {
-    ledger.imbalances().iter().map(ToString::to_string).collect()
+    Report {
+        ledger,
+        sinks,
+        balance,
+        missing: missing(ledger, sinks),
+        imbalances: counters::imbalances(ledger, sinks),
+    }
 }
 
 /// Adds the last place where packets may be lost: the sinks. Who has none keeps nothing, and loses nothing there.
 fn whole(balance: Balance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
-    let Balance { arrived, received, mut losses } = balance;
-    let missing =
-        sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets)).min();
-    let missing = missing.unwrap_or(0);
+    let Balance { arrived, received, mut losses, newer } = balance;
+    // A sink that has stored more than it was handed is a defect, see `counters::imbalances`.
+    let missing = sinks.iter().map(|sink| ledger.handed.packets.saturating_sub(sink.kept.stored.packets));
+    let missing = missing.min().unwrap_or(0);
     if missing > 0 {
         losses.push(Loss { place: "not stored", packets: missing });
     }
@@ -58,6 +62,7 @@ fn whole(balance: Balance, sinks: &[Stored], ledger: &CollectLedger) -> Whole {
         arrived,
         stored,
         losses,
+        newer,
         fraction: if arrived == 0 { 1.0 } else { stored as f64 / arrived as f64 },
     }
 }
@@ -96,7 +101,7 @@ pub(super) fn tables(ledger: &CollectLedger, sinks: &[Stored]) -> String {
         text.push_str(&balance_text(&whole(balance, sinks, ledger)));
     }
     text.push_str(&counters::missing_text(ledger, sinks));
-    for imbalance in imbalances(ledger) {
+    for imbalance in counters::imbalances(ledger, sinks) {
         add(&mut text, format_args!("these accounts do not add up: {imbalance}\n"));
     }
     text
@@ -221,7 +226,9 @@ fn balance_text(balance: &Whole) -> String {
     let row = |what: &str, packets: u64| vec![what.to_owned(), count(packets), share(packets)];
     let losses = balance.losses.iter().map(|loss| row(&format!("- {}", loss.place), loss.packets));
     let rows = [row("arrived at the meters", balance.arrived)].into_iter().chain(losses);
-    table(&["from the wire", "packets", "share"], rows.chain([row("here", balance.stored)]))
+    let newer = Some(balance.newer).filter(|newer| *newer > 0);
+    let newer = newer.map(|newer| row("+ newer than the meters' accounts", newer));
+    table(&["from the wire", "packets", "share"], rows.chain(newer).chain([row("here", balance.stored)]))
 }
 
 /// Everything, for scrapers.

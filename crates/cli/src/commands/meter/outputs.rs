@@ -156,7 +156,13 @@ fn keep(
 }
 
 fn counts(kept: &Kept) -> ExportCounts {
-    ExportCounts { sent: kept.stored, refused: kept.lost, waiting: kept.waiting, ..ExportCounts::default() }
+    ExportCounts {
+        sent: kept.stored,
+        refused: kept.lost,
+        waiting: kept.waiting,
+        message_bytes: kept.file_bytes,
+        ..ExportCounts::default()
+    }
 }
 
 /// A sink on its thread.

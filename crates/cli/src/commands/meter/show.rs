@@ -41,8 +41,7 @@ pub(super) fn result(inputs: &str, report: &Report) -> String {
         elapsed.as_secs_f64(),
         scaled(per_second(packets.seen, elapsed), "p/s"),
     );
-    let all = report.ledger.capture.arrived.unwrap_or(packets.seen);
-    text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(|line| row(line, all))));
+    text.push_str(&table(&["", "", "packets", ""], lines(&report.ledger).iter().map(row)));
     text.push_str(&notes(report));
     if !report.outputs.is_empty() {
         let output = |output: &packetrig_meter::ledger::OutputReport| {
@@ -63,10 +62,10 @@ pub(super) fn result(inputs: &str, report: &Report) -> String {
     text
 }
 
-fn row(line: &Line, all: u64) -> Vec<String> {
+fn row(line: &Line) -> Vec<String> {
     let packets = line.packets.map_or_else(|| "–".to_owned(), count);
     let share = line.packets.filter(|packets| line.is_loss && *packets > 0);
-    let share = share.map_or_else(String::new, |packets| percent(packets, all));
+    let share = share.map_or_else(String::new, |packets| percent(packets, line.of));
     vec![line.place.to_owned(), line.what.to_owned(), packets, share]
 }
 

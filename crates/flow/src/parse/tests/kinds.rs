@@ -287,6 +287,19 @@ fn frames_of_files_need_not_begin_with_ethernet() {
         [&[0x81, 0][..], &[0; 2], &[0, 0, 0, 3], &[0, 1, 0, 6], &FROM, &[0, 0], &tag(5, 0x86dd, &six)];
     let cooked2 = cooked2.concat();
     let loopback = [&[2, 0, 0, 0][..], &four].concat();
+    let [ppp, framed] = [&[0x21][..], &[0xff, 3, 0, 0x21]].map(|head| [head, &four].concat());
+    let hdlc = [&[0x0f, 0, 0x86, 0xdd][..], &six].concat();
+    let snap = [&[0xaa, 0xaa, 3, 0, 0, 0, 8, 0][..], &four].concat();
+    // From a station by an access point, with QoS; a plain one behind radiotap; and one behind PPI.
+    let by = |control: [u8; 2], addresses: [[u8; 6]; 3], behind: &[u8]| {
+        [&control[..], &[0, 0], addresses.as_flattened(), &[0x10, 0], behind, &snap].concat()
+    };
+    let wireless = by([0x88, 1], [[1; 6], FROM, TO], &[0, 0]);
+    let radiotap = [&[0, 0, 8, 0, 0, 0, 0, 0][..], &by([0x08, 2], [TO, [1; 6], FROM], &[])].concat();
+    let ppi = [&[0, 0, 8, 0, 105, 0, 0, 0][..], &by([0x08, 0], [TO, FROM, [1; 6]], &[])].concat();
+    let nflog =
+        [&[2, 0, 0, 1][..], &[8, 0, 1, 0, 0, 0, 8, 0], &[5, 0, 10, 0, 0, 0, 0, 0], &[0, 0, 9, 0], &four]
+            .concat();
     let mut parser = Parser::new(ParseOptions::default());
     for (number, frame, expected) in [
         (1, eth(0x0800, &four), (mapped(LEFT), FROM, 0)),
@@ -295,6 +308,14 @@ fn frames_of_files_need_not_begin_with_ethernet() {
         (113, cooked, (mapped(LEFT), FROM, 0)),
         (276, cooked2, (LEFT6, FROM, 5)),
         (0, loopback, (mapped(LEFT), [0; 6], 0)),
+        (9, ppp, (mapped(LEFT), [0; 6], 0)),
+        (50, framed, (mapped(LEFT), [0; 6], 0)),
+        (50, hdlc.clone(), (LEFT6, [0; 6], 0)),
+        (104, hdlc, (LEFT6, [0; 6], 0)),
+        (105, wireless.clone(), (mapped(LEFT), FROM, 0)),
+        (127, radiotap, (mapped(LEFT), FROM, 0)),
+        (192, ppi, (mapped(LEFT), FROM, 0)),
+        (239, nflog, (mapped(LEFT), [0; 6], 0)),
     ] {
         let mut packet = Packet { mpls: [9; 3], ..Packet::default() };
         let link = Link::of_number(number).unwrap();
@@ -306,5 +327,16 @@ fn frames_of_files_need_not_begin_with_ethernet() {
             assert!(parsed.is_err(), "{number} cut to {len}");
         }
     }
-    assert_eq!(Link::of_number(127), None);
+    assert_eq!(Link::of_number(195), None);
+    assert_eq!(
+        (name_of_unread(195), name_of_unread(9999)),
+        ("195 (IEEE 802.15.4)".to_owned(), "9999".to_owned())
+    );
+    // What is encrypted, aggregated, empty or no data is not IP.
+    for (at, bits) in [(1, 0x40), (24, 0x80), (0, 0x40), (0, 0x04), (22, 1)] {
+        let mut frame = wireless.clone();
+        frame[at] |= bits;
+        let parsed = parser.parse_as(Link::Wireless, &frame, frame.len(), 0, 0, &mut Packet::default());
+        assert_eq!(parsed, Err(Ignored::NotIp), "{at}");
+    }
 }

@@ -1,6 +1,8 @@
 //! One meter at the far end of a cable, one sender at the near end, and what each thread of the meter needed meanwhile.
 //!
-//! What arrived is the kernel's count of the far interface, not what the sender or the meter says.
+//! What arrived is the kernel's count of the far interface, not what the sender or the meter says. A veth pair counts frames for which the
+//! far side's ring had no room as dropped and not as received, and the meter counts them as dropped by the driver: what came
+//! to the interface is both. Without that, the account came out too large by just those frames.
 
 use crate::machine::kib;
 use anyhow::Context;
@@ -75,16 +77,20 @@ impl Metered {
         causes.into_iter().flatten().filter_map(Value::as_u64).sum()
     }
 
-    /// Arrived, and in no account.
+    /// Arrived, and in no account. Below zero: in more than one, or never arrived. Either is a defect.
     pub(crate) fn unaccounted(&self) -> i64 {
         let accounted = self.metered() + self.ignored() + self.known_losses();
         self.arrived.cast_signed() - accounted.cast_signed()
     }
 
-    /// Share that is in no flow, of what arrived.
+    /// Arrived, and in no flow.
+    pub(crate) fn missing(&self) -> i64 {
+        self.arrived.cast_signed() - (self.metered() + self.ignored()).cast_signed()
+    }
+
+    /// Its share of what arrived.
     pub(crate) fn loss(&self) -> f64 {
-        let missing = self.arrived.saturating_sub(self.metered() + self.ignored());
-        missing as f64 / self.arrived.max(1) as f64
+        self.missing() as f64 / self.arrived.max(1) as f64
     }
 
     pub(crate) fn rate(&self) -> f64 {
@@ -106,7 +112,7 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
     let mut child = start(&load, &lab, files.path())?;
     ready(child.id())?;
     // What came before the meter was ready is nobody's: the cable is quiet then.
-    let before = links.counters(index)?.rx_frames;
+    let before = came(&mut links, index)?;
     let over = AtomicBool::new(false);
     let pid = child.id();
     let (samples, seconds, complaint) = std::thread::scope(|scope| {
@@ -119,7 +125,7 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
         anyhow::Ok((samples?, seconds?, complaint))
     })?;
     clock::sleep_until_ns(clock::monotonic_ns() + SETTLE_NS);
-    let arrived = links.counters(index)?.rx_frames - before;
+    let arrived = came(&mut links, index)? - before;
     interrupt(&child)?;
     child.wait()?;
     anyhow::ensure!(arrived > 0, "nothing was sent: {complaint}");
@@ -128,6 +134,12 @@ pub(crate) fn meter(load: Load) -> anyhow::Result<Metered> {
     let report =
         serde_json::from_str(&text).with_context(|| format!("the meter said: {text}{complaints}"))?;
     Ok(Metered { arrived, seconds, report, samples })
+}
+
+/// Frames that came to an interface, whether its ring had room for them or not.
+fn came(links: &mut Links, index: u32) -> anyhow::Result<u64> {
+    let counters = links.counters(index)?;
+    Ok(counters.rx_frames + counters.rx_dropped)
 }
 
 /// Seconds from the first to the last time that frames arrived.

@@ -120,9 +120,11 @@ fn sweep(effort: Effort, output: &mut Output, series: &Series) -> anyhow::Result
             table.rows.push(row(source, step, &runs, loss));
             samples.extend(runs.iter().flat_map(|run| lines(source, step, &run.samples)));
             plots.push((format!("{source} {step}"), vec![loss * 100.0]));
-            let worst =
-                runs.iter().map(|run| run.arrived.saturating_sub(run.metered() + run.ignored())).max();
-            if worst != Some(0) {
+            if let Some(run) = runs.iter().find(|run| run.unaccounted() != 0) {
+                best.end = format!("{} unaccounted at {step} {}", run.unaccounted(), series.unit);
+                break;
+            }
+            if runs.iter().any(|run| run.missing() != 0) {
                 best.end = format!("{:.3} % lost at {step} {}", loss * 100.0, series.unit);
                 break;
             }

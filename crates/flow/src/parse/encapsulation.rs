@@ -1,0 +1,184 @@
+//! Frames of captures that are not Ethernet: serial lines, 802.11, and headers that capturing programs put in front.
+//!
+//! 802.11: data frames that are neither encrypted nor aggregated. PPI and radiotap: their headers are passed over.
+
+use super::capture::Link;
+
+const IPV4: u16 = 0x0800;
+const IPV6: u16 = 0x86dd;
+/// Headers in front of headers; this bounds nothing but nonsense.
+const MOST: u32 = 4;
+
+/// What a frame carries, and where that begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Payload {
+    /// Its EtherType.
+    pub kind: u16,
+    /// Bytes in front of it.
+    pub at: usize,
+    /// Source and destination, where the frame has them.
+    pub addresses: Option<([u8; 6], [u8; 6])>,
+}
+
+impl Payload {
+    const fn new(kind: u16, at: usize) -> Self {
+        Self { kind, at, addresses: None }
+    }
+}
+
+/// A layer of headers: what is behind it.
+enum Behind {
+    Link(Link),
+    Payload(Payload),
+}
+
+/// What a frame that begins with `link` carries; nothing if that cannot be read.
+pub(super) fn payload(link: Link, frame: &[u8]) -> Option<Payload> {
+    let (mut link, mut start) = (link, 0);
+    for _ in 0..MOST {
+        let rest = frame.get(start..)?;
+        let (behind, at) = match link {
+            Link::Ppi => ppi(rest)?,
+            Link::Radiotap => (Behind::Link(Link::Wireless), usize::from(little(rest, 2)?)),
+            Link::Wireless => (Behind::Payload(wireless(rest)?), 0),
+            Link::Ppp => (Behind::Payload(ppp(rest)?), 0),
+            Link::Hdlc => (Behind::Payload(Payload::new(big(rest, 2)?, 4)), 0),
+            Link::Nflog => (Behind::Payload(nflog(rest)?), 0),
+            Link::Ethernet => {
+                let addresses = Some((*rest.get(6..)?.first_chunk()?, *rest.first_chunk()?));
+                (Behind::Payload(Payload { addresses, ..Payload::new(big(rest, 12)?, 14) }), 0)
+            }
+            Link::Ip => (Behind::Payload(Payload::new(of_version(rest)?, 0)), 0),
+            Link::Cooked | Link::Cooked2 | Link::Loopback => return None,
+        };
+        start += at;
+        match behind {
+            Behind::Link(next) => link = next,
+            Behind::Payload(payload) => return Some(Payload { at: start + payload.at, ..payload }),
+        }
+    }
+    None
+}
+
+fn big(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|pair| u16::from_be_bytes(*pair))
+}
+
+fn little(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..)?.first_chunk().map(|pair| u16::from_le_bytes(*pair))
+}
+
+fn of_version(bytes: &[u8]) -> Option<u16> {
+    match bytes.first()? >> 4 {
+        4 => Some(IPV4),
+        6 => Some(IPV6),
+        _ => None,
+    }
+}
+
+/// Per-Packet Information: version, flags, length, and the link type of what follows, all little-endian.
+fn ppi(bytes: &[u8]) -> Option<(Behind, usize)> {
+    let link = Link::of_number(little(bytes, 4)?)?;
+    (bytes.first() == Some(&0)).then_some((Behind::Link(link), usize::from(little(bytes, 2)?)))
+}
+
+/// PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also what Cisco sends there.
+fn ppp(bytes: &[u8]) -> Option<Payload> {
+    let at = match bytes.first_chunk()? {
+        [0xff, 3] => 2,
+        [0x0f | 0x8f, 0] => return Some(Payload::new(big(bytes, 2)?, 4)),
+        _ => 0,
+    };
+    // A protocol's number may be written in one byte; that one is odd.
+    let first = *bytes.get(at)?;
+    let (protocol, at) = if first & 1 == 1 { (first.into(), at + 1) } else { (big(bytes, at)?, at + 2) };
+    let kind = match protocol {
+        0x0021 => IPV4,
+        0x0057 => IPV6,
+        0x0281 => 0x8847,
+        0x0283 => 0x8848,
+        _ => return None,
+    };
+    Some(Payload::new(kind, at))
+}
+
+/// IEEE 802.11, section 9.2.
+fn wireless(bytes: &[u8]) -> Option<Payload> {
+    let [control, flags] = *bytes.first_chunk()?;
+    let is_data = control & 0b1111 == 0b1000;
+    let (has_qos, is_null, is_encrypted) = (control & 0x80 != 0, control & 0x40 != 0, flags & 0x40 != 0);
+    // What is fragmented is read where it begins.
+    let is_later_fragment = bytes.get(22)? & 15 != 0;
+    if !is_data || is_null || is_encrypted || is_later_fragment {
+        return None;
+    }
+    let address = |at: usize| bytes.get(at..)?.first_chunk().copied();
+    let (destination, source, mut at) = match flags & 3 {
+        0 => (address(4)?, address(10)?, 24),
+        // To an access point, from one, between two.
+        1 => (address(16)?, address(10)?, 24),
+        2 => (address(4)?, address(16)?, 24),
+        _ => (address(16)?, address(24)?, 30),
+    };
+    if has_qos {
+        let is_aggregated = bytes.get(at)? & 0x80 != 0;
+        if is_aggregated {
+            return None;
+        }
+        // Behind it, HT control.
+        at += if flags & 0x80 != 0 { 6 } else { 2 };
+    }
+    let is_snap = matches!(bytes.get(at..at + 6)?, [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
+    is_snap.then_some(Payload {
+        kind: big(bytes, at + 6)?,
+        at: at + 8,
+        addresses: Some((source, destination)),
+    })
+}
+
+/// The netfilter log: values, each with a length and a type. One is the packet. Their order of bytes is that of the machine that
+/// captured; it is little-endian nearly everywhere.
+fn nflog(bytes: &[u8]) -> Option<Payload> {
+    const PACKET: u16 = 9;
+    const MOST_VALUES: u32 = 64;
+    let mut at = 4;
+    for _ in 0..MOST_VALUES {
+        let length = little(bytes, at)?;
+        if little(bytes, at + 2)? == PACKET {
+            return Some(Payload::new(of_version(bytes.get(at + 4..)?)?, at + 4));
+        }
+        if length < 4 {
+            return None;
+        }
+        at += usize::from(length).next_multiple_of(4);
+    }
+    None
+}
+
+/// Names of link types that captures have and that are not read.
+const UNREAD: [(u16, &str); 16] = [
+    (3, "AX.25"),
+    (7, "ARCNET"),
+    (10, "FDDI"),
+    (107, "Frame Relay"),
+    (119, "Prism and 802.11"),
+    (122, "IP over Fibre Channel"),
+    (143, "DOCSIS"),
+    (147, "private use"),
+    (163, "AVS and 802.11"),
+    (187, "Bluetooth HCI"),
+    (189, "USB"),
+    (195, "IEEE 802.15.4"),
+    (201, "Bluetooth HCI"),
+    (220, "USB"),
+    (227, "SocketCAN"),
+    (253, "netlink"),
+];
+
+/// What a link type that is not read is called: its number, and its name where it has one here.
+pub fn name_of_unread(number: u16) -> String {
+    match UNREAD.iter().find(|(known, _)| *known == number) {
+        Some((_, name)) => format!("{number} ({name})"),
+        None => number.to_string(),
+    }
+}
