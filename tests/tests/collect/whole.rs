@@ -2,9 +2,11 @@
 
 use packetrig_tests::exporters::{RECORDS, honest_message};
 use packetrig_tests::program::{Finished, Running};
+use packetrig_tests::small_disk::SmallDisk;
 use serde_json::Value;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream, UdpSocket};
+use std::path::Path;
 
 /// More records than the queue of a sink holds, decoded faster than a sink stores them.
 const MESSAGES: u32 = 30_000;
@@ -64,6 +66,25 @@ fn a_datagram_that_is_missing_shows_in_the_exit_code() {
     let report = report(&finished);
     assert_eq!((&report["total"]["lost"], finished.code), (&RECORDS.into(), Some(7)), "{report:#}");
     assert_eq!(report["missing"][0]["amount"], RECORDS, "{report:#}");
+}
+
+/// Where the disk has no room for all, the row groups that fit are stored, and can be read.
+#[test]
+fn a_full_disk_keeps_what_was_whole() {
+    let Some(disk) = SmallDisk::mount(c"size=3m") else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.ipfix");
+    std::fs::write(&file, stream()).unwrap();
+    let [file, records] = [file, disk.path().join("records")].map(|path| path.display().to_string());
+    let finished =
+        Running::start(&["collect", &file, "--json", "--quiet", "--directory", &records], "").finish();
+    assert_eq!(finished.code, Some(4), "{}", finished.stderr);
+    let kept = &report(&finished)["sinks"][0];
+    let number = |account: &str| kept[account]["records"].as_u64().unwrap();
+    assert!(number("stored") > 0 && number("lost") > 0, "{kept:#}");
+    assert_eq!(number("stored") + number("lost"), u64::from(MESSAGES * RECORDS), "{kept:#}");
+    let stats: Value = serde_json::from_str(&super::flows("stats", Path::new(&records))).unwrap();
+    assert_eq!(stats["records"], number("stored"), "{stats:#}");
 }
 
 /// A message as if it had been sent so many seconds earlier.

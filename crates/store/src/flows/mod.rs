@@ -29,6 +29,7 @@ mod queued;
 mod sample;
 pub mod scan;
 mod sink;
+mod split;
 mod target;
 pub mod top;
 pub mod totals;

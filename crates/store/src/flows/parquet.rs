@@ -2,7 +2,8 @@
 //!
 //! Rows wait until there are enough for a row group, are sorted by the start of their flow and go into the file of the hour in which
 //! it began. Files grow in memory and are written whole when they are large or old enough. A disk that refuses stops nothing:
-//! whole files wait, up to a bound, and are tried again; beyond it they are given up and counted.
+//! whole files wait, up to a bound, and are tried again; beyond it they are given up and counted. Where a disk has no room for a
+//! file, its row groups become files of their own, and those that fit are stored.
 //!
 //! Invariant: what is on the disk is whole; what is not is in [`Kept::waiting`] or [`Kept::lost`].
 
@@ -11,7 +12,7 @@ use super::encode::Table;
 use super::files::{self, Partition};
 use super::image::{Finished, Image};
 use super::sink::carried;
-use super::{Error, Kept, RecordSink, Source};
+use super::{Error, Kept, RecordSink, Source, split};
 use packetrig_flow::{Carried, FlowRecord, Ledger};
 use packetrig_units::{MonoTime, Nanos};
 use std::collections::{BTreeMap, VecDeque};
@@ -140,6 +141,7 @@ impl ParquetSink {
         let image = &mut self.open[index];
         image.touched = self.groups;
         image.carried.add(carried);
+        image.groups.push(carried);
         if let Err(error) = rows(image) {
             // A file that could not be continued cannot be ended either.
             let image = self.open.swap_remove(index);
@@ -188,6 +190,14 @@ impl ParquetSink {
                     self.kept.file_bytes += file.bytes.len() as u64;
                     self.finished.pop_front();
                     self.again = None;
+                }
+                Err(error) if error.is_no_room() && file.groups.len() > 1 => {
+                    self.kept.failures += 1;
+                    let groups = split::row_groups(file)?;
+                    self.finished.pop_front();
+                    for group in groups.into_iter().rev() {
+                        self.finished.push_front(group);
+                    }
                 }
                 Err(error) => {
                     self.kept.failures += 1;

@@ -225,3 +225,19 @@ fn what_is_no_flow_record_is_refused_by_name() {
     fs::rename(stats, &file).unwrap();
     assert!(read(&file).contains("no column flowStartNanoseconds"), "{}", read(&file));
 }
+
+#[test]
+fn a_file_taken_apart_has_the_same_rows() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = sink(directory.path(), |options| options.group_rows = 1000);
+    sink.write(&records(3500), SOURCE).unwrap();
+    sink.seal_all().unwrap();
+    let file = sink.finished.pop_front().unwrap();
+    let groups = split::row_groups(&file).unwrap();
+    assert_eq!(groups.iter().map(|group| group.carried.records).collect::<Vec<_>>(), [1000, 1000, 1000, 500]);
+    sink.finished.extend(groups);
+    sink.flush().unwrap();
+    assert!(sink.kept().balances());
+    let rows: Vec<_> = read(directory.path()).into_iter().flat_map(|(_, rows)| rows).collect();
+    assert_eq!(rows, records(3500).into_iter().map(expected).collect::<Vec<_>>());
+}
