@@ -21,7 +21,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
-	eval-frame eval-rate eval-otg eval-meter eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-collect eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -128,6 +128,10 @@ eval-otg: ## Measure the OTG server: first frame after a configuration, cost of 
 eval-meter: ## Measure the flow meter: packets per second beside peers, hash, memory, loss live (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh meter
+
+eval-collect: ## Measure the collector: offered = stored, losses stated after kills, captures of others (EVAL_QUICK=1; EVAL_SEED; EVAL_CAPTURES)
+	@scripts/setup.sh eval
+	eval/run.sh collect
 
 eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval
