@@ -423,3 +423,29 @@ fn what_is_due_is_done_in_parts_if_wanted() {
     assert_eq!((table.flows(), records.len()), (0, 500));
     assert!(records.iter().all(|record| record.end == EndReason::Idle));
 }
+
+#[test]
+fn a_packet_that_comes_late_may_be_the_first_of_its_flow() {
+    let times = [5, 3, 9, 4].map(|second| second * SECOND);
+    let [record] = all(&small(), &times.map(|at_ns| packet(1, 2, at_ns)))[..] else { panic!("one record") };
+    assert_eq!((record.first_ns(), record.forward.last_ns), (3 * SECOND, 9 * SECOND));
+    assert_eq!(record.packets(), 4);
+}
+
+#[test]
+fn a_clock_that_is_set_back_sets_all_timers_anew() {
+    let mut table = FlowTable::<()>::new(&small());
+    let mut records = Vec::new();
+    let wrong = 1_000_000 * SECOND;
+    table.meter(&[packet(9, 9, wrong)], wrong, &mut records);
+    for second in 100..200_u64 {
+        let at_ns = second * SECOND;
+        table.meter(&[packet(u8::try_from(second - 100).unwrap(), 200, at_ns)], at_ns, &mut records);
+        table.advance(at_ns, &mut records);
+        table.audit();
+    }
+    // Each of them was silent for ten seconds, but for the last and that of the wrong time.
+    assert_eq!(records.len(), 100 - 10 - 1);
+    assert!(records.iter().all(|record| record.end == EndReason::Idle));
+    assert_eq!(table.counts().evicted, 0);
+}
