@@ -123,10 +123,13 @@ def packet(link, frame, full):
             if len(ip) < head + 8:
                 raise Beyond("IPv6")
             protocol, head = ip[head], head + 8 + ip[head + 1] * 8
-        if protocol in (44, 51, 59, 135, 139, 140):
+        if protocol in (44, 59, 135, 139, 140):
             raise Beyond("IPv6")
     else:
         return None
+    if protocol == 51:
+        # An authentication header says what follows, in either version.
+        protocol, head = ip[head], head + (ip[head + 1] + 2) * 4
     rest, ports, flags = ip[head:length], (0, 0), 0
     if protocol in (6, 17, 132, 33, 136):
         if len(rest) < 20:
