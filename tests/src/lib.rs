@@ -12,6 +12,7 @@ pub mod fuzz;
 pub mod hosts;
 pub mod judge;
 pub mod judged_run;
+pub mod nfcapd;
 pub mod permit;
 pub mod private_files;
 pub mod program;

@@ -1,8 +1,10 @@
-//! A record as a row: the columns that files, sinks and tables share, named as IANA names IPFIX information elements.
+//! A record as a row: the columns that files, sinks, tables and questions share, named as IANA names IPFIX information elements.
 //!
-//! Each column says which element it is and reads its value from a record. What IANA has no element for has a name in the
-//! same style and no number. The order is the order of columns.
+//! One list says everything of a column: its name, its short name, its number, what its values are and count, what it means,
+//! and how it is read from a record. What IANA has no element for has a name in the same style and no number. The order is the
+//! order of columns.
 
+use crate::foreign::{ForeignFields, OtherFields};
 use crate::packet::Tunnel;
 use crate::record::FlowRecord;
 
@@ -11,14 +13,20 @@ use crate::record::FlowRecord;
 pub struct Element {
     /// Its name.
     pub name: &'static str,
+    /// What people type for it.
+    pub short: &'static str,
     /// Its number at IANA, 0 if it has none.
     pub id: u16,
     /// Whether it is the reverse of that element (RFC 5103).
     pub reverse: bool,
     /// What its values are.
     pub kind: Kind,
+    /// What they count, if anything.
+    pub unit: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
     /// Its value in a record.
-    pub value: fn(&FlowRecord) -> Value,
+    pub value: for<'a> fn(&'a FlowRecord) -> Value<'a>,
 }
 
 /// What values are.
@@ -36,11 +44,13 @@ pub enum Kind {
     Word,
     /// Yes or no.
     Flag,
+    /// Names and values, as an object of JSON.
+    Fields,
 }
 
 /// A value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Value {
+pub enum Value<'a> {
     /// Of [`Kind::Unsigned`] and [`Kind::Time`].
     Number(u64),
     /// Of [`Kind::Address`].
@@ -51,11 +61,22 @@ pub enum Value {
     Word(&'static str),
     /// Of [`Kind::Flag`].
     Flag(bool),
+    /// Of [`Kind::Fields`].
+    Fields(&'a OtherFields),
 }
 
 macro_rules! elements {
-    ($($name:literal $id:literal $kind:expr, $record:ident => $value:expr;)*) => {
-        &[$(Element { name: $name, id: $id, reverse: is_reverse($name), kind: $kind, value: |$record| $value }),*]
+    ($($name:literal $short:literal $id:literal $kind:expr, $unit:literal, $record:ident => $value:expr, $meaning:literal;)*) => {
+        &[$(Element {
+            name: $name,
+            short: $short,
+            id: $id,
+            reverse: is_reverse($name),
+            kind: $kind,
+            unit: $unit,
+            meaning: $meaning,
+            value: |$record| $value,
+        }),*]
     };
 }
 
@@ -68,48 +89,114 @@ const U16: Kind = Kind::Unsigned(16);
 const U32: Kind = Kind::Unsigned(32);
 const U64: Kind = Kind::Unsigned(64);
 
+/// What a record has of other exporters, if it comes from one.
+fn foreign<T: Default>(record: &FlowRecord, field: impl Fn(&ForeignFields) -> T) -> T {
+    record.foreign.as_deref().map(field).unwrap_or_default()
+}
+
 /// Every column.
 pub const ELEMENTS: &[Element] = elements! {
-    "flowStartNanoseconds" 156 Kind::Time, record => Value::Number(record.first_ns());
-    "flowEndNanoseconds" 157 Kind::Time, record => Value::Number(record.last_ns());
-    "ipVersion" 60 U8, record => number(if record.key.is_ipv4() { 4_u8 } else { 6 });
-    "sourceIPv6Address" 27 Kind::Address, record => Value::Address(record.key.source);
-    "destinationIPv6Address" 28 Kind::Address, record => Value::Address(record.key.destination);
-    "sourceTransportPort" 7 U16, record => number(record.key.source_port);
-    "destinationTransportPort" 11 U16, record => number(record.key.destination_port);
-    "protocolIdentifier" 4 U8, record => number(record.key.protocol);
-    "packetDeltaCount" 2 U64, record => number(record.forward.packets);
-    "octetDeltaCount" 1 U64, record => number(record.forward.bytes);
-    "layer2OctetDeltaCount" 352 U64, record => number(record.forward.frame_bytes);
-    "tcpControlBits" 6 U8, record => number(record.forward.tcp_flags);
-    "reversePacketDeltaCount" 2 U64, record => number(record.reverse.packets);
-    "reverseOctetDeltaCount" 1 U64, record => number(record.reverse.bytes);
-    "reverseLayer2OctetDeltaCount" 352 U64, record => number(record.reverse.frame_bytes);
-    "reverseTcpControlBits" 6 U8, record => number(record.reverse.tcp_flags);
-    "dot1qVlanId" 243 U16, record => number(record.key.vlan);
-    "dot1qCustomerVlanId" 245 U16, record => number(record.key.inner_vlan);
-    "tunnelKind" 0 Kind::Word, record => Value::Word(tunnel(record.key.tunnel));
-    "layer2SegmentId" 351 U32, record => number(record.key.tunnel_id);
-    "outerSourceIPv6Address" 0 Kind::Address, record => Value::Address(record.outer_source);
-    "outerDestinationIPv6Address" 0 Kind::Address, record => Value::Address(record.outer_destination);
-    "mplsTopLabelStackSection" 70 U32, record => number(record.mpls[0] >> 8);
-    "mplsLabelStackSection2" 71 U32, record => number(record.mpls[1] >> 8);
-    "mplsLabelStackSection3" 72 U32, record => number(record.mpls[2] >> 8);
-    "sourceMacAddress" 56 Kind::Mac, record => Value::Mac(record.source_mac);
-    "destinationMacAddress" 80 Kind::Mac, record => Value::Mac(record.destination_mac);
-    "minimumTTL" 52 U8, record => number(record.ttl_min);
-    "maximumTTL" 53 U8, record => number(record.ttl_max);
-    "ipClassOfService" 5 U8, record => number(record.tos);
-    "icmpTypeCode" 0 U16, record => number(record.icmp);
-    "flowEndReason" 136 U8, record => number(record.end as u8);
-    "flowId" 148 U64, record => number(record.flow_id);
-    "flowPart" 0 U16, record => number(record.part);
-    "samplingInterval" 34 U32, record => number(record.sampling);
-    "ingressInterface" 10 U32, record => number(record.input);
-    "observedLoss" 0 Kind::Flag, record => Value::Flag(record.loss);
+    "flowStartNanoseconds" "start" 156 Kind::Time, "ns", record => Value::Number(record.first_ns()),
+        "first packet of either direction";
+    "flowEndNanoseconds" "end" 157 Kind::Time, "ns", record => Value::Number(record.last_ns()),
+        "last packet";
+    "ipVersion" "version" 60 U8, "", record => number(if record.key.is_ipv4() { 4_u8 } else { 6 }),
+        "4 or 6";
+    "sourceIPv6Address" "src-ip" 27 Kind::Address, "", record => Value::Address(record.key.source),
+        "the end that was seen first";
+    "destinationIPv6Address" "dst-ip" 28 Kind::Address, "", record => Value::Address(record.key.destination),
+        "the other end";
+    "sourceTransportPort" "src-port" 7 U16, "", record => number(record.key.source_port),
+        "0 where there are none";
+    "destinationTransportPort" "dst-port" 11 U16, "", record => number(record.key.destination_port),
+        "of ICMP, type × 256 + code where flows are told apart by it";
+    "protocolIdentifier" "protocol" 4 U8, "", record => number(record.key.protocol),
+        "behind extension headers";
+    "packetDeltaCount" "packets" 2 U64, "packets", record => number(record.forward.packets),
+        "from source to destination";
+    "octetDeltaCount" "bytes" 1 U64, "bytes", record => number(record.forward.bytes),
+        "of IP, headers included, from source to destination";
+    "layer2OctetDeltaCount" "frame-bytes" 352 U64, "bytes", record => number(record.forward.frame_bytes),
+        "of whole frames, without FCS, from source to destination";
+    "tcpControlBits" "flags" 6 U8, "", record => number(record.forward.tcp_flags),
+        "all TCP flags seen from source to destination";
+    "reversePacketDeltaCount" "packets-back" 2 U64, "packets", record => number(record.reverse.packets),
+        "the other way; zero in one-way records";
+    "reverseOctetDeltaCount" "bytes-back" 1 U64, "bytes", record => number(record.reverse.bytes),
+        "of IP, the other way";
+    "reverseLayer2OctetDeltaCount" "frame-bytes-back" 352 U64, "bytes", record => number(record.reverse.frame_bytes),
+        "of whole frames, the other way";
+    "reverseTcpControlBits" "flags-back" 6 U8, "", record => number(record.reverse.tcp_flags),
+        "all TCP flags seen the other way";
+    "dot1qVlanId" "vlan" 243 U16, "", record => number(record.key.vlan),
+        "outermost VLAN; 0 if untagged";
+    "dot1qCustomerVlanId" "inner-vlan" 245 U16, "", record => number(record.key.inner_vlan),
+        "the one inside it";
+    "tunnelKind" "tunnel" 0 Kind::Word, "", record => Value::Word(tunnel(record.key.tunnel)),
+        "empty, `ip`, `gre`, `vxlan`, `gtp-u`";
+    "layer2SegmentId" "tunnel-id" 351 U32, "", record => number(record.key.tunnel_id),
+        "VXLAN network, GTP tunnel, GRE key";
+    "outerSourceIPv6Address" "outer-src-ip" 0 Kind::Address, "", record => Value::Address(record.outer_source),
+        "of the outermost IP header, if the flow was carried in one";
+    "outerDestinationIPv6Address" "outer-dst-ip" 0 Kind::Address, "", record => Value::Address(record.outer_destination),
+        "the other end of the outermost IP header";
+    "mplsTopLabelStackSection" "mpls1" 70 U32, "", record => number(record.mpls[0] >> 8),
+        "outermost entry of the first packet's stack, without its TTL";
+    "mplsLabelStackSection2" "mpls2" 71 U32, "", record => number(record.mpls[1] >> 8),
+        "the entry below it";
+    "mplsLabelStackSection3" "mpls3" 72 U32, "", record => number(record.mpls[2] >> 8),
+        "the third entry";
+    "sourceMacAddress" "src-mac" 56 Kind::Mac, "", record => Value::Mac(record.source_mac),
+        "of the first packet";
+    "destinationMacAddress" "dst-mac" 80 Kind::Mac, "", record => Value::Mac(record.destination_mac),
+        "of the first packet";
+    "minimumTTL" "ttl-min" 52 U8, "", record => number(record.ttl_min),
+        "least time to live seen";
+    "maximumTTL" "ttl-max" 53 U8, "", record => number(record.ttl_max),
+        "greatest time to live seen";
+    "ipClassOfService" "tos" 5 U8, "", record => number(record.tos),
+        "of the first packet";
+    "icmpTypeCode" "icmp" 0 U16, "", record => number(record.icmp),
+        "of the first packet: type × 256 + code (IANA has one for each version of IP: 32, 139)";
+    "flowEndReason" "end-reason" 136 U8, "", record => number(record.end as u8),
+        "1 idle, 2 still active, 3 its end was seen, 4 the meter was stopped, 5 no room";
+    "flowId" "flow-id" 148 U64, "", record => number(record.flow_id),
+        "the same for both directions, and at every meter with the same flow-id key";
+    "flowPart" "part" 0 U16, "records", record => number(record.part),
+        "of this flow that came before";
+    "samplingInterval" "sampling" 34 U32, "packets", record => number(record.sampling),
+        "of which one was metered";
+    "ingressInterface" "in-if" 10 U32, "", record => number(record.input),
+        "where the flow came in";
+    "observedLoss" "loss" 0 Kind::Flag, "", record => Value::Flag(record.loss),
+        "packets were lost before the meter while the flow lived";
+    "egressInterface" "out-if" 14 U32, "", record => number(foreign(record, |of| of.output)),
+        "where the flow left the exporter";
+    "bgpSourceAsNumber" "src-as" 16 U32, "", record => number(foreign(record, |of| of.source_as)),
+        "autonomous system of the source";
+    "bgpDestinationAsNumber" "dst-as" 17 U32, "", record => number(foreign(record, |of| of.destination_as)),
+        "autonomous system of the destination";
+    "ipNextHopIPv6Address" "next-hop" 62 Kind::Address, "", record => Value::Address(foreign(record, |of| of.next_hop)),
+        "the next router";
+    "bgpNextHopIPv6Address" "bgp-next-hop" 63 Kind::Address, "", record => Value::Address(foreign(record, |of| of.bgp_next_hop)),
+        "the next router of BGP";
+    "postVlanId" "post-vlan" 59 U16, "", record => number(foreign(record, |of| of.post_vlan)),
+        "VLAN in which the flow left the exporter";
+    "postIpClassOfService" "post-tos" 55 U8, "", record => number(foreign(record, |of| of.post_tos)),
+        "type of service with which it left";
+    "postNATSourceIPv6Address" "nat-src-ip" 281 Kind::Address, "", record => Value::Address(foreign(record, |of| of.nat_source)),
+        "source behind NAT";
+    "postNATDestinationIPv6Address" "nat-dst-ip" 282 Kind::Address, "", record => Value::Address(foreign(record, |of| of.nat_destination)),
+        "destination behind NAT";
+    "postNAPTSourceTransportPort" "nat-src-port" 227 U16, "", record => number(foreign(record, |of| of.nat_source_port)),
+        "source port behind NAT";
+    "postNAPTDestinationTransportPort" "nat-dst-port" 228 U16, "", record => number(foreign(record, |of| of.nat_destination_port)),
+        "destination port behind NAT";
+    "otherFields" "other" 0 Kind::Fields, "", record => Value::Fields(record.foreign.as_deref().map_or(OtherFields::NONE, |of| &of.others)),
+        "what the exporter sent beyond these columns, by name";
 };
 
-fn number(value: impl Into<u64>) -> Value {
+fn number(value: impl Into<u64>) -> Value<'static> {
     Value::Number(value.into())
 }
 
@@ -133,6 +220,8 @@ mod tests {
     fn names_and_numbers_are_told_apart() {
         let names: BTreeSet<_> = ELEMENTS.iter().map(|element| element.name).collect();
         assert_eq!(names.len(), ELEMENTS.len());
+        let short: BTreeSet<_> = ELEMENTS.iter().map(|element| element.short).collect();
+        assert_eq!(short.len(), ELEMENTS.len());
         let numbers: Vec<_> = ELEMENTS.iter().filter(|element| element.id > 0).collect();
         let set: BTreeSet<_> = numbers.iter().map(|element| (element.id, element.reverse)).collect();
         assert_eq!(set.len(), numbers.len());
@@ -148,7 +237,8 @@ mod tests {
                 | (Value::Address(_), Kind::Address)
                 | (Value::Mac(_), Kind::Mac)
                 | (Value::Word(_), Kind::Word)
-                | (Value::Flag(_), Kind::Flag) => true,
+                | (Value::Flag(_), Kind::Flag)
+                | (Value::Fields(_), Kind::Fields) => true,
                 _ => false,
             };
             assert!(fits, "{}", element.name);

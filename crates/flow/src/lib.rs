@@ -18,7 +18,9 @@ pub mod collect;
 mod counts;
 pub mod element;
 pub mod export;
+mod foreign;
 pub mod hash;
+mod iana;
 mod key;
 mod ledger;
 mod packet;
@@ -28,6 +30,7 @@ pub mod sim;
 pub mod table;
 
 pub use counts::{Counts, Imbalance};
+pub use foreign::{ForeignFields, OTHER_BYTES_MOST, OtherFields};
 pub use hash::flow_id;
 pub use key::FlowKey;
 pub use ledger::{CaptureCounts, Carried, ExportCounts, Ledger};

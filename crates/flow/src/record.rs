@@ -1,11 +1,13 @@
 //! What is known of a flow when it is reported.
 
 use crate::canonical::{counterpart, is_icmp};
+use crate::foreign::ForeignFields;
 use crate::key::FlowKey;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// One report of a flow. A long flow is reported in several [parts](FlowRecord::part), each with counts of its own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FlowRecord {
     /// Its key; the source is the end whose packet was seen first.
     pub key: FlowKey,
@@ -43,6 +45,8 @@ pub struct FlowRecord {
     pub input: u32,
     /// Whether packets were lost before the meter while it lived.
     pub loss: bool,
+    /// What our meter does not tell and others do. Absent in its own records, so that these stay small.
+    pub foreign: Option<Arc<ForeignFields>>,
 }
 
 /// One direction of a flow.
@@ -124,7 +128,7 @@ impl FlowRecord {
     /// question is taken for its answer, and the other way round.
     #[must_use]
     pub fn split(&self) -> (Self, Option<Self>) {
-        let forward = Self { reverse: Half::default(), ..*self };
+        let forward = Self { reverse: Half::default(), ..self.clone() };
         let back = Self {
             key: self.reversed_key(),
             forward: self.reverse,
@@ -134,7 +138,8 @@ impl FlowRecord {
             destination_mac: self.source_mac,
             outer_source: self.outer_destination,
             outer_destination: self.outer_source,
-            ..*self
+            foreign: self.foreign.as_ref().map(|foreign| Arc::new(foreign.reversed())),
+            ..self.clone()
         };
         (forward, (self.reverse.packets > 0).then_some(back))
     }

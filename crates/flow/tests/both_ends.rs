@@ -124,6 +124,7 @@ fn record() -> impl Strategy<Value = FlowRecord> {
                 sampling,
                 input,
                 loss,
+                foreign: None,
             }
         },
     )

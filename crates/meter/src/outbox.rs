@@ -113,7 +113,7 @@ impl Outlet for Outbox {
             out.record(record);
         }
         if !self.sinks.is_empty() {
-            self.records.push(*record);
+            self.records.push(record.clone());
             if self.records.len() >= RECORDS {
                 self.send();
             }

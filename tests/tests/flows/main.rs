@@ -7,6 +7,7 @@ mod clients;
 mod disk;
 mod judge;
 mod made;
+mod questions;
 
 use made::Made;
 use packetrig_flow::Ledger;
@@ -73,10 +74,10 @@ fn the_largest_are_named_and_records_are_shown() {
     let top = packetrig(&["top", "--json", "--by", "source", "-n", "2"], directory.path());
     let groups: Vec<Value> = top.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(
-        (&groups[0]["group"], groups[0]["bytes"].as_u64()),
+        (&groups[0]["src-ip"], groups[0]["bytes"].as_u64()),
         (&Made::server().into(), Some(made.bytes_back))
     );
-    assert_eq!(groups[1]["group"], address.as_str());
+    assert_eq!(groups[1]["src-ip"], address.as_str());
     let shown = packetrig(&["show", "--json", "--address", address], directory.path());
     let records: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(records.len(), made.of_top_source);

@@ -4,9 +4,11 @@ use crate::protocols;
 use clap::{Args, Subcommand, ValueEnum};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use packetrig_store::flows::columns::{Column, columns, find_column};
 use packetrig_store::flows::filter::{Filter, Prefix};
+use packetrig_store::flows::grouping::Grouping;
 use packetrig_store::flows::scan::Span;
-use packetrig_store::flows::top::{By, Order};
+use packetrig_store::flows::top::Order;
 use packetrig_units::Nanos;
 use std::path::PathBuf;
 
@@ -25,20 +27,29 @@ pub(crate) enum Flows {
 #[command(after_help = "Examples:\n  \
     packetrig flows top records\n  \
     packetrig flows top records --by port --order flows --most 20\n  \
+    packetrig flows top records --by src-ip,dst-port --min-packets 10 --filter 'proto tcp and not flags A'\n  \
     packetrig flows top records/flows/date=2026-11-21 --by pair --address 198.18.0.0/15")]
 pub(crate) struct FlowTop {
     /// Directories or Parquet files
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
-    /// Group records; each direction counts for the address that sent it (source) or received it (destination)
-    #[arg(long, value_enum, value_name = "WHAT", default_value = "source")]
-    pub(crate) by: GroupBy,
+    /// Group records by one thing or several, with commas: `src-ip`, `dst-port`, any other column, `pair` (two addresses, whoever
+    /// sent), `port` (the lower of the two, with its protocol), `exporter`. Where source and destination are told apart, each
+    /// direction of a record counts for itself
+    #[arg(long, value_name = "WHAT", default_value = "src-ip")]
+    pub(crate) by: Grouping,
     /// What the largest have most of
     #[arg(long, value_enum, value_name = "WHAT", default_value = "bytes")]
     pub(crate) order: OrderBy,
     /// Show at most this many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N", default_value_t = 10)]
     pub(crate) most: usize,
+    /// Leave out groups with fewer packets
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) min_packets: u64,
+    /// Leave out groups with fewer bytes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) min_bytes: u64,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
@@ -48,14 +59,18 @@ pub(crate) struct FlowTop {
 #[derive(Args, Debug)]
 #[command(after_help = "Examples:\n  \
     packetrig flows show records --port 53 --most 5\n  \
+    packetrig flows show records --filter 'src net 198.18.0.0/15 and packets > 1k' --columns start,src-ip,in-if,out-if\n  \
     packetrig flows show records --from 2026-11-21T13:00 --to 2026-11-21T14:00 --protocol tcp --csv > tcp.csv")]
 pub(crate) struct ShowFlows {
     /// Directories or Parquet files
     #[arg(value_name = "DIR|FILE", required = true)]
     pub(crate) places: Vec<PathBuf>,
     /// Show at most this many [default: 50; with --json and --csv all]
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, visible_alias = "limit", value_name = "N")]
     pub(crate) most: Option<usize>,
+    /// Columns to show, with commas, by their names or short names [default: the usual ones; with --json and --csv all]
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = column)]
+    pub(crate) columns: Vec<&'static Column>,
     #[command(flatten)]
     pub(crate) filter: RecordFilter,
     #[command(flatten)]
@@ -83,6 +98,9 @@ pub(crate) struct FlowStats {
 /// Which records. Conditions of one kind are alternatives, those of different kinds hold together.
 #[derive(Args, Debug)]
 pub(crate) struct RecordFilter {
+    /// Conditions in nfdump's language: `src ip 198.18.0.1 and (dst port 53 or packets > 1k)`; given again, both hold
+    #[arg(long, value_name = "EXPRESSION")]
+    pub(crate) filter: Vec<Filter>,
     /// Either end is this address or in this prefix
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) address: Vec<Prefix>,
@@ -103,12 +121,11 @@ pub(crate) struct RecordFilter {
 impl RecordFilter {
     /// What it means.
     pub(crate) fn filter(&self) -> Filter {
-        Filter {
-            span: Span { from_ns: self.from, to_ns: self.to },
-            addresses: self.address.clone(),
-            ports: self.port.clone(),
-            protocols: self.protocol.clone(),
-        }
+        let options = Filter::started(Span { from_ns: self.from, to_ns: self.to })
+            .and(Filter::either_address(&self.address))
+            .and(Filter::either_port(&self.port))
+            .and(Filter::protocol(&self.protocol));
+        self.filter.iter().cloned().fold(options, Filter::and)
     }
 }
 
@@ -125,34 +142,18 @@ pub(crate) struct FlowForm {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum GroupBy {
-    Source,
-    Destination,
-    Pair,
-    Protocol,
-    /// The lower of the two ports, with its protocol
-    Port,
-    Exporter,
-}
-
-impl From<GroupBy> for By {
-    fn from(by: GroupBy) -> Self {
-        match by {
-            GroupBy::Source => Self::Source,
-            GroupBy::Destination => Self::Destination,
-            GroupBy::Pair => Self::Pair,
-            GroupBy::Protocol => Self::Protocol,
-            GroupBy::Port => Self::Port,
-            GroupBy::Exporter => Self::Exporter,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OrderBy {
     Bytes,
     Packets,
     Flows,
+    /// Packets per second, from the first packet of the group to its last
+    Pps,
+    /// Bits per second
+    Bps,
+    /// Bytes per packet
+    Bpp,
+    /// Time from the first packet to the last
+    Duration,
 }
 
 impl From<OrderBy> for Order {
@@ -161,8 +162,19 @@ impl From<OrderBy> for Order {
             OrderBy::Bytes => Self::Bytes,
             OrderBy::Packets => Self::Packets,
             OrderBy::Flows => Self::Flows,
+            OrderBy::Pps => Self::PacketRate,
+            OrderBy::Bps => Self::BitRate,
+            OrderBy::Bpp => Self::PacketSize,
+            OrderBy::Duration => Self::Duration,
         }
     }
+}
+
+fn column(word: &str) -> Result<&'static Column, String> {
+    find_column(word.trim()).ok_or_else(|| {
+        let all: Vec<_> = columns().iter().map(|column| column.short).collect();
+        format!("records have no column `{word}`; there are: {}", all.join(", "))
+    })
 }
 
 /// Nanoseconds since 1970 of a time in UTC.

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a later field replaces an earlier one only if it is at least as good.
 
+use super::addresses::{address6, end, known_address, mac};
 use super::meaning::{Clock, Meaning, Rank};
 use super::options::About;
 use super::reader::{low8, low16, low32, number};
@@ -9,8 +10,10 @@ use super::sampling::Sampling;
 use super::template::Field;
 use crate::canonical::is_icmp;
 use crate::export::write::EPOCH;
-use crate::packet::{Tunnel, mapped};
+use crate::foreign::ForeignFields;
+use crate::packet::Tunnel;
 use crate::record::{EndReason, FlowRecord, Half};
+use std::sync::Arc;
 
 /// What the message says about time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +51,7 @@ struct Ranks {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Draft {
     record: FlowRecord,
+    foreign: ForeignFields,
     times: [Times; 2],
     ranks: [Ranks; 2],
     vlan: Option<Rank>,
@@ -69,13 +73,19 @@ impl Draft {
     /// Values that are not numbers. Says whether it was one.
     fn take_bytes(&mut self, meaning: Meaning, bytes: &[u8]) -> bool {
         let record = &mut self.record;
+        let foreign = &mut self.foreign;
         let key = &mut record.key;
         match meaning {
             Meaning::Skipped | Meaning::Statistic(_) | Meaning::Boot | Meaning::Account(_) => {}
-            Meaning::Source4 => address4(&mut key.source, bytes),
-            Meaning::Destination4 => address4(&mut key.destination, bytes),
-            Meaning::Source6 => address6(&mut key.source, bytes),
-            Meaning::Destination6 => address6(&mut key.destination, bytes),
+            Meaning::Other(name) => foreign.others.add(name.enterprise, name.id, bytes),
+            Meaning::Source4 | Meaning::Source6 => end(&mut key.source, &mut record.outer_source, bytes),
+            Meaning::Destination4 | Meaning::Destination6 => {
+                end(&mut key.destination, &mut record.outer_destination, bytes);
+            }
+            Meaning::NextHop => known_address(&mut foreign.next_hop, bytes),
+            Meaning::BgpNextHop => known_address(&mut foreign.bgp_next_hop, bytes),
+            Meaning::NatSource => known_address(&mut foreign.nat_source, bytes),
+            Meaning::NatDestination => known_address(&mut foreign.nat_destination, bytes),
             Meaning::OuterSource => address6(&mut record.outer_source, bytes),
             Meaning::OuterDestination => address6(&mut record.outer_destination, bytes),
             Meaning::SourceMac => mac(&mut record.source_mac, bytes),
@@ -145,6 +155,21 @@ impl Draft {
             }
             Meaning::FlowId => record.flow_id = value,
             Meaning::Input => record.input = low32(value),
+            _ => self.take_foreign(meaning, value),
+        }
+    }
+
+    /// Numbers that only other exporters send.
+    const fn take_foreign(&mut self, meaning: Meaning, value: u64) {
+        let foreign = &mut self.foreign;
+        match meaning {
+            Meaning::Output => foreign.output = low32(value),
+            Meaning::SourceAs => foreign.source_as = low32(value),
+            Meaning::DestinationAs => foreign.destination_as = low32(value),
+            Meaning::NatSourcePort => foreign.nat_source_port = low16(value),
+            Meaning::NatDestinationPort => foreign.nat_destination_port = low16(value),
+            Meaning::PostVlan => foreign.post_vlan = low16(value) & 0xfff,
+            Meaning::PostTos => foreign.post_tos = low8(value),
             _ => {}
         }
     }
@@ -170,6 +195,9 @@ impl Draft {
         } else {
             record.reverse = Half::default();
         }
+        if self.foreign != ForeignFields::default() {
+            record.foreign = Some(Arc::new(self.foreign));
+        }
         record.sampling = self.sampling.interval().unwrap_or_else(|| about.interval(self.sampling.sampler));
         (self.record, forward.is_some())
     }
@@ -183,29 +211,6 @@ fn better<T>(have: &mut Option<Rank>, rank: Rank, place: &mut T, value: T) {
 
 const fn put(place: &mut u32, keep: u32, value: u32) {
     *place = *place & keep | value;
-}
-
-/// An exporter that fills templates for both versions sends zeros for the one that is not.
-fn address4(place: &mut [u8; 16], bytes: &[u8]) {
-    if let Ok(address) = <[u8; 4]>::try_from(bytes)
-        && (*place == [0; 16] || address != [0; 4])
-    {
-        *place = mapped(address);
-    }
-}
-
-fn address6(place: &mut [u8; 16], bytes: &[u8]) {
-    if let Ok(address) = <[u8; 16]>::try_from(bytes)
-        && address != [0; 16]
-    {
-        *place = address;
-    }
-}
-
-fn mac(place: &mut [u8; 6], bytes: &[u8]) {
-    if let Ok(address) = bytes.try_into() {
-        *place = address;
-    }
 }
 
 impl Told {

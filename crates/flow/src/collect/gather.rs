@@ -147,7 +147,7 @@ fn report<E>(of: E, open: &mut Open, end: EndReason, now_ns: u64, out: &mut impl
     if open.record.forward.packets == 0 {
         return;
     }
-    out(of, FlowRecord { end, ..open.record });
+    out(of, FlowRecord { end, ..open.record.clone() });
     open.record.part = open.record.part.saturating_add(1);
     open.record.forward = Half::default();
 }
@@ -179,7 +179,7 @@ mod tests {
         gather.advance(30_000_000_000, &mut |(), record: FlowRecord| {
             records.push(record);
         });
-        let [first] = records[..] else { panic!("one is over") };
+        let [first] = &records[..] else { panic!("one is over") };
         assert_eq!((first.key, first.forward.packets, first.forward.bytes), (key, 3, 300));
         assert_eq!((first.forward.first_ns, first.forward.last_ns, first.end), (10, 30, EndReason::Idle));
         gather.finish(&mut |(), record: FlowRecord| {

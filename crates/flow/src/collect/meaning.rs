@@ -2,8 +2,9 @@
 
 use super::template::FieldName;
 use crate::account::{ENTERPRISE, by_id};
-use crate::element::ELEMENTS;
 use crate::export::section::{REVERSE, own};
+use crate::foreign::reverse_name;
+use crate::iana;
 
 /// How a time is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,8 +36,10 @@ pub(super) enum Rank {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
-    /// No place for it.
+    /// It says nothing of its own.
     Skipped,
+    /// It has no column: it is kept under its name.
+    Other(FieldName),
     Packets(Rank),
     Octets(Rank),
     FrameOctets(Rank),
@@ -70,6 +73,17 @@ pub(super) enum Meaning {
     EndReason,
     FlowId,
     Input,
+    Output,
+    SourceAs,
+    DestinationAs,
+    NextHop,
+    BgpNextHop,
+    NatSource,
+    NatDestination,
+    NatSourcePort,
+    NatDestinationPort,
+    PostVlan,
+    PostTos,
     Segment,
     TunnelKind,
     TunnelId,
@@ -127,8 +141,8 @@ impl Statistic {
 }
 
 impl Meaning {
-    /// What each direction has of its own; the other one has no place for anything else.
-    const fn of_a_half(self) -> Self {
+    /// What each direction has of its own; the other one has no column for anything else.
+    const fn of_a_half(self, name: FieldName) -> Self {
         match self {
             Self::Packets(_)
             | Self::Octets(_)
@@ -138,23 +152,24 @@ impl Meaning {
             | Self::End(_)
             | Self::DurationMillis
             | Self::DurationMicros => self,
-            _ => Self::Skipped,
+            _ => Self::Other(name),
         }
     }
 }
 
 pub(super) fn meaning(name: FieldName) -> Meaning {
-    match name.enterprise {
+    let known = match name.enterprise {
         0 => of_iana(name.id),
-        REVERSE => of_iana(name.id).of_a_half(),
+        REVERSE => return of_iana(name.id).unwrap_or(Meaning::Skipped).of_a_half(name),
         ENTERPRISE => of_ours(name.id),
-        _ => Meaning::Skipped,
-    }
+        _ => None,
+    };
+    known.unwrap_or(Meaning::Other(name))
 }
 
-fn of_iana(id: u16) -> Meaning {
+fn of_iana(id: u16) -> Option<Meaning> {
     use Meaning as M;
-    match id {
+    Some(match id {
         1 | 231 => M::Octets(Rank::Delta),
         2 | 298 => M::Packets(Rank::Delta),
         85 => M::Octets(Rank::Total),
@@ -194,13 +209,32 @@ fn of_iana(id: u16) -> Meaning {
         136 => M::EndReason,
         148 => M::FlowId,
         351 => M::Segment,
-        _ => of_time(id),
-    }
+        _ => return of_router(id).or_else(|| of_time(id)),
+    })
 }
 
-fn of_time(id: u16) -> Meaning {
+/// What routers and firewalls tell.
+fn of_router(id: u16) -> Option<Meaning> {
     use Meaning as M;
-    match id {
+    Some(match id {
+        14 => M::Output,
+        15 | 62 => M::NextHop,
+        16 => M::SourceAs,
+        17 => M::DestinationAs,
+        18 | 63 => M::BgpNextHop,
+        55 => M::PostTos,
+        59 | 254 => M::PostVlan,
+        225 | 281 => M::NatSource,
+        226 | 282 => M::NatDestination,
+        227 => M::NatSourcePort,
+        228 => M::NatDestinationPort,
+        _ => return None,
+    })
+}
+
+fn of_time(id: u16) -> Option<Meaning> {
+    use Meaning as M;
+    Some(match id {
         21 => M::End(Clock::Uptime),
         22 => M::Start(Clock::Uptime),
         150 => M::Start(Clock::Seconds),
@@ -216,13 +250,15 @@ fn of_time(id: u16) -> Meaning {
         161 => M::DurationMillis,
         162 => M::DurationMicros,
         160 => M::Boot,
-        _ => of_exporter(id),
-    }
+        _ => return of_exporter(id),
+    })
 }
 
-const fn of_exporter(id: u16) -> Meaning {
+const fn of_exporter(id: u16) -> Option<Meaning> {
     use Meaning as M;
-    match id {
+    Some(match id {
+        // The number that no element has, padding, and the version that addresses have anyway.
+        0 | 60 | 210 => M::Skipped,
         34 | 50 => M::SamplingInterval,
         305 => M::SamplingTaken,
         306 => M::SamplingSpace,
@@ -237,13 +273,13 @@ const fn of_exporter(id: u16) -> Meaning {
         166 => M::Statistic(Statistic::NotSentRecords),
         167 => M::Statistic(Statistic::NotSentPackets),
         168 => M::Statistic(Statistic::NotSentOctets),
-        _ => M::Skipped,
-    }
+        _ => return None,
+    })
 }
 
 /// Elements of this project's meter.
-fn of_ours(id: u16) -> Meaning {
-    match id {
+fn of_ours(id: u16) -> Option<Meaning> {
+    Some(match id {
         own::PART => Meaning::Part,
         own::LOSS => Meaning::Loss,
         own::TUNNEL => Meaning::TunnelKind,
@@ -253,13 +289,13 @@ fn of_ours(id: u16) -> Meaning {
         own::SECOND_TTL => Meaning::MplsTtl(1),
         own::THIRD_TTL => Meaning::MplsTtl(2),
         id if by_id(id).is_some() => Meaning::Account(id),
-        _ => Meaning::Skipped,
-    }
+        _ => return None,
+    })
 }
 
 /// A field's name in remarks, for people.
 pub(super) fn spelled(name: FieldName) -> String {
-    match (name.enterprise, known_name(name.id).or_else(|| column_name(name.id))) {
+    match (name.enterprise, iana::element(name.id).map(|element| element.name)) {
         (0, Some(known)) => known.to_owned(),
         (0, None) => format!("element {}", name.id),
         (REVERSE, Some(known)) => reverse_name(known),
@@ -268,76 +304,10 @@ pub(super) fn spelled(name: FieldName) -> String {
     }
 }
 
-/// As RFC 5103 spells it.
-fn reverse_name(name: &str) -> String {
-    let (first, rest) = name.split_at(name.len().min(1));
-    format!("reverse{}{rest}", first.to_ascii_uppercase())
-}
-
-/// The column of a record that has this number in the forward direction.
-fn column_name(id: u16) -> Option<&'static str> {
-    ELEMENTS.iter().find(|element| element.id == id && !element.reverse).map(|element| element.name)
-}
-
-/// Names of what exporters often send and records here have no place for.
-const fn known_name(id: u16) -> Option<&'static str> {
-    Some(match id {
-        3 => "deltaFlowCount",
-        9 => "sourceIPv4PrefixLength",
-        13 => "destinationIPv4PrefixLength",
-        14 => "egressInterface",
-        15 => "ipNextHopIPv4Address",
-        16 => "bgpSourceAsNumber",
-        17 => "bgpDestinationAsNumber",
-        18 => "bgpNextHopIPv4Address",
-        25 => "minimumIpTotalLength",
-        26 => "maximumIpTotalLength",
-        29 => "sourceIPv6PrefixLength",
-        30 => "destinationIPv6PrefixLength",
-        31 => "flowLabelIPv6",
-        35 => "samplingAlgorithm",
-        54 => "fragmentIdentification",
-        55 => "postIpClassOfService",
-        57 => "postDestinationMacAddress",
-        59 => "postVlanId",
-        60 => "ipVersion",
-        61 => "flowDirection",
-        62 => "ipNextHopIPv6Address",
-        63 => "bgpNextHopIPv6Address",
-        64 => "ipv6ExtensionHeaders",
-        81 => "postSourceMacAddress",
-        82 => "interfaceName",
-        83 => "interfaceDescription",
-        89 => "forwardingStatus",
-        95 => "applicationId",
-        130 => "exporterIPv4Address",
-        131 => "exporterIPv6Address",
-        143 => "meteringProcessId",
-        144 => "exportingProcessId",
-        149 => "observationDomainId",
-        184 => "tcpSequenceNumber",
-        210 => "paddingOctets",
-        225 => "postNATSourceIPv4Address",
-        226 => "postNATDestinationIPv4Address",
-        227 => "postNAPTSourceTransportPort",
-        228 => "postNAPTDestinationTransportPort",
-        234 => "ingressVRFID",
-        235 => "egressVRFID",
-        239 => "biflowDirection",
-        252 => "ingressPhysicalInterface",
-        253 => "egressPhysicalInterface",
-        256 => "ethernetType",
-        258 => "collectionTimeMilliseconds",
-        304 => "selectorAlgorithm",
-        322 => "observationTimeSeconds",
-        289 => "tunnelTechnology",
-        _ => return None,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::element::ELEMENTS;
 
     #[test]
     fn every_numbered_column_is_understood() {
@@ -345,7 +315,7 @@ mod tests {
             let enterprise = if element.reverse { REVERSE } else { 0 };
             let found = meaning(FieldName { enterprise, id: element.id });
             assert!(
-                found != Meaning::Skipped || element.name == "ipVersion",
+                !matches!(found, Meaning::Skipped | Meaning::Other(_)) || element.name == "ipVersion",
                 "{} {}",
                 element.name,
                 element.id

@@ -14,6 +14,7 @@
 //! Invariant: any bytes are fine. What is kept of all exporters together is bounded in memory, whatever they send; the work is
 //! proportional to their bytes; and every record an exporter numbers is delivered, lost, untold or pending in [`SessionCounts`].
 
+mod addresses;
 mod allowed;
 mod collector;
 mod counts;

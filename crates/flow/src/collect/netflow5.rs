@@ -75,10 +75,12 @@ const fn field(meaning: Meaning) -> Field {
 }
 
 /// Where each value lies.
-const LAYOUT: [(usize, usize, Meaning); 12] = [
+const LAYOUT: [(usize, usize, Meaning); 16] = [
     (0, 4, Meaning::Source4),
     (4, 4, Meaning::Destination4),
+    (8, 4, Meaning::NextHop),
     (12, 2, Meaning::Input),
+    (14, 2, Meaning::Output),
     (16, 4, Meaning::Packets(Rank::Delta)),
     (20, 4, Meaning::Octets(Rank::Delta)),
     (24, 4, Meaning::Start(Clock::Uptime)),
@@ -88,6 +90,8 @@ const LAYOUT: [(usize, usize, Meaning); 12] = [
     (37, 1, Meaning::TcpFlags),
     (38, 1, Meaning::Protocol),
     (39, 1, Meaning::Tos),
+    (40, 2, Meaning::SourceAs),
+    (42, 2, Meaning::DestinationAs),
 ];
 
 fn draft(record: &[u8]) -> Draft {

@@ -85,10 +85,10 @@ impl Field {
     }
 }
 
-/// Names of the fields that records here have no place for, each once.
+/// Names of the fields that have no column, each once.
 pub(super) fn skipped(fields: &[(FieldName, u16)]) -> BTreeSet<FieldName> {
     let names = fields.iter().filter(|(_, length)| *length > 0).map(|(name, _)| *name);
-    names.filter(|name| meaning(*name) == Meaning::Skipped).collect()
+    names.filter(|name| matches!(meaning(*name), Meaning::Other(_))).collect()
 }
 
 impl FieldName {

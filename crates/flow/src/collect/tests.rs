@@ -1,6 +1,7 @@
 //! Messages made by hand, and hostile ones.
 
 mod bounds;
+mod foreign;
 mod hostile;
 
 use super::*;
@@ -110,7 +111,7 @@ fn heard(messages: &[Vec<u8>]) -> Heard {
 fn ipfix_records_are_read() {
     let data = record(5).bytes(&record(6).0).bytes(&[0, 0, 0]);
     let heard = heard(&[ipfix(0, Bytes::default().set(2, template(256)).set(256, data))]);
-    let [first, second] = heard.records[..] else { panic!("two records") };
+    let [first, second] = &heard.records[..] else { panic!("two records") };
     assert_eq!((first.forward.packets, first.forward.bytes, second.forward.packets), (5, 500, 6));
     assert_eq!((first.reverse.packets, first.end), (1, EndReason::EndOfFlow));
     assert_eq!(first.key.source[12..], [198, 18, 0, 1]);
@@ -120,7 +121,12 @@ fn ipfix_records_are_read() {
     let counts = heard.counts();
     assert_eq!((counts.records, counts.packets, counts.lost, counts.timeless), (2, 13, 0, 0));
     let skipped: Vec<_> = counts.skipped.iter().map(String::as_str).collect();
-    assert_eq!(skipped, ["egressInterface", "interfaceName"]);
+    assert_eq!(skipped, ["interfaceName"]);
+    let foreign = first.foreign.as_deref().expect("a router told it");
+    assert_eq!(foreign.output, 2);
+    let mut json = String::new();
+    foreign.others.append_json(&mut json);
+    assert_eq!(json, r#"{"interfaceName":"eth0"}"#);
 }
 
 #[test]
@@ -133,7 +139,7 @@ fn a_field_of_the_other_direction_without_a_place_is_named() {
     });
     let data = Bytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(3).u32(4).u16(53).u8(2);
     let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(300, data))]);
-    let [record] = heard.records[..] else { panic!("one record") };
+    let [record] = &heard.records[..] else { panic!("one record") };
     assert_eq!((record.forward.packets, record.reverse.packets), (3, 4));
     assert_eq!((record.key.source_port, record.end), (0, EndReason::Idle));
     let skipped: Vec<_> = heard.counts().skipped.into_iter().collect();
@@ -250,7 +256,7 @@ fn options_tell_of_sampling_boot_and_losses() {
     let data = Bytes::default().u32(1_000).u32(2_000).u16(4);
     let sets = Bytes::default().set(3, options).set(257, values).set(2, plain).set(256, data);
     let heard = heard(&[ipfix(0, sets)]);
-    let [record] = heard.records[..] else { panic!("one record") };
+    let [record] = &heard.records[..] else { panic!("one record") };
     assert_eq!(record.forward.first_ns, (boot_ms + 1_000) * 1_000_000);
     assert_eq!((record.sampling, record.forward.packets), (10, 4));
     let [Received::Statistics(said)] = &heard.others[..] else { panic!("{:?}", heard.others) };
@@ -273,7 +279,7 @@ fn netflow9_counts_packets_and_tells_time_by_uptime() {
         netflow9(100, 10_000, SENT, first),
         netflow9(103, 12_000, SENT + 2, Bytes::default().set(300, record(11_000))),
     ]);
-    let [a, b] = heard.records[..] else { panic!("two records") };
+    let [a, b] = &heard.records[..] else { panic!("two records") };
     assert_eq!(a.forward.first_ns, u64::from(SENT) * 1_000_000_000 - 1_000_000_000);
     assert_eq!(b.forward.last_ns, u64::from(SENT) * 1_000_000_000 + 1_500_000_000);
     assert_eq!((a.sampling, a.icmp, heard.counts().lost), (50, 0x0800, 2));
@@ -301,7 +307,7 @@ fn netflow5_is_read() {
         .bytes(&[0; 8]);
     let message = |number| head(number).u16(0x4064).bytes(&record.0).0;
     let heard = heard(&[message(10), message(13)]);
-    let found = heard.records[0];
+    let found = &heard.records[0];
     let now_ns = u64::from(SENT) * 1_000_000_000 + 500_000_000;
     assert_eq!(
         (found.forward.first_ns, found.forward.last_ns),

@@ -32,6 +32,6 @@ pub trait Outlet {
 /// Keeps every record.
 impl Outlet for Vec<FlowRecord> {
     fn record(&mut self, record: &FlowRecord) {
-        self.push(*record);
+        self.push(record.clone());
     }
 }

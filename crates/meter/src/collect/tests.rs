@@ -152,7 +152,7 @@ fn every_record_arrives_over_every_transport() {
     assert_eq!((ledger.handed.records, ledger.handed.packets), (3000, 3 * packets(1000)));
     let mut found = kept.records;
     found.sort_by_key(|record| record.flow_id);
-    let expected: Vec<_> = (0..1000).flat_map(|n| [record(n); 3]).collect();
+    let expected: Vec<_> = (0..1000).flat_map(|n| std::iter::repeat_n(record(n), 3)).collect();
     assert!(found == expected, "records differ");
     assert!(!kept.ledgers.is_empty());
     assert_eq!(ledger.intake.iter().map(|intake| intake.connections).collect::<Vec<_>>(), [0, 1, 1]);

@@ -92,7 +92,7 @@ impl Outbox {
         if self.records.capacity() == 0 {
             self.records.reserve_exact(RECORDS);
         }
-        self.records.push(*record);
+        self.records.push(record.clone());
         if self.records.len() == RECORDS {
             self.offer_records();
         }

@@ -46,6 +46,16 @@ impl Cells {
             [0; 16]
         }
     }
+
+    /// A MAC address; zero where there is none.
+    pub fn mac(&self, row: usize) -> [u8; 6] {
+        if let Self::Macs(values) = self { values.get(row).copied().unwrap_or_default() } else { [0; 6] }
+    }
+
+    /// A word; empty where there is none.
+    pub fn word(&self, row: usize) -> &str {
+        if let Self::Words(values) = self { values.get(row).map_or("", String::as_str) } else { "" }
+    }
 }
 
 /// Why a column of a file cannot be one of this kind, if it cannot.
@@ -60,7 +70,7 @@ pub(super) fn objection(column: &ColumnDescriptor, kind: Kind) -> Option<&'stati
         (Kind::Address | Kind::Mac, Physical::BYTE_ARRAY) => !is_word,
         (Kind::Unsigned(_) | Kind::Time, Physical::INT64)
         | (Kind::Unsigned(_), Physical::INT32)
-        | (Kind::Word, Physical::BYTE_ARRAY)
+        | (Kind::Word | Kind::Fields, Physical::BYTE_ARRAY)
         | (Kind::Flag, Physical::BOOLEAN) => true,
         _ => false,
     };
@@ -68,6 +78,24 @@ pub(super) fn objection(column: &ColumnDescriptor, kind: Kind) -> Option<&'stati
         Some(LogicalType::Timestamp(time)) if time.unit != TimeUnit::NANOS => Some("is not in nanoseconds"),
         _ => (!fits).then_some("is of another kind"),
     }
+}
+
+/// Passes over the next values of a column.
+pub(super) fn skip(reader: &mut ColumnReader, rows: usize) -> ParquetResult<()> {
+    let passed = match reader {
+        ColumnReader::BoolColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::Int32ColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::Int64ColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::Int96ColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::FloatColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::DoubleColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::ByteArrayColumnReader(reader) => reader.skip_records(rows),
+        ColumnReader::FixedLenByteArrayColumnReader(reader) => reader.skip_records(rows),
+    };
+    if passed? < rows {
+        return Err(ParquetError::General("a column is shorter than the others".into()));
+    }
+    Ok(())
 }
 
 /// The next values of a column, which is of this kind.

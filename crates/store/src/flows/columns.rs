@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 pub const REVERSE_ENTERPRISE: u32 = 29305;
 
 /// A record and who made it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Row {
     /// The record.
     pub record: FlowRecord,
@@ -24,41 +24,62 @@ pub struct Row {
 pub struct Column {
     /// IANA's name of the element, where there is one.
     pub name: &'static str,
+    /// What people type for it.
+    pub short: &'static str,
     /// Its number at IANA, 0 if it has none.
     pub id: u16,
     /// Whether it is the reverse of that element.
     pub reverse: bool,
     /// What its values are.
     pub kind: Kind,
-    of: Of,
+    /// What they count, if anything.
+    pub unit: &'static str,
+    /// What it means.
+    pub meaning: &'static str,
+    accessor: ColumnAccessor,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Of {
-    Record(fn(&FlowRecord) -> Value),
-    Source(fn(&Source) -> Value),
+enum ColumnAccessor {
+    Record(for<'a> fn(&'a FlowRecord) -> Value<'a>),
+    Source(fn(&Source) -> Value<'static>),
 }
 
 impl Column {
     /// Its value in a row.
-    pub fn value(&self, row: &Row) -> Value {
-        match self.of {
-            Of::Record(value) => value(&row.record),
-            Of::Source(value) => value(&row.source),
+    pub fn value<'a>(&self, row: &'a Row) -> Value<'a> {
+        match self.accessor {
+            ColumnAccessor::Record(value) => value(&row.record),
+            ColumnAccessor::Source(value) => value(&row.source),
         }
     }
+
+    /// Whether people mean it by this word: its name, or its short name with dashes or without (`srcip`).
+    pub fn is_called(&self, word: &str) -> bool {
+        let letters = |text: &str| text.replace('-', "").to_ascii_lowercase();
+        self.name.eq_ignore_ascii_case(word) || letters(self.short) == letters(word)
+    }
+}
+
+/// The column that people mean by a word.
+pub fn find_column(word: &str) -> Option<&'static Column> {
+    columns().iter().find(|column| column.is_called(word))
 }
 
 /// The columns of the flow table, in order.
 pub fn columns() -> &'static [Column] {
     static COLUMNS: LazyLock<Vec<Column>> = LazyLock::new(|| {
-        let of_record = ELEMENTS.iter().map(|&Element { name, id, reverse, kind, value }| Column {
-            name,
-            id,
-            reverse,
-            kind,
-            of: Of::Record(value),
-        });
+        let of_record =
+            ELEMENTS.iter().map(|&Element { name, short, id, reverse, kind, unit, meaning, value }| Column {
+                name,
+                short,
+                id,
+                reverse,
+                kind,
+                unit,
+                meaning,
+                accessor: ColumnAccessor::Record(value),
+            });
         of_record.chain(OF_SOURCE).collect()
     });
     &COLUMNS
@@ -67,19 +88,50 @@ pub fn columns() -> &'static [Column] {
 const OF_SOURCE: [Column; 2] = [
     Column {
         name: "exporterIPv6Address",
+        short: "exporter-ip",
         id: 131,
         reverse: false,
         kind: Kind::Address,
-        of: Of::Source(|source| Value::Address(source.exporter)),
+        unit: "",
+        meaning: "who exported it; zero: the meter of this machine",
+        accessor: ColumnAccessor::Source(|source| Value::Address(source.exporter)),
     },
     Column {
         name: "observationDomainId",
+        short: "domain",
         id: 149,
         reverse: false,
         kind: Kind::Unsigned(32),
-        of: Of::Source(|source| Value::Number(u64::from(source.domain))),
+        unit: "",
+        meaning: "of the exporter",
+        accessor: ColumnAccessor::Source(|source| Value::Number(u64::from(source.domain))),
     },
 ];
+
+/// Columns that change places when a record is looked at from its other end.
+const COUNTERPARTS: [(&str, &str); 11] = [
+    ("sourceIPv6Address", "destinationIPv6Address"),
+    ("sourceTransportPort", "destinationTransportPort"),
+    ("packetDeltaCount", "reversePacketDeltaCount"),
+    ("octetDeltaCount", "reverseOctetDeltaCount"),
+    ("layer2OctetDeltaCount", "reverseLayer2OctetDeltaCount"),
+    ("tcpControlBits", "reverseTcpControlBits"),
+    ("sourceMacAddress", "destinationMacAddress"),
+    ("outerSourceIPv6Address", "outerDestinationIPv6Address"),
+    ("bgpSourceAsNumber", "bgpDestinationAsNumber"),
+    ("postNATSourceIPv6Address", "postNATDestinationIPv6Address"),
+    ("postNAPTSourceTransportPort", "postNAPTDestinationTransportPort"),
+];
+
+/// The column that says of the way back what this one says of the way there; most say the same of both.
+pub fn counterpart(name: &'static str) -> &'static str {
+    let other = COUNTERPARTS.iter().find_map(|&(one, other)| match name {
+        name if name == one => Some(other),
+        name if name == other => Some(one),
+        _ => None,
+    });
+    other.unwrap_or(name)
+}
 
 /// The state of a ledger, and whose.
 #[derive(Clone, Copy, Debug)]
@@ -102,14 +154,14 @@ pub struct LedgerColumn {
     /// Whether it can be absent.
     pub optional: bool,
     /// Its value.
-    pub value: fn(&LedgerRow) -> Option<Value>,
+    pub value: fn(&LedgerRow) -> Option<Value<'static>>,
 }
 
-const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<Value>) -> LedgerColumn {
+const fn number(name: &'static str, value: fn(&LedgerRow) -> Option<Value<'static>>) -> LedgerColumn {
     LedgerColumn { name, kind: Kind::Unsigned(64), optional: false, value }
 }
 
-const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<Value>) -> LedgerColumn {
+const fn absent(name: &'static str, value: fn(&LedgerRow) -> Option<Value<'static>>) -> LedgerColumn {
     LedgerColumn { name, kind: Kind::Unsigned(64), optional: true, value }
 }
 
@@ -275,28 +327,30 @@ mod tests {
         assert_eq!(ledger_of(|name| named.get(name).copied()), ledger);
     }
 
-    /// Rows of the page's table: name, number, type.
-    #[test]
-    fn the_page_lists_exactly_the_columns_there_are() {
-        let page = include_str!("../../../../docs/book/flow-store.md");
-        let rows = page.lines().filter_map(|line| {
-            let mut cells = line.strip_prefix("| ")?.split(" | ").map(str::to_owned);
-            Some([cells.next()?, cells.next()?, cells.next()?])
-        });
-        let kind = |kind| match kind {
+    fn kind_in_words(kind: Kind) -> String {
+        match kind {
             Kind::Unsigned(bits) => format!("{bits} bit"),
             Kind::Time => "time".into(),
             Kind::Address => "address".into(),
             Kind::Mac => "MAC".into(),
             Kind::Word => "word".into(),
             Kind::Flag => "yes or no".into(),
+            Kind::Fields => "JSON".into(),
+        }
+    }
+
+    /// The page's table is made of the list of columns: on a difference, the right rows are in the message.
+    #[test]
+    fn the_page_lists_exactly_the_columns_there_are() {
+        let page = include_str!("../../../../docs/book/flow-store.md");
+        let row = |column: &Column| {
+            let id = if column.id > 0 { column.id.to_string() } else { "–".into() };
+            let unit = if column.unit.is_empty() { "–" } else { column.unit };
+            let Column { name, short, meaning, .. } = column;
+            format!("| {name} | {short} | {id} | {} | {unit} | {meaning} |\n", kind_in_words(column.kind))
         };
-        let id = |id: u16| if id > 0 { id.to_string() } else { "–".into() };
-        let there: Vec<_> = columns()
-            .iter()
-            .map(|column| [column.name.to_owned(), id(column.id), kind(column.kind)])
-            .collect();
-        assert_eq!(rows.skip(1).collect::<Vec<_>>(), there);
+        let rows: String = columns().iter().map(row).collect();
+        assert!(page.contains(&rows), "the rows of the page should be:\n{rows}");
         for column in ledger_columns().skip(3) {
             let base = ["Records", "Packets", "Octets"]
                 .iter()
@@ -317,5 +371,20 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ELEMENTS.len() + 2);
+        for column in columns() {
+            for word in [column.name, column.short] {
+                assert_eq!(find_column(word).map(|found| found.name), Some(column.name), "{word}");
+            }
+        }
+        assert_eq!(find_column("srcip").map(|column| column.name), Some("sourceIPv6Address"));
+    }
+
+    #[test]
+    fn the_counterpart_of_a_counterpart_is_the_column_itself_and_of_its_kind() {
+        let kind = |name: &str| columns().iter().find(|column| column.name == name).unwrap().kind;
+        for column in columns() {
+            let other = counterpart(column.name);
+            assert_eq!((counterpart(other), kind(other)), (column.name, column.kind));
+        }
     }
 }

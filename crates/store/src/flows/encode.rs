@@ -107,7 +107,8 @@ fn field(name: &str, id: Option<i32>, kind: Kind, optional: bool) -> Result<Type
         Kind::Time => (Physical::INT64, Some(LogicalType::timestamp(false, TimeUnit::NANOS)), 0),
         Kind::Address => (Physical::FIXED_LEN_BYTE_ARRAY, None, 16),
         Kind::Mac => (Physical::FIXED_LEN_BYTE_ARRAY, None, 6),
-        Kind::Word => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
+        // A text, as not every reader knows Parquet's kind for JSON.
+        Kind::Word | Kind::Fields => (Physical::BYTE_ARRAY, Some(LogicalType::String), 0),
         Kind::Flag => (Physical::BOOLEAN, None, 0),
     };
     let repetition = if optional { Repetition::OPTIONAL } else { Repetition::REQUIRED };
@@ -139,11 +140,11 @@ pub(crate) fn meter_stats(file: &mut SerializedFileWriter<Vec<u8>>, rows: &[Ledg
     group.close().map(drop)
 }
 
-fn write(
+fn write<'a>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
     kind: Kind,
     optional: bool,
-    values: impl Iterator<Item = Option<Value>> + Clone,
+    values: impl Iterator<Item = Option<Value<'a>>> + Clone,
 ) -> Result<()> {
     let missing = || ParquetError::General("fewer columns than the schema has".into());
     let mut column = group.next_column()?.ok_or_else(missing)?;
@@ -152,10 +153,10 @@ fn write(
     column.close()
 }
 
-fn write_values(
+fn write_values<'a>(
     column: &mut SerializedColumnWriter<'_>,
     kind: Kind,
-    values: impl Iterator<Item = Value>,
+    values: impl Iterator<Item = Value<'a>>,
     levels: Option<&[i16]>,
 ) -> Result<()> {
     match kind {
@@ -177,6 +178,7 @@ fn write_values(
             column.typed::<FixedLenByteArrayType>().write_batch(&values, levels, None)?
         }
         Kind::Word => column.typed::<ByteArrayType>().write_batch(&words(values), levels, None)?,
+        Kind::Fields => column.typed::<ByteArrayType>().write_batch(&objects(values), levels, None)?,
         Kind::Flag => {
             let values: Vec<bool> = values.map(|value| value == Value::Flag(true)).collect();
             column.typed::<BoolType>().write_batch(&values, levels, None)?
@@ -186,16 +188,16 @@ fn write_values(
 }
 
 /// `flow::element`'s own test holds that values are of their kind.
-fn number(value: Value) -> u64 {
+fn number(value: Value<'_>) -> u64 {
     if let Value::Number(number) = value { number } else { 0 }
 }
 
-fn narrow(value: Value) -> i32 {
+fn narrow(value: Value<'_>) -> i32 {
     u32::try_from(number(value)).unwrap_or(u32::MAX).cast_signed()
 }
 
 /// All values in one allocation, and a view of each.
-fn fixed(values: impl Iterator<Item = Value>, length: usize) -> Vec<FixedLenByteArray> {
+fn fixed<'a>(values: impl Iterator<Item = Value<'a>>, length: usize) -> Vec<FixedLenByteArray> {
     let mut bytes = Vec::new();
     for value in values {
         match value {
@@ -210,7 +212,7 @@ fn fixed(values: impl Iterator<Item = Value>, length: usize) -> Vec<FixedLenByte
 }
 
 /// Words repeat: each is made once in a row.
-fn words(values: impl Iterator<Item = Value>) -> Vec<ByteArray> {
+fn words<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<ByteArray> {
     let mut last = ("", ByteArray::from(""));
     values
         .map(|value| {
@@ -219,6 +221,22 @@ fn words(values: impl Iterator<Item = Value>) -> Vec<ByteArray> {
                 last = (word, ByteArray::from(word));
             }
             last.1.clone()
+        })
+        .collect()
+}
+
+/// Objects of JSON; nothing where there are no fields, which is what most records have.
+fn objects<'a>(values: impl Iterator<Item = Value<'a>>) -> Vec<ByteArray> {
+    let nothing = ByteArray::from("");
+    let mut text = String::new();
+    values
+        .map(|value| match value {
+            Value::Fields(fields) if !fields.is_empty() => {
+                text.clear();
+                fields.append_json(&mut text);
+                ByteArray::from(text.as_str())
+            }
+            _ => nothing.clone(),
         })
         .collect()
 }

@@ -1,47 +1,138 @@
-//! Which records are asked for.
+//! Which records are asked for: conditions of nfdump's language, and what options add to them.
+
+mod condition;
+mod error;
+mod expression;
+mod parser;
+mod ranges;
+mod terms;
+mod tokens;
+mod values;
 
 use super::scan::{Chunk, Span};
+pub(super) use condition::per_second;
+use condition::{Condition, Operand, Test};
+pub use error::FilterError;
+use expression::Expression;
 use packetrig_flow::MAPPED;
+use parquet::file::metadata::RowGroupMetaData;
+use ranges::{RangeSet, ValueRange};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
+pub use terms::{MISSING, NfdumpForm, Syntax, TERMS, Term};
 
-/// Columns that a filter looks at; whoever scans for one asks for them first, in this order.
-pub const FILTER_COLUMNS: [&str; 6] = [
-    "flowStartNanoseconds",
-    "sourceIPv6Address",
-    "destinationIPv6Address",
-    "sourceTransportPort",
-    "destinationTransportPort",
-    "protocolIdentifier",
-];
-
-/// Every condition holds. An empty filter lets all records through.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// Which records are asked for. The usual one lets all through.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
-    /// When the flow began.
+    expression: Expression,
+    /// When their flows began, as far as [`Filter::started`] says.
     pub span: Span,
-    /// Either end's address is in one of these, if there are any.
-    pub addresses: Vec<Prefix>,
-    /// Either end's port is one of these, if there are any.
-    pub ports: Vec<u16>,
-    /// The protocol is one of these, if there are any.
-    pub protocols: Vec<u8>,
+}
+
+impl Default for Filter {
+    fn default() -> Self {
+        Self::of(Expression::All(Vec::new()))
+    }
+}
+
+impl FromStr for Filter {
+    type Err = FilterError;
+
+    fn from_str(text: &str) -> Result<Self, FilterError> {
+        parser::parse(text).map(Self::of)
+    }
 }
 
 impl Filter {
-    /// Whether the row of a chunk whose first columns are [`FILTER_COLUMNS`] is asked for.
-    pub fn keeps(&self, chunk: &Chunk, row: usize) -> bool {
-        let columns = &chunk.columns;
-        let ports = [3, 4].map(|column| columns[column].number(row));
-        let one_of = |address: [u8; 16]| self.addresses.iter().any(|prefix| prefix.has(address));
-        self.span.has(columns[0].number(row))
-            && (self.addresses.is_empty()
-                || one_of(columns[1].address(row))
-                || one_of(columns[2].address(row)))
-            && (self.ports.is_empty() || self.ports.iter().any(|&port| ports.contains(&u64::from(port))))
-            && (self.protocols.is_empty()
-                || self.protocols.iter().any(|&one| columns[5].number(row) == u64::from(one)))
+    fn of(expression: Expression) -> Self {
+        Self { expression, span: Span::default() }
     }
+
+    /// Flows that began in this time.
+    pub fn started(span: Span) -> Self {
+        let from = u128::from(span.from_ns.unwrap_or(0));
+        let to = span.to_ns.map_or(Some(u128::MAX), |to| u128::from(to).checked_sub(1));
+        let range = to.filter(|&to| from <= to).map(|greatest| ValueRange { least: from, greatest });
+        let filter = any_of(&["flowStartNanoseconds"], range.into_iter().collect());
+        Self { span, ..filter }
+    }
+
+    /// One end is in one of these; all records if there are none.
+    pub fn either_address(prefixes: &[Prefix]) -> Self {
+        either(&["sourceIPv6Address", "destinationIPv6Address"], prefixes.iter().map(Prefix::range).collect())
+    }
+
+    /// One end's port is one of these; all records if there are none.
+    pub fn either_port(ports: &[u16]) -> Self {
+        let ranges = ports.iter().map(|&port| ValueRange::one(port.into())).collect();
+        either(&["sourceTransportPort", "destinationTransportPort"], ranges)
+    }
+
+    /// The protocol is one of these; all records if there are none.
+    pub fn protocol(protocols: &[u8]) -> Self {
+        let ranges = protocols.iter().map(|&protocol| ValueRange::one(protocol.into())).collect();
+        either(&["protocolIdentifier"], ranges)
+    }
+
+    /// What both let through.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        let span = if self.span == Span::default() { other.span } else { self.span };
+        Self { expression: Expression::All(vec![self.expression, other.expression]), span }
+    }
+
+    /// The records of which it keeps what came back.
+    #[must_use]
+    pub(super) fn of_way_back(&self) -> Self {
+        let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
+        let has = |column| {
+            Expression::One(Condition {
+                operand: Operand::Column(column),
+                test: Test::Values(is_some.clone()),
+            })
+        };
+        let came_back = ["reversePacketDeltaCount", "reverseOctetDeltaCount"].map(has).to_vec();
+        Self::of(Expression::All(vec![Expression::Any(came_back), self.expression.reversed()]))
+    }
+
+    /// What one of them lets through.
+    #[must_use]
+    pub(super) fn or(&self, other: &Self) -> Self {
+        Self::of(Expression::Any(vec![self.expression.clone(), other.expression.clone()]))
+    }
+
+    /// The columns that it looks at, each once.
+    pub fn columns(&self) -> Vec<&'static str> {
+        let mut columns = Vec::new();
+        self.expression.add_columns(&mut columns);
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// The rows of a chunk that are asked for, in order. The chunk has to have its columns.
+    pub fn rows(&self, chunk: &Chunk) -> Vec<usize> {
+        let mut rows: Vec<_> = (0..chunk.rows).collect();
+        self.expression.retain(chunk, &mut rows);
+        rows
+    }
+
+    /// Whether a row of a row group may be asked for, as far as the file's statistics say.
+    pub(super) fn may_keep(&self, group: &RowGroupMetaData) -> bool {
+        self.expression.may_hold(group)
+    }
+}
+
+fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> Filter {
+    let test = Test::Values(RangeSet::new(ranges));
+    let condition =
+        |&column| Expression::One(Condition { operand: Operand::Column(column), test: test.clone() });
+    Filter::of(Expression::Any(columns.iter().map(condition).collect()))
+}
+
+/// Without ranges everything is asked for.
+fn either(columns: &[&'static str], ranges: Vec<ValueRange>) -> Filter {
+    if ranges.is_empty() { Filter::default() } else { any_of(columns, ranges) }
 }
 
 /// Addresses with the same first bits.
@@ -52,9 +143,10 @@ pub struct Prefix {
 }
 
 impl Prefix {
-    fn has(&self, address: [u8; 16]) -> bool {
-        let different = self.bits ^ u128::from_be_bytes(address);
-        self.length == 0 || different >> (128 - self.length) == 0
+    /// From its first to its last address.
+    fn range(&self) -> ValueRange {
+        let rest = u128::MAX.checked_shr(self.length).unwrap_or(0);
+        ValueRange { least: self.bits & !rest, greatest: self.bits | rest }
     }
 }
 
@@ -91,26 +183,4 @@ pub fn address(bytes: [u8; 16]) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn has(prefix: &str, text: &str) -> bool {
-        let bytes = match text.parse().unwrap() {
-            IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-            IpAddr::V6(address) => address.octets(),
-        };
-        prefix.parse::<Prefix>().unwrap().has(bytes)
-    }
-
-    #[test]
-    fn prefixes_hold_what_they_name() {
-        assert!(has("198.18.0.0/15", "198.19.255.255") && !has("198.18.0.0/15", "198.20.0.0"));
-        assert!(has("198.18.0.1", "198.18.0.1") && !has("198.18.0.1", "198.18.0.2"));
-        assert!(has("2001:2::/48", "2001:2::1") && !has("2001:2::/48", "2001:3::1"));
-        assert!(has("0.0.0.0/0", "203.0.113.1") && !has("0.0.0.0/0", "2001:2::1"));
-        assert!(has("::/0", "2001:2::1") && has("::/0", "198.18.0.1"));
-        for wrong in ["", "198.18.0.0/33", "2001:2::/129", "host", "198.18.0.0/", "198.18.0.0/-1"] {
-            assert!(wrong.parse::<Prefix>().is_err(), "{wrong}");
-        }
-    }
-}
+mod tests;

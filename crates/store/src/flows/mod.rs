@@ -4,7 +4,7 @@
 //!  records, ledgers -> RecordSink: ParquetSink    DIR/flows/date=…/hour=…/*.parquet, DIR/meter_stats/…
 //!                                  KafkaSink      a topic, one JSON line per record
 //!                                  ClickHouseSink a table
-//!  files -> scan -> Filter -> Top, Totals, rows
+//!  files -> Filter -> scan -> Top, Totals, rows
 //! ```
 //! Every sink has the columns of [`columns`], which are those of `flow::element::ELEMENTS` and where the record came from.
 //! Nothing here knows how records are made, and nothing reads a clock: times are given.
@@ -18,12 +18,14 @@ mod encode;
 mod error;
 mod files;
 pub mod filter;
+pub mod grouping;
 mod image;
 pub mod json;
 pub mod kafka;
 pub mod ledgers;
 mod network;
 pub mod parquet;
+pub mod protocols;
 mod queued;
 #[cfg(test)]
 mod sample;

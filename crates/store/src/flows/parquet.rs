@@ -243,7 +243,7 @@ fn by_hour(sorted: &[Row]) -> (Vec<(Partition, &[Row])>, Vec<Row>) {
         let mut sizes: Vec<_> = hours.iter().map(|(partition, rows)| (rows.len(), *partition)).collect();
         sizes.sort_unstable();
         for (_, partition) in &sizes[..sizes.len() - HOURS_MOST] {
-            rest.extend(hours.remove(partition).unwrap_or_default());
+            rest.extend_from_slice(hours.remove(partition).unwrap_or_default());
         }
         rest.sort_by_key(|row| row.record.first_ns());
     }
@@ -254,8 +254,8 @@ impl RecordSink for ParquetSink {
     fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
         let mut done = Ok(());
         self.kept.offer(records);
-        for &record in records {
-            self.rows.push(Row { record, source });
+        for record in records {
+            self.rows.push(Row { record: record.clone(), source });
             if self.rows.len() >= self.options.group_rows {
                 done = self.group().and(done);
                 done = self.place().and(done);

@@ -1,6 +1,7 @@
 //! Records for tests.
 
-use packetrig_flow::{EndReason, FlowKey, FlowRecord, Half, MAPPED, Tunnel};
+use packetrig_flow::{EndReason, FlowKey, FlowRecord, ForeignFields, Half, MAPPED, OtherFields, Tunnel};
+use std::sync::Arc;
 
 /// 2026-11-21 13:00:00 UTC.
 pub(super) const THIRTEEN: u64 = 1_795_266_000_000_000_000;
@@ -56,7 +57,29 @@ pub(super) fn record(number: u16) -> FlowRecord {
         sampling: 1,
         input: 3,
         loss: number % 2 == 1,
+        foreign: None,
     }
+}
+
+/// The same as a router exports it.
+pub(super) fn foreign_record(number: u16) -> FlowRecord {
+    let mut others = OtherFields::default();
+    others.add(0, 61, &[u8::from(number.is_multiple_of(2))]);
+    let foreign = ForeignFields {
+        output: 1000 + u32::from(number),
+        source_as: 64_500,
+        destination_as: 4_200_000_000 + u32::from(number % 3),
+        next_hop: address(7),
+        bgp_next_hop: address(8),
+        nat_source: address(9),
+        nat_destination: address(10),
+        nat_source_port: 11,
+        nat_destination_port: 12,
+        post_vlan: 13,
+        post_tos: 14,
+        others,
+    };
+    FlowRecord { foreign: Some(Arc::new(foreign)), ..record(number) }
 }
 
 /// Records 0 to `count`, without the last.

@@ -1,7 +1,8 @@
 //! Reading files of records: the columns that are wanted, some thousand rows at a time.
 //!
-//! Files of ours are read, and others with columns of the same names and kinds; a column that a file lacks is zero, and so is a
-//! value that is null. Row groups whose statistics say that nothing is in the wanted time are passed over.
+//! Files of ours are read, also of earlier versions, and others with columns of the same names and kinds; a column that a file
+//! lacks is zero, and so is a value that is null. Row groups whose statistics say that nothing in them is asked for are passed
+//! over; of the others, what the filter looks at is read first, and the rest only where it keeps a row.
 //!
 //! Invariant: memory does not grow with the files.
 
@@ -9,7 +10,9 @@ use super::Error;
 use super::cells::{self, Cells};
 use super::columns::columns;
 use super::encode::Table;
+use super::filter::Filter;
 use packetrig_flow::element::Kind;
+use parquet::column::reader::ColumnReader;
 use parquet::errors::Result as ParquetResult;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
@@ -24,13 +27,20 @@ const ROWS: usize = 8192;
 /// Directories below one another: more than any partition has.
 const DEPTH: usize = 16;
 
-/// Some rows, column by column in the order in which columns were asked for.
+/// Some rows, column by column.
 #[derive(Clone, Debug)]
 pub struct Chunk {
     /// How many.
     pub rows: usize,
-    /// Their values.
-    pub columns: Vec<Cells>,
+    columns: Vec<(&'static str, Cells)>,
+}
+
+impl Chunk {
+    /// The values of a column.
+    pub fn column(&self, name: &str) -> &Cells {
+        let found = self.columns.iter().find(|(known, _)| *known == name);
+        found.map_or(&Cells::Missing, |(_, cells)| cells)
+    }
 }
 
 /// Times between which rows are wanted, by the start of their flows: nanoseconds since 1970, the second exclusive.
@@ -46,11 +56,6 @@ impl Span {
     /// Whether a time is in it.
     pub fn has(&self, at_ns: u64) -> bool {
         self.from_ns.is_none_or(|from| at_ns >= from) && self.to_ns.is_none_or(|to| at_ns < to)
-    }
-
-    /// Whether some time from `first` to `last` is in it.
-    fn meets(&self, (first, last): (u64, u64)) -> bool {
-        self.from_ns.is_none_or(|from| last >= from) && self.to_ns.is_none_or(|to| first < to)
     }
 }
 
@@ -103,22 +108,31 @@ fn is_of(path: &Path, table: Table) -> bool {
     name.starts_with("meter_stats-") == (table == Table::MeterStats)
 }
 
-/// Gives the wanted columns of all rows, chunk by chunk, until told to stop.
+/// What is done with the rows of a chunk that a filter keeps. Stops when it says so.
+pub type EachChunk<'a> = dyn FnMut(&Chunk, &[usize]) -> ControlFlow<()> + 'a;
+
+/// Gives the rows that a filter keeps, chunk by chunk, with the filter's columns and the wanted ones, until told to stop.
 pub fn scan(
     files: &[PathBuf],
-    wanted: &[&str],
-    span: Span,
-    each: &mut dyn FnMut(&Chunk) -> ControlFlow<()>,
+    filter: &Filter,
+    wanted: &[&'static str],
+    each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
+    let of_filter = filter.columns();
+    let others: Vec<_> = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
     for path in files {
         let file = open(path)?;
-        let columns = places(path, &file, wanted)?;
+        let request = ScanRequest {
+            filter,
+            of_filter: places(path, &file, &of_filter)?,
+            others: places(path, &file, &others)?,
+        };
         for index in 0..file.num_row_groups() {
             let group = file.get_row_group(index).map_err(Error::damaged(path))?;
-            if !may_meet(span, group.metadata()) {
+            if !filter.may_keep(group.metadata()) {
                 continue;
             }
-            let flow = read_group(&*group, &columns, each).map_err(Error::damaged(path))?;
+            let flow = read_group(&*group, &request, each).map_err(Error::damaged(path))?;
             if flow.is_break() {
                 return Ok(());
             }
@@ -144,14 +158,6 @@ pub(super) fn open(path: &Path) -> Result<SerializedFileReader<File>, Error> {
     SerializedFileReader::new(file).map_err(Error::damaged(path))
 }
 
-/// Whether a row of a row group may be in the span, as far as its statistics say. They leave out starts that are null.
-fn may_meet(span: Span, group: &RowGroupMetaData) -> bool {
-    let Some(column) = starts(group) else { return true };
-    let has_null = column.column_descr().max_def_level() > 0
-        && column.statistics().and_then(Statistics::null_count_opt) != Some(0);
-    start_of(group).is_none_or(|range| span.meets(range)) || has_null && span.has(0)
-}
-
 /// First and last start of a flow in a row group, but for those that are null.
 fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
     let Statistics::Int64(range) = starts(group)?.statistics()? else { return None };
@@ -162,10 +168,20 @@ fn starts(group: &RowGroupMetaData) -> Option<&ColumnChunkMetaData> {
     group.columns().iter().find(|column| column.column_path().parts() == ["flowStartNanoseconds"])
 }
 
-/// Where in a file a column is, and of what kind it is to be.
+/// What is read of a file.
+struct ScanRequest<'a> {
+    filter: &'a Filter,
+    /// What the filter looks at.
+    of_filter: Vec<ColumnPlace>,
+    /// What is wanted beside it.
+    others: Vec<ColumnPlace>,
+}
+
+/// Where in a file a column is, if it has it, and of what kind it is to be.
 #[derive(Clone, Copy, Debug)]
-struct Place {
-    index: usize,
+struct ColumnPlace {
+    name: &'static str,
+    index: Option<usize>,
     kind: Kind,
 }
 
@@ -173,8 +189,8 @@ struct Place {
 fn places(
     path: &Path,
     file: &SerializedFileReader<File>,
-    wanted: &[&str],
-) -> Result<Vec<Option<Place>>, Error> {
+    wanted: &[&'static str],
+) -> Result<Vec<ColumnPlace>, Error> {
     let foreign = |why: String| Error::Foreign { path: path.to_owned(), why };
     let schema = file.metadata().file_metadata().schema_descr();
     let find = |name: &str| schema.columns().iter().position(|column| column.path().parts() == [name]);
@@ -183,41 +199,76 @@ fn places(
             return Err(foreign(format!("there is no column {name}")));
         }
     }
-    let place = |name: &&str| {
-        let kind = columns().iter().find(|column| column.name == *name)?.kind;
-        Some(Place { index: find(name)?, kind })
+    let place = |&name: &&'static str| {
+        let kind =
+            columns().iter().find(|column| column.name == name).map_or(Kind::Word, |column| column.kind);
+        ColumnPlace { name, index: find(name), kind }
     };
     let places: Vec<_> = wanted.iter().map(place).collect();
-    for place in places.iter().flatten() {
-        let column = schema.column(place.index);
-        if let Some(why) = cells::objection(&column, place.kind) {
-            return Err(foreign(format!("column {} {why}", column.name())));
+    for ColumnPlace { name, index, kind } in &places {
+        let objection = index.and_then(|index| cells::objection(&schema.column(index), *kind));
+        if let Some(why) = objection {
+            return Err(foreign(format!("column {name} {why}")));
         }
     }
     Ok(places)
 }
 
+/// The columns of a row group, and how many rows none of them was read of yet.
+struct ColumnsReader {
+    columns: Vec<(ColumnPlace, Option<ColumnReader>)>,
+    behind: usize,
+}
+
+impl ColumnsReader {
+    fn open(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
+        let reader = |place: &ColumnPlace| {
+            let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
+            Ok((*place, reader))
+        };
+        Ok(Self { columns: places.iter().map(reader).collect::<ParquetResult<_>>()?, behind: 0 })
+    }
+
+    /// Adds the values of the next rows to a chunk.
+    fn read(&mut self, chunk: &mut Chunk) -> ParquetResult<()> {
+        let behind = std::mem::take(&mut self.behind);
+        for (place, reader) in &mut self.columns {
+            let cells = match reader {
+                Some(reader) => {
+                    if behind > 0 {
+                        cells::skip(reader, behind)?;
+                    }
+                    cells::read(reader, place.kind, chunk.rows)?
+                }
+                None => Cells::Missing,
+            };
+            chunk.columns.push((place.name, cells));
+        }
+        Ok(())
+    }
+}
+
 fn read_group(
     group: &dyn RowGroupReader,
-    columns: &[Option<Place>],
-    each: &mut dyn FnMut(&Chunk) -> ControlFlow<()>,
+    request: &ScanRequest<'_>,
+    each: &mut EachChunk<'_>,
 ) -> ParquetResult<ControlFlow<()>> {
-    let open = |place: &Option<Place>| {
-        place.map(|place| Ok((group.get_column_reader(place.index)?, place.kind))).transpose()
-    };
-    let mut readers = columns.iter().map(open).collect::<ParquetResult<Vec<_>>>()?;
+    let mut of_filter = ColumnsReader::open(group, &request.of_filter)?;
+    let mut others = ColumnsReader::open(group, &request.others)?;
     let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
     while left > 0 {
-        let rows = left.min(ROWS);
-        let columns = readers.iter_mut().map(|reader| match reader {
-            Some((reader, kind)) => cells::read(reader, *kind, rows),
-            None => Ok(Cells::Missing),
-        });
-        let chunk = Chunk { rows, columns: columns.collect::<ParquetResult<_>>()? };
-        if each(&chunk).is_break() {
+        let mut chunk = Chunk { rows: left.min(ROWS), columns: Vec::new() };
+        left -= chunk.rows;
+        of_filter.read(&mut chunk)?;
+        let rows = request.filter.rows(&chunk);
+        if rows.is_empty() {
+            others.behind += chunk.rows;
+            continue;
+        }
+        others.read(&mut chunk)?;
+        if each(&chunk, &rows).is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        left -= rows;
     }
     Ok(ControlFlow::Continue(()))
 }

@@ -1,8 +1,8 @@
 //! Sums of records: all, by protocol, and in time.
 
 use super::Error;
-use super::filter::{FILTER_COLUMNS, Filter};
-use super::scan::{Chunk, range, scan};
+use super::filter::Filter;
+use super::scan::{range, scan};
 use super::top::Sum;
 use packetrig_units::Nanos;
 use serde::Serialize;
@@ -55,8 +55,10 @@ pub struct Row {
     pub sum: Sum,
 }
 
-const COLUMNS: [&str; 9] = [
+const COLUMNS: [&str; 11] = [
+    "flowStartNanoseconds",
     "flowEndNanoseconds",
+    "protocolIdentifier",
     "packetDeltaCount",
     "octetDeltaCount",
     "layer2OctetDeltaCount",
@@ -75,10 +77,10 @@ pub fn totals(files: &[PathBuf], filter: &Filter, bucket: Option<Nanos>) -> Resu
         None => fitting(range(files)?, filter),
     };
     let mut totals = Totals { bucket_ns, ..Totals::default() };
-    let wanted = [&FILTER_COLUMNS[..], &COLUMNS[..]].concat();
-    scan(files, &wanted, filter.span, &mut |chunk| {
-        for row in (0..chunk.rows).filter(|&row| filter.keeps(chunk, row)) {
-            totals.count(chunk, row);
+    scan(files, filter, &COLUMNS, &mut |chunk, rows| {
+        let columns = COLUMNS.map(|name| chunk.column(name));
+        for &row in rows {
+            totals.count(columns.map(|cells| cells.number(row)));
         }
         ControlFlow::Continue(())
     })?;
@@ -95,21 +97,33 @@ fn fitting(range: Option<(u64, u64)>, filter: &Filter) -> u64 {
 }
 
 impl Totals {
-    fn count(&mut self, chunk: &Chunk, row: usize) {
-        let number = |column: usize| chunk.columns[column].number(row);
-        let (start, end) = (number(0), number(6));
+    /// Counts a record by its values, which are in the order of [`COLUMNS`].
+    fn count(&mut self, values: [u64; COLUMNS.len()]) {
+        let [
+            start,
+            end,
+            protocol,
+            packets,
+            bytes,
+            frame_bytes,
+            packets_back,
+            bytes_back,
+            frame_bytes_back,
+            part,
+            loss,
+        ] = values;
         let sum = Sum {
-            flows: u64::from(number(13) == 0),
-            packets: number(7).saturating_add(number(10)),
-            bytes: number(8).saturating_add(number(11)),
+            flows: u64::from(part == 0),
+            packets: packets.saturating_add(packets_back),
+            bytes: bytes.saturating_add(bytes_back),
         };
         self.records += 1;
         self.sum.add(sum);
-        self.frame_bytes = self.frame_bytes.saturating_add(number(9)).saturating_add(number(12));
-        self.records_with_loss += number(14);
+        self.frame_bytes = self.frame_bytes.saturating_add(frame_bytes).saturating_add(frame_bytes_back);
+        self.records_with_loss += loss;
         self.first_ns = Some(self.first_ns.map_or(start, |first| first.min(start)));
         self.last_ns = Some(self.last_ns.map_or(end, |last| last.max(end)));
-        self.protocols.entry(u8::try_from(number(5)).unwrap_or(u8::MAX)).or_default().add(sum);
+        self.protocols.entry(u8::try_from(protocol).unwrap_or(u8::MAX)).or_default().add(sum);
         let bucket = start - start % self.bucket_ns;
         if self.timeline.len() < BUCKETS_MOST || self.timeline.contains_key(&bucket) {
             self.timeline.entry(bucket).or_default().add(sum);

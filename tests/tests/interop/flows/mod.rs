@@ -103,6 +103,7 @@ fn record(n: u16) -> FlowRecord {
         sampling: 1,
         input: 3,
         loss: n == 3,
+        foreign: None,
     }
 }
 

@@ -5,61 +5,10 @@
 //! * In NetFlow 9 it takes elements 148 and 153 for those of firewall events: its JSON calls such flows `EVENT`.
 
 use super::{Line, PROFILES, Profile, export, wanted};
+use packetrig_tests::nfcapd::Nfcapd;
 use packetrig_tests::skip;
-use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-/// A running nfcapd, killed if the test panics.
-struct Nfcapd(Child);
-
-impl Drop for Nfcapd {
-    fn drop(&mut self) {
-        drop(self.0.kill());
-        drop(self.0.wait());
-    }
-}
-
-impl Nfcapd {
-    fn start(directory: &Path, port: u16) -> Self {
-        let child = Command::new("nfcapd")
-            .args(["-4", "-b", "127.0.0.1", "-t", "3600", "-p", &port.to_string(), "-w"])
-            .arg(directory)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut nfcapd = Self(child);
-        nfcapd.await_socket(|queue| queue.is_some(), port);
-        nfcapd
-    }
-
-    /// Waits for what the kernel says of its socket: how many bytes are in it.
-    fn await_socket(&mut self, is_there: impl Fn(Option<u64>) -> bool, port: u16) {
-        while !is_there(queued(port)) {
-            assert!(self.0.try_wait().unwrap().is_none(), "nfcapd has ended");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
-    /// Lets it take what was sent, and ends it, which writes its file.
-    fn finish(mut self, port: u16) {
-        self.await_socket(|queue| queue == Some(0), port);
-        let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw).unwrap();
-        kill_process(pid, Signal::INT).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-/// Bytes in the queue of the UDP socket of a port.
-fn queued(port: u16) -> Option<u64> {
-    let table = std::fs::read_to_string("/proc/net/udp").unwrap();
-    let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
-    let mut found = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")));
-    found.next().map(|row| u64::from_str_radix(row[4].split(':').nth(1).unwrap(), 16).unwrap())
-}
+use std::process::Command;
 
 fn line(flow: &Value) -> Line {
     let number = |name: &str| flow[name].as_u64().unwrap_or(0);
@@ -91,10 +40,9 @@ fn millis(time: &Value) -> u64 {
 /// What nfdump prints of what nfcapd received.
 fn dumped(profile: Profile) -> Vec<Line> {
     let directory = tempfile::tempdir().unwrap();
-    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let nfcapd = Nfcapd::start(directory.path(), port);
-    export(profile, &format!("udp://127.0.0.1:{port}"));
-    nfcapd.finish(port);
+    let nfcapd = Nfcapd::start(directory.path()).unwrap();
+    export(profile, &format!("udp://{}", nfcapd.address()));
+    nfcapd.finish().unwrap();
     let mut nfdump = Command::new("nfdump");
     let output =
         nfdump.env("TZ", "UTC").arg("-R").arg(directory.path()).args(["-o", "json"]).output().unwrap();

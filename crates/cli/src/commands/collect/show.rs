@@ -216,7 +216,7 @@ fn remarks(ledger: &ExporterLedger) -> String {
     }
     if !skipped.is_empty() {
         let names: Vec<_> = skipped.iter().map(String::as_str).collect();
-        say(format!("fields not kept: {}", names.join(", ")));
+        say(format!("fields without a column, kept in otherFields: {}", names.join(", ")));
     }
     text
 }

@@ -3,6 +3,7 @@
 mod show;
 mod stats;
 mod top;
+mod values;
 
 use crate::args::Flows;
 use crate::error::Error;

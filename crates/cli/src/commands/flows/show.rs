@@ -1,5 +1,6 @@
 //! `packetrig flows show`.
 
+use super::values::{cell_text, csv_field, flags, reason};
 use super::{end, moment};
 use crate::args::ShowFlows as Arguments;
 use crate::error::Error;
@@ -7,18 +8,24 @@ use crate::numbers::count;
 use crate::output::{Output, remark};
 use crate::protocols;
 use crate::table::table;
-use packetrig_store::flows::columns::columns;
-use packetrig_store::flows::filter::FILTER_COLUMNS;
+use packetrig_flow::element::Kind;
+use packetrig_store::flows::columns::{Column, columns};
 use packetrig_store::flows::json::append_cell;
-use packetrig_store::flows::scan::{Chunk, flow_files, scan};
+use packetrig_store::flows::scan::{Chunk, EachChunk, flow_files, scan};
 use packetrig_units::Nanos;
 use std::ops::ControlFlow;
 
 /// Rows of a table when nothing is asked.
 const MOST: usize = 50;
-/// What a table shows beside the filter's columns.
-const SHOWN: [&str; 8] = [
+/// What a table shows if no columns are named.
+const USUAL: [&str; 14] = [
+    "flowStartNanoseconds",
     "flowEndNanoseconds",
+    "protocolIdentifier",
+    "sourceIPv6Address",
+    "sourceTransportPort",
+    "destinationIPv6Address",
+    "destinationTransportPort",
     "packetDeltaCount",
     "octetDeltaCount",
     "reversePacketDeltaCount",
@@ -26,6 +33,19 @@ const SHOWN: [&str; 8] = [
     "tcpControlBits",
     "reverseTcpControlBits",
     "flowEndReason",
+];
+const HEADER: [&str; 11] = [
+    "start (UTC)",
+    "lasts",
+    "protocol",
+    "source",
+    "destination",
+    "packets",
+    "bytes",
+    "packets back",
+    "bytes back",
+    "flags",
+    "ended",
 ];
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
@@ -36,25 +56,22 @@ pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), 
     }
 }
 
-/// Every column of every record, as it is read.
+/// The named columns, or all, of every record, as it is read.
 fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
-    let others = columns().iter().map(|column| column.name).filter(|name| !FILTER_COLUMNS.contains(name));
-    let wanted: Vec<_> = FILTER_COLUMNS.into_iter().chain(others).collect();
-    // The order of the columns, not of the wanted ones.
-    let place = |name: &str| wanted.iter().position(|wanted| *wanted == name).unwrap_or(0);
-    let order: Vec<_> = columns().iter().map(|column| (column.name, place(column.name))).collect();
+    let all: Vec<_> = columns().iter().collect();
+    let wanted = if arguments.columns.is_empty() { &all } else { &arguments.columns };
+    let names: Vec<_> = wanted.iter().map(|column| column.name).collect();
     if arguments.form.csv {
-        let names: Vec<_> = order.iter().map(|(name, _)| *name).collect();
         output.line(names.join(","));
     }
     let mut left = arguments.most.unwrap_or(usize::MAX);
-    visit(arguments, &wanted, &mut |chunk, rows| {
+    visit(arguments, &names, &mut |chunk, rows| {
         let mut text = String::new();
         for &row in rows.iter().take(left) {
             if arguments.form.csv {
-                csv(chunk, row, &order, &mut text);
+                csv(chunk, row, wanted, &mut text);
             } else {
-                json(chunk, row, &order, &mut text);
+                json(chunk, row, wanted, &mut text);
             }
         }
         output.text(text);
@@ -63,59 +80,56 @@ fn stream(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     })
 }
 
-fn json(chunk: &Chunk, row: usize, order: &[(&str, usize)], text: &mut String) {
+fn json(chunk: &Chunk, row: usize, wanted: &[&Column], text: &mut String) {
     let mut before = '{';
-    for (name, place) in order {
+    for column in wanted {
         text.push(before);
         before = ',';
-        text.extend(["\"", name, "\":"]);
-        append_cell(&chunk.columns[*place], row, text);
+        text.extend(["\"", column.name, "\":"]);
+        append_cell(column.kind, chunk.column(column.name), row, text);
     }
     text.push_str("}\n");
 }
 
-/// As JSON without quotes: no value of ours holds a comma, and those of others keep their quotes if they do.
-fn csv(chunk: &Chunk, row: usize, order: &[(&str, usize)], text: &mut String) {
-    for (index, (_, place)) in order.iter().enumerate() {
+/// As JSON, but for texts, which are in quotes only if they have to be.
+fn csv(chunk: &Chunk, row: usize, wanted: &[&Column], text: &mut String) {
+    for (index, column) in wanted.iter().enumerate() {
         if index > 0 {
             text.push(',');
         }
+        let cells = chunk.column(column.name);
+        if matches!(column.kind, Kind::Word | Kind::Fields) {
+            text.push_str(&csv_field(cells.word(row)));
+            continue;
+        }
         let mut value = String::new();
-        append_cell(&chunk.columns[*place], row, &mut value);
-        let bare = value.trim_matches('"');
-        let needs_quotes = bare.contains([',', '"', '\\']);
-        text.push_str(if needs_quotes { &value } else { bare });
+        append_cell(column.kind, cells, row, &mut value);
+        text.push_str(value.trim_matches('"'));
     }
     text.push('\n');
 }
 
 fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     let most = arguments.most.unwrap_or(MOST);
+    let wanted = &arguments.columns;
+    let (header, names): (Vec<_>, Vec<_>) = if wanted.is_empty() {
+        (HEADER.to_vec(), USUAL.to_vec())
+    } else {
+        wanted.iter().map(|column| (column.short, column.name)).unzip()
+    };
     let mut lines = Vec::new();
     let mut is_all = true;
-    visit(arguments, &[&FILTER_COLUMNS[..], &SHOWN[..]].concat(), &mut |chunk, rows| {
+    visit(arguments, &names, &mut |chunk, rows| {
         for &row in rows {
             if lines.len() == most {
                 is_all = false;
                 return ControlFlow::Break(());
             }
-            lines.push(line(chunk, row));
+            let cell = |column: &&Column| cell_text(column, chunk.column(column.name), row);
+            lines.push(if wanted.is_empty() { line(chunk, row) } else { wanted.iter().map(cell).collect() });
         }
         ControlFlow::Continue(())
     })?;
-    let header = [
-        "start (UTC)",
-        "lasts",
-        "protocol",
-        "source",
-        "destination",
-        "packets",
-        "bytes",
-        "packets back",
-        "bytes back",
-        "flags",
-        "ended",
-    ];
     output.text(table(&header, lines));
     if !is_all {
         remark(format_args!("show: there are more than {most}; --most N shows more"));
@@ -124,49 +138,24 @@ fn tabulate(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
 }
 
 fn line(chunk: &Chunk, row: usize) -> Vec<String> {
-    let number = |column: usize| chunk.columns[column].number(row);
-    let address = |column: usize| chunk.columns[column].address(row);
+    let number = |name: &str| chunk.column(name).number(row);
+    let address = |name: &str| chunk.column(name).address(row);
     vec![
-        moment(number(0)),
-        Nanos::new(number(6).saturating_sub(number(0))).to_string(),
-        protocols::name(u8::try_from(number(5)).unwrap_or(u8::MAX)),
-        end(address(1), number(3)),
-        end(address(2), number(4)),
-        count(number(7)),
-        count(number(8)),
-        count(number(9)),
-        count(number(10)),
-        flags(number(11) | number(12)),
-        reason(number(13)).into(),
+        moment(number("flowStartNanoseconds")),
+        Nanos::new(number("flowEndNanoseconds").saturating_sub(number("flowStartNanoseconds"))).to_string(),
+        protocols::name(u8::try_from(number("protocolIdentifier")).unwrap_or(u8::MAX)),
+        end(address("sourceIPv6Address"), number("sourceTransportPort")),
+        end(address("destinationIPv6Address"), number("destinationTransportPort")),
+        count(number("packetDeltaCount")),
+        count(number("octetDeltaCount")),
+        count(number("reversePacketDeltaCount")),
+        count(number("reverseOctetDeltaCount")),
+        flags(number("tcpControlBits") | number("reverseTcpControlBits")),
+        reason(number("flowEndReason")).into(),
     ]
 }
 
-/// TCP flags of both directions, by their first letters.
-fn flags(bits: u64) -> String {
-    "FSRPAUEC".chars().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect()
-}
-
-const fn reason(number: u64) -> &'static str {
-    match number {
-        1 => "idle",
-        2 => "active",
-        3 => "end",
-        4 => "forced",
-        5 => "no room",
-        _ => "–",
-    }
-}
-
 /// Gives each chunk and the rows of it that are asked for.
-fn visit(
-    arguments: &Arguments,
-    wanted: &[&str],
-    each: &mut dyn FnMut(&Chunk, &[usize]) -> ControlFlow<()>,
-) -> Result<(), Error> {
-    let filter = arguments.filter.filter();
-    scan(&flow_files(&arguments.places)?, wanted, filter.span, &mut |chunk| {
-        let rows: Vec<_> = (0..chunk.rows).filter(|&row| filter.keeps(chunk, row)).collect();
-        each(chunk, &rows)
-    })?;
-    Ok(())
+fn visit(arguments: &Arguments, wanted: &[&'static str], each: &mut EachChunk<'_>) -> Result<(), Error> {
+    Ok(scan(&flow_files(&arguments.places)?, &arguments.filter.filter(), wanted, each)?)
 }

@@ -1,54 +1,74 @@
 //! `packetrig flows top`.
 
-use super::exporter;
-use crate::args::{FlowTop as Arguments, GroupBy};
+use super::values::{csv_field, group_json, group_text};
+use crate::args::FlowTop as Arguments;
 use crate::error::Error;
 use crate::numbers::{count, percent, scaled};
 use crate::output::{Output, remark};
-use crate::protocols;
 use crate::table::table;
-use packetrig_store::flows::Source;
-use packetrig_store::flows::filter::address;
+use packetrig_store::flows::grouping::{GroupPart, Grouping};
 use packetrig_store::flows::scan::flow_files;
-use packetrig_store::flows::top::{self, Group, Order, Sum, Top};
+use packetrig_store::flows::top::{self, GroupSum, Order, Top, TopGroup, TopQuestion};
+use packetrig_units::Nanos;
+
+/// A number that is printed of a group: what programs call it, and what it is.
+type Measure = (&'static str, fn(&GroupSum) -> u64);
+
+const MEASURES: [Measure; 9] = [
+    ("flows", |has| has.sum.flows),
+    ("packets", |has| has.sum.packets),
+    ("bytes", |has| has.sum.bytes),
+    ("first_ns", |has| has.first_ns),
+    ("last_ns", |has| has.last_ns),
+    ("duration_ns", |has| has.of(Order::Duration)),
+    ("packets_per_second", |has| has.of(Order::PacketRate)),
+    ("bits_per_second", |has| has.of(Order::BitRate)),
+    ("bytes_per_packet", |has| has.of(Order::PacketSize)),
+];
 
 pub(super) fn perform(arguments: &Arguments, output: &mut Output) -> Result<(), Error> {
     let files = flow_files(&arguments.places)?;
-    let order = Order::from(arguments.order);
-    let filter = arguments.filter.filter();
-    let top = top::top(&files, &filter, arguments.by.into(), order, arguments.most)?;
+    let question = TopQuestion {
+        grouping: arguments.by.clone(),
+        order: arguments.order.into(),
+        most: arguments.most,
+        least_packets: arguments.min_packets,
+        least_bytes: arguments.min_bytes,
+    };
+    let top = top::top(&files, &arguments.filter.filter(), &question)?;
+    let parts = arguments.by.parts();
     if arguments.form.json {
-        for (group, sum) in &top.groups {
-            output.line(json(*group, *sum));
+        for group in &top.groups {
+            output.line(json(parts, group));
         }
     } else if arguments.form.csv {
-        output.line(format_args!("{},flows,packets,bytes", title(arguments.by)));
-        for (group, sum) in &top.groups {
-            output.line(csv(*group, *sum));
+        let names = parts.iter().map(GroupPart::name).chain(MEASURES.iter().map(|(name, _)| *name));
+        output.line(names.collect::<Vec<_>>().join(","));
+        for group in &top.groups {
+            output.line(csv(parts, group));
         }
     } else {
-        output.text(text(arguments, &top, order));
+        output.text(text(&arguments.by, &top, question.order));
     }
     if top.doubt > 0 {
-        remark(format_args!(
-            "top: there are more groups than are kept in memory ({}); each may have up to {} more {} than shown",
-            count(top::GROUPS_MOST as u64),
-            count(top.doubt),
-            unit(order),
-        ));
+        remark(doubt(&top, question.order));
     }
     Ok(())
 }
 
-const fn title(by: GroupBy) -> &'static str {
-    match by {
-        GroupBy::Source => "source",
-        GroupBy::Destination => "destination",
-        GroupBy::Pair => "pair",
-        GroupBy::Protocol => "protocol",
-        GroupBy::Port => "port",
-        GroupBy::Exporter => "exporter",
-    }
+fn doubt(top: &Top, order: Order) -> String {
+    let counted = order.counted();
+    let kept = if counted == order {
+        String::new()
+    } else {
+        format!("; the groups with most {} were kept", unit(counted))
+    };
+    format!(
+        "top: there are more groups than are kept in memory ({}); each may have up to {} more {} than shown{kept}",
+        count(top::GROUPS_MOST as u64),
+        count(top.doubt),
+        unit(counted),
+    )
 }
 
 const fn unit(order: Order) -> &'static str {
@@ -56,48 +76,65 @@ const fn unit(order: Order) -> &'static str {
         Order::Bytes => "bytes",
         Order::Packets => "packets",
         Order::Flows => "flows",
+        Order::PacketRate => "packets/s",
+        Order::BitRate => "bit/s",
+        Order::PacketSize => "bytes/packet",
+        Order::Duration => "lasts",
     }
 }
 
-fn name(group: Group) -> String {
-    match group {
-        Group::Address(one) => address(one).to_string(),
-        Group::Pair(one, other) => format!("{} <-> {}", address(one), address(other)),
-        Group::Protocol(number) => protocols::name(number),
-        Group::Port(protocol, port) => format!("{}/{port}", protocols::name(protocol)),
-        Group::Exporter(address, domain) => exporter(Source { exporter: address, domain }),
+fn csv(parts: &[GroupPart], group: &TopGroup) -> String {
+    let values = parts.iter().zip(&group.values).map(|(part, value)| csv_field(&group_text(part, value)));
+    let numbers = MEASURES.iter().map(|(_, measure)| measure(&group.has).to_string());
+    values.chain(numbers).collect::<Vec<_>>().join(",")
+}
+
+fn json(parts: &[GroupPart], group: &TopGroup) -> serde_json::Value {
+    let values = parts.iter().zip(&group.values);
+    let values = values.map(|(part, value)| (part.name().to_owned(), group_json(part, value)));
+    let numbers = MEASURES.iter().map(|(name, measure)| ((*name).to_owned(), measure(&group.has).into()));
+    serde_json::Value::Object(values.chain(numbers).collect())
+}
+
+/// What groups are ordered by: a share of the whole, or a rate.
+fn ordered_by(has: &GroupSum, total: &GroupSum, order: Order) -> String {
+    let value = has.of(order);
+    match order {
+        Order::Bytes | Order::Packets | Order::Flows => percent(value, total.of(order)),
+        Order::PacketRate | Order::BitRate => scaled(value as f64, ""),
+        Order::PacketSize => count(value),
+        Order::Duration => Nanos::new(value).to_string(),
     }
 }
 
-/// One row. The name of a group may hold a comma, and no quotes.
-fn csv(group: Group, Sum { flows, packets, bytes }: Sum) -> String {
-    let name = name(group);
-    let quote = if name.contains(',') { "\"" } else { "" };
-    format!("{quote}{name}{quote},{flows},{packets},{bytes}")
-}
-
-fn json(group: Group, Sum { flows, packets, bytes }: Sum) -> serde_json::Value {
-    serde_json::json!({"group": name(group), "flows": flows, "packets": packets, "bytes": bytes})
-}
-
-fn text(arguments: &Arguments, top: &Top, order: Order) -> String {
-    let header = [title(arguments.by), "flows", "packets", "bytes", "", "share"];
-    let row = |name: String, sum: Sum| {
-        let share = percent(sum.of(order), top.total.of(order));
+fn text(by: &Grouping, top: &Top, order: Order) -> String {
+    let last = if order.counted() == order { "share" } else { unit(order) };
+    let names = by.parts().iter().map(GroupPart::name);
+    let header: Vec<_> = names.chain(["flows", "packets", "bytes", "", last]).collect();
+    let row = |mut cells: Vec<String>, has: &GroupSum| {
+        let sum = has.sum;
         let bytes = scaled(sum.bytes as f64, "B");
-        vec![name, count(sum.flows), count(sum.packets), count(sum.bytes), bytes, share]
+        let ordered = ordered_by(has, &top.total, order);
+        cells.extend([count(sum.flows), count(sum.packets), count(sum.bytes), bytes, ordered]);
+        cells
     };
-    let groups = top.groups.iter().map(|(group, sum)| row(name(*group), *sum));
+    let groups = top.groups.iter().map(|TopGroup { values, has }| {
+        let values = by.parts().iter().zip(values).map(|(part, value)| group_text(part, value));
+        row(values.collect(), has)
+    });
     // A group that was let go and came back is counted twice.
     let at_most = if top.doubt > 0 { "at most " } else { "" };
-    let all = format!("all ({at_most}{})", count(top.groups_seen));
-    table(&header, groups.chain([row(all, top.total)]))
+    let mut all = vec![String::new(); by.parts().len()];
+    all[0] = format!("all ({at_most}{})", count(top.groups_seen));
+    table(&header, groups.chain([row(all, &top.total)]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use clap::Parser;
+    use packetrig_store::flows::grouping::GroupValue;
+    use packetrig_store::flows::top::Sum;
 
     #[derive(Parser)]
     struct Line {
@@ -110,16 +147,36 @@ mod tests {
         let arguments = Line::parse_from(["top", "records"]).arguments;
         let shown = |doubt| {
             let top = Top { groups_seen: 12, doubt, ..Top::default() };
-            text(&arguments, &top, Order::Bytes)
+            text(&arguments.by, &top, Order::Bytes)
         };
         assert!(shown(0).contains("all (12)"), "{}", shown(0));
         assert!(shown(1).contains("all (at most 12)"), "{}", shown(1));
+        let top = Top { doubt: 5, ..Top::default() };
+        assert!(
+            doubt(&top, Order::BitRate).contains("up to 5 more bytes than shown; the groups with most bytes")
+        );
+    }
+
+    fn group() -> TopGroup {
+        let sum = Sum { flows: 1, packets: 4, bytes: 1000 };
+        TopGroup {
+            values: vec![GroupValue::Exporter([0; 16], 7), GroupValue::Number(6)],
+            has: GroupSum { sum, first_ns: 0, last_ns: 500_000_000 },
+        }
     }
 
     #[test]
     fn a_name_with_a_comma_is_one_field_of_csv() {
-        let sum = Sum { flows: 1, packets: 2, bytes: 3 };
-        assert_eq!(csv(Group::Exporter([0; 16], 7), sum), "\"this machine, domain 7\",1,2,3");
-        assert_eq!(csv(Group::Port(17, 53), sum), "udp/53,1,2,3");
+        let by: Grouping = "exporter,protocol".parse().unwrap();
+        let expected = "\"this machine, domain 7\",tcp,1,4,1000,0,500000000,500000000,8,16000,250";
+        assert_eq!(csv(by.parts(), &group()), expected);
+    }
+
+    #[test]
+    fn programs_find_every_value_under_its_name() {
+        let by: Grouping = "exporter,protocol".parse().unwrap();
+        let json = json(by.parts(), &group());
+        assert_eq!((&json["exporter"], &json["protocol"]), (&"this machine, domain 7".into(), &6.into()));
+        assert_eq!((&json["packets"], &json["bits_per_second"]), (&4.into(), &16_000.into()));
     }
 }

@@ -252,6 +252,6 @@ fn fields_without_a_byte_change_nothing() {
     let template = fields.into_iter().fold(head, |bytes, (field, length)| bytes.u16(field).u16(length));
     let data = Bytes::default().bytes(&[198, 18, 0, 1, 198, 18, 0, 2]).u32(7).u32(700);
     let heard = heard(&[ipfix(0, Bytes::default().set(2, template).set(256, data))]);
-    let [record] = heard.records[..] else { panic!("one record") };
+    let [record] = &heard.records[..] else { panic!("one record") };
     assert_eq!((record.forward.packets, record.forward.bytes), (7, 700));
 }

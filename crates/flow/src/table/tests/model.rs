@@ -130,14 +130,14 @@ impl Model {
     fn report(&mut self, at: usize, end: EndReason) {
         let record = &mut self.flows[at].record;
         if record.packets() > 0 {
-            self.records.push(FlowRecord { end, ..*record });
+            self.records.push(FlowRecord { end, ..record.clone() });
             *record = FlowRecord {
                 forward: Half::default(),
                 reverse: Half::default(),
                 part: record.part + 1,
                 ttl_min: u8::MAX,
                 ttl_max: 0,
-                ..*record
+                ..record.clone()
             };
         }
     }
@@ -252,7 +252,7 @@ proptest! {
         let (ours, theirs) = (sorted(records), sorted(model));
         for (ours, theirs) in ours.iter().zip(&theirs) {
             // Between the border and now, a timer may have rung already or not.
-            let free = |record: &FlowRecord| FlowRecord { end: EndReason::Idle, ..*record };
+            let free = |record: &FlowRecord| FlowRecord { end: EndReason::Idle, ..record.clone() };
             if ours.end == theirs.end {
                 prop_assert_eq!(ours, theirs);
             } else {

@@ -139,8 +139,14 @@ impl ClickHouseSink {
     fn insert(&mut self, token: &str, body: &[u8]) -> Result<(), Error> {
         let (database, table) = (&self.options.database, &self.options.table);
         if !self.has_table {
-            let statement = rows::create_table(database, table);
-            http::post(&self.options, &[("wait_end_of_query", "1")], statement.as_bytes())?;
+            let create = rows::create_table(database, table);
+            http::post(&self.options, &[("wait_end_of_query", "1")], create.as_bytes())?;
+            let add = rows::add_columns(database, table);
+            match http::post(&self.options, &[("wait_end_of_query", "1")], add.as_bytes()) {
+                // A user who may not change tables may have one that has all columns: the insertion tells.
+                Ok(()) | Err(Error::Refused { .. }) => {}
+                Err(error) => return Err(error),
+            }
             self.has_table = true;
         }
         let statement = rows::insert(database, table);
@@ -157,8 +163,8 @@ impl RecordSink for ClickHouseSink {
     fn write(&mut self, records: &[FlowRecord], source: Source) -> Result<(), Error> {
         let mut done = Ok(());
         self.kept.offer(records);
-        for &record in records {
-            self.rows.push(Row { record, source });
+        for record in records {
+            self.rows.push(Row { record: record.clone(), source });
             if self.rows.len() >= self.options.batch_rows {
                 done = self.deliver().and(done);
             }

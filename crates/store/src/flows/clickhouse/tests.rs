@@ -52,7 +52,7 @@ fn offered(options: ClickHouseOptions) -> (Kept, Result<(), Error>) {
 
 #[test]
 fn the_table_is_made_and_rows_are_inserted_once() {
-    let (options, server) = server(&[FINE, FINE]);
+    let (options, server) = server(&[FINE, FINE, FINE]);
     let (kept, done) = offered(options);
     done.unwrap();
     assert_eq!((kept.stored.records, kept.failures), (10, 0));
@@ -62,19 +62,28 @@ fn the_table_is_made_and_rows_are_inserted_once() {
             || asked[0].0.starts_with("POST /?wait_end_of_query=1 HTTP/1.0")
     );
     assert!(
-        asked[1].0.contains("query=INSERT%20INTO%20%60default%60%2E%60flows%60%20%28flowStartNanoseconds")
+        asked[2].0.contains("query=INSERT%20INTO%20%60default%60%2E%60flows%60%20%28flowStartNanoseconds")
     );
 }
 
 #[test]
+fn a_user_who_may_not_add_columns_may_insert() {
+    let (options, server) = server(&[FINE, BUSY, FINE]);
+    let (kept, done) = offered(options);
+    done.unwrap();
+    assert_eq!((kept.stored.records, kept.failures), (10, 0));
+    assert_eq!(server.join().unwrap().len(), 3);
+}
+
+#[test]
 fn a_busy_server_is_asked_again_with_the_same_token() {
-    let (options, server) = server(&[FINE, BUSY, FINE, FINE]);
+    let (options, server) = server(&[FINE, FINE, BUSY, FINE, FINE, FINE]);
     let (kept, done) = offered(options);
     done.unwrap();
     assert_eq!((kept.stored.records, kept.failures), (10, 1));
     let asked = server.join().unwrap();
     // Refused, so the table is looked after again.
-    assert_eq!(asked[1], asked[3]);
+    assert_eq!(asked[2], asked[5]);
 }
 
 #[test]

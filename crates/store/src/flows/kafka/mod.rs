@@ -191,7 +191,7 @@ impl RecordSink for KafkaSink {
         let mut done = Ok(());
         for some in records.chunks(ROWS) {
             self.kept.offer(some);
-            self.rows.extend(some.iter().map(|&record| Row { record, source }));
+            self.rows.extend(some.iter().map(|record| Row { record: record.clone(), source }));
             if self.rows.len() >= ROWS {
                 done = self.deliver().and(done);
             }

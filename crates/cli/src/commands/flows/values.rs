@@ -1,0 +1,98 @@
+//! Values of columns as people read them.
+
+use super::{exporter, moment};
+use crate::numbers::count;
+use crate::protocols;
+use packetrig_flow::element::Kind;
+use packetrig_store::flows::Source;
+use packetrig_store::flows::cells::Cells;
+use packetrig_store::flows::columns::Column;
+use packetrig_store::flows::filter::address;
+use packetrig_store::flows::grouping::{GroupPart, GroupValue};
+use packetrig_store::flows::json::mac_text;
+
+/// The value in a row of a file. What is not known is a dash.
+pub(super) fn cell_text(column: &Column, cells: &Cells, row: usize) -> String {
+    match column.kind {
+        Kind::Address if cells.address(row) == [0; 16] => "–".to_owned(),
+        Kind::Address => address(cells.address(row)).to_string(),
+        Kind::Mac => mac_text(cells.mac(row)),
+        Kind::Word | Kind::Fields => cells.word(row).to_owned(),
+        Kind::Unsigned(_) | Kind::Time | Kind::Flag => number_text(column, cells.number(row)),
+    }
+}
+
+fn number_text(column: &Column, number: u64) -> String {
+    match (column.name, column.kind) {
+        (_, Kind::Time) => moment(number),
+        (_, Kind::Flag) => if number == 0 { "no" } else { "yes" }.to_owned(),
+        ("protocolIdentifier", _) => protocols::name(u8::try_from(number).unwrap_or(u8::MAX)),
+        ("tcpControlBits" | "reverseTcpControlBits", _) => flags(number),
+        ("flowEndReason", _) => reason(number).to_owned(),
+        _ if column.unit.is_empty() => number.to_string(),
+        _ => count(number),
+    }
+}
+
+/// What a group has in one part.
+pub(super) fn group_text(part: &GroupPart, value: &GroupValue) -> String {
+    match (part, value) {
+        (GroupPart::Column(column), GroupValue::Number(number)) => number_text(column, *number),
+        (_, GroupValue::Number(number)) => number.to_string(),
+        (_, GroupValue::Address(one)) => address(*one).to_string(),
+        (_, GroupValue::Mac(mac)) => mac_text(*mac),
+        (_, GroupValue::Word(word)) => word.clone(),
+        (_, GroupValue::Pair(one, other)) => format!("{} <-> {}", address(*one), address(*other)),
+        (_, GroupValue::Port(protocol, port)) => format!("{}/{port}", protocols::name(*protocol)),
+        (_, GroupValue::Exporter(address, domain)) => {
+            exporter(Source { exporter: *address, domain: *domain })
+        }
+    }
+}
+
+/// The same for programs: numbers stay numbers.
+pub(super) fn group_json(part: &GroupPart, value: &GroupValue) -> serde_json::Value {
+    match (part, value) {
+        (GroupPart::Column(column), GroupValue::Number(number)) if column.kind == Kind::Flag => {
+            (*number == 1).into()
+        }
+        (_, GroupValue::Number(number)) => (*number).into(),
+        _ => group_text(part, value).into(),
+    }
+}
+
+/// A field of CSV: in quotes if it has to be.
+pub(super) fn csv_field(text: &str) -> String {
+    if text.contains([',', '"', '\n', '\r']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+/// TCP flags by their first letters.
+pub(super) fn flags(bits: u64) -> String {
+    "FSRPAUEC".chars().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, letter)| letter).collect()
+}
+
+pub(super) const fn reason(number: u64) -> &'static str {
+    match number {
+        1 => "idle",
+        2 => "active",
+        3 => "end",
+        4 => "forced",
+        5 => "no room",
+        _ => "–",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_could_be_two_is_in_quotes() {
+        assert_eq!(csv_field("a b"), "a b");
+        assert_eq!(csv_field(r#"{"a":1,"b":2}"#), r#""{""a"":1,""b"":2}""#);
+    }
+}

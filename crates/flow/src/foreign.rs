@@ -1,0 +1,315 @@
+//! What other exporters tell of a flow and our meter does not see: where it went on, whose networks its ends are in, what its
+//! addresses became, and fields that have no column.
+
+use crate::iana::{self, DataKind};
+use std::fmt::Write;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+/// RFC 5103: the enterprise of reverse elements.
+pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
+/// Bytes that the other fields of a record take at most, each with [`FIELD_BYTES`] of its own.
+pub const OTHER_BYTES_MOST: usize = 512;
+/// What a field takes beside its value: enterprise, number and length.
+const FIELD_BYTES: usize = 8;
+
+/// Fields that only other exporters send. Zero is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForeignFields {
+    /// Where the flow left the exporter: the number of an interface.
+    pub output: u32,
+    /// The autonomous system of the source.
+    pub source_as: u32,
+    /// The autonomous system of the destination.
+    pub destination_as: u32,
+    /// The next router; IPv4 is mapped, here and below.
+    pub next_hop: [u8; 16],
+    /// The next router of BGP.
+    pub bgp_next_hop: [u8; 16],
+    /// The source behind NAT.
+    pub nat_source: [u8; 16],
+    /// The destination behind NAT.
+    pub nat_destination: [u8; 16],
+    /// The source port behind NAT.
+    pub nat_source_port: u16,
+    /// The destination port behind NAT.
+    pub nat_destination_port: u16,
+    /// The VLAN in which the flow left the exporter.
+    pub post_vlan: u16,
+    /// The type of service with which it left.
+    pub post_tos: u8,
+    /// Fields that have no column.
+    pub others: OtherFields,
+}
+
+impl ForeignFields {
+    /// The same of the way back: what is of the ends changes places, what is of the exporter stays.
+    #[must_use]
+    pub fn reversed(&self) -> Self {
+        Self {
+            source_as: self.destination_as,
+            destination_as: self.source_as,
+            nat_source: self.nat_destination,
+            nat_destination: self.nat_source,
+            nat_source_port: self.nat_destination_port,
+            nat_destination_port: self.nat_source_port,
+            ..self.clone()
+        }
+    }
+}
+
+/// Fields of a record that have no column, as they were sent: at most [`OTHER_BYTES_MOST`] bytes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherFields {
+    /// One field after the other: enterprise, number, length, value.
+    bytes: Vec<u8>,
+    left_out: u16,
+}
+
+impl OtherFields {
+    /// None at all.
+    pub const NONE: &'static Self = &Self { bytes: Vec::new(), left_out: 0 };
+
+    /// Whether there are none, and none was left out.
+    pub const fn is_empty(&self) -> bool {
+        self.bytes.is_empty() && self.left_out == 0
+    }
+
+    /// Fields that found no room.
+    pub const fn left_out(&self) -> u16 {
+        self.left_out
+    }
+
+    /// Adds a field of an enterprise (0: IANA), or counts it as left out.
+    pub fn add(&mut self, enterprise: u32, id: u16, value: &[u8]) {
+        let length = u16::try_from(value.len());
+        let (Ok(length), true) = (length, self.bytes.len() + FIELD_BYTES + value.len() <= OTHER_BYTES_MOST)
+        else {
+            self.left_out = self.left_out.saturating_add(1);
+            return;
+        };
+        self.bytes.extend_from_slice(&enterprise.to_be_bytes());
+        self.bytes.extend_from_slice(&id.to_be_bytes());
+        self.bytes.extend_from_slice(&length.to_be_bytes());
+        self.bytes.extend_from_slice(value);
+    }
+
+    fn fields(&self) -> OtherFieldsIter<'_> {
+        OtherFieldsIter { bytes: &self.bytes }
+    }
+
+    /// Appends an object of JSON: names as IANA has them, `enterprise/number` where it has none. A name that comes again has
+    /// `#2` behind it, and so on. `fieldsLeftOut` says how many found no room.
+    pub fn append_json(&self, text: &mut String) {
+        let mut before = '{';
+        for (at, field) in self.fields().enumerate() {
+            text.push(before);
+            before = ',';
+            text.push('"');
+            field.append_name(text);
+            let earlier = self.fields().take(at).filter(|other| other.is_same_element(&field)).count();
+            if earlier > 0 {
+                append(text, format_args!("#{}", earlier + 1));
+            }
+            text.push_str("\":");
+            field.append_value(text);
+        }
+        if self.left_out > 0 {
+            text.push(before);
+            before = ',';
+            append(text, format_args!("\"fieldsLeftOut\":{}", self.left_out));
+        }
+        text.push_str(if before == '{' { "{}" } else { "}" });
+    }
+}
+
+struct OtherFieldsIter<'a> {
+    bytes: &'a [u8],
+}
+
+struct OtherField<'a> {
+    enterprise: u32,
+    id: u16,
+    value: &'a [u8],
+}
+
+impl<'a> Iterator for OtherFieldsIter<'a> {
+    type Item = OtherField<'a>;
+
+    fn next(&mut self) -> Option<OtherField<'a>> {
+        let (enterprise, rest) = self.bytes.split_first_chunk::<4>()?;
+        let (id, rest) = rest.split_first_chunk::<2>()?;
+        let (length, rest) = rest.split_first_chunk::<2>()?;
+        let (value, rest) = rest.split_at_checked(u16::from_be_bytes(*length).into())?;
+        self.bytes = rest;
+        Some(OtherField { enterprise: u32::from_be_bytes(*enterprise), id: u16::from_be_bytes(*id), value })
+    }
+}
+
+impl OtherField<'_> {
+    const fn is_same_element(&self, other: &Self) -> bool {
+        self.enterprise == other.enterprise && self.id == other.id
+    }
+
+    fn registered(&self) -> Option<&'static iana::RegisteredElement> {
+        matches!(self.enterprise, 0 | REVERSE_ENTERPRISE).then(|| iana::element(self.id)).flatten()
+    }
+
+    fn append_name(&self, text: &mut String) {
+        match self.registered() {
+            Some(element) if self.enterprise == 0 => text.push_str(element.name),
+            Some(element) => text.push_str(&reverse_name(element.name)),
+            None => append(text, format_args!("{}/{}", self.enterprise, self.id)),
+        }
+    }
+
+    fn append_value(&self, text: &mut String) {
+        let kind = self.registered().map_or(DataKind::Bytes, |element| element.kind);
+        if !append_of_kind(kind, self.value, text) {
+            text.push_str("\"0x");
+            for byte in self.value {
+                append(text, format_args!("{byte:02x}"));
+            }
+            text.push('"');
+        }
+    }
+}
+
+/// Appends a value as its kind is written. Says whether its length fits the kind.
+fn append_of_kind(kind: DataKind, value: &[u8], text: &mut String) -> bool {
+    match (kind, value) {
+        (DataKind::Unsigned, [_, ..]) if value.len() <= 8 => {
+            append(text, format_args!("{}", unsigned(value)));
+        }
+        (DataKind::Signed, [first, ..]) if value.len() <= 8 => {
+            let sign = if first & 0x80 == 0 {
+                0
+            } else {
+                u64::MAX.checked_shl(8 * u32::from(low_length(value))).unwrap_or(0)
+            };
+            append(text, format_args!("{}", (sign | unsigned(value)).cast_signed()));
+        }
+        (DataKind::Float, value) if value.len() == 4 => {
+            append_float(f32::from_be_bytes(value.try_into().unwrap_or_default()).into(), text);
+        }
+        (DataKind::Float, value) if value.len() == 8 => {
+            append_float(f64::from_be_bytes(value.try_into().unwrap_or_default()), text);
+        }
+        // RFC 7011: 1 is true, 2 is false.
+        (DataKind::Boolean, [1]) => text.push_str("true"),
+        (DataKind::Boolean, [2]) => text.push_str("false"),
+        (DataKind::Mac, value) if value.len() == 6 => {
+            let bytes: Vec<_> = value.iter().map(|byte| format!("{byte:02x}")).collect();
+            append(text, format_args!("\"{}\"", bytes.join(":")));
+        }
+        (DataKind::Ipv4, &[a, b, c, d]) => append(text, format_args!("\"{}\"", Ipv4Addr::new(a, b, c, d))),
+        (DataKind::Ipv6, value) if value.len() == 16 => {
+            let address: [u8; 16] = value.try_into().unwrap_or_default();
+            append(text, format_args!("\"{}\"", Ipv6Addr::from(address)));
+        }
+        (DataKind::Text, value) => append_text(&String::from_utf8_lossy(value), text),
+        _ => return false,
+    }
+    true
+}
+
+fn unsigned(value: &[u8]) -> u64 {
+    value.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte))
+}
+
+/// Of at most eight bytes.
+fn low_length(value: &[u8]) -> u8 {
+    u8::try_from(value.len()).unwrap_or(8)
+}
+
+/// JSON has no word for what is not a number.
+fn append_float(value: f64, text: &mut String) {
+    if value.is_finite() {
+        append(text, format_args!("{value}"));
+    } else {
+        append(text, format_args!("\"{value}\""));
+    }
+}
+
+/// NetFlow 9 fills a text of fixed length with zeros.
+fn append_text(value: &str, text: &mut String) {
+    text.push('"');
+    for c in value.trim_end_matches('\0').chars() {
+        match c {
+            '"' | '\\' => text.extend(['\\', c]),
+            c if c.is_control() => append(text, format_args!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text.push('"');
+}
+
+/// As RFC 5103 spells it.
+pub(crate) fn reverse_name(name: &str) -> String {
+    let (first, rest) = name.split_at(name.len().min(1));
+    format!("reverse{}{rest}", first.to_ascii_uppercase())
+}
+
+/// Writing to a string cannot fail.
+fn append(text: &mut String, more: std::fmt::Arguments<'_>) {
+    text.write_fmt(more).unwrap_or(());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn json(fields: &[(u32, u16, &[u8])]) -> String {
+        let mut others = OtherFields::default();
+        for (enterprise, id, value) in fields {
+            others.add(*enterprise, *id, value);
+        }
+        let mut text = String::new();
+        others.append_json(&mut text);
+        text
+    }
+
+    #[test]
+    fn fields_are_shown_by_name_and_kind() {
+        assert_eq!(json(&[]), "{}");
+        assert_eq!(
+            json(&[(0, 61, &[1]), (0, 96, b"dns\0\0")]),
+            r#"{"flowDirection":1,"applicationName":"dns"}"#
+        );
+        assert_eq!(json(&[(0, 130, &[198, 18, 0, 1])]), r#"{"exporterIPv4Address":"198.18.0.1"}"#);
+        assert_eq!(json(&[(0, 81, &[2, 0, 0, 0, 0, 1])]), r#"{"postSourceMacAddress":"02:00:00:00:00:01"}"#);
+        assert_eq!(
+            json(&[(0, 276, &[2]), (0, 434, &[0xff, 0xfe])]),
+            r#"{"dataRecordsReliability":false,"mibObjectValueInteger":-2}"#
+        );
+        assert_eq!(json(&[(0, 320, &1.5_f64.to_be_bytes())]), r#"{"absoluteError":1.5}"#);
+    }
+
+    #[test]
+    fn a_field_without_a_name_has_its_numbers_and_bytes() {
+        assert_eq!(json(&[(9, 33002, &[0, 0x2a]), (0, 9999, &[])]), r#"{"9/33002":"0x002a","0/9999":"0x"}"#);
+        // A length that does not fit the kind.
+        assert_eq!(json(&[(0, 130, &[1, 2])]), r#"{"exporterIPv4Address":"0x0102"}"#);
+        assert_eq!(json(&[(29305, 61, &[1])]), r#"{"reverseFlowDirection":1}"#);
+    }
+
+    #[test]
+    fn a_field_that_comes_twice_is_there_twice() {
+        assert_eq!(json(&[(0, 61, &[0]), (0, 61, &[1])]), r#"{"flowDirection":0,"flowDirection#2":1}"#);
+    }
+
+    #[test]
+    fn what_finds_no_room_is_counted_and_what_is_small_still_fits() {
+        let long = [7; 400];
+        let text = json(&[(0, 95, &long), (0, 95, &long), (0, 61, &[1])]);
+        assert!(text.ends_with(r#","flowDirection":1,"fieldsLeftOut":1}"#), "{text}");
+        assert_eq!(json(&[(9, 1, &[0; 600])]), r#"{"fieldsLeftOut":1}"#);
+    }
+
+    #[test]
+    fn text_cannot_leave_its_quotes() {
+        assert_eq!(
+            json(&[(0, 96, b"a\"b\\c\n\xff")]),
+            "{\"applicationName\":\"a\\\"b\\\\c\\u000a\u{fffd}\"}"
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! IANA's information elements: what they are called and what their values are (registry of 2024, in `iana.csv`).
+
+use std::sync::LazyLock;
+
+/// An element as the registry has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RegisteredElement {
+    pub(crate) id: u16,
+    pub(crate) name: &'static str,
+    pub(crate) kind: DataKind,
+}
+
+/// What values are, as far as they are shown differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataKind {
+    Unsigned,
+    Signed,
+    Float,
+    Boolean,
+    Mac,
+    Text,
+    Ipv4,
+    Ipv6,
+    /// Bytes, lists, and times that are no whole numbers.
+    Bytes,
+}
+
+/// Number, name and type in a line, in order of the numbers.
+const REGISTRY: &str = include_str!("iana.csv");
+
+static ELEMENTS: LazyLock<Vec<RegisteredElement>> =
+    LazyLock::new(|| REGISTRY.lines().filter_map(registered).collect());
+
+fn registered(line: &'static str) -> Option<RegisteredElement> {
+    let mut cells = line.split(',');
+    let id = cells.next()?.parse().ok()?;
+    let name = cells.next()?;
+    Some(RegisteredElement { id, name, kind: kind(cells.next()?) })
+}
+
+fn kind(word: &str) -> DataKind {
+    match word {
+        "unsigned" | "dateTimeSeconds" | "dateTimeMilliseconds" => DataKind::Unsigned,
+        "signed" => DataKind::Signed,
+        "float" => DataKind::Float,
+        "boolean" => DataKind::Boolean,
+        "macAddress" => DataKind::Mac,
+        "string" => DataKind::Text,
+        "ipv4Address" => DataKind::Ipv4,
+        "ipv6Address" => DataKind::Ipv6,
+        _ => DataKind::Bytes,
+    }
+}
+
+/// The element of that number.
+pub(crate) fn element(id: u16) -> Option<&'static RegisteredElement> {
+    ELEMENTS.binary_search_by_key(&id, |element| element.id).ok().map(|at| &ELEMENTS[at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_registry_is_read_whole_and_is_in_order() {
+        assert_eq!(ELEMENTS.len(), REGISTRY.lines().count());
+        assert!(ELEMENTS.is_sorted_by_key(|element| element.id));
+        assert_eq!(element(1).map(|element| element.name), Some("octetDeltaCount"));
+        assert_eq!(element(95).map(|element| element.kind), Some(DataKind::Bytes));
+        assert_eq!(element(0), None);
+    }
+
+    #[test]
+    fn columns_have_the_names_of_the_registry() {
+        for column in crate::element::ELEMENTS.iter().filter(|column| column.id > 0 && !column.reverse) {
+            assert_eq!(element(column.id).map(|element| element.name), Some(column.name));
+        }
+    }
+}

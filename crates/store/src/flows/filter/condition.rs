@@ -1,0 +1,260 @@
+//! One condition on a value of a record: on a column, some bits of it, or what follows from several.
+
+use super::ranges::{RangeSet, ValueRange};
+use crate::flows::cells::Cells;
+use crate::flows::columns::counterpart;
+use crate::flows::scan::Chunk;
+use parquet::basic::LogicalType;
+use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
+use parquet::file::statistics::Statistics;
+
+const NANOS_PER_MILLI: u64 = 1_000_000;
+const NANOS_PER_SECOND: u128 = 1_000_000_000;
+
+/// A value and what it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Condition {
+    pub(super) operand: Operand,
+    pub(super) test: Test,
+}
+
+/// The value that a condition looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operand {
+    Column(&'static str),
+    Bits {
+        column: &'static str,
+        shift: u8,
+        mask: u64,
+    },
+    /// From the first to the last packet of either direction.
+    DurationMillis,
+    /// A count by the duration, in whole numbers; zero where there is no duration.
+    PerSecond {
+        column: &'static str,
+        factor: u64,
+    },
+    /// One count by another; zero where that is zero.
+    Ratio {
+        of: &'static str,
+        per: &'static str,
+    },
+}
+
+/// What a value has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Test {
+    Values(RangeSet),
+    AllFlags(u64),
+    NoFlags(u64),
+    Word(String),
+    NotWord(String),
+}
+
+const START: &str = "flowStartNanoseconds";
+const END: &str = "flowEndNanoseconds";
+
+impl Operand {
+    /// The columns that it is made of.
+    pub(super) fn columns(self) -> Vec<&'static str> {
+        match self {
+            Self::Column(column) | Self::Bits { column, .. } => vec![column],
+            Self::DurationMillis => vec![START, END],
+            Self::PerSecond { column, .. } => vec![column, START, END],
+            Self::Ratio { of, per } => vec![of, per],
+        }
+    }
+
+    /// The same of the other direction.
+    fn reversed(self) -> Self {
+        match self {
+            Self::Column(column) => Self::Column(counterpart(column)),
+            Self::Bits { column, shift, mask } => Self::Bits { column: counterpart(column), shift, mask },
+            Self::DurationMillis => self,
+            Self::PerSecond { column, factor } => Self::PerSecond { column: counterpart(column), factor },
+            Self::Ratio { of, per } => Self::Ratio { of: counterpart(of), per: counterpart(per) },
+        }
+    }
+
+    fn cells(self, chunk: &Chunk) -> OperandCells<'_> {
+        let lifetime = || Lifetime { start: chunk.column(START), end: chunk.column(END) };
+        match self {
+            Self::Column(column) => {
+                OperandCells::Bits { cells: chunk.column(column), shift: 0, mask: u64::MAX }
+            }
+            Self::Bits { column, shift, mask } => {
+                OperandCells::Bits { cells: chunk.column(column), shift, mask }
+            }
+            Self::DurationMillis => OperandCells::DurationMillis(lifetime()),
+            Self::PerSecond { column, factor } => {
+                OperandCells::PerSecond { count: chunk.column(column), factor, lifetime: lifetime() }
+            }
+            Self::Ratio { of, per } => OperandCells::Ratio { of: chunk.column(of), per: chunk.column(per) },
+        }
+    }
+}
+
+/// Where the value of an operand is in a chunk.
+enum OperandCells<'a> {
+    Bits { cells: &'a Cells, shift: u8, mask: u64 },
+    DurationMillis(Lifetime<'a>),
+    PerSecond { count: &'a Cells, factor: u64, lifetime: Lifetime<'a> },
+    Ratio { of: &'a Cells, per: &'a Cells },
+}
+
+/// When flows began and ended.
+struct Lifetime<'a> {
+    start: &'a Cells,
+    end: &'a Cells,
+}
+
+impl Lifetime<'_> {
+    fn nanos(&self, row: usize) -> u64 {
+        self.end.number(row).saturating_sub(self.start.number(row))
+    }
+}
+
+impl OperandCells<'_> {
+    fn value(&self, row: usize) -> u64 {
+        match self {
+            Self::Bits { cells, shift, mask } => cells.number(row) >> shift & mask,
+            Self::DurationMillis(lifetime) => lifetime.nanos(row) / NANOS_PER_MILLI,
+            Self::PerSecond { count, factor, lifetime } => {
+                per_second(count.number(row), *factor, lifetime.nanos(row))
+            }
+            Self::Ratio { of, per } => of.number(row).checked_div(per.number(row)).unwrap_or(0),
+        }
+    }
+
+    fn word(&self, row: usize) -> &str {
+        if let Self::Bits { cells, .. } = self { cells.word(row) } else { "" }
+    }
+}
+
+/// A count, times a factor, by a time, as a whole number. A rate without a time is zero, as nfdump has it.
+pub(in crate::flows) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
+    let scaled = u128::from(count).saturating_mul(u128::from(factor)).saturating_mul(NANOS_PER_SECOND);
+    scaled.checked_div(u128::from(duration_ns)).map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
+}
+
+impl Condition {
+    /// What has to be for it not to hold. Of flags it is that none of them is set, as nfdump has it.
+    pub(super) fn negated(&self) -> Self {
+        let test = match &self.test {
+            Test::Values(set) => Test::Values(set.complement()),
+            Test::AllFlags(mask) => Test::NoFlags(*mask),
+            Test::NoFlags(mask) => Test::AllFlags(*mask),
+            Test::Word(word) => Test::NotWord(word.clone()),
+            Test::NotWord(word) => Test::Word(word.clone()),
+        };
+        Self { operand: self.operand, test }
+    }
+
+    pub(super) fn reversed(&self) -> Self {
+        Self { operand: self.operand.reversed(), test: self.test.clone() }
+    }
+
+    /// Leaves the rows for which it holds.
+    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+        if let (Test::Values(set), Operand::Column(column)) = (&self.test, self.operand) {
+            retain_values(chunk.column(column), set, rows);
+            return;
+        }
+        let operand = self.operand.cells(chunk);
+        match &self.test {
+            Test::Values(set) => rows.retain(|&row| set.has(operand.value(row).into())),
+            Test::AllFlags(mask) => rows.retain(|&row| operand.value(row) & mask == *mask),
+            Test::NoFlags(mask) => rows.retain(|&row| operand.value(row) & mask == 0),
+            Test::Word(word) => rows.retain(|&row| operand.word(row) == word),
+            Test::NotWord(word) => rows.retain(|&row| operand.word(row) != word),
+        }
+    }
+
+    /// Whether it may hold for a row of a row group, as far as the file's statistics say.
+    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+        let Operand::Column(column) = self.operand else { return true };
+        match &self.test {
+            Test::Values(set) => bounds(group, column).is_none_or(|bounds| set.meets(bounds)),
+            Test::AllFlags(mask) => {
+                bounds(group, column).is_none_or(|bounds| bounds.greatest >= u128::from(*mask))
+            }
+            Test::NoFlags(_) | Test::Word(_) | Test::NotWord(_) => true,
+        }
+    }
+}
+
+fn retain_values(cells: &Cells, set: &RangeSet, rows: &mut Vec<usize>) {
+    match cells {
+        Cells::Numbers(values) => rows.retain(|&row| set.has(values[row].into())),
+        Cells::Addresses(values) => rows.retain(|&row| set.has(u128::from_be_bytes(values[row]))),
+        Cells::Macs(_) => rows.retain(|&row| set.has(mac_number(cells.mac(row)).into())),
+        Cells::Flags(_) => rows.retain(|&row| set.has(cells.number(row).into())),
+        // What is missing is zero everywhere.
+        Cells::Missing | Cells::Words(_) => {
+            if !set.has(0) {
+                rows.clear();
+            }
+        }
+    }
+}
+
+/// A MAC address as a number.
+pub(super) fn mac_number(mac: [u8; 6]) -> u64 {
+    mac.into_iter().fold(0, |number, byte| number << 8 | u64::from(byte))
+}
+
+/// The least and greatest value of a column in a row group, where the file says them. A missing column is zero, and so is a null.
+fn bounds(group: &RowGroupMetaData, name: &str) -> Option<ValueRange> {
+    let Some(column) = group.columns().iter().find(|column| column.column_path().parts() == [name]) else {
+        return Some(ValueRange::one(0));
+    };
+    let statistics = column.statistics()?;
+    let said = said_bounds(column, statistics)?;
+    let has_null = column.column_descr().max_def_level() > 0 && statistics.null_count_opt() != Some(0);
+    Some(if has_null { ValueRange { least: 0, ..said } } else { said })
+}
+
+fn said_bounds(column: &ColumnChunkMetaData, statistics: &Statistics) -> Option<ValueRange> {
+    if statistics.is_min_max_deprecated() {
+        return None;
+    }
+    match statistics {
+        Statistics::Boolean(of) => {
+            Some(ValueRange { least: u128::from(*of.min_opt()?), greatest: u128::from(*of.max_opt()?) })
+        }
+        Statistics::Int32(of) => {
+            let (least, greatest) = (*of.min_opt()?, *of.max_opt()?);
+            is_in_order(column, least.into()).then(|| ValueRange {
+                least: least.cast_unsigned().into(),
+                greatest: greatest.cast_unsigned().into(),
+            })
+        }
+        Statistics::Int64(of) => {
+            let (least, greatest) = (*of.min_opt()?, *of.max_opt()?);
+            is_in_order(column, least).then(|| ValueRange {
+                least: least.cast_unsigned().into(),
+                greatest: greatest.cast_unsigned().into(),
+            })
+        }
+        Statistics::FixedLenByteArray(_) | Statistics::ByteArray(_) => Some(ValueRange {
+            least: bytes_number(statistics.min_bytes_opt()?)?,
+            greatest: bytes_number(statistics.max_bytes_opt()?)?,
+        }),
+        _ => None,
+    }
+}
+
+/// Whether least and greatest are those of unsigned numbers: by the column's kind, or because none is negative.
+fn is_in_order(column: &ColumnChunkMetaData, least: i64) -> bool {
+    let is_unsigned = matches!(
+        column.column_descr().logical_type_ref(),
+        Some(LogicalType::Integer(kind)) if !kind.is_signed
+    );
+    is_unsigned || least >= 0
+}
+
+/// Of addresses. Bytes of another length are not those of an address, or were cut.
+fn bytes_number(bytes: &[u8]) -> Option<u128> {
+    matches!(bytes.len(), 6 | 16)
+        .then(|| bytes.iter().fold(0, |number, &byte| number << 8 | u128::from(byte)))
+}

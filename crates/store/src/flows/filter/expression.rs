@@ -1,0 +1,84 @@
+//! Conditions that are joined by *and* and *or*. What was negated is in the conditions themselves.
+
+use super::condition::Condition;
+use crate::flows::scan::Chunk;
+use parquet::file::metadata::RowGroupMetaData;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Expression {
+    One(Condition),
+    /// Without any: every record.
+    All(Vec<Self>),
+    /// Without any: no record.
+    Any(Vec<Self>),
+}
+
+impl Expression {
+    pub(super) fn negated(&self) -> Self {
+        let all_negated = |parts: &[Self]| parts.iter().map(Self::negated).collect();
+        match self {
+            Self::One(condition) => Self::One(condition.negated()),
+            Self::All(parts) => Self::Any(all_negated(parts)),
+            Self::Any(parts) => Self::All(all_negated(parts)),
+        }
+    }
+
+    /// The same for the other direction of a record.
+    pub(super) fn reversed(&self) -> Self {
+        let all_reversed = |parts: &[Self]| parts.iter().map(Self::reversed).collect();
+        match self {
+            Self::One(condition) => Self::One(condition.reversed()),
+            Self::All(parts) => Self::All(all_reversed(parts)),
+            Self::Any(parts) => Self::Any(all_reversed(parts)),
+        }
+    }
+
+    /// Leaves the rows for which it holds. Rows are in order.
+    pub(super) fn retain(&self, chunk: &Chunk, rows: &mut Vec<usize>) {
+        match self {
+            Self::One(condition) => condition.retain(chunk, rows),
+            Self::All(parts) => {
+                for part in parts {
+                    part.retain(chunk, rows);
+                }
+            }
+            Self::Any(parts) => {
+                let mut kept = Vec::new();
+                for part in parts {
+                    let mut found = rows.clone();
+                    part.retain(chunk, &mut found);
+                    remove(rows, &found);
+                    kept.append(&mut found);
+                }
+                kept.sort_unstable();
+                *rows = kept;
+            }
+        }
+    }
+
+    /// Whether it may hold for a row of a row group.
+    pub(super) fn may_hold(&self, group: &RowGroupMetaData) -> bool {
+        match self {
+            Self::One(condition) => condition.may_hold(group),
+            Self::All(parts) => parts.iter().all(|part| part.may_hold(group)),
+            Self::Any(parts) => parts.iter().any(|part| part.may_hold(group)),
+        }
+    }
+
+    pub(super) fn add_columns(&self, columns: &mut Vec<&'static str>) {
+        match self {
+            Self::One(condition) => columns.extend(condition.operand.columns()),
+            Self::All(parts) | Self::Any(parts) => {
+                for part in parts {
+                    part.add_columns(columns);
+                }
+            }
+        }
+    }
+}
+
+/// Takes some rows out of others; both are in order.
+fn remove(rows: &mut Vec<usize>, gone: &[usize]) {
+    let mut gone = gone.iter().peekable();
+    rows.retain(|row| gone.next_if_eq(&row).is_none());
+}

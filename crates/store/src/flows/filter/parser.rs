@@ -1,0 +1,379 @@
+//! From the text of a filter to its expression: nfdump's grammar, by recursive descent.
+//!
+//! ```text
+//! either    = both { "or" both }
+//! both      = single { "and" single }
+//! single    = { "not" } ( "(" either ")" | condition )
+//! condition = words of a term, then what its syntax says
+//! ```
+//! Invariant: text, nesting, conditions and lists are bounded, so that reading and asking cost what the text is worth.
+
+use super::Prefix;
+use super::condition::{Condition, Operand, Test};
+use super::error::FilterError;
+use super::expression::Expression;
+use super::ranges::{RangeSet, ValueRange};
+use super::terms::{MISSING, Syntax, TERMS};
+use super::tokens::{Token, TokenKind, tokens};
+use super::values::{flag_mask, syntax_of, value};
+use crate::flows::columns::columns;
+use packetrig_flow::MAPPED;
+use packetrig_flow::element::Kind;
+use std::net::Ipv4Addr;
+
+/// Bytes of a text.
+const TEXT_MOST: usize = 1 << 20;
+/// Parentheses and negations inside one another.
+const DEPTH_MOST: usize = 64;
+/// Conditions; a list is one.
+const CONDITIONS_MOST: usize = 1024;
+/// Words of the longest term.
+const PHRASE_WORDS: usize = 3;
+const TCP: u128 = 6;
+/// ICMP and ICMPv6.
+const ICMP: [u128; 2] = [1, 58];
+
+pub(super) fn parse(text: &str) -> Result<Expression, FilterError> {
+    if text.len() > TEXT_MOST {
+        let what = format!("the filter has {} bytes, {TEXT_MOST} is the most", text.len());
+        return Err(FilterError::new(text, 0, 0, what, "put what differs into one list: `ip in [...]`"));
+    }
+    let mut parser = Parser { text, tokens: tokens(text)?, next: 0, depth: 0, conditions: 0 };
+    if parser.peek().kind == TokenKind::End {
+        return Ok(Expression::All(Vec::new()));
+    }
+    let expression = parser.either()?;
+    match parser.peek().kind {
+        TokenKind::End => Ok(expression),
+        TokenKind::Close => {
+            Err(parser.fault("there is no `(` for this `)`", "take it away, or add a `(` before"))
+        }
+        _ => Err(parser.fault("here `and` or `or` is missing", "join conditions by `and` or `or`")),
+    }
+}
+
+struct Parser<'a> {
+    text: &'a str,
+    /// The last one is the end.
+    tokens: Vec<Token<'a>>,
+    next: usize,
+    depth: usize,
+    conditions: usize,
+}
+
+/// What a condition is about: a term of the list, or a column.
+struct Subject {
+    /// As the user wrote it.
+    phrase: String,
+    syntax: Syntax,
+    operands: Vec<Operand>,
+}
+
+/// The values that a condition asks for.
+struct Wanted {
+    set: RangeSet,
+    /// All others are wanted.
+    is_negated: bool,
+}
+
+impl Subject {
+    /// One of its values passes a test.
+    fn has(&self, test: &Test) -> Expression {
+        let mut conditions: Vec<_> =
+            self.operands.iter().map(|&operand| one(operand, test.clone())).collect();
+        if conditions.len() == 1 { conditions.swap_remove(0) } else { Expression::Any(conditions) }
+    }
+
+    /// One of its values is wanted; none of them is one of those that are not.
+    fn has_values(&self, wanted: Wanted) -> Expression {
+        let found = self.has(&Test::Values(wanted.set));
+        if wanted.is_negated { found.negated() } else { found }
+    }
+}
+
+impl<'a> Parser<'a> {
+    fn peek(&self) -> Token<'a> {
+        self.tokens[self.next.min(self.tokens.len() - 1)]
+    }
+
+    fn take(&mut self) -> Token<'a> {
+        let token = self.peek();
+        self.next += 1;
+        token
+    }
+
+    /// A fault of the next token.
+    fn fault(&self, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+        self.fault_of(self.peek(), what, help)
+    }
+
+    fn fault_of(&self, token: Token<'_>, what: impl Into<String>, help: impl Into<String>) -> FilterError {
+        FilterError::new(self.text, token.at, token.text.len(), what, help)
+    }
+
+    fn either(&mut self) -> Result<Expression, FilterError> {
+        let mut parts = vec![self.both()?];
+        while self.peek().kind == TokenKind::Or {
+            self.next += 1;
+            parts.push(self.both()?);
+        }
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::Any(parts) })
+    }
+
+    fn both(&mut self) -> Result<Expression, FilterError> {
+        let mut parts = vec![self.single()?];
+        while self.peek().kind == TokenKind::And {
+            self.next += 1;
+            parts.push(self.single()?);
+        }
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::All(parts) })
+    }
+
+    fn single(&mut self) -> Result<Expression, FilterError> {
+        let mut is_negated = false;
+        while self.peek().kind == TokenKind::Not {
+            self.next += 1;
+            is_negated = !is_negated;
+        }
+        let expression = if self.peek().kind == TokenKind::Open { self.group()? } else { self.condition()? };
+        Ok(if is_negated { expression.negated() } else { expression })
+    }
+
+    fn group(&mut self) -> Result<Expression, FilterError> {
+        let open = self.take();
+        self.depth += 1;
+        if self.depth > DEPTH_MOST {
+            let what = format!("more than {DEPTH_MOST} parentheses inside one another");
+            return Err(self.fault_of(open, what, "leave out those that change nothing, or use lists"));
+        }
+        let inside = self.either()?;
+        self.depth -= 1;
+        if self.peek().kind != TokenKind::Close {
+            return Err(self.fault_of(
+                open,
+                "this `(` is not closed",
+                "add `)` behind the last condition inside",
+            ));
+        }
+        self.next += 1;
+        Ok(inside)
+    }
+
+    fn condition(&mut self) -> Result<Expression, FilterError> {
+        self.conditions += 1;
+        if self.conditions > CONDITIONS_MOST {
+            let what = format!("more than {CONDITIONS_MOST} conditions");
+            return Err(self.fault(what, "use lists: `ip in [...]`, `port in [...]`"));
+        }
+        let subject = self.subject()?;
+        Ok(match subject.syntax {
+            Syntax::Everything => Expression::All(Vec::new()),
+            Syntax::Version4 => version_4(),
+            Syntax::Version6 => version_4().negated(),
+            Syntax::Flags => {
+                let test = self.flags(&subject)?;
+                Expression::All(vec![protocol_is(&[TCP]), subject.has(&test)])
+            }
+            Syntax::Icmp => {
+                let wanted = self.wanted(&subject)?;
+                Expression::All(vec![protocol_is(&ICMP), subject.has_values(wanted)])
+            }
+            Syntax::Word => {
+                let test = self.word(&subject)?;
+                subject.has(&test)
+            }
+            _ => {
+                let wanted = self.wanted(&subject)?;
+                subject.has_values(wanted)
+            }
+        })
+    }
+
+    /// The words of a term: the longest that fit.
+    fn subject(&mut self) -> Result<Subject, FilterError> {
+        for words in (1..=PHRASE_WORDS).rev() {
+            let Some(phrase) = self.words(words) else { continue };
+            if let Some(term) = TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
+                self.next += words;
+                return Ok(Subject { phrase, syntax: term.syntax, operands: term.operands.to_vec() });
+            }
+            if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
+                return Err(self.fault(format!("there is no `{phrase}` here, as nfdump has it"), *why));
+            }
+        }
+        let name = self.peek().text;
+        let column = columns()
+            .iter()
+            .find(|column| column.kind != Kind::Fields && column.name.eq_ignore_ascii_case(name));
+        let Some(column) = column else { return Err(self.unknown_subject()) };
+        self.next += 1;
+        let operands = vec![Operand::Column(column.name)];
+        Ok(Subject { phrase: column.name.to_owned(), syntax: syntax_of(column.kind), operands })
+    }
+
+    /// So many of the next words, in small letters.
+    fn words(&self, count: usize) -> Option<String> {
+        let tokens = self.tokens.get(self.next..self.next + count)?;
+        let is_word = tokens.iter().all(|token| token.kind == TokenKind::Word);
+        let words: Vec<_> = tokens.iter().map(|token| token.text.to_ascii_lowercase()).collect();
+        is_word.then(|| words.join(" "))
+    }
+
+    fn unknown_subject(&self) -> FilterError {
+        let token = self.peek();
+        let phrases = || TERMS.iter().flat_map(|term| term.phrases);
+        if token.kind == TokenKind::End {
+            return self
+                .fault("a condition is missing here", "for example: `src ip 198.18.0.1`, `port > 1024`");
+        }
+        let prefix = format!("{} ", token.text.to_ascii_lowercase());
+        let mut following: Vec<_> = phrases().filter_map(|phrase| phrase.strip_prefix(&prefix)).collect();
+        if !following.is_empty() {
+            following.sort_unstable();
+            let what = format!("`{}` alone says nothing", token.text);
+            return self.fault(what, format!("it is followed by one of: {}", following.join(", ")));
+        }
+        let mut first: Vec<_> = phrases().filter_map(|phrase| phrase.split(' ').next()).collect();
+        first.sort_unstable();
+        first.dedup();
+        let what = format!("no condition begins with `{}`", token.text);
+        self.fault(what, format!("one begins with the name of a column, or with: {}", first.join(", ")))
+    }
+
+    /// A value, a comparison with one, or a list.
+    fn wanted(&mut self, subject: &Subject) -> Result<Wanted, FilterError> {
+        if self.peek().text.eq_ignore_ascii_case("in") {
+            self.next += 1;
+            return Ok(Wanted { set: self.list(subject)?, is_negated: false });
+        }
+        let comparison = self.comparison(subject)?;
+        let value = self.value(subject)?;
+        let range = match comparison {
+            TokenKind::Less => (value.least > 0).then(|| ValueRange { least: 0, greatest: value.least - 1 }),
+            TokenKind::LessOrEqual => Some(ValueRange { least: 0, ..value }),
+            TokenKind::Greater => {
+                value.greatest.checked_add(1).map(|least| ValueRange { least, greatest: u128::MAX })
+            }
+            TokenKind::GreaterOrEqual => Some(ValueRange { greatest: u128::MAX, ..value }),
+            _ => Some(value),
+        };
+        let set = RangeSet::new(range.into_iter().collect());
+        Ok(Wanted { set, is_negated: comparison == TokenKind::Unequal })
+    }
+
+    /// The comparison that is written, or *equal*.
+    fn comparison(&mut self, subject: &Subject) -> Result<TokenKind, FilterError> {
+        let token = self.peek();
+        let has_order = matches!(
+            token.kind,
+            TokenKind::Less | TokenKind::LessOrEqual | TokenKind::Greater | TokenKind::GreaterOrEqual
+        );
+        if !has_order && !matches!(token.kind, TokenKind::Equal | TokenKind::Unequal) {
+            return Ok(TokenKind::Equal);
+        }
+        if has_order
+            && matches!(subject.syntax, Syntax::Address | Syntax::Mac | Syntax::Protocol | Syntax::Word)
+        {
+            let what = format!("`{}` has no order: it is compared by `=` and `!=`", subject.phrase);
+            return Err(self.fault(what, format!("possible: {}", subject.syntax.example())));
+        }
+        self.next += 1;
+        Ok(token.kind)
+    }
+
+    fn list(&mut self, subject: &Subject) -> Result<RangeSet, FilterError> {
+        let open = self.peek();
+        if open.kind != TokenKind::OpenList {
+            return Err(
+                self.fault("a list begins with `[`", format!("possible: {}", subject.syntax.example()))
+            );
+        }
+        self.next += 1;
+        let mut ranges = Vec::new();
+        loop {
+            match self.peek().kind {
+                TokenKind::CloseList => break,
+                TokenKind::Comma => self.next += 1,
+                TokenKind::End => return Err(self.fault_of(open, "this `[` is not closed", "add `]`")),
+                _ => ranges.push(self.value(subject)?),
+            }
+        }
+        if ranges.is_empty() {
+            return Err(self.fault("the list is empty", format!("possible: {}", subject.syntax.example())));
+        }
+        self.next += 1;
+        Ok(RangeSet::new(ranges))
+    }
+
+    fn value(&mut self, subject: &Subject) -> Result<ValueRange, FilterError> {
+        let token = self.peek();
+        let found = (token.kind == TokenKind::Word).then(|| value(subject.syntax, token.text)).flatten();
+        let Some(found) = found else { return Err(self.no_value(subject)) };
+        self.next += 1;
+        if subject.phrase.ends_with("net") && !token.text.contains('/') {
+            return self.netmask(token, found);
+        }
+        Ok(found)
+    }
+
+    fn no_value(&self, subject: &Subject) -> FilterError {
+        let token = self.peek();
+        let found =
+            if token.kind == TokenKind::End { "nothing".to_owned() } else { format!("`{}`", token.text) };
+        let what = format!("{found} is no value for `{}`", subject.phrase);
+        self.fault(what, format!("possible: {}", subject.syntax.example()))
+    }
+
+    /// nfdump's `net 10.0.0.0 255.0.0.0`.
+    fn netmask(&mut self, network: Token<'_>, address: ValueRange) -> Result<ValueRange, FilterError> {
+        let Ok(mask) = self.peek().text.parse::<Ipv4Addr>() else { return Ok(address) };
+        let bits = mask.to_bits();
+        if bits.count_zeros() != bits.trailing_zeros() || !network.text.contains('.') {
+            let help = "a mask is ones, then zeros: 255.255.0.0; of IPv6 write 2001:2::/48";
+            return Err(self.fault("this is not the mask of a network", help));
+        }
+        self.next += 1;
+        let prefix: Option<Prefix> = format!("{}/{}", network.text, bits.count_ones()).parse().ok();
+        Ok(prefix.map_or(address, |prefix| prefix.range()))
+    }
+
+    fn flags(&mut self, subject: &Subject) -> Result<Test, FilterError> {
+        let token = self.peek();
+        let mask = (token.kind == TokenKind::Word).then(|| flag_mask(token.text)).flatten();
+        if let Some(mask) = mask {
+            self.next += 1;
+            return Ok(Test::AllFlags(mask));
+        }
+        let wanted = self.wanted(subject)?;
+        Ok(Test::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
+    }
+
+    fn word(&mut self, subject: &Subject) -> Result<Test, FilterError> {
+        let comparison = self.comparison(subject)?;
+        let token = self.peek();
+        if token.kind != TokenKind::Word {
+            return Err(self.no_value(subject));
+        }
+        self.next += 1;
+        let word = token.text.to_ascii_lowercase();
+        Ok(if comparison == TokenKind::Unequal { Test::NotWord(word) } else { Test::Word(word) })
+    }
+}
+
+const fn one(operand: Operand, test: Test) -> Expression {
+    Expression::One(Condition { operand, test })
+}
+
+fn protocol_is(numbers: &[u128]) -> Expression {
+    let ranges = numbers.iter().map(|&number| ValueRange::one(number)).collect();
+    one(Operand::Column("protocolIdentifier"), Test::Values(RangeSet::new(ranges)))
+}
+
+fn version_4() -> Expression {
+    let mut last = [0xff; 16];
+    last[..12].copy_from_slice(&MAPPED);
+    let greatest = u128::from_be_bytes(last);
+    let mapped = RangeSet::new(vec![ValueRange { least: greatest - u128::from(u32::MAX), greatest }]);
+    let ends = ["sourceIPv6Address", "destinationIPv6Address"];
+    Expression::All(ends.map(|end| one(Operand::Column(end), Test::Values(mapped.clone()))).to_vec())
+}

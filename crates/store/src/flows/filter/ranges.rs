@@ -1,0 +1,103 @@
+//! Sets of values as ranges: numbers and addresses alike are unsigned integers of 128 bits.
+
+/// Ranges in order, none touching another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RangeSet(Vec<ValueRange>);
+
+/// From the least to the greatest value, both inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct ValueRange {
+    pub(super) least: u128,
+    pub(super) greatest: u128,
+}
+
+impl ValueRange {
+    pub(super) const ALL: Self = Self { least: 0, greatest: u128::MAX };
+
+    pub(super) const fn one(value: u128) -> Self {
+        Self { least: value, greatest: value }
+    }
+}
+
+impl RangeSet {
+    /// The values of any of these ranges.
+    pub(super) fn new(mut ranges: Vec<ValueRange>) -> Self {
+        ranges.sort_unstable();
+        let mut apart: Vec<ValueRange> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match apart.last_mut() {
+                Some(last) if range.least <= last.greatest.saturating_add(1) => {
+                    last.greatest = last.greatest.max(range.greatest);
+                }
+                _ => apart.push(range),
+            }
+        }
+        Self(apart)
+    }
+
+    /// All other values.
+    pub(super) fn complement(&self) -> Self {
+        let mut gaps = Vec::with_capacity(self.0.len() + 1);
+        let mut least = Some(0);
+        for range in &self.0 {
+            if let Some(least) = least.filter(|&least| least < range.least) {
+                gaps.push(ValueRange { least, greatest: range.least - 1 });
+            }
+            least = range.greatest.checked_add(1);
+        }
+        if let Some(least) = least {
+            gaps.push(ValueRange { least, greatest: u128::MAX });
+        }
+        Self(gaps)
+    }
+
+    /// Whether a value is in it. The usual set is one range.
+    pub(super) fn has(&self, value: u128) -> bool {
+        if let [range] = self.0[..] {
+            return value >= range.least && value <= range.greatest;
+        }
+        let after = self.0.partition_point(|range| range.least <= value);
+        after > 0 && self.0[after - 1].greatest >= value
+    }
+
+    /// Whether some value of a range is in it.
+    pub(super) fn meets(&self, bounds: ValueRange) -> bool {
+        let after = self.0.partition_point(|range| range.least <= bounds.greatest);
+        after > 0 && self.0[after - 1].greatest >= bounds.least
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn set(ranges: &[(u128, u128)]) -> RangeSet {
+        RangeSet::new(ranges.iter().map(|&(least, greatest)| ValueRange { least, greatest }).collect())
+    }
+
+    #[test]
+    fn neighbours_are_joined_and_the_complement_has_the_rest() {
+        assert_eq!(set(&[(5, 9), (1, 4), (20, 20)]), set(&[(1, 9), (20, 20)]));
+        assert_eq!(set(&[(1, 9), (20, 20)]).complement(), set(&[(0, 0), (10, 19), (21, u128::MAX)]));
+        assert_eq!(set(&[]).complement(), set(&[(0, u128::MAX)]));
+        assert_eq!(set(&[(0, u128::MAX)]).complement(), set(&[]));
+    }
+
+    proptest! {
+        #[test]
+        fn a_set_has_what_one_of_its_ranges_has(
+            ranges in prop::collection::vec((0_u128..40, 0_u128..8), 0..12),
+            value in 0_u128..60,
+            width in 0_u128..10,
+        ) {
+            let pairs: Vec<_> = ranges.iter().map(|&(least, width)| (least, least + width)).collect();
+            let is_in = |value: u128| pairs.iter().any(|&(least, greatest)| (least..=greatest).contains(&value));
+            let set = set(&pairs);
+            prop_assert_eq!(set.has(value), is_in(value));
+            prop_assert_eq!(set.complement().has(value), !is_in(value));
+            let bounds = ValueRange { least: value, greatest: value + width };
+            prop_assert_eq!(set.meets(bounds), (value..=value + width).any(is_in));
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What a filter can ask of a record: one list for the parser, its messages and the book.
+
+use super::condition::Operand;
+
+/// Something that a condition can be about.
+#[derive(Clone, Copy, Debug)]
+pub struct Term {
+    /// How it is written. Other spellings follow the first.
+    pub phrases: &'static [&'static str],
+    /// How nfdump writes it, if that is another way or there is no such condition.
+    pub nfdump: NfdumpForm,
+    /// What it says of a record.
+    pub meaning: &'static str,
+    /// What follows it.
+    pub(super) syntax: Syntax,
+    /// The values it looks at: it holds if it holds for one of them.
+    pub(super) operands: &'static [Operand],
+}
+
+/// How nfdump has a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NfdumpForm {
+    /// The same way.
+    Same,
+    /// The same way, with a difference that is worth knowing.
+    SameBut(&'static str),
+    /// It has none.
+    Unknown,
+}
+
+/// What follows the words of a term.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Syntax {
+    /// Nothing: it holds for every record.
+    Everything,
+    /// Nothing: both addresses are IPv4.
+    Version4,
+    /// Nothing: one of the addresses is not IPv4.
+    Version6,
+    /// A number, a comparison with one, or a list.
+    Number,
+    /// The same, with `k`, `m`, `g`, `t` for thousands.
+    Count,
+    /// A time in milliseconds, or with its unit.
+    Time,
+    /// A protocol's name or number, or a list.
+    Protocol,
+    /// An address, a network, or a list.
+    Address,
+    /// A MAC address, or a list.
+    Mac,
+    /// Letters of flags, or a number.
+    Flags,
+    /// A word.
+    Word,
+    /// A number; the protocol has to be ICMP.
+    Icmp,
+}
+
+impl Syntax {
+    /// What it looks like.
+    pub const fn example(self) -> &'static str {
+        match self {
+            Self::Everything | Self::Version4 | Self::Version6 => "",
+            Self::Number | Self::Icmp => "`3`, `> 3`, `in [3 5]`",
+            Self::Count => "`100`, `> 10k`, `in [1 2]`",
+            Self::Time => "`> 500` (ms), `<= 2s`",
+            Self::Protocol => "`tcp`, `17`, `in [tcp udp]`",
+            Self::Address => "`198.18.0.1`, `10.0.0.0/8`, `2001:2::/48`, `in [198.18.0.1 10.0.0.0/8]`",
+            Self::Mac => "`02:00:00:00:00:01`",
+            Self::Flags => "`S`, `SA`, `= 18`",
+            Self::Word => "`vxlan`",
+        }
+    }
+}
+
+const fn column(name: &'static str) -> Operand {
+    Operand::Column(name)
+}
+
+const fn label(column: &'static str) -> Operand {
+    Operand::Bits { column, shift: 4, mask: 0xf_ffff }
+}
+
+const fn traffic_class(column: &'static str) -> Operand {
+    Operand::Bits { column, shift: 1, mask: 7 }
+}
+
+const PACKETS: &str = "packetDeltaCount";
+const OCTETS: &str = "octetDeltaCount";
+const ICMP: &str = "icmpTypeCode";
+
+macro_rules! terms {
+    ($($($phrase:literal)+, $nfdump:expr, $syntax:ident, [$($operand:expr),*], $meaning:literal;)*) => {
+        &[$(Term {
+            phrases: &[$($phrase),+],
+            nfdump: $nfdump,
+            meaning: $meaning,
+            syntax: Syntax::$syntax,
+            operands: &[$($operand),*],
+        }),*]
+    };
+}
+
+use NfdumpForm::{Same, SameBut, Unknown};
+
+/// Every term.
+pub const TERMS: &[Term] = terms! {
+    "any", Same, Everything, [], "every record";
+    "inet" "ipv4", Same, Version4, [], "both addresses are IPv4";
+    "inet6" "ipv6", Same, Version6, [], "the addresses are not IPv4";
+    "proto" "protocol", SameBut("nfdump knows more names; numbers are the same"), Protocol,
+        [column("protocolIdentifier")], "the protocol in IP";
+    "ip" "host" "net", SameBut("nfdump also asks DNS for names; we take addresses only"), Address,
+        [column("sourceIPv6Address"), column("destinationIPv6Address")], "either end";
+    "src ip" "src host" "src net", Same, Address, [column("sourceIPv6Address")], "the end that sent, or was seen first";
+    "dst ip" "dst host" "dst net", Same, Address, [column("destinationIPv6Address")], "the other end";
+    "port", Same, Number, [column("sourceTransportPort"), column("destinationTransportPort")], "either port";
+    "src port", Same, Number, [column("sourceTransportPort")], "";
+    "dst port", Same, Number, [column("destinationTransportPort")], "";
+    "icmp-type", Same, Icmp, [Operand::Bits { column: ICMP, shift: 8, mask: 0xff }],
+        "the type; the protocol has to be ICMP or ICMPv6";
+    "icmp-code", Same, Icmp, [Operand::Bits { column: ICMP, shift: 0, mask: 0xff }],
+        "the code; the protocol has to be ICMP or ICMPv6";
+    "flags", SameBut("nfdump has no `E` (ECE) and `C` (CWR)"), Flags, [column("tcpControlBits")],
+        "TCP, and all these flags were seen; after `not`: none of them";
+    "out flags", Unknown, Flags, [column("reverseTcpControlBits")], "the same on the way back";
+    "tos" "src tos", Same, Number, [column("ipClassOfService")], "type of service";
+    "dst tos", Same, Number, [column("postIpClassOfService")], "type of service behind the exporter";
+    "packets" "in packets", Same, Count, [column(PACKETS)], "packets from source to destination";
+    "out packets", Same, Count, [column("reversePacketDeltaCount")], "packets on the way back";
+    "bytes" "in bytes", Same, Count, [column(OCTETS)], "bytes of IP from source to destination";
+    "out bytes", Same, Count, [column("reverseOctetDeltaCount")], "bytes on the way back";
+    "duration", SameBut("nfdump takes milliseconds only"), Time, [Operand::DurationMillis], "from the first to the last packet";
+    "pps", Same, Count, [Operand::PerSecond { column: PACKETS, factor: 1 }],
+        "packets by duration; 0 where that is 0";
+    "bps", Same, Count, [Operand::PerSecond { column: OCTETS, factor: 8 }], "bits by duration; 0 where that is 0";
+    "bpp", Same, Count, [Operand::Ratio { of: OCTETS, per: PACKETS }], "bytes of a packet on average";
+    "if", Same, Number, [column("ingressInterface"), column("egressInterface")], "either interface";
+    "in if", Same, Number, [column("ingressInterface")], "where it came in";
+    "out if", Same, Number, [column("egressInterface")], "where it went out";
+    "vlan", Same, Number, [column("dot1qVlanId"), column("postVlanId")], "either VLAN";
+    "src vlan", Same, Number, [column("dot1qVlanId")], "outermost VLAN";
+    "dst vlan", Same, Number, [column("postVlanId")], "VLAN behind the exporter";
+    "inner vlan", Unknown, Number, [column("dot1qCustomerVlanId")], "the VLAN inside the outermost";
+    "as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpSourceAsNumber"), column("bgpDestinationAsNumber")], "either AS";
+    "src as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpSourceAsNumber")], "";
+    "dst as", SameBut("nfdump 1.7.1 asks for a database of countries"), Number, [column("bgpDestinationAsNumber")], "";
+    "next ip", SameBut("nfdump takes no networks and lists"), Address, [column("ipNextHopIPv6Address")], "next hop";
+    "bgpnext ip", SameBut("nfdump takes no networks and lists"), Address, [column("bgpNextHopIPv6Address")], "next hop of BGP";
+    "router ip", SameBut("nfdump takes no networks and lists"), Address, [column("exporterIPv6Address")], "the exporter";
+    "observation domain id", Same, Number, [column("observationDomainId")], "of the exporter";
+    "xip" "nip" "xnet", Same, Address, [column("postNATSourceIPv6Address"), column("postNATDestinationIPv6Address")],
+        "either address behind NAT";
+    "src xip" "src nip" "src xnet", Same, Address, [column("postNATSourceIPv6Address")], "";
+    "dst xip" "dst nip" "dst xnet", Same, Address, [column("postNATDestinationIPv6Address")], "";
+    "xport" "nport", Same, Number, [column("postNAPTSourceTransportPort"), column("postNAPTDestinationTransportPort")],
+        "either port behind NAT";
+    "src xport" "src nport", Same, Number, [column("postNAPTSourceTransportPort")], "";
+    "dst xport" "dst nport", Same, Number, [column("postNAPTDestinationTransportPort")], "";
+    "tunip", SameBut("nfdump takes no networks and lists"), Address,
+        [column("outerSourceIPv6Address"), column("outerDestinationIPv6Address")], "either end of the tunnel";
+    "src tunip", SameBut("nfdump takes no networks and lists"), Address, [column("outerSourceIPv6Address")], "";
+    "dst tunip", SameBut("nfdump takes no networks and lists"), Address, [column("outerDestinationIPv6Address")], "";
+    "tunnel", Unknown, Word, [column("tunnelKind")], "`ip`, `gre`, `vxlan`, `gtp-u`";
+    "tunnel id", Unknown, Number, [column("layer2SegmentId")], "VXLAN network, GTP tunnel, GRE key";
+    "mac", SameBut("nfdump also looks at the two MAC addresses behind the exporter"), Mac,
+        [column("sourceMacAddress"), column("destinationMacAddress")], "either MAC address";
+    "in src mac" "src mac", Same, Mac, [column("sourceMacAddress")], "";
+    "in dst mac" "dst mac", Same, Mac, [column("destinationMacAddress")], "";
+    "mpls label1", SameBut("nfdump 1.7.1 compares 12 of the 20 bits"), Number, [label("mplsTopLabelStackSection")], "outermost label";
+    "mpls label2", Same, Number, [label("mplsLabelStackSection2")], "";
+    "mpls label3", Same, Number, [label("mplsLabelStackSection3")], "";
+    "mpls exp1", Same, Number, [traffic_class("mplsTopLabelStackSection")], "its traffic class";
+    "mpls exp2", Same, Number, [traffic_class("mplsLabelStackSection2")], "";
+    "mpls exp3", Same, Number, [traffic_class("mplsLabelStackSection3")], "";
+};
+
+/// What nfdump has and we have not, by its first words, and why.
+pub const MISSING: &[(&str, &str)] = &[
+    ("count", "records have no numbers of their own; `--most` takes the first"),
+    ("ident", "files have no name of their source; use a directory for each, or `router ip`"),
+    ("geo", "no database of countries"),
+    ("src geo", "no database of countries"),
+    ("dst geo", "no database of countries"),
+    ("engine-type", "no column; in `otherFields`"),
+    ("engine-id", "no column; in `otherFields`"),
+    ("sysid", "exporters have no numbers here; use `router ip` and `observation domain id`"),
+    ("prev as", "no column; in `otherFields`"),
+    ("next as", "no column; in `otherFields`"),
+    ("mask", "no column; in `otherFields`"),
+    ("src mask", "no column; in `otherFields`"),
+    ("dst mask", "no column; in `otherFields`"),
+    ("out mac", "no column; in `otherFields`"),
+    ("out src mac", "no column; in `otherFields`"),
+    ("out dst mac", "no column; in `otherFields`"),
+    ("mpls label4", "three labels are kept"),
+    ("mpls eos", "three labels are kept; use `mplsTopLabelStackSection`"),
+    ("flow", "a record is of one flow; `flowPart = 0` leaves the first of each"),
+    ("flows", "a record is of one flow; `flowPart = 0` leaves the first of each"),
+    ("flowdir", "no column; in `otherFields`"),
+    ("tun proto", "use `tunnel`, which knows the kind"),
+    ("observation point id", "no column; in `otherFields`"),
+    ("payload", "records have no payload"),
+    ("client latency", "no column; in `otherFields`"),
+    ("server latency", "no column; in `otherFields`"),
+    ("asa", "events of firewalls have no columns; in `otherFields`"),
+    ("nat event", "events of firewalls have no columns; in `otherFields`"),
+    ("ingress", "no column; in `otherFields`"),
+    ("egress", "no column; in `otherFields`"),
+    ("pblock", "no column; in `otherFields`"),
+    ("@include", "write `--filter \"$(cat FILE)\"`"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flows::columns::columns;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn every_term_looks_at_columns_that_there_are() {
+        for term in TERMS {
+            for name in term.operands.iter().flat_map(|operand| operand.columns()) {
+                assert!(columns().iter().any(|column| column.name == name), "{}: {name}", term.phrases[0]);
+            }
+        }
+    }
+
+    fn term_row(term: &Term) -> String {
+        let phrases: Vec<_> = term.phrases.iter().map(|phrase| format!("`{phrase}`")).collect();
+        let nfdump = match term.nfdump {
+            Same => "the same",
+            SameBut(but) => but,
+            Unknown => "has none",
+        };
+        format!("| {} | {nfdump} | {} | {} |\n", phrases.join(", "), term.syntax.example(), term.meaning)
+    }
+
+    /// The page's tables are made of the lists: on a difference, the right rows are in the message.
+    #[test]
+    fn the_page_lists_exactly_the_terms_there_are() {
+        let page = include_str!("../../../../../docs/book/flow-questions.md");
+        let terms: String = TERMS.iter().map(term_row).collect();
+        assert!(page.contains(&terms), "the rows of the page should be:\n{terms}");
+        let mut missing = String::new();
+        for (phrase, why) in MISSING {
+            missing.extend(["| `", phrase, "` | ", why, " |\n"]);
+        }
+        assert!(page.contains(&missing), "the rows of the page should be:\n{missing}");
+    }
+
+    #[test]
+    fn no_phrase_means_two_things() {
+        let phrases: Vec<_> = TERMS.iter().flat_map(|term| term.phrases).collect();
+        assert_eq!(phrases.iter().collect::<BTreeSet<_>>().len(), phrases.len());
+        for (missing, _) in MISSING {
+            assert!(!phrases.contains(&missing), "{missing}");
+        }
+    }
+}

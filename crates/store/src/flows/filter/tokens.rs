@@ -1,0 +1,125 @@
+//! A filter expression as words and symbols, each with its place.
+
+use super::error::FilterError;
+
+/// A piece of the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Token<'a> {
+    pub(super) kind: TokenKind,
+    pub(super) text: &'a str,
+    /// Bytes of the text before it.
+    pub(super) at: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TokenKind {
+    Word,
+    And,
+    Or,
+    Not,
+    Open,
+    Close,
+    OpenList,
+    CloseList,
+    Comma,
+    Equal,
+    Unequal,
+    Less,
+    LessOrEqual,
+    Greater,
+    GreaterOrEqual,
+    End,
+}
+
+/// Longer ones first.
+const SYMBOLS: [(&str, TokenKind); 16] = [
+    ("&&", TokenKind::And),
+    ("||", TokenKind::Or),
+    ("==", TokenKind::Equal),
+    ("!=", TokenKind::Unequal),
+    ("<=", TokenKind::LessOrEqual),
+    (">=", TokenKind::GreaterOrEqual),
+    ("(", TokenKind::Open),
+    (")", TokenKind::Close),
+    ("[", TokenKind::OpenList),
+    ("]", TokenKind::CloseList),
+    (",", TokenKind::Comma),
+    ("=", TokenKind::Equal),
+    ("<", TokenKind::Less),
+    (">", TokenKind::Greater),
+    ("!", TokenKind::Not),
+    ("&", TokenKind::And),
+];
+
+/// Words that are operators. nfdump has the letters, which shells leave alone.
+const OPERATORS: [(&str, TokenKind); 9] = [
+    ("and", TokenKind::And),
+    ("or", TokenKind::Or),
+    ("not", TokenKind::Not),
+    ("eq", TokenKind::Equal),
+    ("ne", TokenKind::Unequal),
+    ("lt", TokenKind::Less),
+    ("le", TokenKind::LessOrEqual),
+    ("gt", TokenKind::Greater),
+    ("ge", TokenKind::GreaterOrEqual),
+];
+
+/// The pieces of a text, the last one its end. What follows `#` is a comment, up to the end of its line.
+pub(super) fn tokens(text: &str) -> Result<Vec<Token<'_>>, FilterError> {
+    let mut tokens = Vec::new();
+    let mut at = 0;
+    while let Some(first) = text[at..].chars().next() {
+        let rest = &text[at..];
+        if first.is_whitespace() {
+            at += first.len_utf8();
+        } else if first == '#' {
+            at += rest.find('\n').unwrap_or(rest.len());
+        } else {
+            let token = token(rest, at);
+            if token.text.is_empty() {
+                let help = "words, numbers, addresses, ( ) [ ] , and the comparisons = != < <= > >= are";
+                return Err(FilterError::new(
+                    text,
+                    at,
+                    first.len_utf8(),
+                    format!("`{first}` is not part of a filter"),
+                    help,
+                ));
+            }
+            at += token.text.len();
+            tokens.push(token);
+        }
+    }
+    tokens.push(Token { kind: TokenKind::End, text: "", at: text.trim_end().len() });
+    Ok(tokens)
+}
+
+fn token(rest: &str, at: usize) -> Token<'_> {
+    if let Some((symbol, kind)) = SYMBOLS.iter().find(|(symbol, _)| rest.starts_with(symbol)) {
+        return Token { kind: *kind, text: &rest[..symbol.len()], at };
+    }
+    let is_of_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '_');
+    let text = &rest[..rest.find(|c| !is_of_word(c)).unwrap_or(rest.len())];
+    let operator = OPERATORS.iter().find(|(word, _)| text.eq_ignore_ascii_case(word));
+    Token { kind: operator.map_or(TokenKind::Word, |(_, kind)| *kind), text, at }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_into_words_and_symbols() {
+        let text = "src ip 2001:2::/48 and packets>=1k # comment\n or not (ip in [10.0.0.1,::1])";
+        let found: Vec<_> = tokens(text).unwrap().iter().map(|token| token.text).collect();
+        let expected = "src|ip|2001:2::/48|and|packets|>=|1k|or|not|(|ip|in|[|10.0.0.1|,|::1|]|)|";
+        assert_eq!(found.join("|"), expected);
+    }
+
+    #[test]
+    fn a_strange_character_is_shown_at_its_place() {
+        let said = tokens("port 53\n and \u{fc}ber 5").unwrap_err().to_string();
+        assert_eq!(said.lines().next(), Some("line 2: `\u{fc}` is not part of a filter"));
+        assert_eq!(said.lines().nth(2), Some("       ^"));
+    }
+}

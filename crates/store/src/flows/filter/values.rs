@@ -1,0 +1,79 @@
+//! Words of a filter as values.
+
+use super::Prefix;
+use super::condition::mac_number;
+use super::ranges::ValueRange;
+use super::terms::Syntax;
+use crate::flows::protocols;
+use packetrig_flow::element::Kind;
+
+/// Bit by bit: the letters of TCP's flags.
+const FLAGS: &str = "FSRPAUEC";
+/// nfdump's letter for the six flags that it knows.
+const ALL_FLAGS: char = 'X';
+const ALL_FLAGS_MASK: u64 = 0x3f;
+/// Of counts.
+const THOUSANDS: [(&str, u64); 4] =
+    [("k", 1_000), ("m", 1_000_000), ("g", 1_000_000_000), ("t", 1_000_000_000_000)];
+/// Of times, in milliseconds.
+const TIMES: [(&str, u64); 4] = [("ms", 1), ("s", 1_000), ("min", 60_000), ("h", 3_600_000)];
+
+/// How a column's values are written.
+pub(super) const fn syntax_of(kind: Kind) -> Syntax {
+    match kind {
+        Kind::Unsigned(64) => Syntax::Count,
+        Kind::Unsigned(_) | Kind::Time | Kind::Flag => Syntax::Number,
+        Kind::Address => Syntax::Address,
+        Kind::Mac => Syntax::Mac,
+        // Of fields nothing can be asked: see `subject`.
+        Kind::Word | Kind::Fields => Syntax::Word,
+    }
+}
+
+/// The values that a word stands for.
+pub(super) fn value(syntax: Syntax, text: &str) -> Option<ValueRange> {
+    let one = |value: u64| ValueRange::one(value.into());
+    match syntax {
+        Syntax::Address => text.parse::<Prefix>().ok().map(|prefix| prefix.range()),
+        Syntax::Mac => mac(text).map(|mac| one(mac_number(mac))),
+        Syntax::Protocol => protocols::number(text).map(|number| one(number.into())),
+        Syntax::Count => number_with(text, &THOUSANDS).map(one),
+        Syntax::Time => number_with(text, &TIMES).map(one),
+        _ => plain_number(text).map(one),
+    }
+}
+
+fn plain_number(text: &str) -> Option<u64> {
+    match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+/// A number, times what its unit stands for.
+fn number_with(text: &str, units: &[(&str, u64)]) -> Option<u64> {
+    let lower = text.to_ascii_lowercase();
+    let scaled = units
+        .iter()
+        .find_map(|(unit, factor)| lower.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(*factor));
+    scaled.or_else(|| plain_number(&lower))
+}
+
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> =
+        text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
+    bytes.try_into().ok()
+}
+
+/// The bits of letters, each at most once.
+pub(super) fn flag_mask(text: &str) -> Option<u64> {
+    let mut mask = 0;
+    for letter in text.chars().map(|letter| letter.to_ascii_uppercase()) {
+        let bits = if letter == ALL_FLAGS { ALL_FLAGS_MASK } else { 1 << FLAGS.find(letter)? };
+        if mask & bits == bits {
+            return None;
+        }
+        mask |= bits;
+    }
+    (mask > 0).then_some(mask)
+}

@@ -1,0 +1,311 @@
+//! By what records are grouped: one column or several, or what is made of some.
+
+use super::cells::Cells;
+use super::columns::{Column, columns, counterpart, find_column};
+use super::scan::Chunk;
+use packetrig_flow::element::Kind;
+use std::str::FromStr;
+
+/// Parts of a grouping, at most.
+const PARTS_MOST: usize = 8;
+/// Bytes of a word that tell groups apart.
+const WORD_MOST: usize = 255;
+
+/// By what records are grouped. Of a grouping that tells source from destination, each direction of a record is counted for
+/// itself, as if it were a record of its own; of any other, both are counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grouping {
+    parts: Vec<GroupPart>,
+}
+
+/// One thing by which records are grouped.
+#[derive(Clone, Copy, Debug)]
+pub enum GroupPart {
+    /// The value of a column.
+    Column(&'static Column),
+    /// Two addresses, whoever sent.
+    Pair,
+    /// The lower of the two ports, which as a rule is the service's, and the protocol.
+    Port,
+    /// Who exported.
+    Exporter,
+}
+
+/// What a group has in one part.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum GroupValue {
+    /// A number.
+    Number(u64),
+    /// An IP address.
+    Address([u8; 16]),
+    /// A MAC address.
+    Mac([u8; 6]),
+    /// A word.
+    Word(String),
+    /// Two addresses, the lower first.
+    Pair([u8; 16], [u8; 16]),
+    /// A protocol and a port.
+    Port(u8, u16),
+    /// An exporter's address and its domain.
+    Exporter([u8; 16], u32),
+}
+
+/// What is no grouping.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoGrouping {
+    /// A word that names nothing.
+    #[error(
+        "records are not grouped by `{word}`; possible: pair, port, exporter, and columns: {}",
+        short_names()
+    )]
+    Unknown {
+        /// The word.
+        word: String,
+    },
+    /// Too many.
+    #[error("records are grouped by at most {PARTS_MOST} things")]
+    TooMany,
+    /// Twice the same.
+    #[error("`{word}` is there twice")]
+    Twice {
+        /// The word.
+        word: String,
+    },
+}
+
+fn short_names() -> String {
+    columns().iter().map(|column| column.short).collect::<Vec<_>>().join(", ")
+}
+
+impl PartialEq for GroupPart {
+    fn eq(&self, other: &Self) -> bool {
+        self.name() == other.name()
+    }
+}
+
+impl Eq for GroupPart {}
+
+impl FromStr for GroupPart {
+    type Err = NoGrouping;
+
+    fn from_str(word: &str) -> Result<Self, NoGrouping> {
+        let column = |word: &str| find_column(word).map(Self::Column);
+        let part = match word.to_ascii_lowercase().as_str() {
+            "pair" => Some(Self::Pair),
+            "port" => Some(Self::Port),
+            "exporter" => Some(Self::Exporter),
+            "source" => column("src-ip"),
+            "destination" => column("dst-ip"),
+            "proto" => column("protocol"),
+            word => column(word),
+        };
+        part.ok_or_else(|| NoGrouping::Unknown { word: word.to_owned() })
+    }
+}
+
+impl FromStr for Grouping {
+    type Err = NoGrouping;
+
+    fn from_str(text: &str) -> Result<Self, NoGrouping> {
+        let mut parts: Vec<GroupPart> = Vec::new();
+        for word in text.split(',').map(str::trim) {
+            let part = word.parse()?;
+            if parts.contains(&part) {
+                return Err(NoGrouping::Twice { word: word.to_owned() });
+            }
+            parts.push(part);
+        }
+        if parts.len() > PARTS_MOST {
+            return Err(NoGrouping::TooMany);
+        }
+        Ok(Self { parts })
+    }
+}
+
+impl GroupPart {
+    /// What it is called.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Column(column) => column.short,
+            Self::Pair => "pair",
+            Self::Port => "port",
+            Self::Exporter => "exporter",
+        }
+    }
+
+    fn is_of_direction(&self) -> bool {
+        matches!(self, Self::Column(column) if counterpart(column.name) != column.name)
+    }
+
+    fn columns(&self) -> Vec<&'static str> {
+        match self {
+            Self::Column(column) => vec![column.name, counterpart(column.name)],
+            Self::Pair => vec!["sourceIPv6Address", "destinationIPv6Address"],
+            Self::Port => vec!["protocolIdentifier", "sourceTransportPort", "destinationTransportPort"],
+            Self::Exporter => vec!["exporterIPv6Address", "observationDomainId"],
+        }
+    }
+
+    /// Where its values are in a chunk; of the way back, if that is asked for.
+    fn cells<'a>(&self, chunk: &'a Chunk, is_back: bool) -> GroupCells<'a> {
+        let addresses = ["sourceIPv6Address", "destinationIPv6Address"];
+        let ports = ["sourceTransportPort", "destinationTransportPort"];
+        match self {
+            Self::Column(column) => {
+                let name = if is_back { counterpart(column.name) } else { column.name };
+                GroupCells::Column(column.kind, chunk.column(name))
+            }
+            Self::Pair => GroupCells::Pair(addresses.map(|name| chunk.column(name))),
+            Self::Port => {
+                let protocol = chunk.column("protocolIdentifier");
+                GroupCells::Port { protocol, ports: ports.map(|name| chunk.column(name)) }
+            }
+            Self::Exporter => GroupCells::Exporter {
+                address: chunk.column("exporterIPv6Address"),
+                domain: chunk.column("observationDomainId"),
+            },
+        }
+    }
+
+    /// Reads its value from a key, and leaves the rest.
+    fn read(&self, key: &mut &[u8]) -> Option<GroupValue> {
+        Some(match self {
+            Self::Column(column) => match column.kind {
+                Kind::Address => GroupValue::Address(take(key)?),
+                Kind::Mac => GroupValue::Mac(take(key)?),
+                Kind::Word | Kind::Fields => {
+                    let [length] = take(key)?;
+                    let (word, rest) = key.split_at_checked(length.into())?;
+                    *key = rest;
+                    GroupValue::Word(String::from_utf8_lossy(word).into_owned())
+                }
+                Kind::Unsigned(_) | Kind::Time | Kind::Flag => {
+                    GroupValue::Number(u64::from_be_bytes(take(key)?))
+                }
+            },
+            Self::Pair => GroupValue::Pair(take(key)?, take(key)?),
+            Self::Port => {
+                let [protocol] = take(key)?;
+                GroupValue::Port(protocol, u16::from_be_bytes(take(key)?))
+            }
+            Self::Exporter => GroupValue::Exporter(take(key)?, u32::from_be_bytes(take(key)?)),
+        })
+    }
+}
+
+/// Where the values of a part are in a chunk.
+enum GroupCells<'a> {
+    Column(Kind, &'a Cells),
+    Pair([&'a Cells; 2]),
+    Port { protocol: &'a Cells, ports: [&'a Cells; 2] },
+    Exporter { address: &'a Cells, domain: &'a Cells },
+}
+
+impl GroupCells<'_> {
+    /// Appends the value in a row to a key. Keys of equal parts are equal, and in the order of the values.
+    fn append(&self, row: usize, key: &mut Vec<u8>) {
+        match self {
+            Self::Column(kind, cells) => append_cell(*kind, cells, row, key),
+            Self::Pair(ends) => {
+                let mut ends = ends.map(|cells| cells.address(row));
+                ends.sort_unstable();
+                key.extend_from_slice(ends.as_flattened());
+            }
+            Self::Port { protocol, ports } => {
+                let [one, other] = ports.map(|cells| cells.number(row));
+                key.push(u8::try_from(protocol.number(row)).unwrap_or(u8::MAX));
+                key.extend_from_slice(&u16::try_from(one.min(other)).unwrap_or(u16::MAX).to_be_bytes());
+            }
+            Self::Exporter { address, domain } => {
+                key.extend_from_slice(&address.address(row));
+                let domain = u32::try_from(domain.number(row)).unwrap_or(u32::MAX);
+                key.extend_from_slice(&domain.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// Makes the keys of the rows of a chunk.
+pub(super) struct GroupKeys<'a> {
+    parts: Vec<GroupCells<'a>>,
+}
+
+impl GroupKeys<'_> {
+    /// Makes the key of a row.
+    pub(super) fn write(&self, row: usize, key: &mut Vec<u8>) {
+        key.clear();
+        for part in &self.parts {
+            part.append(row, key);
+        }
+    }
+}
+
+fn append_cell(kind: Kind, cells: &Cells, row: usize, key: &mut Vec<u8>) {
+    match kind {
+        Kind::Address => key.extend_from_slice(&cells.address(row)),
+        Kind::Mac => key.extend_from_slice(&cells.mac(row)),
+        Kind::Word | Kind::Fields => {
+            let word = cells.word(row);
+            let word = &word.as_bytes()[..word.floor_char_boundary(WORD_MOST)];
+            key.push(u8::try_from(word.len()).unwrap_or(u8::MAX));
+            key.extend_from_slice(word);
+        }
+        Kind::Unsigned(_) | Kind::Time | Kind::Flag => {
+            key.extend_from_slice(&cells.number(row).to_be_bytes());
+        }
+    }
+}
+
+fn take<const N: usize>(key: &mut &[u8]) -> Option<[u8; N]> {
+    let (first, rest) = key.split_first_chunk::<N>()?;
+    *key = rest;
+    Some(*first)
+}
+
+impl Grouping {
+    /// Its parts, in order.
+    pub fn parts(&self) -> &[GroupPart] {
+        &self.parts
+    }
+
+    /// Whether it tells source from destination.
+    pub fn is_of_direction(&self) -> bool {
+        self.parts.iter().any(GroupPart::is_of_direction)
+    }
+
+    pub(super) fn columns(&self) -> Vec<&'static str> {
+        self.parts.iter().flat_map(GroupPart::columns).collect()
+    }
+
+    /// The keys of a chunk's rows; of their way back, if that is asked for.
+    pub(super) fn keys<'a>(&self, chunk: &'a Chunk, is_back: bool) -> GroupKeys<'a> {
+        GroupKeys { parts: self.parts.iter().map(|part| part.cells(chunk, is_back)).collect() }
+    }
+
+    /// The values of a key.
+    pub(super) fn values(&self, mut key: &[u8]) -> Vec<GroupValue> {
+        self.parts.iter().filter_map(|part| part.read(&mut key)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_named_as_columns_are_and_as_nfdump_has_them() {
+        let names = |text: &str| {
+            let grouping: Grouping = text.parse().unwrap();
+            grouping.parts().iter().map(GroupPart::name).collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(names("src-ip, dst-port"), "src-ip dst-port");
+        assert_eq!(names("srcip,DSTPORT,proto,bgpSourceAsNumber"), "src-ip dst-port protocol src-as");
+        assert_eq!(names("source"), "src-ip");
+        for wrong in
+            ["", "src-ip,", "colour", "src-ip,source", "in-if,out-if,vlan,tos,part,loss,start,end,flags"]
+        {
+            assert!(wrong.parse::<Grouping>().is_err(), "{wrong}");
+        }
+        assert!("colour".parse::<Grouping>().unwrap_err().to_string().contains("next-hop"));
+    }
+}

@@ -1,0 +1,53 @@
+//! IP protocols as people name them.
+
+/// Those that are met, by IANA's names in lower case. Of two names for one number the first is shown.
+const NAMES: [(u8, &str); 22] = [
+    (1, "icmp"),
+    (2, "igmp"),
+    (4, "ipip"),
+    (6, "tcp"),
+    (8, "egp"),
+    (17, "udp"),
+    (33, "dccp"),
+    (41, "ipv6"),
+    (46, "rsvp"),
+    (47, "gre"),
+    (50, "esp"),
+    (51, "ah"),
+    (58, "icmpv6"),
+    (58, "icmp6"),
+    (88, "eigrp"),
+    (89, "ospf"),
+    (103, "pim"),
+    (112, "vrrp"),
+    (115, "l2tp"),
+    (132, "sctp"),
+    (136, "udplite"),
+    (137, "mpls-in-ip"),
+];
+
+/// The name of a protocol, or its number.
+pub fn name(number: u8) -> String {
+    let named = NAMES.iter().find(|(known, _)| *known == number);
+    named.map_or_else(|| number.to_string(), |(_, name)| (*name).to_owned())
+}
+
+/// The protocol of that name or number.
+pub fn number(text: &str) -> Option<u8> {
+    let named = NAMES.iter().find(|(_, name)| text.eq_ignore_ascii_case(name)).map(|(number, _)| *number);
+    named.or_else(|| text.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_numbers_are_read_back() {
+        for known in 0..=u8::MAX {
+            assert_eq!(number(&name(known)), Some(known));
+        }
+        assert_eq!((number("TCP"), number("icmp6")), (Some(6), Some(58)));
+        assert_eq!((number("256"), number("quic")), (None, None));
+    }
+}

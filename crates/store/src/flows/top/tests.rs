@@ -1,0 +1,174 @@
+use super::*;
+use crate::flows::sample::{address, record, records};
+use crate::flows::scan::flow_files;
+use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
+use packetrig_flow::FlowRecord;
+
+fn stored(records: &[FlowRecord]) -> (tempfile::TempDir, Vec<PathBuf>) {
+    let directory = tempfile::tempdir().unwrap();
+    let mut sink = ParquetSink::new(ParquetOptions::new(directory.path())).unwrap();
+    sink.write(records, Source::default()).unwrap();
+    sink.close().1.unwrap();
+    let files = flow_files(&[directory.path().to_owned()]).unwrap();
+    (directory, files)
+}
+
+fn question(by: &str, order: Order, most: usize) -> TopQuestion {
+    TopQuestion::new(by.parse().unwrap(), order, most)
+}
+
+fn sums(top: &Top) -> Vec<(Vec<GroupValue>, Sum)> {
+    top.groups.iter().map(|group| (group.values.clone(), group.has.sum)).collect()
+}
+
+#[test]
+fn senders_and_receivers_count_their_own_half() {
+    let (_directory, files) = stored(&[record(0), record(3), record(6)]);
+    let top = |by| top(&files, &Filter::default(), &question(by, Order::Packets, 10)).unwrap();
+    // Records 0, 3 and 6 have 1, 4 and 7 packets forward to one address, and 0, 6 and 12 back.
+    let sum = |flows, packets| Sum { flows, packets, bytes: packets * 100 };
+    let at = |number, flows, packets| (vec![GroupValue::Address(address(number))], sum(flows, packets));
+    let by_source = top("source");
+    assert_eq!(sums(&by_source), [at(9999, 2, 18), at(6, 1, 7), at(3, 1, 4), at(0, 1, 1)]);
+    assert_eq!((by_source.total.sum.packets, by_source.groups_seen, by_source.doubt), (30, 4, 0));
+    assert_eq!(sums(&top("dst-ip")), [at(6, 1, 12), at(9999, 3, 12), at(3, 1, 6)]);
+    let pair = (vec![GroupValue::Pair(address(6), address(9999))], sum(1, 19));
+    assert_eq!(sums(&top("pair"))[0], pair);
+    let protocol = |number| vec![GroupValue::Number(number)];
+    assert_eq!(sums(&top("protocol")), [(protocol(6), sum(2, 20)), (protocol(17), sum(1, 10))]);
+    assert_eq!(sums(&top("port"))[1], (vec![GroupValue::Port(17, 443)], sum(1, 10)));
+    assert_eq!(sums(&top("exporter")), [(vec![GroupValue::Exporter([0; 16], 0)], sum(3, 30))]);
+}
+
+#[test]
+fn several_things_group_together_and_small_groups_are_left_out() {
+    let (_directory, files) = stored(&[record(0), record(3), record(6)]);
+    let mut asked = question("src-ip,dst-port", Order::Bytes, 10);
+    let values = |number, port| vec![GroupValue::Address(address(number)), GroupValue::Number(port)];
+    let packets =
+        |top: &Top| sums(top).into_iter().map(|(values, sum)| (values, sum.packets)).collect::<Vec<_>>();
+    let all = top(&files, &Filter::default(), &asked).unwrap();
+    let expected = [
+        (values(9999, 40_006), 12),
+        (values(6, 443), 7),
+        (values(9999, 40_003), 6),
+        (values(3, 443), 4),
+        (values(0, 443), 1),
+    ];
+    assert_eq!(packets(&all), expected);
+    asked.least_packets = 5;
+    assert_eq!(packets(&top(&files, &Filter::default(), &asked).unwrap()), expected[..3]);
+    asked.least_bytes = 701;
+    let few = top(&files, &Filter::default(), &asked).unwrap();
+    assert_eq!((packets(&few), few.total, few.groups_seen), (expected[..1].to_vec(), all.total, 5));
+}
+
+/// A group's time is from the first of its packets to the last.
+#[test]
+fn rates_are_those_of_the_whole_group() {
+    let (_directory, files) = stored(&[record(3), record(6)]);
+    let ask =
+        |order| top(&files, &Filter::default(), &question("dst-port", order, 1)).unwrap().groups.remove(0);
+    // From second 3 to second 6, and 1500 ns: 11 packets of 100 bytes to port 443.
+    let all = ask(Order::Duration);
+    assert_eq!(all.values, [GroupValue::Number(443)]);
+    assert_eq!(all.has.of(Order::Duration), 3_000_001_500);
+    assert_eq!((all.has.of(Order::PacketRate), all.has.of(Order::BitRate)), (3, 2933));
+    assert_eq!(all.has.of(Order::PacketSize), 100);
+    // The way back of each record lasts 1500 ns.
+    assert_eq!(ask(Order::BitRate).values, [GroupValue::Number(40_006)]);
+}
+
+#[test]
+fn one_way_and_two_way_records_have_the_same_talkers() {
+    let two_way = records(300);
+    let one_way: Vec<_> = two_way
+        .iter()
+        .flat_map(|record| {
+            let (there, back) = record.split();
+            [Some(there), back]
+        })
+        .flatten()
+        .collect();
+    let (_first, two_way) = stored(&two_way);
+    let (_second, one_way) = stored(&one_way);
+    for by in ["src-ip", "dst-ip", "src-ip,dst-port", "src-mac,protocol", "outer-dst-ip,flags"] {
+        for filter in
+            ["any", "src port 443", "dst ip 198.18.0.0/25 and packets > 100", "not flags X", "bpp 100"]
+        {
+            let filter: Filter = filter.parse().unwrap();
+            let ask = |files| sums(&top(files, &filter, &question(by, Order::Bytes, 1000)).unwrap());
+            assert_eq!(ask(&two_way), ask(&one_way), "{by} {filter:?}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_a_bounded_doubt() {
+    let mut given = records(2000);
+    given.rotate_left(1000);
+    let (_directory, files) = stored(&given);
+    let exact = top(&files, &Filter::default(), &question("src-ip", Order::Bytes, 2000)).unwrap();
+    let rough = top_within(&files, &Filter::default(), &question("src-ip", Order::Bytes, 50), 100).unwrap();
+    assert_eq!((rough.total, rough.groups.len()), (exact.total, 50));
+    assert!(rough.doubt > 0 && rough.groups_seen >= 2000);
+    let exactly: std::collections::BTreeMap<_, _> =
+        exact.groups.iter().map(|group| (&group.values[0], group.has.sum.bytes)).collect();
+    for TopGroup { values, has } in &rough.groups {
+        let truth = exactly[&values[0]];
+        let bytes = has.sum.bytes;
+        assert!(bytes <= truth && truth - bytes <= rough.doubt, "{values:?}: {bytes} of {truth}");
+    }
+    assert_eq!(rough.groups[0].values, exact.groups[0].values);
+}
+
+/// Records of one packet each, with the sources asked for.
+fn equal(sources: impl IntoIterator<Item = u16>) -> Vec<FlowRecord> {
+    let small = |source| {
+        let mut record = record(0);
+        record.key.source = address(source);
+        record
+    };
+    sources.into_iter().map(small).collect()
+}
+
+#[test]
+fn of_groups_of_one_size_only_half_is_let_go() {
+    let (_directory, files) = stored(&equal(0..101));
+    let asked = question("src-ip", Order::Packets, 200);
+    let top = top_within(&files, &Filter::default(), &asked, 100).unwrap();
+    assert_eq!((top.groups_seen, top.doubt), (101, 1));
+    let left: Vec<_> = top.groups.iter().map(|group| group.values.clone()).collect();
+    let expected: Vec<_> = (0..50).map(|number| vec![GroupValue::Address(address(number))]).collect();
+    assert_eq!(left, expected);
+}
+
+#[test]
+fn no_more_groups_are_seen_than_said() {
+    // Those that were let go come back.
+    let (_directory, files) = stored(&equal((0..150).chain(0..150)));
+    let asked = question("src-ip", Order::Packets, 200);
+    let top = top_within(&files, &Filter::default(), &asked, 100).unwrap();
+    assert!(top.groups_seen > 150, "{}", top.groups_seen);
+    assert!(top.groups.len() >= 50);
+}
+
+#[test]
+fn filters_are_kept() {
+    let (_directory, files) = stored(&records(1000));
+    let flows = |filter: &Filter| {
+        top(&files, filter, &question("exporter", Order::Packets, 1)).unwrap().total.sum.flows
+    };
+    let of = |text: &str| flows(&text.parse().unwrap());
+    // Every third record is a first part.
+    assert_eq!(of(""), 334);
+    assert_eq!(of("ip 198.18.0.3"), 1);
+    assert_eq!(of("net 198.18.0.0/24"), 86);
+    assert_eq!(of("port 443"), 334);
+    assert_eq!(of("port in [40003 1]"), 1);
+    assert_eq!(of("proto udp"), 84);
+    assert_eq!(of("proto icmp"), 0);
+    assert_eq!(flows(&Filter::either_address(&["198.18.0.3".parse().unwrap()])), 1);
+    assert_eq!(flows(&Filter::either_port(&[40_003, 1]).and(Filter::protocol(&[17]))), 1);
+    assert_eq!(flows(&Filter::either_port(&[]).and(Filter::protocol(&[]))), 334);
+}

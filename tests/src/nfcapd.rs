@@ -1,0 +1,79 @@
+//! nfdump's collector at work.
+
+use anyhow::Context;
+use rustix::process::{Pid, Signal, kill_process};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// A running nfcapd, killed when it is dropped.
+#[derive(Debug)]
+pub struct Nfcapd {
+    child: Child,
+    port: u16,
+}
+
+impl Drop for Nfcapd {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+impl Nfcapd {
+    /// Starts one that writes into a directory, and waits until it listens.
+    pub fn start(directory: &Path) -> anyhow::Result<Self> {
+        let port = UdpSocket::bind("127.0.0.1:0")?.local_addr()?.port();
+        let child = Command::new("nfcapd")
+            .args(["-4", "-b", "127.0.0.1", "-t", "3600", "-B", "4000000", "-p", &port.to_string(), "-w"])
+            .arg(directory)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let mut nfcapd = Self { child, port };
+        nfcapd.await_queue(|queue| queue.is_some())?;
+        Ok(nfcapd)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
+    /// Waits for what the kernel says of its socket: how many bytes are in it.
+    fn await_queue(&mut self, is_there: impl Fn(Option<u64>) -> bool) -> anyhow::Result<()> {
+        while !is_there(queued(self.port)?) {
+            anyhow::ensure!(self.child.try_wait()?.is_none(), "nfcapd has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+
+    /// Sends it a message, once it has taken most of what it was sent before: nothing is lost.
+    pub fn send(&mut self, socket: &UdpSocket, message: &[u8]) -> anyhow::Result<()> {
+        self.await_queue(|queue| queue.is_some_and(|bytes| bytes < 1 << 16))?;
+        socket.send_to(message, self.address())?;
+        Ok(())
+    }
+
+    /// Lets it take what was sent, and ends it, which writes its file.
+    pub fn finish(mut self) -> anyhow::Result<()> {
+        self.await_queue(|queue| queue == Some(0))?;
+        let pid =
+            i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).context("a child has a number")?;
+        kill_process(pid, Signal::INT)?;
+        anyhow::ensure!(self.child.wait()?.success(), "nfcapd failed");
+        Ok(())
+    }
+}
+
+/// Bytes in the queue of the UDP socket of a port, if there is one.
+fn queued(port: u16) -> anyhow::Result<Option<u64>> {
+    let table = std::fs::read_to_string("/proc/net/udp")?;
+    let rows = table.lines().skip(1).map(|row| row.split_whitespace().collect::<Vec<_>>());
+    let mut found = rows.filter(|row| row[1].ends_with(&format!(":{port:04X}")));
+    let Some(row) = found.next() else { return Ok(None) };
+    let bytes = row[4].split(':').nth(1).context("two numbers")?;
+    Ok(Some(u64::from_str_radix(bytes, 16)?))
+}
