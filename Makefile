@@ -22,6 +22,7 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
 	eval-frame eval-rate eval-otg eval-meter eval-collect eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-flows eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
@@ -132,6 +133,9 @@ eval-meter: ## Measure the flow meter: packets per second beside peers, hash, me
 eval-collect: ## Measure the collector: offered = stored, losses stated after kills, captures of others (EVAL_QUICK=1; EVAL_SEED; EVAL_CAPTURES)
 	@scripts/setup.sh eval
 	eval/run.sh collect
+eval-flows: ## Measure questions about ten million flow records beside nfdump: same answers, time of each (EVAL_QUICK=1: one million)
+	@scripts/setup.sh eval
+	eval/run.sh flows
 
 eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod document;
+pub mod drawn_flows;
 pub mod exporters;
 pub mod full_disk;
 pub mod fuzz;

@@ -10,7 +10,8 @@ pub struct Counts {
     pub seen: u64,
     /// Their bytes on the link, without FCS.
     pub seen_bytes: u64,
-    /// Ignored, by cause, in the order of [`Ignored::ALL`].
+    /// Ignored, by cause, in the order of [`Ignored::ALL`]; in JSON by name.
+    #[serde(with = "by_cause")]
     pub ignored: [u64; Ignored::ALL.len()],
     /// In a flow of the table, or in one that was reported.
     pub metered: u64,
@@ -28,6 +29,24 @@ pub struct Counts {
     pub evicted: u64,
     /// Packets whose time lay before that of one already seen in their flow.
     pub backwards: u64,
+}
+
+/// Causes by their names, so that a reader need not know their order.
+mod by_cause {
+    use crate::packet::Ignored;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use std::collections::BTreeMap;
+
+    type Counted = [u64; Ignored::ALL.len()];
+
+    pub(super) fn serialize<S: Serializer>(counted: &Counted, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Ignored::ALL.into_iter().zip(counted))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Counted, D::Error> {
+        let named = BTreeMap::<Ignored, u64>::deserialize(deserializer)?;
+        Ok(Ignored::ALL.map(|cause| named.get(&cause).copied().unwrap_or(0)))
+    }
 }
 
 /// Two sums that should be equal and are not.

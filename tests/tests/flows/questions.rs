@@ -3,132 +3,14 @@
 //! What Debian's nfdump 1.7.1 does in its own way, and is not asked here: AS numbers need a database of countries; a list in which a
 //! network holds another entry finds too little; `net` of IPv4 also finds IPv6 addresses with the same last bits.
 
-use packetrig_tests::nfcapd::Nfcapd;
+use packetrig_tests::drawn_flows::{Draw, give_to_both};
 use packetrig_tests::{program, skip};
 use std::collections::BTreeSet;
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
 
 const RECORDS: u32 = 3000;
-/// Records in a message.
-const TOGETHER: u32 = 6;
-/// 2026-11-21 13:00:00 UTC, milliseconds.
-const BEGAN_MS: u64 = 1_795_266_000_000;
 const SEED: u64 = 20_261_123;
-
-/// Numbers that look random (splitmix64).
-struct Draw(u64);
-
-impl Draw {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (value ^ value >> 31) % bound
-    }
-
-    fn of<T: Copy>(&mut self, choices: &[T]) -> T {
-        choices[usize::try_from(self.below(choices.len() as u64)).unwrap()]
-    }
-}
-
-/// Elements and their lengths, first those of IPv4 or IPv6 records.
-const FOUR: [(u16, u16); 4] = [(8, 4), (12, 4), (15, 4), (18, 4)];
-const SIX: [(u16, u16); 4] = [(27, 16), (28, 16), (62, 16), (63, 16)];
-const COMMON: [(u16, u16); 20] = [
-    (7, 2),
-    (11, 2),
-    (4, 1),
-    (6, 1),
-    (5, 1),
-    (55, 1),
-    (2, 8),
-    (1, 8),
-    (10, 4),
-    (14, 4),
-    (58, 2),
-    (59, 2),
-    (56, 6),
-    (80, 6),
-    (152, 8),
-    (153, 8),
-    (225, 4),
-    (226, 4),
-    (227, 2),
-    (228, 2),
-];
-
-fn address(draw: &mut Draw, is_six: bool) -> Vec<u8> {
-    let low = draw.below(8).to_be_bytes()[7];
-    if is_six {
-        let net = draw.below(3).to_be_bytes()[7];
-        return [&[0x20, 1, 0x0d, 0xb8, 0, net][..], &[0; 9], &[low]].concat();
-    }
-    [&draw.of(&[[10, 1, 2], [198, 18, 0], [198, 18, 1]])[..], &[low]].concat()
-}
-
-/// Values of a record, in the order of the template. Its bytes are its number: that is how answers name it.
-fn record(draw: &mut Draw, n: u32, is_six: bool) -> Vec<u8> {
-    let protocol = draw.of(&[6_u8, 6, 6, 17, 17, 1, 58, 47]);
-    let mut port = || {
-        let any = u16::try_from(draw.below(65_536)).unwrap();
-        draw.of(&[53, 80, 443, 1024, any])
-    };
-    let is_icmp = matches!(protocol, 1 | 58);
-    let ports = if is_icmp { [0, draw.of(&[0x0800, 0, 0x0301, 0x0303, 0x8000])] } else { [port(), port()] };
-    let flags = if protocol == 6 { draw.below(64).to_be_bytes()[7] } else { 0 };
-    let began = BEGAN_MS + u64::from(n) * 37;
-    let any = draw.below(100_000);
-    let lasts = draw.of(&[0, 0, 1, 999, 1000, 1001, 5000, any]);
-    let any = 1 + draw.below(5000);
-    let packets = draw.of(&[1, 2, 10, 100, 1000, any]);
-    let mut bytes: Vec<u8> = (0..4).flat_map(|_| address(draw, is_six)).collect();
-    bytes.extend(ports.map(u16::to_be_bytes).as_flattened());
-    bytes.extend([protocol, flags, draw.of(&[0, 16, 184]), draw.of(&[0, 8])]);
-    bytes.extend([packets, u64::from(100_000 + n)].map(u64::to_be_bytes).as_flattened());
-    bytes.extend(
-        [draw.of(&[0_u32, 1, 2, 3, 4]), draw.of(&[0, 1, 2, 3, 4])].map(u32::to_be_bytes).as_flattened(),
-    );
-    bytes.extend([draw.of(&[0_u16, 100, 101]), draw.of(&[0, 100, 200])].map(u16::to_be_bytes).as_flattened());
-    bytes.extend([2, 0, 0, 0, 0, draw.of(&[0, 1, 2]), 2, 0, 0, 0, 1, draw.of(&[0, 1, 2])]);
-    bytes.extend([began, began + lasts].map(u64::to_be_bytes).as_flattened());
-    bytes.extend([203, 0, 113, draw.of(&[0, 1, 2, 3]), 203, 0, 113, draw.of(&[0, 1, 2, 3])]);
-    bytes.extend([draw.of(&[0_u16, 1, 2, 3]), draw.of(&[0, 1, 2, 3])].map(u16::to_be_bytes).as_flattened());
-    bytes
-}
-
-fn set(id: u16, content: &[u8]) -> Vec<u8> {
-    let length = u16::try_from(content.len() + 4).unwrap();
-    [&id.to_be_bytes()[..], &length.to_be_bytes(), content].concat()
-}
-
-fn template(id: u16, ends: &[(u16, u16)]) -> Vec<u8> {
-    let fields: Vec<_> = ends.iter().chain(&COMMON).copied().collect();
-    let mut bytes = [id, u16::try_from(fields.len()).unwrap()].map(u16::to_be_bytes).concat();
-    bytes.extend(fields.iter().flat_map(|(id, length)| [*id, *length].map(u16::to_be_bytes).concat()));
-    bytes
-}
-
-/// Every fourth record is IPv6. Every message has its templates, so none can be lost.
-fn messages() -> Vec<Vec<u8>> {
-    let mut draw = Draw(SEED);
-    let templates = set(2, &[template(256, &FOUR), template(257, &SIX)].concat());
-    let message = |number: u32| {
-        let mut sets = templates.clone();
-        for n in number..number + TOGETHER {
-            let is_six = n % 4 == 3;
-            sets.extend(set(256 + u16::from(is_six), &record(&mut draw, n, is_six)));
-        }
-        let length = u16::try_from(sets.len() + 16).unwrap();
-        let sent_s = u32::try_from(BEGAN_MS / 1000 + 1000).unwrap();
-        let head = [&10_u16.to_be_bytes()[..], &length.to_be_bytes()].concat();
-        let numbers = [sent_s, number, 0].map(u32::to_be_bytes).concat();
-        [head, numbers, sets].concat()
-    };
-    (0..RECORDS).step_by(usize::try_from(TOGETHER).unwrap()).map(message).collect()
-}
 
 /// A condition of one term.
 fn term(draw: &mut Draw) -> String {
@@ -203,24 +85,6 @@ fn packetrig(arguments: &[&str], records: &Path) -> Command {
     command
 }
 
-/// Gives both the same records.
-fn collect(directory: &Path) {
-    let messages = messages();
-    let nf = directory.join("nf");
-    std::fs::create_dir(&nf).unwrap();
-    let mut nfcapd = Nfcapd::start(&nf).unwrap();
-    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-    for message in &messages {
-        nfcapd.send(&socket, message).unwrap();
-    }
-    nfcapd.finish().unwrap();
-    let file = directory.join("messages.ipfix");
-    std::fs::write(&file, messages.concat()).unwrap();
-    let mut command = Command::new(program::binary());
-    command.args(["collect", "--quiet", "--directory"]).arg(directory.join("ours")).arg(file);
-    text(&mut command);
-}
-
 /// Every group, and what it has; what follows the flows in nfdump's lines.
 type Groups = BTreeSet<Vec<String>>;
 
@@ -244,7 +108,7 @@ fn nfdump_and_we_give_the_same_answers() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    collect(directory.path());
+    give_to_both(directory.path(), SEED, RECORDS).unwrap();
     let (nf, ours) = (directory.path().join("nf"), directory.path().join("ours"));
     let mut draw = Draw(SEED + 1);
     let terms: Vec<_> = (0..120).map(|_| term(&mut draw)).collect();
@@ -279,7 +143,7 @@ fn groups_of_several_things_are_those_of_nfdump() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
-    collect(directory.path());
+    give_to_both(directory.path(), SEED, RECORDS).unwrap();
     let words = |text: String| -> BTreeSet<Vec<String>> {
         let rows = text.lines().map(|line| line.split([',', ' ']).filter(|word| !word.is_empty()));
         let rows = rows.map(|words| words.map(str::to_owned).collect::<Vec<_>>());

@@ -36,7 +36,7 @@ fn assert_exact(flags: &[&str]) {
     let sent = FRAMES as u64;
     assert_eq!(number(&result, "/ledger/capture/arrived"), sent, "{flags:?}");
     assert_eq!(number(&result, "/ledger/capture/delivered"), sent, "{flags:?}");
-    assert_eq!(number(&result, "/ledger/packets/ignored/0"), sent / 6, "{flags:?}: ARP");
+    assert_eq!(number(&result, "/ledger/packets/ignored/arp"), sent / 6, "{flags:?}: ARP");
     assert_eq!(number(&result, "/ledger/packets/recorded"), sent / 6 * 5, "{flags:?}");
     // Both directions are one flow, which is in one worker's table.
     assert_eq!(number(&result, "/ledger/packets/flows"), 50, "{flags:?}");

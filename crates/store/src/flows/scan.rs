@@ -6,14 +6,13 @@
 //!
 //! Invariant: memory does not grow with the files.
 
+mod groups;
+
 use super::Error;
-use super::cells::{self, Cells};
-use super::columns::columns;
+use super::cells::Cells;
 use super::encode::Table;
 use super::filter::Filter;
-use packetrig_flow::element::Kind;
-use parquet::column::reader::ColumnReader;
-use parquet::errors::Result as ParquetResult;
+use groups::{GroupPlaces, GroupReader, places};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::reader::{FileReader, RowGroupReader};
 use parquet::file::serialized_reader::SerializedFileReader;
@@ -21,9 +20,15 @@ use parquet::file::statistics::Statistics;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
 
 /// Rows read at a time.
 const ROWS: usize = 8192;
+/// Threads that read, at most.
+const READERS_MOST: usize = 8;
+/// Chunks that each of them has ready.
+const CHUNKS_AHEAD: usize = 2;
 /// Directories below one another: more than any partition has.
 const DEPTH: usize = 16;
 
@@ -111,7 +116,8 @@ fn is_of(path: &Path, table: Table) -> bool {
 /// What is done with the rows of a chunk that a filter keeps. Stops when it says so.
 pub type EachChunk<'a> = dyn FnMut(&Chunk, &[usize]) -> ControlFlow<()> + 'a;
 
-/// Gives the rows that a filter keeps, chunk by chunk, with the filter's columns and the wanted ones, until told to stop.
+/// Gives the rows that a filter keeps, chunk by chunk, with the filter's columns and the wanted ones, until told to stop. Several
+/// threads read and filter; chunks are given in the order of files and rows all the same.
 pub fn scan(
     files: &[PathBuf],
     filter: &Filter,
@@ -119,26 +125,158 @@ pub fn scan(
     each: &mut EachChunk<'_>,
 ) -> Result<(), Error> {
     let of_filter = filter.columns();
-    let others: Vec<_> = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
-    for path in files {
-        let file = open(path)?;
-        let request = ScanRequest {
-            filter,
-            of_filter: places(path, &file, &of_filter)?,
-            others: places(path, &file, &others)?,
-        };
-        for index in 0..file.num_row_groups() {
-            let group = file.get_row_group(index).map_err(Error::damaged(path))?;
-            if !filter.may_keep(group.metadata()) {
-                continue;
-            }
-            let flow = read_group(&*group, &request, each).map_err(Error::damaged(path))?;
-            if flow.is_break() {
-                return Ok(());
+    let others = wanted.iter().copied().filter(|name| !of_filter.contains(name)).collect();
+    let request = ScanRequest { files, filter, of_filter, others };
+    let readers = thread::available_parallelism().map_or(1, usize::from).min(READERS_MOST);
+    thread::scope(|scope| {
+        let shares = (0..readers).map(|number| {
+            let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
+            let share = Share { number, of: readers, sender };
+            let request = &request;
+            scope.spawn(move || share.read(request));
+            receiver
+        });
+        in_order(&shares.collect::<Vec<_>>(), each)
+    })
+}
+
+/// Gives what the readers send: of each in turn one portion, until there is none.
+fn in_order(shares: &[Receiver<Delivery>], each: &mut EachChunk<'_>) -> Result<(), Error> {
+    for share in shares.iter().cycle() {
+        loop {
+            match share.recv() {
+                Ok(Delivery::Rows(chunk, rows)) => {
+                    if each(&chunk, &rows).is_break() {
+                        return Ok(());
+                    }
+                }
+                Ok(Delivery::Failed(error)) => return Err(*error),
+                Ok(Delivery::PortionEnd) => break,
+                // It ends when nothing is left for it: nor is there for those after it.
+                Err(_) => return Ok(()),
             }
         }
     }
     Ok(())
+}
+
+/// What is read of all files.
+struct ScanRequest<'a> {
+    files: &'a [PathBuf],
+    filter: &'a Filter,
+    /// What the filter looks at.
+    of_filter: Vec<&'static str>,
+    /// What is wanted beside it.
+    others: Vec<&'static str>,
+}
+
+/// What one reader sends.
+enum Delivery {
+    Rows(Chunk, Vec<usize>),
+    Failed(Box<Error>),
+    /// All of a file is read, or of a row group where there is only one file.
+    PortionEnd,
+}
+
+/// What one of several readers reads: every so manieth portion.
+struct Share {
+    number: usize,
+    of: usize,
+    sender: SyncSender<Delivery>,
+}
+
+/// Nobody wants more.
+struct Unwanted;
+
+impl Share {
+    fn read(&self, request: &ScanRequest<'_>) {
+        let mut portions = 0;
+        for path in request.files {
+            let has_portion_groups = request.files.len() == 1;
+            if !has_portion_groups && !self.is_mine(&mut portions) {
+                continue;
+            }
+            let read = self.read_file(path, request, has_portion_groups.then_some(&mut portions));
+            let sent = match read {
+                Ok(()) if has_portion_groups => Ok(()),
+                Ok(()) => self.send(Delivery::PortionEnd),
+                Err(ReadEnd::Failed(error)) => self.send(Delivery::Failed(Box::new(error))),
+                Err(ReadEnd::Unwanted) => Err(Unwanted),
+            };
+            if sent.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Whether the next portion is this reader's.
+    fn is_mine(&self, portions: &mut usize) -> bool {
+        *portions += 1;
+        (*portions - 1) % self.of == self.number
+    }
+
+    fn send(&self, delivery: Delivery) -> Result<(), Unwanted> {
+        self.sender.send(delivery).map_err(|_| Unwanted)
+    }
+
+    /// Reads a file, or its own portions of it.
+    fn read_file(
+        &self,
+        path: &Path,
+        request: &ScanRequest<'_>,
+        mut portions: Option<&mut usize>,
+    ) -> Result<(), ReadEnd> {
+        let file = open(path)?;
+        let places = GroupPlaces {
+            filter: request.filter,
+            of_filter: places(path, &file, &request.of_filter)?,
+            others: places(path, &file, &request.others)?,
+        };
+        for index in 0..file.num_row_groups() {
+            if portions.as_deref_mut().is_some_and(|portions| !self.is_mine(portions)) {
+                continue;
+            }
+            let group = file.get_row_group(index).map_err(Error::damaged(path))?;
+            if request.filter.may_keep(group.metadata()) {
+                self.read_group(path, &*group, &places)?;
+            }
+            if portions.is_some() {
+                self.send(Delivery::PortionEnd)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn read_group(
+        &self,
+        path: &Path,
+        group: &dyn RowGroupReader,
+        places: &GroupPlaces<'_>,
+    ) -> Result<(), ReadEnd> {
+        let mut reader = GroupReader::open(group, places).map_err(Error::damaged(path))?;
+        while let Some((chunk, rows)) = reader.next(places.filter).map_err(Error::damaged(path))? {
+            self.send(Delivery::Rows(chunk, rows))?;
+        }
+        Ok(())
+    }
+}
+
+/// Why a reader stops before the end.
+enum ReadEnd {
+    Failed(Error),
+    Unwanted,
+}
+
+impl From<Error> for ReadEnd {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl From<Unwanted> for ReadEnd {
+    fn from(_: Unwanted) -> Self {
+        Self::Unwanted
+    }
 }
 
 /// The first and last start of a flow in all files, as far as their statistics say.
@@ -166,111 +304,6 @@ fn start_of(group: &RowGroupMetaData) -> Option<(u64, u64)> {
 
 fn starts(group: &RowGroupMetaData) -> Option<&ColumnChunkMetaData> {
     group.columns().iter().find(|column| column.column_path().parts() == ["flowStartNanoseconds"])
-}
-
-/// What is read of a file.
-struct ScanRequest<'a> {
-    filter: &'a Filter,
-    /// What the filter looks at.
-    of_filter: Vec<ColumnPlace>,
-    /// What is wanted beside it.
-    others: Vec<ColumnPlace>,
-}
-
-/// Where in a file a column is, if it has it, and of what kind it is to be.
-#[derive(Clone, Copy, Debug)]
-struct ColumnPlace {
-    name: &'static str,
-    index: Option<usize>,
-    kind: Kind,
-}
-
-/// Where in the file the wanted columns are. A file with none of the columns that make a record is not one of ours.
-fn places(
-    path: &Path,
-    file: &SerializedFileReader<File>,
-    wanted: &[&'static str],
-) -> Result<Vec<ColumnPlace>, Error> {
-    let foreign = |why: String| Error::Foreign { path: path.to_owned(), why };
-    let schema = file.metadata().file_metadata().schema_descr();
-    let find = |name: &str| schema.columns().iter().position(|column| column.path().parts() == [name]);
-    for name in ["flowStartNanoseconds", "packetDeltaCount"] {
-        if find(name).is_none() {
-            return Err(foreign(format!("there is no column {name}")));
-        }
-    }
-    let place = |&name: &&'static str| {
-        let kind =
-            columns().iter().find(|column| column.name == name).map_or(Kind::Word, |column| column.kind);
-        ColumnPlace { name, index: find(name), kind }
-    };
-    let places: Vec<_> = wanted.iter().map(place).collect();
-    for ColumnPlace { name, index, kind } in &places {
-        let objection = index.and_then(|index| cells::objection(&schema.column(index), *kind));
-        if let Some(why) = objection {
-            return Err(foreign(format!("column {name} {why}")));
-        }
-    }
-    Ok(places)
-}
-
-/// The columns of a row group, and how many rows none of them was read of yet.
-struct ColumnsReader {
-    columns: Vec<(ColumnPlace, Option<ColumnReader>)>,
-    behind: usize,
-}
-
-impl ColumnsReader {
-    fn open(group: &dyn RowGroupReader, places: &[ColumnPlace]) -> ParquetResult<Self> {
-        let reader = |place: &ColumnPlace| {
-            let reader = place.index.map(|index| group.get_column_reader(index)).transpose()?;
-            Ok((*place, reader))
-        };
-        Ok(Self { columns: places.iter().map(reader).collect::<ParquetResult<_>>()?, behind: 0 })
-    }
-
-    /// Adds the values of the next rows to a chunk.
-    fn read(&mut self, chunk: &mut Chunk) -> ParquetResult<()> {
-        let behind = std::mem::take(&mut self.behind);
-        for (place, reader) in &mut self.columns {
-            let cells = match reader {
-                Some(reader) => {
-                    if behind > 0 {
-                        cells::skip(reader, behind)?;
-                    }
-                    cells::read(reader, place.kind, chunk.rows)?
-                }
-                None => Cells::Missing,
-            };
-            chunk.columns.push((place.name, cells));
-        }
-        Ok(())
-    }
-}
-
-fn read_group(
-    group: &dyn RowGroupReader,
-    request: &ScanRequest<'_>,
-    each: &mut EachChunk<'_>,
-) -> ParquetResult<ControlFlow<()>> {
-    let mut of_filter = ColumnsReader::open(group, &request.of_filter)?;
-    let mut others = ColumnsReader::open(group, &request.others)?;
-    let mut left = usize::try_from(group.metadata().num_rows()).unwrap_or(0);
-    while left > 0 {
-        let mut chunk = Chunk { rows: left.min(ROWS), columns: Vec::new() };
-        left -= chunk.rows;
-        of_filter.read(&mut chunk)?;
-        let rows = request.filter.rows(&chunk);
-        if rows.is_empty() {
-            others.behind += chunk.rows;
-            continue;
-        }
-        others.read(&mut chunk)?;
-        if each(&chunk, &rows).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 
 const NANOS_PER_MILLI: u64 = 1_000_000;
-const NANOS_PER_SECOND: u128 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A value and what it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,6 +62,15 @@ impl Operand {
             Self::DurationMillis => vec![START, END],
             Self::PerSecond { column, .. } => vec![column, START, END],
             Self::Ratio { of, per } => vec![of, per],
+        }
+    }
+
+    /// What looking at it costs, roughly, to look at what is cheap first.
+    const fn cost(self) -> usize {
+        match self {
+            Self::Column(_) | Self::Bits { .. } => 1,
+            Self::DurationMillis => 2,
+            Self::PerSecond { .. } | Self::Ratio { .. } => 3,
         }
     }
 
@@ -133,8 +142,18 @@ impl OperandCells<'_> {
 
 /// A count, times a factor, by a time, as a whole number. A rate without a time is zero, as nfdump has it.
 pub(in crate::flows) fn per_second(count: u64, factor: u64, duration_ns: u64) -> u64 {
-    let scaled = u128::from(count).saturating_mul(u128::from(factor)).saturating_mul(NANOS_PER_SECOND);
-    scaled.checked_div(u128::from(duration_ns)).map_or(0, |rate| u64::try_from(rate).unwrap_or(u64::MAX))
+    if duration_ns == 0 {
+        return 0;
+    }
+    // Dividing 128 bits takes several times as long, and is needed beyond 10^9 packets or bytes only.
+    let small = count.checked_mul(factor).and_then(|scaled| scaled.checked_mul(NANOS_PER_SECOND));
+    small.map_or_else(
+        || {
+            let scaled = u128::from(count) * u128::from(factor) * u128::from(NANOS_PER_SECOND);
+            u64::try_from(scaled / u128::from(duration_ns)).unwrap_or(u64::MAX)
+        },
+        |scaled| scaled / duration_ns,
+    )
 }
 
 impl Condition {
@@ -148,6 +167,10 @@ impl Condition {
             Test::NotWord(word) => Test::Word(word.clone()),
         };
         Self { operand: self.operand, test }
+    }
+
+    pub(super) const fn cost(&self) -> usize {
+        self.operand.cost()
     }
 
     pub(super) fn reversed(&self) -> Self {

@@ -14,6 +14,20 @@ pub(super) enum Expression {
 }
 
 impl Expression {
+    /// All of some, those first that cost least: they leave fewer rows to the others.
+    pub(super) fn all(mut parts: Vec<Self>) -> Self {
+        parts.sort_by_key(Self::cost);
+        Self::All(parts)
+    }
+
+    /// What asking it of a row costs, roughly.
+    fn cost(&self) -> usize {
+        match self {
+            Self::One(condition) => condition.cost(),
+            Self::All(parts) | Self::Any(parts) => parts.iter().map(Self::cost).sum::<usize>() + parts.len(),
+        }
+    }
+
     pub(super) fn negated(&self) -> Self {
         let all_negated = |parts: &[Self]| parts.iter().map(Self::negated).collect();
         match self {

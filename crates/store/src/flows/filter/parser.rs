@@ -126,7 +126,7 @@ impl<'a> Parser<'a> {
             self.next += 1;
             parts.push(self.single()?);
         }
-        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::All(parts) })
+        Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expression::all(parts) })
     }
 
     fn single(&mut self) -> Result<Expression, FilterError> {

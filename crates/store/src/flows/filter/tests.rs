@@ -6,6 +6,7 @@ use crate::flows::scan::{flow_files, open, scan};
 use crate::flows::{ParquetOptions, ParquetSink, RecordSink, Source};
 use packetrig_flow::{FlowRecord, Tunnel};
 use parquet::file::reader::FileReader;
+use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -288,4 +289,55 @@ fn a_span_is_kept_and_asked() {
     assert_eq!(kept(&files, &filter), expected);
     let never = Span { from_ns: Some(5), to_ns: Some(0) };
     assert_eq!(kept(&files, &Filter::started(never)), BTreeSet::new());
+}
+
+/// Words, symbols and what belongs in no filter.
+const PIECES: [&str; 28] = [
+    "src",
+    "ip",
+    "port",
+    "in",
+    "[",
+    "]",
+    "(",
+    ")",
+    "and",
+    "or",
+    "not",
+    ">",
+    "!=",
+    ",",
+    "10.0.0.0/8",
+    "53",
+    "1k",
+    "flags",
+    "SA",
+    "tcp",
+    "proto",
+    "net",
+    "255.0.0.0",
+    "\u{fc}",
+    "#",
+    "\n",
+    "geo",
+    "mpls label1",
+];
+
+proptest! {
+    #[test]
+    fn any_text_is_understood_or_refused_at_a_place(pieces in prop::collection::vec(0..PIECES.len(), 0..24), glue in 0..2) {
+        let words: Vec<_> = pieces.into_iter().map(|piece| PIECES[piece]).collect();
+        let text = words.join(if glue == 0 { " " } else { "" });
+        match text.parse::<Filter>() {
+            Ok(filter) => {
+                // What was understood can be asked of both directions, and has columns that there are.
+                let both = filter.or(&filter.of_way_back());
+                prop_assert!(both.columns().iter().all(|name| crate::flows::columns::find_column(name).is_some()));
+            }
+            Err(error) => {
+                let said = error.to_string();
+                prop_assert!(said.lines().count() == 4 && said.contains('^'), "{}", said);
+            }
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Files that others wrote.
 
 use super::*;
+use crate::flows::columns::columns;
 use crate::flows::sample::{THIRTEEN, address};
 use parquet::basic::{LogicalType, Repetition, TimeUnit, Type as Physical};
 use parquet::data_type::{BoolType, ByteArray, ByteArrayType, Int32Type, Int64Type};

@@ -73,8 +73,8 @@ impl Metered {
     }
 
     pub(crate) fn ignored(&self) -> u64 {
-        let causes = self.report.pointer("/ledger/packets/ignored").and_then(Value::as_array);
-        causes.into_iter().flatten().filter_map(Value::as_u64).sum()
+        let causes = self.report.pointer("/ledger/packets/ignored").and_then(Value::as_object);
+        causes.into_iter().flat_map(|causes| causes.values()).filter_map(Value::as_u64).sum()
     }
 
     /// Arrived, and in no account. Below zero: in more than one, or never arrived. Either is a defect.
