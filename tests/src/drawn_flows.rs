@@ -2,8 +2,7 @@
 
 use crate::nfcapd::Nfcapd;
 use crate::program;
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use anyhow::Context;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::Command;
@@ -140,23 +139,41 @@ fn message(draw: &mut Draw, number: u32, templates: &[u8]) -> Vec<u8> {
     [head, numbers, sets].concat()
 }
 
+/// Messages that are collected at a time: fewer records than a sink's queue holds.
+const COLLECTED: usize = 40_000;
+
 /// Gives the same records to nfcapd and to our collector: files are in `nf` and in `ours` below the directory.
 pub fn give_to_both(directory: &Path, seed: u64, records: u32) -> anyhow::Result<()> {
     let nf = directory.join("nf");
     std::fs::create_dir(&nf)?;
     let mut nfcapd = Nfcapd::start(&nf)?;
     let socket = UdpSocket::bind("127.0.0.1:0")?;
-    let path = directory.join("messages.ipfix");
-    let mut file = BufWriter::new(File::create(&path)?);
-    for message in messages(seed, records) {
+    let mut waiting = Vec::new();
+    let mut stored = 0;
+    for (number, message) in (1..).zip(messages(seed, records)) {
         nfcapd.send(&socket, &message)?;
-        file.write_all(&message)?;
+        waiting.extend(message);
+        if number % COLLECTED == 0 {
+            stored += collect(directory, &std::mem::take(&mut waiting))?;
+        }
     }
-    file.flush()?;
     nfcapd.finish()?;
+    if !waiting.is_empty() {
+        stored += collect(directory, &waiting)?;
+    }
+    anyhow::ensure!(stored == u64::from(records), "{stored} of {records} records were stored");
+    Ok(())
+}
+
+/// Has our collector read messages from a file; gives how many records it stored.
+fn collect(directory: &Path, messages: &[u8]) -> anyhow::Result<u64> {
+    let path = directory.join("messages.ipfix");
+    std::fs::write(&path, messages)?;
     let mut collect = Command::new(program::binary());
-    collect.args(["collect", "--quiet", "--directory"]).arg(directory.join("ours")).arg(&path);
+    collect.args(["collect", "--quiet", "--json", "--directory"]).arg(directory.join("ours")).arg(&path);
     let output = collect.output()?;
     anyhow::ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Ok(std::fs::remove_file(path)?)
+    std::fs::remove_file(path)?;
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout)?;
+    report["sinks"][0]["stored"]["records"].as_u64().context("a report of what was stored")
 }
