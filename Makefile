@@ -21,8 +21,8 @@ PACKAGE = $(if $(filter cli,$(ROOM)),packetrig,$(if $(filter xtask,$(ROOM)),xtas
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all room fmt lint bench fuzz memory-order clean \
-	eval-frame eval-rate eval-otg eval-meter eval-collect eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
-	eval-frame eval-rate eval-otg eval-meter eval-flows eval-fleet eval-faults eval-tap eval-probe eval-truth eval-safety eval-loop \
+	eval-frame eval-rate eval-otg eval-meter eval-collect eval-flows eval-fleet eval-faults eval-tap eval-probe eval-truth \
+	eval-safety eval-loop \
 	setup-test setup-all check-fmt check-scripts check-deps check-docs build-tests test-lab test-slow test-report test-vm test-guest test-guest-fleet
 
 help: ## This list
