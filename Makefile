@@ -133,6 +133,7 @@ eval-meter: ## Measure the flow meter: packets per second beside peers, hash, me
 eval-collect: ## Measure the collector: offered = stored, losses stated after kills, captures of others (EVAL_QUICK=1; EVAL_SEED; EVAL_CAPTURES)
 	@scripts/setup.sh eval
 	eval/run.sh collect
+
 eval-flows: ## Measure questions about ten million flow records beside nfdump: same answers, time of each (EVAL_QUICK=1: one million)
 	@scripts/setup.sh eval
 	eval/run.sh flows

@@ -7,6 +7,7 @@ use crate::stream::EarlierRun;
 use packetrig_sys::runtime_directory;
 use packetrig_wire::tag::TagKey;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// Runs that are remembered.
 const MOST_RUNS: usize = 16;
@@ -21,8 +22,13 @@ struct RecentRun {
 
 /// The runs before this one, the latest first. This one is remembered for later ones, if it has a name.
 pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
-    let path = runtime_directory::path_for(KIND).join("keys.json");
-    let text = runtime_directory::read_file(&path).unwrap_or_default();
+    note_in(&runtime_directory::path_for(KIND).join("keys.json"), run, key)
+}
+
+fn note_in(path: &Path, run: &str, key: TagKey) -> Vec<EarlierRun> {
+    // Of two runs that begin at once, each has to be remembered.
+    let _held = runtime_directory::hold(path);
+    let text = runtime_directory::read_file(path).unwrap_or_default();
     let mut recent: Vec<RecentRun> = serde_json::from_slice(&text).unwrap_or_default();
     recent.retain(|earlier| earlier.run != run);
     let earlier =
@@ -33,7 +39,26 @@ pub(crate) fn note(run: &str, key: TagKey) -> Vec<EarlierRun> {
         recent.truncate(MOST_RUNS);
         // Without it, frames of this run have no name in later ones.
         let bytes = serde_json::to_vec(&recent).unwrap_or_default();
-        runtime_directory::write_file(&path, &bytes).unwrap_or(());
+        runtime_directory::write_file(path, &bytes).unwrap_or(());
     }
     earlier
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_begin_at_once_are_all_remembered() {
+        let place = tempfile::tempdir().expect("a place");
+        let path = place.path().join("x/recent/keys.json");
+        std::thread::scope(|scope| {
+            for number in 0..12_u64 {
+                let path = &path;
+                scope.spawn(move || note_in(path, &format!("r{number}"), TagKey(number)));
+            }
+        });
+        let known = note_in(&path, "last", TagKey(99));
+        assert_eq!(known.len(), 12, "{known:?}");
+    }
 }

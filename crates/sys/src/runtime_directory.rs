@@ -12,6 +12,7 @@ use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// Names another directory for the files.
 const OVERRIDE: &str = "PACKETRIG_RUN_DIR";
@@ -47,6 +48,9 @@ fn users_directory(users: &Path, user: u32) -> PathBuf {
 const LONGEST_FILE: u64 = 1 << 20;
 /// Most files that are listed.
 const MOST_FILES: usize = 4096;
+/// How often a held file is asked for, and the time between.
+const HOLD_TRIES: u32 = 100;
+const HOLD_PAUSE: Duration = Duration::from_millis(5);
 /// Group and others may write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 
@@ -81,6 +85,21 @@ pub fn list_names(directory: &Path) -> Vec<OsString> {
     }
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries.take(MOST_FILES).map(|entry| entry.file_name()).collect()
+}
+
+/// Holds a file for whoever reads it, changes it and writes it again; until what this gives is dropped. `None` if that is not
+/// possible within a moment: another process may have been stopped in the middle.
+pub fn hold(path: &Path) -> Option<File> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    let file = open_lock_file(Path::new(&name)).ok()?;
+    let is_held = (0..HOLD_TRIES).any(|attempt| {
+        if attempt > 0 {
+            std::thread::sleep(HOLD_PAUSE);
+        }
+        file.try_lock().is_ok()
+    });
+    is_held.then_some(file)
 }
 
 /// Opens a file of one directory to be locked, and makes both if need be.

@@ -140,12 +140,17 @@ impl Books {
         damaged
     }
 
+    /// When this run started, if it has.
+    fn started(&self) -> Option<MonoTime> {
+        (self.start != MonoTime::default()).then_some(self.start)
+    }
+
     /// A frame without a readable tag of a stream that is expected here.
     fn take_unrecognised(&mut self, frame: &RxFrame<'_>) {
         let bytes = u64::from(FrameSize::from_kernel_len(frame.full_len).bytes());
         if self.take_misdelivered(frame) {
             self.misdelivered += 1;
-        } else if self.other_runs.take(frame.bytes, self.start, frame.at) {
+        } else if self.other_runs.take(frame.bytes, self.started(), frame.at) {
             // Counted there.
         } else if let Some(lane) = self.lane_by_headers(frame.bytes) {
             lane.counts.unnumbered += 1;

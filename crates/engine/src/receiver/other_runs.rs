@@ -3,29 +3,29 @@
 use crate::stream::EarlierRun;
 use packetrig_stats::result::OtherRunFrames;
 use packetrig_units::MonoTime;
-use packetrig_wire::foreign::{OtherRun, other_run};
-use packetrig_wire::tag::TagKey;
+use packetrig_wire::foreign::{KnownRun, OtherRun, other_run};
 
 /// Counts frames of other runs by run.
 #[derive(Debug, Default)]
 pub(super) struct OtherRuns {
-    runs: Vec<EarlierRun>,
-    keys: Vec<TagKey>,
-    /// Frames of each known run.
-    frames: Vec<u64>,
+    names: Vec<String>,
+    /// In the same order.
+    known: Vec<KnownRun>,
     of_unknown_runs: u64,
 }
 
 impl OtherRuns {
     pub(super) fn new(runs: Vec<EarlierRun>) -> Self {
-        let keys = runs.iter().map(|run| run.key).collect();
-        Self { keys, frames: vec![0; runs.len()], runs, of_unknown_runs: 0 }
+        let known = runs.iter().map(|run| (run.key, 0)).collect();
+        Self { names: runs.into_iter().map(|run| run.name).collect(), known, of_unknown_runs: 0 }
     }
 
-    /// Takes in a frame if it is of another run.
-    pub(super) fn take(&mut self, frame: &[u8], began: MonoTime, arrived: MonoTime) -> bool {
-        match other_run(frame, &self.keys, began.as_nanos(), arrived.as_nanos()) {
-            Some(OtherRun::Known(place)) => self.frames[place] += 1,
+    /// Takes in a frame if it is of another run. `began` is when this run started, if it has.
+    pub(super) fn take(&mut self, frame: &[u8], began: Option<MonoTime>, arrived: MonoTime) -> bool {
+        // Before this run starts, whatever arrives was sent before it.
+        let began = began.unwrap_or(arrived);
+        match other_run(frame, &self.known, began.as_nanos(), arrived.as_nanos()) {
+            Some(OtherRun::Known(place)) => self.known[place].1 += 1,
             Some(OtherRun::Unknown) => self.of_unknown_runs += 1,
             None => return false,
         }
@@ -33,13 +33,46 @@ impl OtherRuns {
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.frames.iter().sum::<u64>() + self.of_unknown_runs
+        self.known.iter().map(|(_, frames)| frames).sum::<u64>() + self.of_unknown_runs
     }
 
     pub(super) fn finish(self, port: usize) -> Vec<OtherRunFrames> {
-        let known = self.runs.into_iter().map(|run| Some(run.name)).zip(self.frames);
+        let frames = self.known.into_iter().map(|(_, frames)| frames);
+        let known = self.names.into_iter().map(Some).zip(frames);
         let all = known.chain([(None, self.of_unknown_runs)]);
         let seen = all.filter(|(_, frames)| *frames > 0);
         seen.map(|(run, frames)| OtherRunFrames { port, run, frames }).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use packetrig_wire::foreign::TagPlace;
+    use packetrig_wire::tag::{Stamp, TagKey};
+
+    /// An IPv4/UDP frame of another run, sent at this time.
+    fn frame(sent: u64) -> Vec<u8> {
+        let mut bytes = vec![0x55; 102];
+        bytes[12..14].copy_from_slice(&[0x08, 0x00]);
+        bytes[14] = 0x45;
+        bytes[16..18].copy_from_slice(&88_u16.to_be_bytes());
+        bytes[20..22].fill(0);
+        bytes[23] = 17;
+        bytes[38..40].copy_from_slice(&68_u16.to_be_bytes());
+        bytes[40..42].fill(0);
+        let stamp = Stamp { key: TagKey(77), stream: 0, time: sent };
+        TagPlace::of(&bytes.clone()).expect("it has room").write(1, stamp, &mut bytes);
+        bytes
+    }
+
+    #[test]
+    fn what_arrives_before_the_start_is_of_another_run_even_if_nobody_knows_which() {
+        let at = MonoTime::from_nanos;
+        let mut runs = OtherRuns::new(Vec::new());
+        assert!(runs.take(&frame(900), None, at(1000)), "the start is not set yet");
+        assert!(runs.take(&frame(900), Some(at(2000)), at(2100)));
+        assert!(!runs.take(&frame(2050), Some(at(2000)), at(2100)), "sent in this run: a damaged mark");
+        assert_eq!((runs.total(), runs.finish(3)[0].frames), (2, 2));
     }
 }

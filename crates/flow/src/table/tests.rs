@@ -427,7 +427,9 @@ fn what_is_due_is_done_in_parts_if_wanted() {
 #[test]
 fn a_packet_that_comes_late_may_be_the_first_of_its_flow() {
     let times = [5, 3, 9, 4].map(|second| second * SECOND);
-    let [ref record] = all(&small(), &times.map(|at_ns| packet(1, 2, at_ns)))[..] else { panic!("one record") };
+    let [ref record] = all(&small(), &times.map(|at_ns| packet(1, 2, at_ns)))[..] else {
+        panic!("one record")
+    };
     assert_eq!((record.first_ns(), record.forward.last_ns), (3 * SECOND, 9 * SECOND));
     assert_eq!(record.packets(), 4);
 }

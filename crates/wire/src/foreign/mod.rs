@@ -18,7 +18,7 @@ mod tests;
 
 pub use content::content_hash;
 pub use layers::{Ip, Layers, Transport};
-pub use other_run::{OtherRun, other_run};
+pub use other_run::{KnownRun, OtherRun, other_run};
 pub use place::{TagPlace, verify};
 pub use rewrite::{AddressMap, Rewrite, RewriteError, VlanEdit};
 

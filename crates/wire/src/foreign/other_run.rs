@@ -7,6 +7,7 @@
 use super::{TagPlace, verify};
 use crate::tag::{self, Found, TagForm, TagKey};
 use crate::template::Verdict;
+use std::cmp::Reverse;
 
 /// The run that a frame belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,16 +18,23 @@ pub enum OtherRun {
     Unknown,
 }
 
+/// A known run, and how many frames of it have come.
+pub type KnownRun = (TagKey, u64);
+
 /// The run of a frame that is not of this run, if it is of any. `began` and `arrived` are times of the sender's clock: the
 /// start of this run, and now.
-pub fn other_run(frame: &[u8], known: &[TagKey], began: u64, arrived: u64) -> Option<OtherRun> {
+///
+/// A mark fits a wrong key once in 65 536 times, which with many keys and frames does happen. Of several runs whose mark it
+/// has, it is of the one of which most frames have come.
+pub fn other_run(frame: &[u8], known: &[KnownRun], began: u64, arrived: u64) -> Option<OtherRun> {
     let is_earlier = |found: &Found| found.tag.sent_at(arrived).is_some_and(|sent| sent < began);
-    let is_of = |key: &TagKey| {
-        tag::candidates(frame, *key).any(|found| {
+    let is_of = |key: TagKey| {
+        tag::candidates(frame, key).any(|found| {
             is_earlier(&found) || verify(frame, &found).is_some_and(|verdict| verdict == Verdict::Intact)
         })
     };
-    if let Some(place) = known.iter().position(is_of) {
+    let fitting = known.iter().enumerate().filter(|(_, (key, _))| is_of(*key));
+    if let Some((place, _)) = fitting.max_by_key(|(place, (_, frames))| (*frames, Reverse(*place))) {
         return Some(OtherRun::Known(place));
     }
     // The check of a full tag is of the payload, wherever the device put the headers.
@@ -65,12 +73,26 @@ mod tests {
     #[test]
     fn frames_of_a_known_run_are_named_and_those_of_an_unknown_one_are_not_taken_for_damage() {
         let full = frame(60, THEIRS, 7, BEGAN - 500);
-        let look = |frame: &[u8], known: &[TagKey]| other_run(frame, known, BEGAN, BEGAN + 900);
+        let look = |frame: &[u8], known: &[TagKey]| {
+            let known: Vec<KnownRun> = known.iter().map(|key| (*key, 0)).collect();
+            other_run(frame, &known, BEGAN, BEGAN + 900)
+        };
         assert_eq!(look(&full, &[TagKey(9), THEIRS]), Some(OtherRun::Known(1)));
         assert_eq!(look(&full, &[]), Some(OtherRun::Unknown));
         // A short tag has no time: only the key tells it.
         let short = frame(10, THEIRS, 7, 0);
         assert_eq!((look(&short, &[THEIRS]), look(&short, &[])), (Some(OtherRun::Known(0)), None));
+    }
+
+    #[test]
+    fn a_mark_that_fits_two_runs_by_chance_is_of_the_one_that_has_frames() {
+        let other = TagKey(9);
+        let fits_both = (0..1 << 20)
+            .map(|number| frame(60, THEIRS, number, BEGAN - 500))
+            .find(|frame| tag::candidates(frame, other).next().is_some());
+        let frame = fits_both.expect("one in 65 536 does");
+        let look = |frames: u64| other_run(&frame, &[(other, 0), (THEIRS, frames)], BEGAN, BEGAN + 900);
+        assert_eq!((look(0), look(1)), (Some(OtherRun::Known(0)), Some(OtherRun::Known(1))));
     }
 
     #[test]
@@ -81,7 +103,7 @@ mod tests {
         for at in tag_at..tag_at + 8 {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x10;
-            assert_eq!(other_run(&damaged, &[THEIRS], BEGAN, BEGAN + 900), None, "byte {at}");
+            assert_eq!(other_run(&damaged, &[(THEIRS, 0)], BEGAN, BEGAN + 900), None, "byte {at}");
         }
     }
 
