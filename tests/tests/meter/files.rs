@@ -147,5 +147,5 @@ fn a_link_type_that_is_not_read_is_named() {
     let result = ledger(&meter(&file, &[]));
     let remarks = result["remarks"].to_string();
     assert!(remarks.contains("6 packets of link type 195 (IEEE 802.15.4) are not read"), "{remarks}");
-    assert_eq!(number(&result, "/ledger/packets/ignored/1"), 6);
+    assert_eq!(number(&result, "/ledger/packets/ignored/not_ip"), 6);
 }

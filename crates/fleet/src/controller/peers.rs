@@ -22,20 +22,20 @@ pub(super) struct Peers {
 /// One node, to be changed. The counts follow when it is dropped.
 pub(super) struct PeerGuard<'a> {
     peer: &'a mut Peer,
-    before: Counted,
+    before: CountedPeer,
     waited_for: &'a mut [usize; Progress::STEPS],
     without_result: &'a mut usize,
 }
 
 /// What is counted of one node.
 #[derive(Clone, Copy)]
-struct Counted {
+struct CountedPeer {
     /// Where it counts as waited for.
     step: Option<usize>,
     is_without_result: bool,
 }
 
-impl Counted {
+impl CountedPeer {
     fn of(peer: &Peer) -> Self {
         Self {
             step: (!peer.lost).then_some(peer.progress as usize),
@@ -61,14 +61,14 @@ impl Peers {
 
     pub(super) fn get_mut(&mut self, node: &NodeName) -> Option<PeerGuard<'_>> {
         let peer = self.nodes.get_mut(node)?;
-        let before = Counted::of(peer);
+        let before = CountedPeer::of(peer);
         let (waited_for, without_result) = (&mut self.waited_for, &mut self.without_result);
         Some(PeerGuard { peer, before, waited_for, without_result })
     }
 
     pub(super) fn remove(&mut self, node: &NodeName) {
         let Some(peer) = self.nodes.remove(node) else { return };
-        let counted = Counted::of(&peer);
+        let counted = CountedPeer::of(&peer);
         if let Some(step) = counted.step {
             self.waited_for[step] -= 1;
         }
@@ -81,7 +81,7 @@ impl Peers {
         self.without_result = 0;
         for peer in self.nodes.values_mut() {
             change(peer);
-            let counted = Counted::of(peer);
+            let counted = CountedPeer::of(peer);
             if let Some(step) = counted.step {
                 self.waited_for[step] += 1;
             }
@@ -141,7 +141,7 @@ impl DerefMut for PeerGuard<'_> {
 
 impl Drop for PeerGuard<'_> {
     fn drop(&mut self) {
-        let now = Counted::of(self.peer);
+        let now = CountedPeer::of(self.peer);
         if let Some(step) = self.before.step {
             self.waited_for[step] -= 1;
         }

@@ -1,4 +1,4 @@
-//! Places of ports as they travel: those that do not concern a node are only counted.
+//! PlacesVisitor of ports as they travel: those that do not concern a node are only counted.
 //!
 //! `[{"node":"a","interface":"eth1"}, 4998, …]`: a number stands for so many [`Place::elsewhere`].
 
@@ -39,12 +39,12 @@ pub(super) fn serialize<S: Serializer>(places: &[Place], serializer: S) -> Resul
 }
 
 pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Place>, D::Error> {
-    deserializer.deserialize_seq(Places)
+    deserializer.deserialize_seq(PlacesVisitor)
 }
 
-struct Places;
+struct PlacesVisitor;
 
-impl<'de> Visitor<'de> for Places {
+impl<'de> Visitor<'de> for PlacesVisitor {
     type Value = Vec<Place>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

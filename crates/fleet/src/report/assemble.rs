@@ -31,15 +31,7 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
         criteria: &facts.criteria,
         timelines: &timelines,
     };
-    let mut streams: Vec<StreamReport> =
-        (0..plan.streams.len()).map(|index| findings.stream(index, timelines.get(index))).collect();
-    findings.compare_contents(&mut streams);
-    let reported: Vec<_> = results.iter().flat_map(|node| &node.ports).collect();
-    let while_sending: Vec<u64> =
-        (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
-    let in_doubt = total_in_doubt(&streams);
-    let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
-    ports::doubt_dropped(&mut streams, plan, &lookup, &while_sending);
+    let StreamRows { streams, lost } = stream_rows(findings);
     let ledger = whole_ledger(&results, &streams);
     let imbalances = ledger.balance();
     let coverage = Coverage { reported: results.len(), expected: facts.nodes.len() };
@@ -90,7 +82,25 @@ pub fn assemble(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>, outcome
     }
 }
 
-/// Of two results of one node the first counts.
+/// The rows of all streams, and where what they lost was lost.
+struct StreamRows {
+    streams: Vec<StreamReport>,
+    lost: LossPlaces,
+}
+
+fn stream_rows(findings: Findings<'_>) -> StreamRows {
+    let row = |index| findings.stream(index, findings.timelines.get(index));
+    let mut streams: Vec<StreamReport> = (0..findings.plan.streams.len()).map(row).collect();
+    findings.compare_contents(&mut streams);
+    let reported: Vec<_> = findings.results.iter().flat_map(|node| &node.ports).collect();
+    let while_sending: Vec<u64> =
+        (0..streams.len()).map(|index| findings.lost_while_sending(index)).collect();
+    let in_doubt = total_in_doubt(&streams);
+    let lost = LossPlaces::new(total_lost(&streams), in_doubt, while_sending.iter().sum(), &reported);
+    ports::doubt_dropped(&mut streams, findings.plan, findings.lookup, &while_sending);
+    StreamRows { streams, lost }
+}
+
 /// Of each node one result, and of that what can be about its part of the plan.
 fn believed(facts: &RunFacts, plan: &Plan, results: Vec<NodeResult>) -> Vec<NodeResult> {
     let results = each_node_once(results).into_iter();

@@ -1,6 +1,6 @@
 //! What frames of capture files begin with, where it is not Ethernet.
 
-use super::encapsulation::{self, Payload};
+use super::encapsulation::{self, LinkPayload};
 use super::link::{self, Layer3, Next};
 use super::span::Span;
 use crate::{Ignored, Packet};
@@ -53,7 +53,7 @@ impl Link {
     }
 
     /// What a frame carries, where one header after the other says it; nothing if that cannot be read.
-    pub fn payload(self, frame: &[u8]) -> Option<Payload> {
+    pub fn payload(self, frame: &[u8]) -> Option<LinkPayload> {
         encapsulation::payload(self, frame)
     }
 

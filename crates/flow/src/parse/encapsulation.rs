@@ -11,7 +11,7 @@ const MOST: u32 = 4;
 
 /// What a frame carries, and where that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Payload {
+pub struct LinkPayload {
     /// Its EtherType.
     pub kind: u16,
     /// Bytes in front of it.
@@ -20,7 +20,7 @@ pub struct Payload {
     pub addresses: Option<([u8; 6], [u8; 6])>,
 }
 
-impl Payload {
+impl LinkPayload {
     const fn new(kind: u16, at: usize) -> Self {
         Self { kind, at, addresses: None }
     }
@@ -29,11 +29,11 @@ impl Payload {
 /// A layer of headers: what is behind it.
 enum Behind {
     Link(Link),
-    Payload(Payload),
+    Payload(LinkPayload),
 }
 
 /// What a frame that begins with `link` carries; nothing if that cannot be read.
-pub(super) fn payload(link: Link, frame: &[u8]) -> Option<Payload> {
+pub(super) fn payload(link: Link, frame: &[u8]) -> Option<LinkPayload> {
     let (mut link, mut start) = (link, 0);
     for _ in 0..MOST {
         let rest = frame.get(start..)?;
@@ -42,19 +42,19 @@ pub(super) fn payload(link: Link, frame: &[u8]) -> Option<Payload> {
             Link::Radiotap => (Behind::Link(Link::Wireless), usize::from(little(rest, 2)?)),
             Link::Wireless => (Behind::Payload(wireless(rest)?), 0),
             Link::Ppp => (Behind::Payload(ppp(rest)?), 0),
-            Link::Hdlc => (Behind::Payload(Payload::new(big(rest, 2)?, 4)), 0),
+            Link::Hdlc => (Behind::Payload(LinkPayload::new(big(rest, 2)?, 4)), 0),
             Link::Nflog => (Behind::Payload(nflog(rest)?), 0),
             Link::Ethernet => {
                 let addresses = Some((*rest.get(6..)?.first_chunk()?, *rest.first_chunk()?));
-                (Behind::Payload(Payload { addresses, ..Payload::new(big(rest, 12)?, 14) }), 0)
+                (Behind::Payload(LinkPayload { addresses, ..LinkPayload::new(big(rest, 12)?, 14) }), 0)
             }
-            Link::Ip => (Behind::Payload(Payload::new(of_version(rest)?, 0)), 0),
+            Link::Ip => (Behind::Payload(LinkPayload::new(of_version(rest)?, 0)), 0),
             Link::Cooked | Link::Cooked2 | Link::Loopback => return None,
         };
         start += at;
         match behind {
             Behind::Link(next) => link = next,
-            Behind::Payload(payload) => return Some(Payload { at: start + payload.at, ..payload }),
+            Behind::Payload(payload) => return Some(LinkPayload { at: start + payload.at, ..payload }),
         }
     }
     None
@@ -83,10 +83,10 @@ fn ppi(bytes: &[u8]) -> Option<(Behind, usize)> {
 }
 
 /// PPP (RFC 1661), in frames like those of HDLC (RFC 1662) or without; on a serial line, also what Cisco sends there.
-fn ppp(bytes: &[u8]) -> Option<Payload> {
+fn ppp(bytes: &[u8]) -> Option<LinkPayload> {
     let at = match bytes.first_chunk()? {
         [0xff, 3] => 2,
-        [0x0f | 0x8f, 0] => return Some(Payload::new(big(bytes, 2)?, 4)),
+        [0x0f | 0x8f, 0] => return Some(LinkPayload::new(big(bytes, 2)?, 4)),
         _ => 0,
     };
     // A protocol's number may be written in one byte; that one is odd.
@@ -99,11 +99,11 @@ fn ppp(bytes: &[u8]) -> Option<Payload> {
         0x0283 => 0x8848,
         _ => return None,
     };
-    Some(Payload::new(kind, at))
+    Some(LinkPayload::new(kind, at))
 }
 
 /// IEEE 802.11, section 9.2.
-fn wireless(bytes: &[u8]) -> Option<Payload> {
+fn wireless(bytes: &[u8]) -> Option<LinkPayload> {
     let [control, flags] = *bytes.first_chunk()?;
     let is_data = control & 0b1111 == 0b1000;
     let (has_qos, is_null, is_encrypted) = (control & 0x80 != 0, control & 0x40 != 0, flags & 0x40 != 0);
@@ -129,7 +129,7 @@ fn wireless(bytes: &[u8]) -> Option<Payload> {
         at += if flags & 0x80 != 0 { 6 } else { 2 };
     }
     let is_snap = matches!(bytes.get(at..at + 6)?, [0xaa, 0xaa, 3, 0, 0, 0 | 0xf8]);
-    is_snap.then_some(Payload {
+    is_snap.then_some(LinkPayload {
         kind: big(bytes, at + 6)?,
         at: at + 8,
         addresses: Some((source, destination)),
@@ -138,14 +138,14 @@ fn wireless(bytes: &[u8]) -> Option<Payload> {
 
 /// The netfilter log: values, each with a length and a type. One is the packet. Their order of bytes is that of the machine that
 /// captured; it is little-endian nearly everywhere.
-fn nflog(bytes: &[u8]) -> Option<Payload> {
+fn nflog(bytes: &[u8]) -> Option<LinkPayload> {
     const PACKET: u16 = 9;
     const MOST_VALUES: u32 = 64;
     let mut at = 4;
     for _ in 0..MOST_VALUES {
         let length = little(bytes, at)?;
         if little(bytes, at + 2)? == PACKET {
-            return Some(Payload::new(of_version(bytes.get(at + 4..)?)?, at + 4));
+            return Some(LinkPayload::new(of_version(bytes.get(at + 4..)?)?, at + 4));
         }
         if length < 4 {
             return None;

@@ -39,7 +39,7 @@ pub struct AccountClaims {
 }
 
 /// What claims hold beside who signs them.
-struct Subject<'a> {
+struct ClaimSubject<'a> {
     id: &'a str,
     name: &'a str,
     nats: Value,
@@ -67,7 +67,7 @@ impl ServerAccounts {
         let operator = self.operator_key()?;
         let system = self.account_key(SYSTEM)?;
         let nats = json!({"type": "operator", "version": 2, "system_account": system.id});
-        Ok(signed(&operator, &Subject { id: &operator.id, name: "packetrig", nats }))
+        Ok(signed(&operator, &ClaimSubject { id: &operator.id, name: "packetrig", nats }))
     }
 
     /// The account of the server itself. It has nothing of the fleet.
@@ -124,7 +124,7 @@ impl ServerAccounts {
     pub(crate) fn removal(&self, accounts: &[String]) -> Result<String, Error> {
         let operator = self.operator_key()?;
         let nats = json!({"type": "generic", "version": 2, "accounts": accounts});
-        Ok(signed(&operator, &Subject { id: &operator.id, name: "removal", nats }))
+        Ok(signed(&operator, &ClaimSubject { id: &operator.id, name: "removal", nats }))
     }
 
     fn account(&self, name: &str, particulars: Value) -> Result<AccountClaims, Error> {
@@ -139,7 +139,7 @@ impl ServerAccounts {
             nats.extend(particulars);
         }
         let id = self.account_key(name)?.id;
-        let claims = signed(&self.operator_key()?, &Subject { id: &id, name, nats });
+        let claims = signed(&self.operator_key()?, &ClaimSubject { id: &id, name, nats });
         Ok(AccountClaims { id, claims })
     }
 
@@ -150,7 +150,7 @@ impl ServerAccounts {
             "pub": {"allow": publish}, "sub": {"allow": subscribe},
             "subs": -1, "data": -1, "payload": -1,
         });
-        Ok(signed(&self.account_key(account)?, &Subject { id: &user.id, name: account, nats }))
+        Ok(signed(&self.account_key(account)?, &ClaimSubject { id: &user.id, name: account, nats }))
     }
 }
 
@@ -171,7 +171,7 @@ fn export(kind: &str, at: &str) -> Value {
 }
 
 /// A token: header, claims, and the issuer's signature over both.
-fn signed(issuer: &ServerKey, subject: &Subject<'_>) -> String {
+fn signed(issuer: &ServerKey, subject: &ClaimSubject<'_>) -> String {
     let claims = |id: &str| {
         json!({"jti": id, "iat": 1, "iss": issuer.id, "sub": subject.id, "name": subject.name, "nats": subject.nats}).to_string()
     };

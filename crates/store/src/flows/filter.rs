@@ -11,7 +11,7 @@ mod values;
 
 use super::scan::{Chunk, Span};
 pub(super) use condition::per_second;
-use condition::{Condition, Operand, Test};
+use condition::{FlowCondition, Operand, Test};
 pub use error::FilterError;
 use expression::Expression;
 use packetrig_flow::MAPPED;
@@ -86,7 +86,7 @@ impl Filter {
     pub(super) fn of_way_back(&self) -> Self {
         let is_some = RangeSet::new(vec![ValueRange { least: 1, ..ValueRange::ALL }]);
         let has = |column| {
-            Expression::One(Condition {
+            Expression::One(FlowCondition {
                 operand: Operand::Column(column),
                 test: Test::Values(is_some.clone()),
             })
@@ -126,7 +126,7 @@ impl Filter {
 fn any_of(columns: &[&'static str], ranges: Vec<ValueRange>) -> Filter {
     let test = Test::Values(RangeSet::new(ranges));
     let condition =
-        |&column| Expression::One(Condition { operand: Operand::Column(column), test: test.clone() });
+        |&column| Expression::One(FlowCondition { operand: Operand::Column(column), test: test.clone() });
     Filter::of(Expression::Any(columns.iter().map(condition).collect()))
 }
 

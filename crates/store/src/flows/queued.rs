@@ -326,9 +326,9 @@ mod tests {
     }
 
     /// A sink that is wrong.
-    struct Wrong;
+    struct BrokenSink;
 
-    impl RecordSink for Wrong {
+    impl RecordSink for BrokenSink {
         fn write(&mut self, _: &[FlowRecord], _: Source) -> Result<(), Error> {
             panic!("as wanted");
         }
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_a_sink_that_has_ended() {
-        let mut sink = QueuedSink::new(Box::new(Wrong), 25).unwrap();
+        let mut sink = QueuedSink::new(Box::new(BrokenSink), 25).unwrap();
         for _ in 0..10 {
             sink.write_by(&records(10), Source::default(), QueuePolicy::Wait).unwrap();
         }

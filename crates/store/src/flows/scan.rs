@@ -131,7 +131,7 @@ pub fn scan(
     thread::scope(|scope| {
         let shares = (0..readers).map(|number| {
             let (sender, receiver) = sync_channel(CHUNKS_AHEAD);
-            let share = Share { number, of: readers, sender };
+            let share = ScanShare { number, of: readers, sender };
             let request = &request;
             scope.spawn(move || share.read(request));
             receiver
@@ -179,7 +179,7 @@ enum Delivery {
 }
 
 /// What one of several readers reads: every so manieth portion.
-struct Share {
+struct ScanShare {
     number: usize,
     of: usize,
     sender: SyncSender<Delivery>,
@@ -188,7 +188,7 @@ struct Share {
 /// Nobody wants more.
 struct Unwanted;
 
-impl Share {
+impl ScanShare {
     fn read(&self, request: &ScanRequest<'_>) {
         let mut portions = 0;
         for path in request.files {

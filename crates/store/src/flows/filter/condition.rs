@@ -13,7 +13,7 @@ const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// A value and what it has to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Condition {
+pub(super) struct FlowCondition {
     pub(super) operand: Operand,
     pub(super) test: Test,
 }
@@ -156,7 +156,7 @@ pub(in crate::flows) fn per_second(count: u64, factor: u64, duration_ns: u64) ->
     )
 }
 
-impl Condition {
+impl FlowCondition {
     /// What has to be for it not to hold. Of flags it is that none of them is set, as nfdump has it.
     pub(super) fn negated(&self) -> Self {
         let test = match &self.test {

@@ -1,12 +1,12 @@
 //! Conditions that are joined by *and* and *or*. What was negated is in the conditions themselves.
 
-use super::condition::Condition;
+use super::condition::FlowCondition;
 use crate::flows::scan::Chunk;
 use parquet::file::metadata::RowGroupMetaData;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Expression {
-    One(Condition),
+    One(FlowCondition),
     /// Without any: every record.
     All(Vec<Self>),
     /// Without any: no record.

@@ -9,7 +9,7 @@
 //! Invariant: text, nesting, conditions and lists are bounded, so that reading and asking cost what the text is worth.
 
 use super::Prefix;
-use super::condition::{Condition, Operand, Test};
+use super::condition::{FlowCondition, Operand, Test};
 use super::error::FilterError;
 use super::expression::Expression;
 use super::ranges::{RangeSet, ValueRange};
@@ -62,7 +62,7 @@ struct Parser<'a> {
 }
 
 /// What a condition is about: a term of the list, or a column.
-struct Subject {
+struct FilterSubject {
     /// As the user wrote it.
     phrase: String,
     syntax: Syntax,
@@ -76,7 +76,7 @@ struct Wanted {
     is_negated: bool,
 }
 
-impl Subject {
+impl FilterSubject {
     /// One of its values passes a test.
     fn has(&self, test: &Test) -> Expression {
         let mut conditions: Vec<_> =
@@ -190,12 +190,12 @@ impl<'a> Parser<'a> {
     }
 
     /// The words of a term: the longest that fit.
-    fn subject(&mut self) -> Result<Subject, FilterError> {
+    fn subject(&mut self) -> Result<FilterSubject, FilterError> {
         for words in (1..=PHRASE_WORDS).rev() {
             let Some(phrase) = self.words(words) else { continue };
             if let Some(term) = TERMS.iter().find(|term| term.phrases.contains(&phrase.as_str())) {
                 self.next += words;
-                return Ok(Subject { phrase, syntax: term.syntax, operands: term.operands.to_vec() });
+                return Ok(FilterSubject { phrase, syntax: term.syntax, operands: term.operands.to_vec() });
             }
             if let Some((_, why)) = MISSING.iter().find(|(missing, _)| *missing == phrase) {
                 return Err(self.fault(format!("there is no `{phrase}` here, as nfdump has it"), *why));
@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
         let Some(column) = column else { return Err(self.unknown_subject()) };
         self.next += 1;
         let operands = vec![Operand::Column(column.name)];
-        Ok(Subject { phrase: column.name.to_owned(), syntax: syntax_of(column.kind), operands })
+        Ok(FilterSubject { phrase: column.name.to_owned(), syntax: syntax_of(column.kind), operands })
     }
 
     /// So many of the next words, in small letters.
@@ -241,7 +241,7 @@ impl<'a> Parser<'a> {
     }
 
     /// A value, a comparison with one, or a list.
-    fn wanted(&mut self, subject: &Subject) -> Result<Wanted, FilterError> {
+    fn wanted(&mut self, subject: &FilterSubject) -> Result<Wanted, FilterError> {
         if self.peek().text.eq_ignore_ascii_case("in") {
             self.next += 1;
             return Ok(Wanted { set: self.list(subject)?, is_negated: false });
@@ -262,7 +262,7 @@ impl<'a> Parser<'a> {
     }
 
     /// The comparison that is written, or *equal*.
-    fn comparison(&mut self, subject: &Subject) -> Result<TokenKind, FilterError> {
+    fn comparison(&mut self, subject: &FilterSubject) -> Result<TokenKind, FilterError> {
         let token = self.peek();
         let has_order = matches!(
             token.kind,
@@ -281,7 +281,7 @@ impl<'a> Parser<'a> {
         Ok(token.kind)
     }
 
-    fn list(&mut self, subject: &Subject) -> Result<RangeSet, FilterError> {
+    fn list(&mut self, subject: &FilterSubject) -> Result<RangeSet, FilterError> {
         let open = self.peek();
         if open.kind != TokenKind::OpenList {
             return Err(
@@ -305,7 +305,7 @@ impl<'a> Parser<'a> {
         Ok(RangeSet::new(ranges))
     }
 
-    fn value(&mut self, subject: &Subject) -> Result<ValueRange, FilterError> {
+    fn value(&mut self, subject: &FilterSubject) -> Result<ValueRange, FilterError> {
         let token = self.peek();
         let found = (token.kind == TokenKind::Word).then(|| value(subject.syntax, token.text)).flatten();
         let Some(found) = found else { return Err(self.no_value(subject)) };
@@ -316,7 +316,7 @@ impl<'a> Parser<'a> {
         Ok(found)
     }
 
-    fn no_value(&self, subject: &Subject) -> FilterError {
+    fn no_value(&self, subject: &FilterSubject) -> FilterError {
         let token = self.peek();
         let found =
             if token.kind == TokenKind::End { "nothing".to_owned() } else { format!("`{}`", token.text) };
@@ -337,7 +337,7 @@ impl<'a> Parser<'a> {
         Ok(prefix.map_or(address, |prefix| prefix.range()))
     }
 
-    fn flags(&mut self, subject: &Subject) -> Result<Test, FilterError> {
+    fn flags(&mut self, subject: &FilterSubject) -> Result<Test, FilterError> {
         let token = self.peek();
         let mask = (token.kind == TokenKind::Word).then(|| flag_mask(token.text)).flatten();
         if let Some(mask) = mask {
@@ -348,7 +348,7 @@ impl<'a> Parser<'a> {
         Ok(Test::Values(if wanted.is_negated { wanted.set.complement() } else { wanted.set }))
     }
 
-    fn word(&mut self, subject: &Subject) -> Result<Test, FilterError> {
+    fn word(&mut self, subject: &FilterSubject) -> Result<Test, FilterError> {
         let comparison = self.comparison(subject)?;
         let token = self.peek();
         if token.kind != TokenKind::Word {
@@ -361,7 +361,7 @@ impl<'a> Parser<'a> {
 }
 
 const fn one(operand: Operand, test: Test) -> Expression {
-    Expression::One(Condition { operand, test })
+    Expression::One(FlowCondition { operand, test })
 }
 
 fn protocol_is(numbers: &[u128]) -> Expression {

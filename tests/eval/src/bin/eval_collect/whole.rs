@@ -21,7 +21,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
     ))?;
     let mut table = Table::new(&["source", "offered", "stored", "lost", "records/s", "exit code"]);
     let (mut lost, mut is_clean) = (0, true);
-    for (source, offer) in [("file", offer_file as Offer), ("tcp", offer_tcp), ("tls", offer_tls)] {
+    for (source, offer) in [("file", offer_file as OfferedRecords), ("tcp", offer_tcp), ("tls", offer_tls)] {
         let directory = tempfile::tempdir_in("/var/tmp")?;
         let (offered, collected) = offer(directory.path(), messages)?;
         let stored = records_in(&directory.path().join("records"))?;
@@ -43,7 +43,7 @@ pub(crate) fn evaluate(effort: Effort, output: &mut Output) -> anyhow::Result<()
 }
 
 /// Offers records to a collector with its files in `records` below a directory; says how many they were.
-type Offer = fn(&Path, u32) -> anyhow::Result<(u64, Collected)>;
+type OfferedRecords = fn(&Path, u32) -> anyhow::Result<(u64, Collected)>;
 
 fn offer_file(directory: &Path, messages: u32) -> anyhow::Result<(u64, Collected)> {
     let file = directory.join("offered.ipfix");

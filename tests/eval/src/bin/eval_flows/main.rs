@@ -192,56 +192,63 @@ fn children_seconds() -> anyhow::Result<f64> {
     Ok(fields.iter().sum::<f64>() / 100.0)
 }
 
-fn ask_all(places: &[PathBuf; 2], output: &mut Output) -> anyhow::Result<()> {
-    let mut table = Table::new(&[
-        "question",
-        "groups",
-        "nfdump s",
-        "ours s",
-        "ratio",
-        "nfdump cpu s",
-        "ours cpu s",
-        "same",
-    ]);
-    let (mut ratios, mut same) = (Vec::new(), 0);
-    for question in &QUESTIONS {
-        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-        for _ in 0..ROUNDS {
-            let mut nfdump = Command::new("nfdump");
-            nfdump
-                .env("TZ", "UTC")
-                .args(["-C", "none", "-N", "-q", "-R"])
-                .arg(&places[0])
-                .args(question.nfdump);
-            theirs.push(ask(&mut nfdump, question.nfdump_cells)?);
-            let mut packetrig = Command::new(program::binary());
-            packetrig.arg("flows").args(question.ours).arg(&places[1]);
-            ours.push(ask(&mut packetrig, question.our_cells)?);
-        }
-        let middle = |answers: &[Answer], of: fn(&Answer) -> f64| {
-            median(&answers.iter().map(of).collect::<Vec<_>>()).unwrap_or(0.0)
-        };
-        let [their_time, our_time] = [&theirs, &ours].map(|answers| middle(answers, |answer| answer.seconds));
-        let [their_cpu, our_cpu] =
-            [&theirs, &ours].map(|answers| middle(answers, |answer| answer.processor_seconds));
-        let is_same = !theirs[0].groups.is_empty() && theirs[0].groups == ours[0].groups;
-        same += usize::from(is_same);
-        ratios.push(our_time / their_time);
-        table.rows.push(vec![
-            question.what.to_owned(),
-            theirs[0].groups.len().to_string(),
-            format!("{their_time:.2}"),
-            format!("{our_time:.2}"),
-            format!("{:.2}", our_time / their_time),
-            format!("{their_cpu:.2}"),
-            format!("{our_cpu:.2}"),
-            if is_same { "yes" } else { "no" }.to_owned(),
-        ]);
+/// What one question took and found.
+struct Asked {
+    row: Vec<String>,
+    is_same: bool,
+    /// Our time over that of nfdump.
+    ratio: f64,
+}
+
+fn ask_both(question: &Question, places: &[PathBuf; 2]) -> anyhow::Result<Asked> {
+    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        let mut nfdump = Command::new("nfdump");
+        nfdump.env("TZ", "UTC").args(["-C", "none", "-N", "-q", "-R"]).arg(&places[0]).args(question.nfdump);
+        theirs.push(ask(&mut nfdump, question.nfdump_cells)?);
+        let mut packetrig = Command::new(program::binary());
+        packetrig.arg("flows").args(question.ours).arg(&places[1]);
+        ours.push(ask(&mut packetrig, question.our_cells)?);
     }
+    let [their_time, our_time] = [&theirs, &ours].map(|answers| middle(answers, |answer| answer.seconds));
+    let [their_cpu, our_cpu] =
+        [&theirs, &ours].map(|answers| middle(answers, |answer| answer.processor_seconds));
+    let is_same = !theirs[0].groups.is_empty() && theirs[0].groups == ours[0].groups;
+    let ratio = our_time / their_time;
+    let row = vec![
+        question.what.to_owned(),
+        theirs[0].groups.len().to_string(),
+        format!("{their_time:.2}"),
+        format!("{our_time:.2}"),
+        format!("{ratio:.2}"),
+        format!("{their_cpu:.2}"),
+        format!("{our_cpu:.2}"),
+        if is_same { "yes" } else { "no" }.to_owned(),
+    ];
+    Ok(Asked { row, is_same, ratio })
+}
+
+fn middle(answers: &[Answer], of: fn(&Answer) -> f64) -> f64 {
+    median(&answers.iter().map(of).collect::<Vec<_>>()).unwrap_or(0.0)
+}
+
+fn ask_all(places: &[PathBuf; 2], output: &mut Output) -> anyhow::Result<()> {
+    let head = ["question", "groups", "nfdump s", "ours s", "ratio", "nfdump cpu s", "ours cpu s", "same"];
+    let mut table = Table::new(&head);
+    let asked: Vec<Asked> =
+        QUESTIONS.iter().map(|question| ask_both(question, places)).collect::<anyhow::Result<_>>()?;
+    table.rows.extend(asked.iter().map(|one| one.row.clone()));
     output.table("questions", &table)?;
-    let (all, worst) = (QUESTIONS.len(), ratios.iter().copied().fold(0.0, f64::max));
+    let ratios: Vec<f64> = asked.iter().map(|one| one.ratio).collect();
+    let worst = ratios.iter().copied().fold(0.0, f64::max);
+    let same = asked.iter().filter(|one| one.is_same).count();
     let middle = median(&ratios).unwrap_or(f64::INFINITY);
-    output.goal("answers", &format!("{same} of {all} the same as nfdump's"), "all", &(same == all).into());
+    output.goal(
+        "answers",
+        &format!("{same} of {} the same as nfdump's", asked.len()),
+        "all",
+        &(same == asked.len()).into(),
+    );
     output.goal(
         "time",
         &format!("{middle:.2} of nfdump's time (median)"),
