@@ -24,7 +24,7 @@ mod tunnel;
 pub mod unified;
 
 pub use capture::Link;
-pub use encapsulation::{Payload, name_of_unread};
+pub use encapsulation::{LinkPayload, name_of_unread};
 pub use fragments::FragmentCounts;
 
 use crate::packet::mapped;
