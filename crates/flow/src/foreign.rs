@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// RFC 5103: the enterprise of reverse elements.
 pub(crate) const REVERSE_ENTERPRISE: u32 = 29305;
-/// Bytes that the other fields of a record take at most, each with [`FIELD_BYTES`] of its own.
+/// Bytes that the other fields of a record take at most, each with `FIELD_BYTES` of its own.
 pub const OTHER_BYTES_MOST: usize = 512;
 /// What a field takes beside its value: enterprise, number and length.
 const FIELD_BYTES: usize = 8;
