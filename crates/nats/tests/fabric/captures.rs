@@ -36,8 +36,8 @@ fn only_the_operators_questions_are_answered_each_once_and_only_the_nodes_answer
     giver.answer(&answer, b"0123456789".to_vec()).expect("it is answered");
     assert_eq!(asker.next(PATIENCE), Some((answer.clone(), b"0123456789".to_vec())));
     // What was overheard, said again; without its seal; and with other words or bytes.
-    let asked = questions.lock().expect("whole")[0].clone();
-    let given = answers.lock().expect("whole")[0].clone();
+    let asked = questions.first();
+    let given = answers.first();
     witness.repeat(asked);
     witness.flush();
     assert_eq!(giver.next(SOON), None, "a repetition");

@@ -234,16 +234,7 @@ fn replayed(fleet: &Fleet, agent: &mut NatsEndpoint) {
         controller.post(&node("a"), body.clone()).expect("it works");
         assert_eq!(agent.receive(LONG).map(|letter| letter.body), Some(body));
     }
-    let heard = || -> Vec<_> {
-        let seen = seen.lock().expect("whole");
-        seen.iter().filter(|message| !message.payload.is_empty()).cloned().collect()
-    };
-    // The agent may have both before the witness has.
-    let both = (0..1000).map(|_| heard()).find(|letters| {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-        letters.len() == 2
-    });
-    let letters = both.expect("the witness hears both");
+    let letters = seen.wait_for(2, |message| !message.payload.is_empty());
     for letter in letters.iter().chain(&letters) {
         witness.repeat(letter.clone());
         assert!(matches!(&troubles(agent)[..], [Error::NotPermitted(why)] if why.contains("repetition")));

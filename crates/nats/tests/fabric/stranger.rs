@@ -9,6 +9,7 @@ use packetrig_nats::Credentials;
 use packetrig_nats::enrol::Membership;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// A certificate of the fleet in somebody else's client.
 pub(crate) struct Stranger {
@@ -100,9 +101,9 @@ impl Stranger {
     }
 
     /// Keeps every message that it hears at `at`.
-    pub(crate) fn listen(&self, at: &str) -> Arc<Mutex<Vec<Message>>> {
-        let heard: Arc<Mutex<Vec<Message>>> = Arc::default();
-        let (kept, client, at) = (Arc::clone(&heard), self.client.clone(), at.to_owned());
+    pub(crate) fn listen(&self, at: &str) -> Overheard {
+        let overheard = Overheard::default();
+        let (kept, client, at) = (Arc::clone(&overheard.0), self.client.clone(), at.to_owned());
         let mut passing = self.runtime.block_on(client.subscribe(at)).expect("it is sent");
         self.prove();
         self.runtime.spawn(async move {
@@ -110,7 +111,7 @@ impl Stranger {
                 kept.lock().expect("whole").push(message);
             }
         });
-        heard
+        overheard
     }
 
     /// Waits until the server has taken everything that was sent: it answers in order.
@@ -122,6 +123,31 @@ impl Stranger {
             client.publish(inbox, "".into()).await.expect("sent");
             echo.next().await.expect("it comes back");
         });
+    }
+}
+
+/// What a stranger has heard at a subject. Whoever a message is for may have it long before.
+#[derive(Default)]
+pub(crate) struct Overheard(Arc<Mutex<Vec<Message>>>);
+
+impl Overheard {
+    /// All that it has heard by now.
+    pub(crate) fn so_far(&self) -> Vec<Message> {
+        self.0.lock().expect("whole").clone()
+    }
+
+    /// The first `count` messages of those that are `wanted`, as soon as they are there.
+    pub(crate) fn wait_for(&self, count: usize, wanted: fn(&Message) -> bool) -> Vec<Message> {
+        let so_far = || self.so_far().into_iter().filter(wanted).take(count).collect::<Vec<_>>();
+        let heard = (0..1000).map(|_| so_far()).find(|heard| {
+            std::thread::sleep(Duration::from_millis(10));
+            heard.len() == count
+        });
+        heard.expect("it hears them")
+    }
+
+    pub(crate) fn first(&self) -> Message {
+        self.wait_for(1, |_| true).remove(0)
     }
 }
 
