@@ -138,7 +138,7 @@ eval-flows: ## Measure questions about ten million flow records beside nfdump: s
 	@scripts/setup.sh eval
 	eval/run.sh flows
 
-eval-fleet: ## Measure the fleet: 1000 agents, start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
+eval-fleet: ## Measure the fleet: 1000 agents, fleets that grow (on paper to 10 000), start skew, overhead of a trial, lease, results after kills, load factor (EVAL_QUICK=1)
 	@scripts/setup.sh eval
 	eval/run.sh fleet
 

@@ -125,9 +125,7 @@ impl FleetPlace {
     /// Writes down what `fleet up` finds of its server. Where it cannot, as on a full disk, the file shows its age.
     pub(crate) fn write_health(&self, health: &BrokerHealth) {
         let text = serde_json::to_string(health).unwrap_or_default();
-        let new = self.0.join("health.new");
-        let written = private_files::write(&new, text).and_then(|()| fs::rename(&new, self.health_file()));
-        written.unwrap_or(());
+        private_files::replace(&self.health_file(), text).unwrap_or(());
     }
 
     /// The same, if `fleet up` works here.
@@ -142,8 +140,7 @@ impl FleetPlace {
     /// Writes down how the nodes are.
     pub(crate) fn write_presence(&self, presence: &FleetPresence) -> io::Result<()> {
         let text = serde_json::to_vec(presence).unwrap_or_default();
-        let new = self.0.join("presence.new");
-        private_files::write(&new, text).and_then(|()| fs::rename(&new, self.presence_file()))
+        private_files::replace(&self.presence_file(), text)
     }
 
     /// The same as `fleet up` wrote it last, if it ever did.
@@ -190,8 +187,7 @@ impl FleetPlace {
         let known = fs::read(&file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok());
         let keep = Box::new(move |known: &KnownNodes| {
             let text = serde_json::to_vec(known).unwrap_or_default();
-            let whole = file.with_extension("json.new");
-            if let Err(error) = private_files::write(&whole, &text).and_then(|()| fs::rename(&whole, &file)) {
+            if let Err(error) = private_files::replace(&file, &text) {
                 remark(format_args!("{} could not be written: {error}", file.display()));
             }
         });
@@ -204,7 +200,7 @@ impl FleetPlace {
     pub(crate) fn write(&self, addresses: &Addresses) -> Result<(), Error> {
         let text = serde_json::to_string_pretty(addresses).unwrap_or_default();
         let what = || self.file().display().to_string();
-        private_files::write(&self.file(), text).map_err(|source| Error::Write { what: what(), source })
+        private_files::replace(&self.file(), text).map_err(|source| Error::Write { what: what(), source })
     }
 
     /// Refuses to go on where no fleet was made.

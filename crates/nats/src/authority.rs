@@ -170,13 +170,22 @@ impl Authority {
     /// The authority in `directory`; it is made if it is not there.
     pub fn open(directory: &Path) -> Result<Self, Error> {
         let authority = Self { files: Files::open(directory)?, turn: Mutex::default() };
-        if !authority.files.has(SIGNING) {
-            authority.found()?;
-        }
-        if !authority.files.has(ACCOUNTS) {
-            authority.files.write(ACCOUNTS, &hex(&random::<32>()?))?;
+        if !authority.files.has(SIGNING) || !authority.files.has(ACCOUNTS) {
+            authority.complete()?;
         }
         Ok(authority)
+    }
+
+    /// Of processes that find it incomplete at once, one makes what is missing.
+    fn complete(&self) -> Result<(), Error> {
+        let _turn = self.turn()?;
+        if !self.files.has(SIGNING) {
+            self.found()?;
+        }
+        if !self.files.has(ACCOUNTS) {
+            self.files.write(ACCOUNTS, &hex(&random::<32>()?))?;
+        }
+        Ok(())
     }
 
     /// The signing key is written last: with it the authority is complete.

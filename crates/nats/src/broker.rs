@@ -14,7 +14,6 @@ pub use program::{INSTALL, MAJOR, OLDEST, find};
 
 use crate::authority::AdmittedNode;
 use crate::connection::Credentials;
-use crate::subject;
 use packetrig_sys::{child, private_files};
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
@@ -91,7 +90,7 @@ pub struct Setup {
     pub store_room: u64,
     /// Certificates; without them anybody who reaches the address may do anything, which is for tests on one machine.
     pub security: Option<Security>,
-    /// Nodes that may connect, with security.
+    /// Nodes that may connect from the start, with security.
     pub nodes: Vec<AdmittedNode>,
 }
 
@@ -164,23 +163,14 @@ impl Broker {
     }
 
     /// Lets one more node connect. The server looks for it when it comes: nothing else is touched.
-    pub fn admit(&mut self, node: AdmittedNode) -> Result<(), Error> {
-        check_name(&node)?;
-        accounts::add(&self.setup, &node)?;
-        if !self.setup.nodes.contains(&node) {
-            self.setup.nodes.push(node);
-        }
-        Ok(())
+    pub fn admit(&self, node: &AdmittedNode) -> Result<(), Error> {
+        accounts::add(&self.setup, node)
     }
 
     /// Lets exactly these nodes connect from now on. Those that are connected and still named stay so, all others are cut
     /// off, for which the server is asked as `remover`; a server that does not answer is started again.
-    pub fn allow(&mut self, nodes: Vec<AdmittedNode>, remover: Credentials) -> Result<(), Error> {
-        for node in &nodes {
-            check_name(node)?;
-        }
-        self.setup.nodes = nodes;
-        let left = accounts::settle(&self.setup)?;
+    pub fn allow(&self, nodes: &[AdmittedNode], remover: Credentials) -> Result<(), Error> {
+        let left = accounts::settle(&self.setup, nodes)?;
         let Some(security) = self.setup.security.as_ref().filter(|_| !left.is_empty()) else { return Ok(()) };
         let server = configuration::reachable(self.setup.listen).to_string();
         if accounts::remove(server, &security.accounts, &left, remover).is_err() {
@@ -219,23 +209,13 @@ fn own(told: &Mutex<Told>) -> std::sync::MutexGuard<'_, Told> {
     told.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn check_name(node: &AdmittedNode) -> Result<(), Error> {
-    if subject::is_name(&node.name.0) { Ok(()) } else { Err(Error::Name(node.name.0.clone())) }
-}
-
 fn write(setup: &Setup) -> Result<(), Error> {
-    for node in &setup.nodes {
-        check_name(node)?;
-    }
     let (directory, file) = (&setup.directory, path(setup));
     private_files::create_directories(directory).map_err(world(directory.display().to_string()))?;
     // No server of ours runs yet: nobody has to be asked.
-    let left = accounts::settle(setup)?;
+    let left = accounts::settle(setup, &setup.nodes)?;
     accounts::delete(setup, &left)?;
-    // A server that reads it meanwhile finds the old one or the new one.
-    let new = file.with_extension("new");
-    private_files::write(&new, configuration(setup)?).map_err(world(new.display().to_string()))?;
-    fs::rename(&new, &file).map_err(world(file.display().to_string()))
+    private_files::write(&file, configuration(setup)?).map_err(world(file.display().to_string()))
 }
 
 /// Where the server logs.

@@ -22,6 +22,8 @@ const PING_EVERY: Duration = Duration::from_secs(2);
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Longest wait before the next attempt.
 const PAUSE: Duration = Duration::from_millis(500);
+/// So often a refusal of the user is not believed: a server that reads its configuration again refuses everybody meanwhile.
+const DISBELIEF: u32 = 2;
 /// Messages of one subscription that wait for the task that reads it, which does nothing else.
 const SUBSCRIPTION_ROOM: usize = 65_536;
 /// Troubles that are kept until somebody asks.
@@ -140,7 +142,20 @@ pub(crate) async fn open(access: Access, name: String, troubles: Troubles) -> Re
     if let Some(credentials) = &access.credentials {
         options = options.require_tls(true).tls_client_config(tls(credentials)?);
     }
-    options.connect(servers).await.map_err(|error| why_not(&error))
+    let mut refusals = 0;
+    loop {
+        match options.clone().connect(servers.clone()).await {
+            Err(error) if is_unknown_user(&error) && refusals < DISBELIEF => {
+                refusals += 1;
+                tokio::time::sleep(PAUSE).await;
+            }
+            outcome => return outcome.map_err(|error| why_not(&error)),
+        }
+    }
+}
+
+fn is_unknown_user(error: &async_nats::ConnectError) -> bool {
+    matches!(error.kind(), ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation)
 }
 
 /// As the user that the credentials name, if they do.
@@ -233,10 +248,7 @@ fn why_not(error: &async_nats::ConnectError) -> Error {
         words = format!("{words}: {inner}");
         cause = inner.source();
     }
-    let refused = matches!(
-        error.kind(),
-        ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation | ConnectErrorKind::Tls
-    );
+    let refused = is_unknown_user(error) || matches!(error.kind(), ConnectErrorKind::Tls);
     // The other side says which certificate it does not like by an alert of TLS, once the connection stands.
     let refused = refused || words.contains("fatal alert") || words.contains("ertificate");
     if refused { Error::NotPermitted(words) } else { Error::Down(words) }

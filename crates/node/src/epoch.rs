@@ -1,8 +1,8 @@
 //! The highest epoch a node has seen, kept over its restarts.
 
 use packetrig_sys::private_files;
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 /// What was written last; 0 if nothing was.
@@ -16,13 +16,7 @@ pub fn read(path: &Path) -> io::Result<u64> {
 
 /// Writes it so that a crash leaves the old one or the new one.
 pub(crate) fn write(path: &Path, epoch: u64) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut file = private_files::create(&draft)?;
-    writeln!(file, "{epoch}")?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+    private_files::replace(path, format!("{epoch}\n"))
 }
 
 #[cfg(test)]

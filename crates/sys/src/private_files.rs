@@ -12,10 +12,11 @@ pub use opening::on_exposed;
 
 use opening::{Opening, open};
 use rustix::fs::{Mode, OFlags};
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What files get.
 pub const FILE_MODE: u32 = 0o600;
@@ -53,6 +54,29 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
     create(path)?.write_all(bytes.as_ref())
 }
 
+/// Gives the file this content: readers, and whoever comes after a power cut, find the old one or the new one, whole. It
+/// lasts when this returns. Of processes that replace it at once, one is the last.
+pub fn replace(path: &Path, bytes: impl AsRef<[u8]>) -> io::Result<()> {
+    static DRAFTS: AtomicU32 = AtomicU32::new(0);
+    let mut draft = path.as_os_str().to_owned();
+    let number = DRAFTS.fetch_add(1, Ordering::Relaxed);
+    draft.push(format!(".{}-{number}.new", std::process::id()));
+    let draft = Path::new(&draft);
+    let write = || {
+        let mut file = create(draft)?;
+        file.write_all(bytes.as_ref())?;
+        file.sync_all()?;
+        fs::rename(draft, path)
+    };
+    if let Err(error) = write() {
+        // It takes room that others may need.
+        fs::remove_file(draft).unwrap_or(());
+        return Err(error);
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(directory.unwrap_or_else(|| Path::new(".")))?.sync_all()
+}
+
 /// Makes the directory; an error if there is one.
 pub fn create_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY_MODE).create(path)
@@ -69,12 +93,12 @@ pub fn create_public_directories(path: &Path) -> io::Result<()> {
         return Ok(());
     }
     DirBuilder::new().mode(0o755).recursive(true).create(path)?;
-    std::fs::set_permissions(path, Permissions::from_mode(0o755))
+    fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
 /// Takes away what others may do with a file or directory that an earlier version made.
 pub fn tighten(path: &Path) -> io::Result<()> {
-    let facts = std::fs::symlink_metadata(path)?;
+    let facts = fs::symlink_metadata(path)?;
     let wanted = if facts.is_dir() { DIRECTORY_MODE } else { FILE_MODE };
     if facts.is_symlink() || facts.permissions().mode() & PERMISSIONS & !wanted == 0 {
         return Ok(());
@@ -90,7 +114,33 @@ mod tests {
     use super::*;
 
     fn mode(path: &Path) -> u32 {
-        std::fs::metadata(path).unwrap().permissions().mode() & PERMISSIONS
+        fs::metadata(path).unwrap().permissions().mode() & PERMISSIONS
+    }
+
+    #[test]
+    fn a_file_that_several_replace_at_once_is_always_whole() {
+        let base = tempfile::tempdir().unwrap();
+        let file = base.path().join("state.json");
+        replace(&file, [b'0'; 5000]).unwrap();
+        std::thread::scope(|scope| {
+            for letter in *b"123" {
+                let file = &file;
+                scope.spawn(move || (0..20).try_for_each(|_| replace(file, [letter; 5000])).unwrap());
+            }
+            for _ in 0..200 {
+                let found = fs::read(&file).unwrap();
+                assert!(found.len() == 5000 && found.iter().all(|byte| *byte == found[0]));
+            }
+        });
+        assert_eq!(
+            (fs::read_dir(base.path()).unwrap().count(), mode(&file)),
+            (1, 0o600),
+            "no drafts are left"
+        );
+        replace(&base.path().join("absent/state"), "x").unwrap_err();
+        fs::create_dir(base.path().join("d")).unwrap();
+        replace(&base.path().join("d"), "x").unwrap_err();
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 2, "of a failure, too");
     }
 
     #[test]
@@ -101,13 +151,13 @@ mod tests {
         create_directories(&deep).unwrap();
         create_directory(&deep).unwrap_err();
         let file = deep.join("f");
-        std::fs::write(&file, "old").unwrap();
-        std::fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o666)).unwrap();
         write(&file, "new").unwrap();
         append(&file).unwrap().write_all(b"er").unwrap();
         create_new(&file).unwrap_err();
         drop(open_or_create(&file).unwrap());
-        assert_eq!(std::fs::read_to_string(&file).unwrap(), "newer");
+        assert_eq!(fs::read_to_string(&file).unwrap(), "newer");
         let modes = [base.path().join("a"), deep.clone(), file].map(|path| mode(&path));
         assert_eq!(modes, [0o700, 0o700, 0o600]);
         drop(create_new(&deep.join("g")).unwrap());
@@ -118,14 +168,14 @@ mod tests {
     fn what_an_earlier_version_left_open_is_closed_and_links_are_left_alone() {
         let base = tempfile::tempdir().unwrap();
         let (file, link) = (base.path().join("f"), base.path().join("l"));
-        std::fs::write(&file, "").unwrap();
-        std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        fs::write(&file, "").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
         std::os::unix::fs::symlink(&file, &link).unwrap();
         tighten(&link).unwrap();
         assert_eq!(mode(&file), 0o644);
         tighten(&file).unwrap();
         assert_eq!(mode(&file), 0o600);
-        std::fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o400)).unwrap();
         tighten(&file).unwrap();
         assert_eq!(mode(&file), 0o400, "nothing is given");
     }

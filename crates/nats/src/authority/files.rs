@@ -3,7 +3,6 @@
 use super::Error;
 use packetrig_sys::private_files;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 #[derive(Clone, Debug)]
@@ -49,15 +48,8 @@ impl Files {
     }
 
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), Error> {
-        let (path, new) = (self.path(name), self.path(&format!("{name}.new")));
-        let write = || -> std::io::Result<()> {
-            let mut file = private_files::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&new, &path)?;
-            fs::File::open(&self.0)?.sync_all()
-        };
-        write().map_err(failed(&path))
+        let path = self.path(name);
+        private_files::replace(&path, text).map_err(failed(&path))
     }
 
     pub(crate) fn remove(&self, name: &str) -> Result<(), Error> {

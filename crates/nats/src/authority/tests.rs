@@ -61,6 +61,26 @@ fn whoever_has_no_good_secret_reserves_no_name() {
 }
 
 #[test]
+fn processes_that_open_a_new_directory_at_once_found_one_authority() {
+    let place = tempfile::TempDir::new().expect("a place");
+    let directory = &place.path().join("fleet");
+    let all: std::collections::BTreeSet<_> = std::thread::scope(|scope| {
+        let open = || {
+            let own = Authority::open(directory).expect("it is founded");
+            let accounts = own.accounts().expect("it has them");
+            (
+                own.certificate().expect("it has one"),
+                accounts.operator().expect("it signs"),
+                own.signing().expect("it has"),
+            )
+        };
+        let opening: Vec<_> = (0..8).map(|_| scope.spawn(open)).collect();
+        opening.into_iter().map(|it| it.join().expect("it ends")).collect()
+    });
+    assert_eq!(all.len(), 1);
+}
+
+#[test]
 fn one_use_lets_one_in_however_many_ask_at_once() {
     let (place, authority) = authority();
     let once = authority.allow("bench", Some(1), None).expect("made");

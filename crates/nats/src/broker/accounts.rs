@@ -6,6 +6,7 @@ use super::{Error, Setup, world};
 use crate::authority::{AccountClaims, AdmittedNode, REMOVE_ACCOUNTS, SYSTEM_USER, ServerAccounts};
 use crate::connection::{self, Access, Credentials, Troubles};
 use crate::runtime::Runtime;
+use crate::subject;
 use packetrig_sys::private_files;
 use std::collections::BTreeSet;
 use std::fs;
@@ -25,26 +26,27 @@ fn path(setup: &Setup, id: &str) -> PathBuf {
 
 /// The server finds the node from now on.
 pub(super) fn add(setup: &Setup, node: &AdmittedNode) -> Result<(), Error> {
+    if !subject::is_name(&node.name.0) {
+        return Err(Error::Name(node.name.0.clone()));
+    }
     let Some(security) = &setup.security else { return Ok(()) };
     if path(setup, &security.accounts.account_id(node)?).exists() {
         return Ok(());
     }
     let AccountClaims { id, claims } = security.accounts.account_of(node)?;
     let file = path(setup, &id);
-    let new = setup.directory.join(format!("{id}.new"));
-    let write = || private_files::write(&new, claims).and_then(|()| fs::rename(&new, &file));
-    write().map_err(world(file.display().to_string()))
+    private_files::replace(&file, claims).map_err(world(file.display().to_string()))
 }
 
 /// Writes what is missing. Gives the accounts that are there and belong to no node of the list.
-pub(super) fn settle(setup: &Setup) -> Result<Vec<String>, Error> {
+pub(super) fn settle(setup: &Setup, nodes: &[AdmittedNode]) -> Result<Vec<String>, Error> {
     let Some(security) = &setup.security else { return Ok(Vec::new()) };
     let directory = accounts_directory(setup);
     let failed = || world(directory.display().to_string());
     private_files::create_directories(&directory).map_err(failed())?;
     let mut wanted =
         BTreeSet::from([security.accounts.system_account()?.id, security.accounts.control_account()?.id]);
-    for node in &setup.nodes {
+    for node in nodes {
         add(setup, node)?;
         wanted.insert(security.accounts.account_id(node)?);
     }

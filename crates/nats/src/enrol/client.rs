@@ -17,7 +17,6 @@ use rustls::{
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::fs;
-use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
@@ -64,14 +63,7 @@ impl std::fmt::Debug for Membership {
 
 /// Readable by its owner only, and on the disk when this returns.
 fn write_whole(file: &Path, text: &str) -> Result<(), Error> {
-    let new = file.with_extension("new");
-    let write = || {
-        let mut out = packetrig_sys::private_files::create(&new)?;
-        out.write_all(text.as_bytes())?;
-        out.sync_all()?;
-        fs::rename(&new, file)
-    };
-    write().map_err(network(file.display().to_string()))
+    packetrig_sys::private_files::replace(file, text).map_err(network(file.display().to_string()))
 }
 
 impl Membership {

@@ -9,8 +9,7 @@ use base64::Engine as _;
 use packetrig_sys::private_files;
 use ring::signature::{ED25519, Ed25519KeyPair, UnparsedPublicKey};
 use std::fs;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 fn covered(epoch: u64) -> Vec<u8> {
     let mut bytes = b"packetrig epoch 1\0".to_vec();
@@ -58,20 +57,12 @@ impl EpochProofs {
             return Ok(());
         }
         self.highest = Some((epoch, proof.to_owned()));
-        self.file.as_ref().map_or(Ok(()), |file| write(file, proof))
+        self.file.as_ref().map_or(Ok(()), |file| private_files::replace(file, format!("{proof}\n")))
     }
 
     pub(crate) fn proof(&self) -> Option<&str> {
         self.highest.as_ref().map(|(_, proof)| proof.as_str())
     }
-}
-
-fn write(file: &Path, proof: &str) -> std::io::Result<()> {
-    let draft = file.with_extension("new");
-    let mut out = private_files::create(&draft)?;
-    writeln!(out, "{proof}")?;
-    out.sync_all()?;
-    fs::rename(&draft, file)
 }
 
 #[cfg(test)]

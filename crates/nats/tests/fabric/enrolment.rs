@@ -78,11 +78,9 @@ fn a_node_asks_again_by_itself_with_the_key_that_it_keeps() {
     assert!(matches!(refused, Err(enrol::Error::Refused(_))), "another key: {refused:?}");
 }
 
-#[test]
-fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_join() {
-    let Some(program) = program() else { return };
-    let fleet = Fleet::new(program);
-    let secret = fleet.authority.allow("room", u32::try_from(BURST).ok(), None).expect("made");
+/// Joins so many nodes at once, each of which then listens and speaks; how often one of them asked again.
+fn join_at_once(fleet: &Fleet, count: usize) -> usize {
+    let secret = fleet.authority.allow("room", u32::try_from(count).ok(), None).expect("made");
     let line = fleet.door.line(fleet.address(), fleet.door.address().to_string(), secret).expect("a line");
     let asked_again = AtomicUsize::new(0);
     let members: Vec<_> = std::thread::scope(|scope| {
@@ -94,13 +92,36 @@ fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_j
             let member = member.expect("it is let in");
             fabric(&member).join(member.name.clone()).expect("the server knows it")
         };
-        let joining: Vec<_> = (0..BURST).map(|number| scope.spawn(move || join(number))).collect();
+        let joining: Vec<_> = (0..count).map(|number| scope.spawn(move || join(number))).collect();
         joining.into_iter().map(|it| it.join().expect("it ends")).collect()
     });
-    let again = asked_again.into_inner();
-    say(&format!("{} joined at once: {again} asked again", members.len()));
+    assert_eq!(members.len(), count);
+    asked_again.into_inner()
+}
+
+#[test]
+fn machines_that_are_switched_on_together_all_join_and_work_while_others_still_join() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let again = join_at_once(&fleet, BURST);
+    say(&format!("{BURST} joined at once: {again} asked again"));
     let broker = fleet.broker.lock().expect("whole");
     assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());
+}
+
+/// As when its certificate is renewed while the machines of a room are switched on.
+#[test]
+fn a_server_that_reads_its_configuration_again_while_nodes_join_goes_on() {
+    let Some(program) = program() else { return };
+    let fleet = Fleet::new(program);
+    let reloads = std::thread::scope(|scope| {
+        let joining = scope.spawn(|| join_at_once(&fleet, BURST / 2));
+        let while_joining = (0..10_000).take_while(|_| !joining.is_finished());
+        while_joining.map(|_| fleet.broker.lock().expect("whole").reload().expect("it reads it")).count()
+    });
+    let broker = fleet.broker.lock().expect("whole");
+    assert_eq!(broker.starts(), 1, "the server ended: {:?}", broker.troubles());
+    assert!(reloads > 1, "reloaded {reloads} times");
 }
 
 #[test]

@@ -43,7 +43,7 @@ impl Fleet {
         let (own, nodes) = (Arc::clone(&broker), Arc::clone(&authority));
         let on_join = move |node: &NodeName| {
             let node = nodes.admitted_node(node).map_err(|error| error.to_string())?.expect("it was let in");
-            own.lock().expect("whole").admit(node).map_err(|error| error.to_string())
+            own.lock().expect("whole").admit(&node).map_err(|error| error.to_string())
         };
         let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
         let door = EnrolServer::start(Arc::clone(&authority), &security, anywhere, Arc::new(on_join));

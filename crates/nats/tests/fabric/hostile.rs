@@ -99,8 +99,7 @@ fn a_hostile_node_reaches_no_subject_but_its_own() {
             || subject.starts_with("_INBOX_witness.")
             || subject == "witness.ready"
     };
-    let reached: BTreeSet<String> =
-        seen.so_far().iter().map(|message| message.subject.to_string()).collect();
+    let reached: BTreeSet<String> = seen.so_far().iter().map(|message| message.subject.to_string()).collect();
     assert!(reached.contains("witness.ready") && reached.contains("rep.a"), "the witness hears: {reached:?}");
     let stray: Vec<&String> = reached.iter().filter(|at| !is_own(at)).collect();
     say(&format!("{messages} messages to {} foreign subjects, {} reached", FOREIGN.len(), stray.len()));

@@ -153,7 +153,7 @@ fn without_a_certificate_of_the_fleet_nobody_comes_in() {
     fleet.authority.remove(&node("a")).expect("it is there");
     let left = fleet.authority.admitted().expect("listed");
     let remover = fleet.authority.remover().expect("it has keys");
-    fleet.broker.lock().expect("whole").allow(left, remover).expect("it is told");
+    fleet.broker.lock().expect("whole").allow(&left, remover).expect("it is told");
     assert!(!troubles(&mut connected).is_empty(), "it is cut off");
     let refused = fabric(&member).join(node("a")).err();
     assert!(matches!(refused, Some(Error::NotPermitted(_))), "removed: {refused:?}");

@@ -183,8 +183,8 @@ fn open_door(
     let (known, broker, place) = (Arc::clone(authority), Arc::clone(broker), place.clone());
     let on_join = Arc::new(move |node: &packetrig_fleet::NodeName| {
         let admitted = known.admitted_node(node).map_err(|error| error.to_string())?;
-        if let (Some(broker), Some(admitted)) = (own(&broker).as_mut(), admitted) {
-            broker.admit(admitted).map_err(|error| error.to_string())?;
+        if let (Some(broker), Some(admitted)) = (own(&broker).as_ref(), admitted) {
+            broker.admit(&admitted).map_err(|error| error.to_string())?;
         }
         remark(format_args!("node {node} is let in"));
         place.note_history(vec![(node.clone(), NodeEvent::Joined)]);
@@ -203,8 +203,8 @@ struct ToldNodes {
 impl ToldNodes {
     /// Says what went wrong with the server. Nodes that were forgotten meanwhile are not let in any more.
     fn watch(&mut self, place: &FleetPlace, broker: &Mutex<Option<Broker>>, authority: &Authority) {
-        let mut broker = own(broker);
-        let Some(broker) = broker.as_mut() else { return };
+        let broker = own(broker);
+        let Some(broker) = broker.as_ref() else { return };
         for trouble in broker.troubles() {
             remark(format_args!("the server in {}: {trouble}", place.directory().display()));
         }
@@ -214,14 +214,14 @@ impl ToldNodes {
         }
     }
 
-    fn tell(&mut self, broker: &mut Broker, authority: &Authority) -> Result<(), Error> {
+    fn tell(&mut self, broker: &Broker, authority: &Authority) -> Result<(), Error> {
         let changed = authority.settled_since();
         if self.nodes.is_some() && changed.is_some() && changed == self.as_of {
             return Ok(());
         }
         let nodes = authority.admitted()?;
         if self.nodes.as_ref() != Some(&nodes) {
-            broker.allow(nodes.clone(), authority.remover()?)?;
+            broker.allow(&nodes, authority.remover()?)?;
         }
         self.nodes = Some(nodes);
         self.as_of = changed;

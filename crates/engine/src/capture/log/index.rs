@@ -133,15 +133,8 @@ impl Index {
     /// Writes the index anew and keeps it open.
     pub fn renew(directory: &Path, entries: &[Entry]) -> Result<Self, Error> {
         let path = directory.join(INDEX);
-        let beside = directory.join(format!("{INDEX}.new"));
         let text: String = entries.iter().map(line).collect();
-        let put = || {
-            let mut file = private_files::create(&beside)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_all()?;
-            fs::rename(&beside, &path)
-        };
-        put().map_err(failed("write", &path))?;
+        private_files::replace(&path, text).map_err(failed("write", &path))?;
         let file = OpenOptions::new().append(true).open(&path).map_err(failed("open", &path))?;
         Ok(Self { path, file, owed: String::new() })
     }

@@ -1,20 +1,20 @@
 //! Fleets that grow, with plans that grow with them: every second node sends a stream to the next one. What joining takes, what
 //! the whole of `packetrig run` takes beside its traffic, and what the controller and the server cost.
 
-use crate::hosted::{self, FRAMES, FRAMES_PER_SECOND, INTERFACE};
-use anyhow::{Context, bail, ensure};
+use crate::command::{fleet_up, packetrig, wait_for_join_line};
+use crate::frameless::{FRAMES, FRAMES_PER_SECOND, INTERFACE};
+use crate::hosted;
+use anyhow::{Context, ensure};
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_eval::process::{child_of, end, pause, processor_time, resident_mib};
 use packetrig_eval::{Effort, plot};
 use packetrig_sys::clock;
 use packetrig_tests::document::{Document, Flow};
-use packetrig_tests::program::binary;
 use serde_json::Value;
 use std::fs::{File, read_to_string};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
-use tempfile::TempDir;
 
 /// Nodes that a fleet is wanted to carry.
 const WANTED: usize = 5000;
@@ -102,7 +102,7 @@ impl FleetTrial {
     fn perform(nodes: usize) -> anyhow::Result<Self> {
         let directory = tempfile::tempdir()?;
         let begun = clock::monotonic_ns();
-        let fleet = GrownFleet::start(&directory, nodes)?;
+        let fleet = GrownFleet::start(directory.path(), nodes)?;
         let join_s = seconds_since(begun);
         let plan = plan(nodes);
         let file = directory.path().join("plan.json");
@@ -113,7 +113,7 @@ impl FleetTrial {
             seconds: processor_time(fleet.server)? - server_before,
             mib: resident_mib(fleet.server)?,
         };
-        let node_mib = resident_mib(fleet.nodes.id())? / nodes as f64;
+        let node_mib = fleet.memory_of_nodes()? / nodes as f64;
         let trial =
             Self { nodes, plan_kib: plan.len() as f64 / 1024.0, join_s, server, node_mib, ..run.trial()? };
         Ok(trial)
@@ -162,90 +162,48 @@ pub(crate) fn plan(nodes: usize) -> String {
 /// A server with its door, and nodes.
 struct GrownFleet {
     up: Child,
-    nodes: Child,
     server: u32,
+    nodes: Option<Child>,
     /// The nodes work until this is closed.
-    _wish_to_go_on: ChildStdin,
+    wish_to_go_on: Option<ChildStdin>,
 }
 
 impl GrownFleet {
-    fn start(directory: &TempDir, count: usize) -> anyhow::Result<Self> {
-        let path = directory.path();
-        let log = File::create(path.join("up.log"))?;
+    fn start(directory: &Path, count: usize) -> anyhow::Result<Self> {
         let uses = count.to_string();
-        let up = packetrig(path)
-            .args(["fleet", "up", "--address", "127.0.0.1", "--valid", "3h", "--uses", &uses])
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()?;
-        let mut starting = StartingFleet { up: Some(up), nodes: None };
-        let line = starting.wait_for_line(&path.join("up.log"))?;
-        let file = path.join("line");
-        std::fs::write(&file, line)?;
-        let mut nodes = Command::new(std::env::current_exe()?)
+        let up = fleet_up(directory, &["--address", "127.0.0.1", "--valid", "3h", "--uses", &uses])?;
+        let mut fleet = Self { up, server: 0, nodes: None, wish_to_go_on: None };
+        let file = directory.join("line");
+        std::fs::write(&file, wait_for_join_line(directory, &mut fleet.up)?)?;
+        fleet.server = child_of(fleet.up.id(), "nats-server").context("no server")?;
+        let nodes = Command::new(std::env::current_exe()?)
             .arg(hosted::WORD)
-            .args([hosted::homes(path), file])
+            .args([hosted::homes(directory), file])
             .arg(count.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()?;
-        let wish = nodes.stdin.take().context("its input")?;
-        let said = nodes.stdout.take().context("its output")?;
-        starting.nodes = Some(nodes);
+        let nodes = fleet.nodes.insert(nodes);
+        fleet.wish_to_go_on = nodes.stdin.take();
         let mut ready = String::new();
-        BufReader::new(said).read_line(&mut ready)?;
-        ensure!(ready.trim() == "ready", "the nodes did not come: {}", read_to_string(path.join("up.log"))?);
-        let server =
-            starting.up.as_ref().and_then(|up| child_of(up.id(), "nats-server")).context("no server")?;
-        let (Some(up), Some(nodes)) = (starting.up.take(), starting.nodes.take()) else {
-            bail!("it has gone")
-        };
-        Ok(Self { up, nodes, server, _wish_to_go_on: wish })
+        BufReader::new(nodes.stdout.take().context("its output")?).read_line(&mut ready)?;
+        let said = || read_to_string(directory.join("up.log")).unwrap_or_default();
+        ensure!(ready.trim() == "ready", "the nodes did not come: {}", said());
+        Ok(fleet)
+    }
+
+    fn memory_of_nodes(&self) -> anyhow::Result<f64> {
+        resident_mib(self.nodes.as_ref().context("no nodes")?.id())
     }
 }
 
 impl Drop for GrownFleet {
     fn drop(&mut self) {
-        end(&mut self.nodes);
-        end(&mut self.up);
-    }
-}
-
-/// Processes that end if the fleet does not come to be.
-struct StartingFleet {
-    up: Option<Child>,
-    nodes: Option<Child>,
-}
-
-impl StartingFleet {
-    fn wait_for_line(&mut self, log: &Path) -> anyhow::Result<String> {
-        for _ in 0..600 {
-            let said = read_to_string(log).unwrap_or_default();
-            if let Some(line) = said.split_whitespace().find(|word| word.starts_with("prig1:")) {
-                return Ok(line.to_owned());
-            }
-            if let Some(status) = self.up.as_mut().map(Child::try_wait).transpose()?.flatten() {
-                bail!("`fleet up` ended with {status}: {said}");
-            }
-            pause(50);
-        }
-        bail!("`fleet up` prints no line")
-    }
-}
-
-impl Drop for StartingFleet {
-    fn drop(&mut self) {
-        for child in [&mut self.nodes, &mut self.up].into_iter().flatten() {
+        drop(self.wish_to_go_on.take());
+        for child in self.nodes.iter_mut().chain([&mut self.up]) {
             end(child);
         }
     }
-}
-
-fn packetrig(directory: &Path) -> Command {
-    let mut command = Command::new(binary());
-    command.env("XDG_DATA_HOME", directory.join("ctl")).env("PACKETRIG_FLEET", directory.join("fleet"));
-    command
 }
 
 /// `packetrig run`, looked at while it runs.

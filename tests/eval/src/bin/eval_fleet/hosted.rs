@@ -1,24 +1,22 @@
 //! Many nodes in one process: each has the shell, the spool and the connection of a real agent, over a data plane that
 //! counts frames without sending any. What it cannot show is what packets cost; all the rest of a fleet is as it is.
 
+use crate::frameless::{FRAMES, FRAMES_PER_SECOND, hello, receive_result, received, send_result};
 use anyhow::{Context, ensure};
 use packetrig_engine::Error as EngineError;
 use packetrig_engine::gate::Gate;
 use packetrig_fleet::NodeName;
 use packetrig_fleet::agent::{Agent, Past};
 use packetrig_fleet::fabric::{Fabric, Outgoing};
-use packetrig_fleet::hello::{ClockFacts, Hello, OfferedPort, PROTOCOL};
+use packetrig_fleet::hello::{ClockFacts, Hello};
 use packetrig_fleet::lease::LeaseTerms;
 use packetrig_fleet::message::{Nonce, Preparation, SentTotal};
 use packetrig_nats::NatsFabric;
 use packetrig_nats::enrol::{JoinLine, NodeKey, enrol_patiently};
 use packetrig_node::{DataPlane, Membership, Planes, Prepared, Site, Uplink, serve_fleet};
 use packetrig_plan::{Held, Plan, ReadOptions, Steer};
-use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
-use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
-use packetrig_stats::sequence::SequenceCounts;
-use packetrig_stats::series::RateSeries;
+use packetrig_stats::counts::StreamTxCounts;
+use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_store::spool::{Limits, Spool};
 use packetrig_sys::clock;
 use packetrig_units::{MonoTime, Nanos};
@@ -29,11 +27,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// First argument of the process.
 pub(crate) const WORD: &str = "hosted";
-/// The one port of each node.
-pub(crate) const INTERFACE: &str = "eth1";
-/// Frames of each stream, and how long they take.
-pub(crate) const FRAMES: u64 = 50;
-pub(crate) const FRAMES_PER_SECOND: u64 = 10;
 /// Nodes that join at the same time.
 const AT_ONCE: usize = 32;
 const STACK: usize = 256 * 1024;
@@ -113,7 +106,10 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let identity = host.identity.clone();
     let site = Site {
         node: node.clone(),
-        describe: Box::new(move || hello(&identity)),
+        describe: Box::new(move || Hello {
+            clock: ClockFacts { identity: identity.clone(), ..ClockFacts::default() },
+            ..hello()
+        }),
         always_compare: false,
         epoch_file: home.join("epoch"),
         watch: None,
@@ -124,25 +120,6 @@ fn serve(host: &Host, number: usize) -> anyhow::Result<()> {
     let membership = Membership::new(site, Gate::leased(), uplink);
     let failure = serve_fleet(endpoint, &mut Frameless { node }, agent, membership, &host.over);
     failure.map_or(Ok(()), |failure| Err(failure.into()))
-}
-
-fn hello(identity: &str) -> Hello {
-    let port = OfferedPort {
-        interface: INTERFACE.to_owned(),
-        labels: Vec::new(),
-        driver: "none".to_owned(),
-        speed: None,
-        up: true,
-        back_ends: Vec::new(),
-    };
-    Hello {
-        incarnation: 1,
-        protocol: PROTOCOL,
-        ports: vec![port],
-        clock: ClockFacts { identity: identity.to_owned(), ..ClockFacts::default() },
-        disk_free: u64::MAX,
-        ..Hello::default()
-    }
 }
 
 /// Data planes of one node.
@@ -186,11 +163,6 @@ impl CountingPlane {
         let since = self.started.map_or(Nanos::ZERO, |started| now().since(started));
         FRAMES.min(since.as_u64() * FRAMES_PER_SECOND / 1_000_000_000)
     }
-}
-
-fn received(frames: u64) -> StreamRxCounts {
-    let sequence = SequenceCounts { unique: frames, ..SequenceCounts::default() };
-    StreamRxCounts { frames, sequence, ..StreamRxCounts::default() }
 }
 
 impl DataPlane for CountingPlane {
@@ -249,30 +221,13 @@ impl DataPlane for CountingPlane {
     fn finish(&mut self, node: &str, sent: &[SentTotal]) -> Result<NodeResult, EngineError> {
         let frames_of =
             |stream: usize| sent.iter().find(|total| total.stream == stream).map_or(0, |total| total.frames);
-        let send = |stream: &usize| SendResult {
-            untagged_contents: packetrig_stats::content::ContentCounts::default(),
-            stream: *stream,
-            counts: StreamTxCounts { frames: frames_of(*stream), ..StreamTxCounts::default() },
-            planned: FRAMES,
-            send_error: Latency::with_digits(2),
-            stamp_bound: Latency::with_digits(2),
-            series: RateSeries::default(),
-        };
-        let receive = |(stream, port): &(usize, usize)| ReceiveResult {
-            outages: packetrig_stats::outage::OutageList::default(),
-            quality: packetrig_stats::series::QualitySeries::default(),
-            stream: *stream,
-            port: *port,
-            counts: received(frames_of(*stream)),
-            latency: None,
-            jitter: None,
-            series: RateSeries::default(),
-        };
+        let receives = self.receives.iter();
+        let receives = receives.map(|(stream, port)| receive_result(*stream, *port, frames_of(*stream)));
         Ok(NodeResult {
             node: node.to_owned(),
             started: self.started.unwrap_or_default(),
-            send: self.sends.iter().map(send).collect(),
-            receive: self.receives.iter().map(receive).collect(),
+            send: self.sends.iter().map(|stream| send_result(*stream, frames_of(*stream))).collect(),
+            receive: receives.collect(),
             ..NodeResult::default()
         })
     }

@@ -3,7 +3,9 @@
 //! puts it into a private lab. `EVAL_ONLY=lease` measures one part only.
 
 mod carried;
+mod command;
 mod crowd;
+mod frameless;
 mod growth;
 mod hosted;
 mod kills;

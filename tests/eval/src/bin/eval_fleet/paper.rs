@@ -1,13 +1,13 @@
 //! Fleets larger than this machine: the pure parts of a controller, with nodes that answer at once. Processor time of one thread,
 //! which other work on the machine does not change much.
 
+use crate::frameless::{FRAMES, hello, receive_result, send_result};
 use crate::growth::plan;
-use crate::hosted::{self, INTERFACE};
+use crate::hosted;
 use anyhow::Context;
 use packetrig_eval::Effort;
 use packetrig_eval::output::{Goal, Output, Table};
 use packetrig_fleet::controller::{Action, Controller, Event, Limits};
-use packetrig_fleet::hello::{Hello, OfferedPort, PROTOCOL};
 use packetrig_fleet::members::Members;
 use packetrig_fleet::message::{
     Body, Command, Envelope, Head, NodeName, Nonce, Place, PlanHash, Preparation, Reply, RunId, SentTotal,
@@ -17,11 +17,7 @@ use packetrig_fleet::outcome::Outcome;
 use packetrig_fleet::report::{Criteria, RunFacts, assemble};
 use packetrig_fleet::{packed, places};
 use packetrig_plan::{Plan, PlanPart, PlanParts, ReadOptions};
-use packetrig_stats::counts::{StreamRxCounts, StreamTxCounts};
-use packetrig_stats::latency::Latency;
-use packetrig_stats::result::{NodeResult, ReceiveResult, Sample, SendResult};
-use packetrig_stats::sequence::SequenceCounts;
-use packetrig_stats::series::RateSeries;
+use packetrig_stats::result::{NodeResult, Sample};
 use packetrig_units::{MonoTime, Nanos};
 use rustix::time::{ClockId, clock_gettime};
 use std::collections::VecDeque;
@@ -33,7 +29,6 @@ const QUICK: [usize; 2] = [300, 1000];
 const SOME: usize = 16;
 /// Renewals of each node that are measured.
 const RENEWALS: u64 = 8;
-const FRAMES: u64 = 50;
 
 /// Processor time of this thread, in seconds.
 fn spent() -> f64 {
@@ -141,18 +136,6 @@ fn facts(nodes: usize, places: &[Place]) -> RunFacts {
         limits: Vec::new(),
         steered: false,
     }
-}
-
-fn hello() -> Hello {
-    let port = OfferedPort {
-        interface: INTERFACE.to_owned(),
-        labels: Vec::new(),
-        driver: "none".to_owned(),
-        speed: None,
-        up: true,
-        back_ends: Vec::new(),
-    };
-    Hello { incarnation: 1, protocol: PROTOCOL, ports: vec![port], ..Hello::default() }
 }
 
 /// What a node gets to prepare.
@@ -294,27 +277,9 @@ fn sent(node: usize) -> Vec<SentTotal> {
 fn result(node: usize) -> NodeResult {
     let mut result = NodeResult { node: hosted::name(node).0, ..NodeResult::default() };
     if node.is_multiple_of(2) {
-        result.send.push(SendResult {
-            untagged_contents: packetrig_stats::content::ContentCounts::default(),
-            stream: node / 2,
-            counts: StreamTxCounts { frames: FRAMES, ..StreamTxCounts::default() },
-            planned: FRAMES,
-            send_error: Latency::with_digits(2),
-            stamp_bound: Latency::with_digits(2),
-            series: RateSeries::default(),
-        });
+        result.send.push(send_result(node / 2, FRAMES));
     } else {
-        let sequence = SequenceCounts { unique: FRAMES, ..SequenceCounts::default() };
-        result.receive.push(ReceiveResult {
-            outages: packetrig_stats::outage::OutageList::default(),
-            quality: packetrig_stats::series::QualitySeries::default(),
-            stream: node / 2,
-            port: node,
-            counts: StreamRxCounts { frames: FRAMES, sequence, ..StreamRxCounts::default() },
-            latency: None,
-            jitter: None,
-            series: RateSeries::default(),
-        });
+        result.receive.push(receive_result(node / 2, node, FRAMES));
     }
     result
 }

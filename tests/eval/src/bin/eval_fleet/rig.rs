@@ -1,6 +1,7 @@
 //! A fleet of real agents in network namespaces: `n1` to `n6`, a control network of its own (`ctl`), and a test network of
 //! cables: `n1` to `n4`, `n2` to `n5`, `n3` to `n6`.
 
+use crate::command::{fleet_up, packetrig, wait_for_join_line};
 use anyhow::{Context, bail, ensure};
 use packetrig_eval::process::{child_of, end, pause, wait};
 use packetrig_sys::clock;
@@ -94,32 +95,15 @@ impl Rig {
             cable()?;
         }
         let directory = tempfile::tempdir()?;
-        let mut up = packetrig(directory.path());
-        up.args(["fleet", "up", "--address", "10.9.0.1", "--uses", "100"]);
-        let up = logged(&mut up, directory.path(), "up")?;
+        let up = fleet_up(directory.path(), &["--address", "10.9.0.1", "--uses", "100"])?;
         let mut rig = Self { up, agents: BTreeMap::new(), plans: 0, directory };
-        let line = rig.wait_for_line()?;
+        let line = wait_for_join_line(rig.directory.path(), &mut rig.up)?;
         for node in 1..=NODES {
             let agent = rig.agent(node, &line, arguments)?;
             rig.agents.insert(node, agent);
         }
         rig.wait_for_nodes()?;
         Ok(rig)
-    }
-
-    fn wait_for_line(&mut self) -> anyhow::Result<String> {
-        for _ in 0..400 {
-            let said = self.said("up");
-            let line = said.split_whitespace().find(|word| word.starts_with("prig1:"));
-            if let Some(line) = line {
-                return Ok(line.to_owned());
-            }
-            if let Some(status) = self.up.try_wait()? {
-                bail!("`fleet up` ended with {status}: {said}");
-            }
-            pause(50);
-        }
-        bail!("`fleet up` prints no line: {}", self.said("up"))
     }
 
     fn agent(&self, node: usize, line: &str, arguments: &[&str]) -> anyhow::Result<Child> {
@@ -225,12 +209,6 @@ impl Drop for Rig {
         }
         end(&mut self.up);
     }
-}
-
-fn packetrig(directory: &Path) -> Command {
-    let mut command = Command::new(binary());
-    command.env("XDG_DATA_HOME", directory.join("ctl")).env("PACKETRIG_FLEET", directory.join("fleet"));
-    command
 }
 
 fn logged(command: &mut Command, directory: &Path, name: &str) -> anyhow::Result<Child> {

@@ -67,7 +67,7 @@ impl Hall {
             security: Some(authority.server(&["127.0.0.1".to_owned()])?),
             nodes: Vec::new(),
         };
-        let mut broker = Broker::start(setup)?;
+        let broker = Broker::start(setup)?;
         let address = broker.address().to_string();
         let mut crowd = std::process::Command::new(std::env::current_exe()?)
             .arg(crowd::WORD)
@@ -80,7 +80,7 @@ impl Hall {
         let mut line = String::new();
         said.read_line(&mut line)?;
         ensure!(line.trim() == "admitted", "the agents were not let in: {:?}", crowd.wait());
-        broker.allow(authority.admitted()?, authority.remover()?)?;
+        broker.allow(&authority.admitted()?, authority.remover()?)?;
         crowd.stdin.as_mut().context("its input")?.write_all(b".")?;
         line.clear();
         said.read_line(&mut line)?;
